@@ -1,0 +1,1 @@
+"""The command tree, and the only place where parts are wired together."""

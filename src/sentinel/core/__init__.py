@@ -1,0 +1,1 @@
+"""What Sentinel decides, as pure functions: no clock, no log, no random, no I/O."""

@@ -1,0 +1,92 @@
+"""Is this resource due for an event, and why.
+
+Two tiers. A generation that the adapters have not observed is due at once, whatever its age. Otherwise the age
+of the last status decides, against one of two limits, by whether the resource is ready. The decision knows
+nothing of what was published before: that is pacing's business.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from sentinel.core.model import Observation
+
+
+class Reason(StrEnum):
+    """Why a resource is due or not; the texts are part of the public surface."""
+
+    GENERATION_CHANGED = "generation changed - new spec to reconcile"
+    EXPIRED_NOT_READY = "max age expired (not ready)"
+    EXPIRED_READY = "max age expired (ready)"
+    NOT_EXPIRED = "max age not expired"
+    NEVER_UPDATED = "never updated - no adapter has reported"
+
+
+OBSERVED_AHEAD = "observed_generation ahead of generation - potential API issue"
+"""The warning for a resource whose status claims a generation that its spec has not reached."""
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What the configuration says about deciding."""
+
+    max_age_not_ready: timedelta
+    max_age_ready: timedelta
+    checks_generation: bool = True
+    """False leaves the age alone to decide."""
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """Whether a resource is due, and the reason."""
+
+    is_due: bool
+    reason: Reason
+    next_event_time: datetime
+    """The moment of the decision where it is due, else when it will be."""
+    due_time: datetime
+    """When its status made it due, or will: how long it has been waiting."""
+    max_age: timedelta
+    """The limit in force: how long the same event need not be repeated."""
+    warning: str = ""
+
+
+def decide(resource: Observation, policy: Policy, now: datetime, first_seen: datetime | None = None) -> Decision:
+    """Decides on one resource.
+
+    `first_seen` is when the Sentinel first saw this very `last_updated_time`, for one that lay in the future
+    then: it takes the place of the time that an adapter's fast clock made up, so that the clock delays nothing.
+    """
+    max_age = policy.max_age_ready if resource.is_ready else policy.max_age_not_ready
+    warning = ""
+    if policy.checks_generation:
+        if resource.generation > resource.observed_generation:
+            # A spec change is retried at the quicker pace even where the old generation is still ready.
+            return Decision(True, Reason.GENERATION_CHANGED, now, now, policy.max_age_not_ready)
+        if resource.observed_generation > resource.generation:
+            warning = OBSERVED_AHEAD
+
+    updated = resource.last_updated_time
+    if updated is None:
+        if not warning:
+            return Decision(True, Reason.NEVER_UPDATED, now, now, max_age)
+        updated = now
+    elif first_seen is not None and first_seen < updated:
+        updated = first_seen
+    elif updated > now:
+        updated = now
+
+    due_time = _later(updated, max_age)
+    if now < due_time:
+        return Decision(False, Reason.NOT_EXPIRED, due_time, due_time, max_age, warning)
+    reason = Reason.EXPIRED_READY if resource.is_ready else Reason.EXPIRED_NOT_READY
+    return Decision(True, reason, now, due_time, max_age, warning)
+
+
+def _later(moment: datetime, by: timedelta) -> datetime:
+    """The sum, or the end of time where the calendar has no such day."""
+    try:
+        return moment + by
+    except OverflowError:
+        return datetime.max.replace(tzinfo=moment.tzinfo)

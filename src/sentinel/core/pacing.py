@@ -1,0 +1,216 @@
+"""Have we just said so? What stands between a decision and the broker.
+
+A decision looks at a status, and a status can stand still: reports of `Unknown` are dropped, one adapter of two
+may be silent, an adapter's clock may be slow. Decided by status alone, such a resource would get an event at
+every poll, for ever. So the same generation of a resource is sent again only after the max age in force, counted
+from when it was last published; a newer generation goes at once.
+
+One table serves three ends: pacing, sending nothing twice within a cycle, and forgetting resources that vanished.
+Its entries are dropped as soon as the decision on their resource is to skip, so in a healthy fleet it is nearly
+empty. In an unhealthy one it holds every resource: an entry is therefore one integer under another, about 130
+bytes, rather than an object.
+"""
+
+from __future__ import annotations
+
+import heapq
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from sentinel.core.decision import Decision, Reason
+from sentinel.core.model import Observation
+
+T = TypeVar("T")
+
+
+class Verdict(StrEnum):
+    """What becomes of a resource in this cycle."""
+
+    SKIP = "skip"
+    """It is not due."""
+    PUBLISH = "publish"
+    """It is due, and nothing was said of it lately."""
+    PACED = "paced"
+    """It is due, and we have just said so."""
+    REPEATED = "repeated"
+    """It came twice in this walk and is already on its way."""
+
+
+# An entry, from the low bits up: the walk that saw it last, when it was published (0: never), the generation
+# published, a hash of a last-updated time that lay in the future (0: none), and when that was first seen.
+_WALK_BITS, _TIME_BITS, _GENERATION_BITS, _STAMP_BITS = 8, 44, 48, 32
+_PUBLISHED = _WALK_BITS
+_GENERATION = _PUBLISHED + _TIME_BITS
+_STAMP = _GENERATION + _GENERATION_BITS
+_SEEN = _STAMP + _STAMP_BITS
+_WALK_MASK = (1 << _WALK_BITS) - 1
+_TIME_MASK = (1 << _TIME_BITS) - 1
+_GENERATION_MASK = (1 << _GENERATION_BITS) - 1
+_STAMP_MASK = (1 << _STAMP_BITS) - 1
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_WALKS_UNTIL_FORGOTTEN = 2
+
+
+class Pacer:
+    """The table. Times of publishing are those of the cycle's begin, so that pacing keeps step with polling."""
+
+    def __init__(self, *, republish_interval: timedelta | None = None) -> None:
+        """`republish_interval` replaces the max age in force; zero turns pacing off."""
+        self._interval = republish_interval
+        self._table: dict[int, int] = {}
+        self._admitted: set[int] = set()
+        self._walk = 0
+        self._now = 0
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def begin(self, now: datetime) -> None:
+        """Begins a cycle."""
+        self._now = _milliseconds(now)
+        self._admitted.clear()
+
+    def first_seen(self, resource: Observation, now: datetime) -> datetime | None:
+        """When this last-updated time was first seen, if it lay in the future then; `decide` wants to know."""
+        updated = resource.last_updated_time
+        if updated is None:
+            return None
+        key = hash(resource.id)
+        entry = self._table.get(key)
+        if entry is not None and entry >> _STAMP:
+            if (entry >> _STAMP) & _STAMP_MASK == _stamp(updated):
+                return _EPOCH + (entry >> _SEEN) * _MILLISECOND
+            entry &= (1 << _STAMP) - 1
+            self._table[key] = entry
+        if updated <= now:
+            return None
+        seen = _milliseconds(now)
+        self._table[key] = (entry or self._walk) | _stamp(updated) << _STAMP | seen << _SEEN
+        return _EPOCH + seen * _MILLISECOND
+
+    def consider(self, resource: Observation, decision: Decision) -> Verdict:
+        """The verdict on a resource, given the decision. Remembers that it was seen."""
+        key = hash(resource.id)
+        entry = self._table.get(key)
+        if not decision.is_due:
+            if entry is not None:
+                self._forget_publishing(key, entry)
+            return Verdict.SKIP
+        if key in self._admitted:
+            return Verdict.REPEATED
+        if entry is not None:
+            entry = entry & ~_WALK_MASK | self._walk
+            published = (entry >> _PUBLISHED) & _TIME_MASK
+            if published > self._now:
+                # The clock was set back: count from now, or nothing would go out until it has caught up.
+                published = self._now
+                entry = entry & ~(_TIME_MASK << _PUBLISHED) | published << _PUBLISHED
+            self._table[key] = entry
+            interval = decision.max_age if self._interval is None else self._interval
+            if (
+                published
+                and self._now - published < interval // _MILLISECOND
+                and _clamped(resource.generation) <= (entry >> _GENERATION) & _GENERATION_MASK
+            ):
+                return Verdict.PACED
+        self._admitted.add(key)
+        return Verdict.PUBLISH
+
+    def published(self, resource_id: str, generation: int) -> None:
+        """The broker has confirmed the event for this generation; until it does, the resource stays due."""
+        key = hash(resource_id)
+        future = self._table.get(key, 0) >> _STAMP << _STAMP
+        self._table[key] = future | _clamped(generation) << _GENERATION | self._now << _PUBLISHED | self._walk
+
+    def end(self, *, is_complete: bool) -> int:
+        """Ends a cycle; after a complete walk, forgets what was not seen lately and says how many.
+
+        An entry outlives one walk that missed it: between numbered pages a deletion elsewhere can hide a
+        resource from one walk, and forgetting it would publish it anew. A walk that broke off proves nothing
+        about what it did not reach, so the next one counts as its continuation.
+        """
+        if not is_complete:
+            return 0
+        vanished = [
+            key
+            for key, entry in self._table.items()
+            if (self._walk - entry & _WALK_MASK) & _WALK_MASK >= _WALKS_UNTIL_FORGOTTEN
+        ]
+        for key in vanished:
+            del self._table[key]
+        self._walk = (self._walk + 1) & _WALK_MASK
+        return len(vanished)
+
+    def _forget_publishing(self, key: int, entry: int) -> None:
+        future = entry >> _STAMP << _STAMP
+        if future:
+            self._table[key] = future | self._walk
+        else:
+            del self._table[key]
+
+
+def _milliseconds(moment: datetime) -> int:
+    return max(0, (moment - _EPOCH) // _MILLISECOND) & _TIME_MASK
+
+
+def _clamped(generation: int) -> int:
+    return min(max(generation, 0), _GENERATION_MASK)
+
+
+def _stamp(updated: datetime) -> int:
+    """Recognises a time again; never 0, which stands for none."""
+    return hash(updated) & _STAMP_MASK or 1
+
+
+class Allowance:
+    """The ceiling: how many events a cycle may send, so that a backlog is spread over many."""
+
+    def __init__(self, *, per_second: float, poll_interval: timedelta) -> None:
+        self._per_second = per_second
+        self._capacity = max(1.0, per_second * poll_interval.total_seconds())
+        self._tokens = self._capacity
+        self._filled: datetime | None = None
+
+    def take(self, now: datetime) -> int:
+        """What this cycle may send. What it does not use is not saved up beyond one cycle's worth."""
+        if self._filled is not None:
+            elapsed = max(0.0, (now - self._filled).total_seconds())
+            self._tokens = min(self._capacity, self._tokens + elapsed * self._per_second)
+        self._filled = now
+        whole = int(self._tokens + 1e-9)
+        self._tokens -= whole
+        return whole
+
+
+class Shortlist(Generic[T]):
+    """The most urgent of many: generation changes first, then whoever has waited longest.
+
+    Holds no more than its size, so that a backlog of any length costs no memory.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._offered = 0
+        self._heap: list[tuple[int, float, int, T]] = []
+
+    def offer(self, candidate: T, decision: Decision) -> None:
+        """Takes the candidate on, in place of a less urgent one where the list is full."""
+        self._offered += 1
+        is_change = decision.reason is Reason.GENERATION_CHANGED
+        entry = (int(is_change), -decision.due_time.timestamp(), -self._offered, candidate)
+        if len(self._heap) < self._size:
+            heapq.heappush(self._heap, entry)
+        elif self._size:
+            heapq.heappushpop(self._heap, entry)
+
+    @property
+    def left_out(self) -> int:
+        """How many had to wait for another cycle."""
+        return self._offered - len(self._heap)
+
+    def chosen(self) -> list[T]:
+        """The candidates on the list, the most urgent first."""
+        return [candidate for *_, candidate in sorted(self._heap, key=lambda entry: entry[:3], reverse=True)]

@@ -1,0 +1,142 @@
+"""The ports: what the components ask of the world, with the promises every driver keeps.
+
+A driver is proven by the contract suite of its port (`tests/contract/`); `sentinel.testing` and the memory
+broker pass the same suites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from sentinel.core.events import Event
+from sentinel.core.model import Resource
+
+
+class Clock(Protocol):
+    """Cadence and `now`. Timeouts of I/O are the event loop's own."""
+
+    def now(self) -> datetime:
+        """The current moment, aware, in UTC."""
+
+    async def sleep(self, duration: timedelta) -> None:
+        """Returns after `duration`, never before; at once (but after yielding) where it is not positive."""
+
+
+class FetchError(Exception):
+    """A walk could not be completed. The text says which page, how often it was tried, and why."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a walk."""
+
+    resources: Sequence[Resource]
+    """In the server's order; those that the selector excludes, and repetitions, are already gone."""
+    malformed: Sequence[str] = ()
+    """One text for each item that could not be read."""
+
+
+class Fleet(Protocol):
+    """Where resources are read from.
+
+    A walk yields every selected resource at least once, none twice within a window of two pages, and holds at
+    most two pages. It ends normally only when the server said that there is no more; otherwise it raises
+    `FetchError`. Closing the iterator early stops the request that is under way.
+    """
+
+    def walk(self) -> AsyncIterator[Page]: ...
+
+    async def close(self) -> None: ...
+
+
+class Outcome(StrEnum):
+    """What became of an event."""
+
+    CONFIRMED = "confirmed"
+    """The broker has taken responsibility for it."""
+    UNROUTABLE = "unroutable"
+    """The broker had nowhere to put it."""
+    REFUSED = "refused"
+    """The broker said no."""
+    UNCONFIRMED = "unconfirmed"
+    """No answer by the deadline, or the connection was lost before one; it may have arrived."""
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The answer to a batch."""
+
+    outcomes: Sequence[Outcome]
+    """Aligned with the events."""
+    seconds: Sequence[float]
+    """From handing an event to the connection to its answer, for each that got one."""
+    error: str = ""
+    """Why, for the first that was not confirmed; free of secrets."""
+
+
+class BrokerMisconfigured(Exception):
+    """The broker answers, and will refuse every event until a person changes something."""
+
+
+class Publisher(Protocol):
+    """Where events are sent.
+
+    `publish` answers for every event, in order, and raises only on cancellation: trouble is an outcome. It
+    returns by the deadline. Events of one batch may be delivered in any order. An outcome is CONFIRMED only on
+    the broker's own word. Calls do not overlap.
+    """
+
+    broker_type: str
+    """`rabbitmq`, `gcp-pubsub`, `stdout` or `memory`, as metrics name it."""
+
+    async def open(self) -> None:
+        """Begins to connect and returns; an unreachable broker is not an error, it is retried for ever.
+
+        Raises `BrokerMisconfigured` where the broker can be reached at once and will refuse every event.
+        """
+
+    async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt: ...
+
+    def trouble(self) -> str | None:
+        """Why events could not be sent at this moment, or None. For readiness; does no I/O."""
+
+    async def close(self) -> None:
+        """Releases everything; harmless when repeated, or when never opened."""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What a subscriber receives, whichever broker brought it."""
+
+    body: bytes
+    content_type: str
+    attributes: Mapping[str, str]
+    """CloudEvents attributes by their bare names."""
+
+
+class Delivery(Protocol):
+    """A message that is held until it is settled, exactly once; settling again is harmless."""
+
+    @property
+    def message(self) -> Message: ...
+
+    async def ack(self) -> None:
+        """Done: the broker forgets it."""
+
+    async def nack(self) -> None:
+        """Not done: the broker delivers it again, to this or another subscriber of the subscription."""
+
+
+class Subscriber(Protocol):
+    """Where events are received.
+
+    Subscribers of one subscription share its messages, each message going to one of them; different
+    subscriptions each get every message published after they were made. What is not acked when a subscriber
+    closes is delivered again.
+    """
+
+    def deliveries(self) -> AsyncIterator[Delivery]: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The shell every service shares: lifecycle, settings, telemetry, probes, backoff."""

@@ -1,0 +1,131 @@
+"""`message_data`: compiled once, composed for each resource."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.core.message import Composer, FieldPath, Literal, MessageData, TemplateError, compile_leaf
+from sentinel.core.model import Json
+
+CLUSTER: Json = {
+    "id": "cls-123",
+    "kind": "Cluster",
+    "generation": 2,
+    "metadata": {"labels": {"region": "us-east"}, "name": "one", "note": None},
+    "spec": {"nodes": [1, 2.5], "paid": True},
+}
+
+
+def data(message_data: MessageData, document: Json = CLUSTER) -> Json:
+    decoded: Json = msgspec.json.decode(Composer(message_data).compose(document).data)
+    return decoded
+
+
+def test_the_specifications_example_gives_its_data() -> None:
+    assert data({"resource_id": ".id", "region": ".metadata.labels.region"}) == {
+        "resource_id": "cls-123",
+        "region": "us-east",
+    }
+
+
+def test_objects_nest_and_literals_stay() -> None:
+    composed = data({"who": {"id": ".id", "by": "sentinel"}, "version": "1"})
+
+    assert composed == {"who": {"id": "cls-123", "by": "sentinel"}, "version": "1"}
+
+
+def test_values_are_strings_as_go_prints_them() -> None:
+    composed = data({"generation": ".generation", "nodes": ".spec.nodes", "spec": ".spec"})
+
+    assert composed == {"generation": "2", "nodes": "[1 2.5]", "spec": "map[nodes:[1 2.5] paid:true]"}
+
+
+def test_null_prints_as_nothing_and_is_not_missing() -> None:
+    composed = Composer({"note": ".metadata.note"}).compose(CLUSTER)
+
+    assert msgspec.json.decode(composed.data) == {"note": ""}
+    assert composed.missing == ()
+
+
+def test_a_missing_field_is_empty_and_told_by_its_name() -> None:
+    composed = Composer({"a": {"b": ".metadata.owner"}, "c": ".nothing.at.all"}).compose(CLUSTER)
+
+    assert msgspec.json.decode(composed.data) == {"a": {"b": ""}, "c": ""}
+    assert composed.missing == ("a.b", "c")
+
+
+@pytest.mark.parametrize(
+    ("path", "described"),
+    [
+        (".id.x", "a string"),
+        (".metadata.note.x", "null"),
+        (".spec.paid.x", "a boolean"),
+        (".spec.nodes.x", "a list"),
+        (".generation.x", "a number"),
+    ],
+)
+def test_a_field_of_something_that_has_none_fails_without_showing_the_value(path: str, described: str) -> None:
+    composed = Composer({"a": path}).compose(CLUSTER)
+
+    assert msgspec.json.decode(composed.data) == {"a": ""}
+    assert composed.failed == (("a", f"can't evaluate field x in {described}"),)
+
+
+def test_a_dot_alone_is_the_whole_resource() -> None:
+    assert data({"all": "."}, {"id": "a", "n": 1}) == {"all": "map[id:a n:1]"}
+
+
+@pytest.mark.parametrize("text", ["plain", "a.b", "-", " .id"])
+def test_text_that_does_not_begin_with_a_dot_is_a_literal(text: str) -> None:
+    assert compile_leaf(text) == Literal(text)
+
+
+def test_white_space_behind_a_path_is_not_part_of_it() -> None:
+    assert compile_leaf(".metadata.name ") == FieldPath(("metadata", "name"))
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [(".a.b-c", 5), ("..", 2), (".a.", 3), (".1", 2), (".a b", 4), (".a | b", 4)],
+)
+def test_a_path_that_go_would_not_read_is_refused_where_it_goes_wrong(text: str, column: int) -> None:
+    with pytest.raises(TemplateError) as caught:
+        compile_leaf(text)
+
+    assert (caught.value.line, caught.value.column) == (1, column)
+    assert "expected a path such as" in caught.value.problem
+
+
+def test_a_template_in_braces_is_refused_where_it_begins() -> None:
+    with pytest.raises(TemplateError) as caught:
+        compile_leaf("one\ntwo {{.id}}")
+
+    assert (caught.value.line, caught.value.column) == (2, 5)
+    assert "not available in this version" in caught.value.problem
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=20,
+)
+
+
+@given(json_values, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
+def test_composing_never_raises_and_always_gives_a_string(document: Json, names: list[str]) -> None:
+    composed = Composer({"x": "." + ".".join(names)}).compose(document)
+
+    assert isinstance(msgspec.json.decode(composed.data)["x"], str)
+
+
+@given(st.text())
+def test_every_text_compiles_or_says_where_it_does_not(text: str) -> None:
+    try:
+        compile_leaf(text)
+    except TemplateError as error:
+        assert error.line >= 1
+        assert error.column >= 1
+        assert error.problem in str(error)

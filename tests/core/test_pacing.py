@@ -1,0 +1,263 @@
+"""Pacing: one event per max age, and nothing lost for it."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.core.decision import Decision, Policy, Reason, decide
+from sentinel.core.model import Observation
+from sentinel.core.pacing import Allowance, Pacer, Shortlist, Verdict
+
+NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+POLICY = Policy(max_age_not_ready=10 * SECOND, max_age_ready=timedelta(minutes=30))
+
+
+def resource(
+    identifier: str = "cls-1",
+    *,
+    generation: int = 1,
+    observed: int = 1,
+    updated: datetime | None = NOW - timedelta(hours=1),
+    ready: bool = False,
+) -> Observation:
+    return Observation(identifier, "Cluster", generation, observed, ready, updated, {})
+
+
+class Polls:
+    """A pulse reduced to its decisions: every publish is confirmed."""
+
+    def __init__(self, pacer: Pacer) -> None:
+        self.pacer = pacer
+
+    def poll(self, now: datetime, *seen: Observation, is_complete: bool = True) -> list[Verdict]:
+        self.pacer.begin(now)
+        verdicts = []
+        for one in seen:
+            decision = decide(one, POLICY, now, self.pacer.first_seen(one, now))
+            verdict = self.pacer.consider(one, decision)
+            if verdict is Verdict.PUBLISH:
+                self.pacer.published(one.id, one.generation)
+            verdicts.append(verdict)
+        self.pacer.end(is_complete=is_complete)
+        return verdicts
+
+
+def test_a_status_that_stands_still_is_published_once_per_max_age_not_once_per_poll() -> None:
+    polls = Polls(Pacer())
+
+    verdicts = [polls.poll(NOW + n * 5 * SECOND, resource())[0] for n in range(60)]
+
+    assert verdicts.count(Verdict.PUBLISH) == 30
+    assert verdicts.count(Verdict.PACED) == 30
+
+
+def test_a_newer_generation_goes_at_once() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource(generation=2))
+
+    assert polls.poll(NOW + SECOND, resource(generation=3)) == [Verdict.PUBLISH]
+
+
+def test_a_generation_nobody_observes_is_repeated_at_the_quicker_pace() -> None:
+    polls = Polls(Pacer())
+    silent = resource(generation=2, observed=1, ready=True)
+
+    verdicts = [polls.poll(NOW + n * 5 * SECOND, silent)[0] for n in range(4)]
+
+    assert verdicts == [Verdict.PUBLISH, Verdict.PACED, Verdict.PUBLISH, Verdict.PACED]
+
+
+def test_what_was_not_confirmed_is_due_again_at_the_next_poll() -> None:
+    pacer = Pacer()
+    stuck = resource()
+    for n in range(2):
+        pacer.begin(NOW + n * SECOND)
+
+        assert pacer.consider(stuck, decide(stuck, POLICY, NOW + n * SECOND)) is Verdict.PUBLISH
+
+        pacer.end(is_complete=True)
+
+
+def test_a_republish_interval_takes_the_place_of_the_max_age() -> None:
+    polls = Polls(Pacer(republish_interval=60 * SECOND))
+
+    verdicts = [polls.poll(NOW + n * 10 * SECOND, resource())[0] for n in range(7)]
+
+    assert verdicts == [Verdict.PUBLISH, *[Verdict.PACED] * 5, Verdict.PUBLISH]
+
+
+def test_a_republish_interval_of_zero_turns_pacing_off_but_not_de_duplication() -> None:
+    polls = Polls(Pacer(republish_interval=timedelta(0)))
+
+    assert polls.poll(NOW, resource(), resource()) == [Verdict.PUBLISH, Verdict.REPEATED]
+    assert polls.poll(NOW + SECOND, resource()) == [Verdict.PUBLISH]
+
+
+def test_a_healthy_fleet_leaves_the_table_empty() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource())
+
+    polls.poll(NOW + 5 * SECOND, resource(updated=NOW + SECOND))
+
+    assert len(polls.pacer) == 0
+
+
+def test_a_resource_that_vanished_is_forgotten_after_two_complete_walks() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource("a"), resource("b"))
+
+    polls.poll(NOW + SECOND, resource("b"))
+    after_one = len(polls.pacer)
+    polls.poll(NOW + 2 * SECOND, resource("b"))
+
+    assert (after_one, len(polls.pacer)) == (2, 1)
+
+
+def test_walks_that_broke_off_forget_nothing() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource("a"))
+
+    for n in range(5):
+        polls.poll(NOW + n * SECOND, is_complete=False)
+
+    assert polls.poll(NOW + 6 * SECOND, resource("a")) == [Verdict.PACED]
+
+
+def test_forgetting_goes_on_after_more_walks_than_the_counter_holds() -> None:
+    polls = Polls(Pacer())
+    for n in range(300):
+        polls.poll(NOW + n * SECOND, resource("a"))
+
+    polls.poll(NOW + 400 * SECOND)
+    polls.poll(NOW + 401 * SECOND)
+
+    assert len(polls.pacer) == 0
+
+
+def test_a_clock_set_back_delays_by_one_interval_at_most() -> None:
+    polls = Polls(Pacer())
+    past = NOW - timedelta(hours=1)
+    stuck = resource(updated=past - timedelta(hours=1))
+    polls.poll(NOW, stuck)
+
+    assert polls.poll(past, stuck) == [Verdict.PACED]
+    assert polls.poll(past + 10 * SECOND, stuck) == [Verdict.PUBLISH]
+
+
+def test_a_fast_adapter_clock_delays_nothing() -> None:
+    polls = Polls(Pacer())
+    fast = resource(updated=NOW + timedelta(minutes=4))
+
+    verdicts = [polls.poll(NOW + n * 5 * SECOND, fast)[0] for n in range(60)]
+
+    assert verdicts[:5] == [Verdict.SKIP, Verdict.SKIP, Verdict.PUBLISH, Verdict.PACED, Verdict.PUBLISH]
+    assert verdicts.count(Verdict.PUBLISH) == 29
+
+
+def test_a_fast_clock_that_goes_on_reporting_counts_from_each_report() -> None:
+    polls = Polls(Pacer())
+    ahead = timedelta(minutes=4)
+    polls.poll(NOW, resource(updated=NOW + ahead))
+
+    assert polls.poll(NOW + 10 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [Verdict.SKIP]
+    assert polls.poll(NOW + 15 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [Verdict.SKIP]
+    assert polls.poll(NOW + 20 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [Verdict.PUBLISH]
+
+
+def test_a_future_time_that_is_corrected_is_forgotten() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource(updated=NOW + timedelta(minutes=4)))
+
+    polls.poll(NOW + SECOND, resource(updated=NOW))
+
+    assert len(polls.pacer) == 0
+
+
+def test_an_absurd_generation_or_a_time_before_1970_does_no_harm() -> None:
+    polls = Polls(Pacer())
+    before = datetime(1960, 1, 1, tzinfo=UTC)
+
+    assert polls.poll(before, resource(generation=2**80, observed=0)) == [Verdict.PUBLISH]
+    assert polls.poll(before, resource(generation=-1, observed=-2)) == [Verdict.PUBLISH]
+
+
+def test_an_entry_takes_no_more_than_150_bytes() -> None:
+    pacer = Pacer()
+    pacer.begin(NOW)
+    count = 100_000
+    for n in range(count):
+        pacer.published(f"cluster-{n:08d}", 3)
+
+    table = pacer._table
+    size = sys.getsizeof(table) + sum(map(sys.getsizeof, table)) + sum(map(sys.getsizeof, table.values()))
+
+    assert size / count <= 150
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 4)), max_size=60))
+def test_the_same_generation_never_goes_twice_within_the_max_age(steps: list[tuple[int, bool, int]]) -> None:
+    """Whatever a status does, as long as the adapters never bring it up to date."""
+    polls = Polls(Pacer())
+    now, generation = NOW, 1
+    published: dict[int, datetime] = {}
+    for seconds, changes, lag in steps:
+        now += seconds * SECOND
+        generation += changes
+        stuck = resource(generation=generation, observed=generation - lag, updated=NOW - timedelta(hours=2))
+        if polls.poll(now, stuck) == [Verdict.PUBLISH]:
+            assert now - published.get(generation, datetime.min.replace(tzinfo=UTC)) >= 10 * SECOND
+            published[generation] = now
+        else:
+            assert generation in published
+
+
+def due(reason: Reason, since: datetime) -> Decision:
+    return Decision(True, reason, NOW, since, 10 * SECOND)
+
+
+def test_a_shortlist_takes_generation_changes_first_then_those_that_waited_longest() -> None:
+    shortlist = Shortlist[str](3)
+    shortlist.offer("young", due(Reason.EXPIRED_READY, NOW - SECOND))
+    shortlist.offer("old", due(Reason.EXPIRED_NOT_READY, NOW - 60 * SECOND))
+    shortlist.offer("older", due(Reason.EXPIRED_READY, NOW - 90 * SECOND))
+    shortlist.offer("changed", due(Reason.GENERATION_CHANGED, NOW))
+
+    assert shortlist.chosen() == ["changed", "older", "old"]
+    assert shortlist.left_out == 1
+
+
+def test_an_empty_shortlist_leaves_everyone_out() -> None:
+    shortlist = Shortlist[str](0)
+    shortlist.offer("changed", due(Reason.GENERATION_CHANGED, NOW))
+
+    assert shortlist.chosen() == []
+    assert shortlist.left_out == 1
+
+
+def test_an_allowance_spreads_events_over_cycles() -> None:
+    allowance = Allowance(per_second=10, poll_interval=5 * SECOND)
+
+    assert [allowance.take(NOW + n * 5 * SECOND) for n in range(3)] == [50, 50, 50]
+
+
+def test_an_allowance_below_one_event_a_poll_still_lets_events_through() -> None:
+    allowance = Allowance(per_second=0.1, poll_interval=5 * SECOND)
+
+    assert [allowance.take(NOW + n * 5 * SECOND) for n in range(5)] == [1, 0, 1, 0, 1]
+
+
+@given(st.floats(0.01, 1000), st.lists(st.integers(0, 60), min_size=1, max_size=50))
+def test_an_allowance_never_exceeds_its_rate_by_more_than_one_cycle(rate: float, gaps: list[int]) -> None:
+    allowance = Allowance(per_second=rate, poll_interval=5 * SECOND)
+    now, granted = NOW, allowance.take(NOW)
+
+    for gap in gaps:
+        now += gap * SECOND
+        granted += allowance.take(now)
+
+    assert granted <= rate * sum(gaps) + max(1.0, rate * 5) + 1e-6
