@@ -6,7 +6,7 @@ broker pass the same suites.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -48,7 +48,7 @@ class Fleet(Protocol):
     `FetchError`. Closing the iterator early stops the request that is under way.
     """
 
-    def walk(self) -> AsyncIterator[Page]: ...
+    def walk(self) -> AsyncGenerator[Page, None]: ...
 
     async def close(self) -> None: ...
 

@@ -109,7 +109,7 @@ def compile_leaf(text: str) -> Leaf:
     if "{{" in text:
         before = text[: text.index("{{")]
         raise TemplateError(
-            "templates in {{ }} are not available in this version; use a path such as .metadata.name, or a literal",
+            "templates in {{ }} are not available in this version; use a path such as .metadata.name or a literal",
             line=before.count("\n") + 1,
             column=len(before) - (before.rfind("\n") + 1) + 1,
         )

@@ -8,6 +8,7 @@ Only what a decision needs is decoded; the rest of the document stays raw bytes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -17,6 +18,9 @@ Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json
 """JSON that we do not own: a spec, a Kubernetes object."""
 
 NO_LABELS: dict[str, str] = {}
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises on bytes that are not what was expected; too deep a nesting is one way of not being it."""
 
 
 class Malformed(ValueError):
@@ -36,106 +40,147 @@ class Observation(msgspec.Struct, frozen=True, gc=False):
     labels: dict[str, str]
 
 
-class Resource(msgspec.Struct, frozen=True):
+class Resource(msgspec.Struct, frozen=True, gc=False):
     """A resource as fetched: what the decision reads, and the whole document, still encoded."""
 
     observation: Observation
-    document: msgspec.Raw
+    source: msgspec.Raw | Sequence[msgspec.Raw]
+    """The document, or all that came with it: few are ever looked at, so a page splits itself when asked."""
+    index: int = 0
+    """Which document of several."""
+
+    @property
+    def document(self) -> msgspec.Raw:
+        """The whole document, encoded."""
+        return self.source if isinstance(self.source, msgspec.Raw) else self.source[self.index]
 
     def decode(self) -> Json:
-        """The whole document; paid for only by those that are published."""
-        decoded: Json = msgspec.json.decode(self.document)
+        """The whole document; paid for only by those that are published.
+
+        Raises `Malformed` where a part that no decision reads is not valid JSON: that is not found out before.
+        """
+        try:
+            decoded: Json = msgspec.json.decode(self.document)
+        except UNREADABLE as error:
+            raise Malformed(str(error)) from error
         return decoded
 
 
-class _Metadata(msgspec.Struct, gc=False):
-    labels: dict[str, str] | None = None
+class Condition(msgspec.Struct, gc=False):
+    """One entry of `status.conditions`, on the wire."""
 
-
-class _Condition(msgspec.Struct, gc=False):
     type: str = ""
     status: str = ""
     observed_generation: int | None = None
     last_updated_time: datetime | None = None
 
 
-class _Status(msgspec.Struct, gc=False):
+class Status(msgspec.Struct, gc=False):
+    """`status`, on the wire: flat fields in either case, or conditions, or both."""
+
     phase: str | None = None
     observed_generation: int | None = None
-    observed_generation_camel: int | None = msgspec.field(default=None, name="observedGeneration")
     last_updated_time: datetime | None = None
+    conditions: list[Condition] | None = None
+    observed_generation_camel: int | None = msgspec.field(default=None, name="observedGeneration")
     last_updated_time_camel: datetime | None = msgspec.field(default=None, name="lastUpdatedTime")
     last_transition_time_camel: datetime | None = msgspec.field(default=None, name="lastTransitionTime")
-    conditions: list[_Condition] | None = None
 
 
-class _Document(msgspec.Struct, gc=False):
+class Metadata(msgspec.Struct, gc=False):
+    """`metadata`, on the wire."""
+
+    labels: dict[str, str] | None = None
+
+
+class Document(msgspec.Struct, gc=False):
+    """What a decision needs of a resource, on the wire; every other member is skipped, not decoded."""
+
     id: str
     kind: str | None = None
     generation: int | None = None
     labels: dict[str, str] | None = None
-    metadata: _Metadata | None = None
-    status: _Status | None = None
+    metadata: Metadata | None = None
+    status: Status | None = None
 
 
-_document = msgspec.json.Decoder(_Document)
+FIELDS = (
+    "id",
+    "kind",
+    "generation",
+    "labels",
+    "metadata.labels",
+    "status.phase",
+    "status.observed_generation",
+    "status.observedGeneration",
+    "status.last_updated_time",
+    "status.lastUpdatedTime",
+    "status.lastTransitionTime",
+    "status.conditions",
+)
+"""The paths that `Document` reads, for a server that can be asked for them alone."""
+
+_decoder = msgspec.json.Decoder(Document)
 
 _TIMES = ("last_updated_time", "lastUpdatedTime", "lastTransitionTime")
-_NOTHING = _Status()
-_NO_CONDITION = _Condition()
+_NO_STATUS = Status()
+_NO_CONDITION = Condition()
 
 
 def read_resource(document: msgspec.Raw) -> Resource:
-    """Reads one item of a list; raises `Malformed` with the reason where it is not a resource."""
+    """Reads one document; raises `Malformed` with the reason where it is not a resource."""
     return Resource(observe(document), document)
 
 
 def observe(document: msgspec.Raw | bytes) -> Observation:
     """Reads what a decision needs of a resource, whichever shape it has."""
     try:
-        wire = _document.decode(document)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        wire = _decode_leniently(document, error)
-    if not wire.id:
+        decoded = _decoder.decode(document)
+    except UNREADABLE as error:
+        decoded = _decode_leniently(document, error)
+    return observation(decoded)
+
+
+def observation(document: Document) -> Observation:
+    """What a decision needs to know of a resource that has been decoded that far."""
+    if not document.id:
         raise Malformed("id: expected a non-empty string")
-    status = wire.status or _NOTHING
-    generation = wire.generation or 0
-    ready, available = _conditions(status.conditions)
-
-    if status.phase is not None:
-        is_ready = status.phase.lower() == "ready"
-    else:
-        is_ready = ready.status.lower() == "true"
-
-    observed = status.observed_generation
-    if observed is None:
-        observed = status.observed_generation_camel
-    if observed is None:
-        # The public API stamps its Ready condition with the current generation at every write, so that it
-        # says nothing about what the adapters have seen; Available carries the generation they reported.
-        observed = generation if ready.status.lower() == "true" else available.observed_generation or 0
-
-    updated = (
-        _moment(status.last_updated_time)
-        or _moment(status.last_updated_time_camel)
-        or _moment(ready.last_updated_time)
-        or _moment(status.last_transition_time_camel)
-    )
-    labels = wire.labels
+    status = document.status or _NO_STATUS
+    generation = document.generation or 0
+    labels = document.labels
     if labels is None:
-        labels = wire.metadata.labels if wire.metadata is not None else None
+        labels = document.metadata.labels if document.metadata is not None else None
+
+    phase, observed, updated = status.phase, status.observed_generation, _moment(status.last_updated_time)
+    if phase is None or observed is None or updated is None:
+        ready, available = _conditions(status.conditions)
+        is_true = ready.status.lower() == "true"
+        if phase is None:
+            phase = "ready" if is_true else ""
+        if observed is None:
+            observed = status.observed_generation_camel
+        if observed is None:
+            # The public API stamps its Ready condition with the current generation at every write, so that it
+            # says nothing about what the adapters have seen; Available carries the generation they reported.
+            observed = generation if is_true else available.observed_generation or 0
+        updated = (
+            updated
+            or _moment(status.last_updated_time_camel)
+            or _moment(ready.last_updated_time)
+            or _moment(status.last_transition_time_camel)
+        )
     return Observation(
-        wire.id,
-        wire.kind or "",
+        document.id,
+        document.kind or "",
         generation,
         observed,
-        is_ready,
+        phase.lower() == "ready",
         updated,
         NO_LABELS if labels is None else labels,
     )
 
 
-def _conditions(conditions: list[_Condition] | None) -> tuple[_Condition, _Condition]:
+def _conditions(conditions: list[Condition] | None) -> tuple[Condition, Condition]:
     """Ready (or Reconciled) and Available (or LastKnownReconciled): ours first, then the public names."""
     if not conditions:
         return _NO_CONDITION, _NO_CONDITION
@@ -154,14 +199,19 @@ def _moment(time: datetime | None) -> datetime | None:
 
 
 def _in_utc(time: datetime) -> datetime:
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    if time.tzinfo is None:
+        return time.replace(tzinfo=UTC)
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:  # the last hours of year 9999, west of Greenwich: somebody's "never"
+        return datetime.max.replace(tzinfo=UTC)
 
 
-def _decode_leniently(document: msgspec.Raw | bytes, error: Exception) -> _Document:
+def _decode_leniently(document: msgspec.Raw | bytes, error: Exception) -> Document:
     """Second chance for a document whose only fault is an empty time, which some servers write for none."""
     try:
         loose = msgspec.json.decode(document)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         raise Malformed(str(error)) from error
     status = loose.get("status") if isinstance(loose, dict) else None
     if isinstance(status, dict):
@@ -172,6 +222,6 @@ def _decode_leniently(document: msgspec.Raw | bytes, error: Exception) -> _Docum
                     if part.get(name) == "":
                         del part[name]
     try:
-        return msgspec.convert(loose, _Document)
+        return msgspec.convert(loose, Document)
     except msgspec.ValidationError as still:
         raise Malformed(str(still)) from still

@@ -1,15 +1,24 @@
 """Which resources a Sentinel watches: label requirements, all of which must hold.
 
-One value serves the three places that must agree: the query that asks the server, the check of what came back
-(a server may ignore the query), and the name of the shard in metrics and logs. A server may know either of two
-query languages, so there are two renderings; neither is percent-encoded here, that belongs to the URL.
+One value serves the three places that must agree: the query that asks the server, the check of what came
+back (a server may ignore the query), and the name of the shard in metrics and logs. A server may know either
+of two query languages, so there are two renderings; neither is percent-encoded here, that belongs to the URL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
+from typing import assert_never
 
 import msgspec
+
+
+class SelectorParam(StrEnum):
+    """The query parameter that a server takes a selector in."""
+
+    LABELS = "labels"
+    SEARCH = "search"
 
 
 class LabelMatch(msgspec.Struct, frozen=True):
@@ -32,10 +41,21 @@ class Selector(msgspec.Struct, frozen=True):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a resource with these labels is selected."""
-        for requirement in self.requirements:  # not all(...): this runs once for every resource of every walk
-            if labels.get(requirement.label) != requirement.value:
+        # A generator for all() costs more than twice as much, once for every resource of every walk.
+        for match in self.requirements:
+            if labels.get(match.label) != match.value:
                 return False
         return True
+
+    def as_parameter(self, parameter: SelectorParam) -> str:
+        """The value of this query parameter."""
+        match parameter:
+            case SelectorParam.LABELS:
+                return self.as_labels_parameter()
+            case SelectorParam.SEARCH:
+                return self.as_search_parameter()
+            case _:
+                assert_never(parameter)
 
     def as_labels_parameter(self) -> str:
         """For servers that take Kubernetes' selector syntax: `region=us-east,environment=production`."""

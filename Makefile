@@ -1,0 +1,41 @@
+# What a contributor needs: `make run` to see it work, `make test` to know that it does.
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench docs lock clean
+
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+
+help:  ## show this list
+	@grep -E '^[a-z.]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+.venv: requirements-dev.txt pyproject.toml  ## the virtual environment, from pinned and hashed requirements
+	@test -n "$(PYTHON)" || { echo "Sentinel needs Python 3.11 or newer on the path" >&2; exit 1; }
+	tools/make-venv "$(PYTHON)" .venv
+	@touch .venv
+
+run: .venv  ## the whole loop on one machine, on embedded defaults; Ctrl-C ends it
+	$(BIN)/sentinel up --demo
+
+test: .venv check  ## everything that must hold; installs and starts RabbitMQ if none answers
+	$(BIN)/python -m tools.services rabbitmq -- $(BIN)/coverage run -m pytest
+	$(BIN)/coverage report
+
+check: .venv  ## lint, types, layers, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tools.reference --check
+
+bench: .venv  ## measure the budgets and write docs/reference/performance.md
+	$(BIN)/python -m tools.services rabbitmq -- $(BIN)/python -m bench
+
+docs: .venv  ## write docs/reference from the code
+	$(BIN)/python -m tools.reference
+
+lock: .venv  ## pin the dependencies anew
+	tools/lock $(BIN)
+
+clean:  ## remove what the other targets made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .import_linter_cache

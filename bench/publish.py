@@ -1,0 +1,250 @@
+"""What it costs to publish a confirmed event to RabbitMQ, beside the least it could cost.
+
+    python -m bench.publish [--events N] [--output json]
+
+The least is the same frames, put together in the same writes, on a bare aiormq connection that merely counts
+the confirms. Both run in one process, in turns, on a durable queue of one broker, so that a slow machine slows
+both. What is measured is CPU time of this process; wall time says more about the broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import aio_pika
+import aiormq
+import msgspec
+from aiormq.abc import AbstractConnection, ChannelFrame, ConfirmationFrameType
+
+from sentinel.core import events
+from sentinel.drivers.amqp_frames import FrameLayout
+from sentinel.drivers.rabbitmq import RabbitMQPublisher
+from sentinel.ports import Outcome
+
+URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
+BATCH = 1000
+WRITE_SIZE = 128 * 1024
+DEADLINE = timedelta(seconds=60)
+EXCHANGE = "sentinel-bench"
+MODE = events.Mode.STRUCTURED
+
+BUDGET_MICROSECONDS = 40.0
+BUDGET_RATIO = 0.9
+
+
+class Publishing(msgspec.Struct, frozen=True):
+    """The result: CPU a confirmed event, in microseconds, and events a second, medians over the rounds."""
+
+    events: int
+    rounds: int
+    publisher_microseconds: float
+    bare_microseconds: float
+    publisher_events_per_second: float
+    bare_events_per_second: float
+
+    @property
+    def cpu_ratio(self) -> float:
+        """How much of the CPU the bare connection uses; 1 is as good as it."""
+        return self.bare_microseconds / self.publisher_microseconds
+
+    @property
+    def throughput_ratio(self) -> float:
+        """How much of the bare connection's throughput is reached."""
+        return self.publisher_events_per_second / self.bare_events_per_second
+
+    @property
+    def is_within_budget(self) -> bool:
+        return self.publisher_microseconds <= BUDGET_MICROSECONDS and self.throughput_ratio >= BUDGET_RATIO
+
+
+def make_events(count: int) -> list[events.Event]:
+    """Events as the pulse composes them: the sample's message data, one moment a batch."""
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    return [
+        events.Event(
+            id=events.uuid7(moment, number.to_bytes(10, "big")),
+            type="com.redhat.hyperfleet.cluster.reconcile",
+            subject=f"cluster-{number:06d}",
+            time=events.timestamp(moment + timedelta(microseconds=number // BATCH)),
+            data=msgspec.Raw(
+                msgspec.json.encode(
+                    {
+                        "resource_id": f"cluster-{number:06d}",
+                        "resource_type": "Cluster",
+                        "generation": "3",
+                        "region": "us-east",
+                    }
+                )
+            ),
+        )
+        for number in range(count)
+    ]
+
+
+class _CountingChannel(aiormq.Channel):
+    """Counts confirms and does nothing else."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        self.sent = 0
+        self.is_confirmed = asyncio.Event()
+        self._single = 0
+        self._through = 0
+        super().__init__(connection, 1, frame_buffer=BATCH)
+
+    async def _on_confirm_frame(self, frame: ConfirmationFrameType) -> None:
+        tag = frame.delivery_tag or 0
+        if getattr(frame, "multiple", False):
+            self._through, self._single = tag, 0
+        elif tag == self._through + 1:
+            self._through = tag
+        else:
+            self._single += 1
+        if self._through + self._single >= self.sent:
+            self.is_confirmed.set()
+
+
+class _Bare:
+    def __init__(self, connection: AbstractConnection) -> None:
+        self._connection = connection
+        self._channel = _CountingChannel(connection)
+        self._layout = FrameLayout(
+            channel=1,
+            exchange=EXCHANGE,
+            routing_key="",
+            mode=MODE,
+            frame_max=connection.connection_tune.frame_max,
+        )
+
+    async def open(self) -> None:
+        self._connection.channels[1] = self._channel
+        await self._channel.open()
+
+    async def publish(self, batch: Sequence[events.Event]) -> None:
+        self._channel.sent += len(batch)
+        self._channel.is_confirmed.clear()
+        frames: list[bytes] = []
+        size = 0
+        for event in batch:
+            encoded = self._layout.encode(event)
+            frames.append(encoded)
+            size += len(encoded)
+            if size >= WRITE_SIZE:
+                await self._write(frames)
+                frames, size = [], 0
+        if frames:
+            await self._write(frames)
+        await self._channel.is_confirmed.wait()
+
+    async def _write(self, frames: Sequence[bytes]) -> None:
+        drained = asyncio.get_running_loop().create_future()
+        await self._connection.write_queue.put(ChannelFrame(b"".join(frames), False, drained))
+        await drained
+
+
+class _Timing(msgspec.Struct, frozen=True):
+    cpu: float
+    wall: float
+
+
+async def _time(
+    publish: Callable[[Sequence[events.Event]], Awaitable[None]], batches: Sequence[Sequence[events.Event]]
+) -> _Timing:
+    cpu, wall = time.process_time(), time.perf_counter()
+    async with asyncio.timeout(DEADLINE.total_seconds()):
+        for batch in batches:
+            await publish(batch)
+    return _Timing(time.process_time() - cpu, time.perf_counter() - wall)
+
+
+async def _measure(*, url: str, count: int, rounds: int) -> Publishing:
+    prepared = make_events(count)
+    batches = [prepared[start : start + BATCH] for start in range(0, count, BATCH)]
+    publisher = RabbitMQPublisher(url=url, exchange=EXCHANGE, exchange_type="fanout", mode=MODE)
+
+    async def publish(batch: Sequence[events.Event]) -> None:
+        receipt = await publisher.publish(batch, deadline=DEADLINE)
+        if receipt.outcomes.count(Outcome.CONFIRMED) != len(batch):
+            raise RuntimeError(f"not confirmed: {receipt.error}")
+
+    connection = await aio_pika.connect(url, timeout=5)
+    try:
+        channel = await connection.channel()
+        exchange = await channel.declare_exchange(EXCHANGE, "fanout", durable=True)
+        queue = await channel.declare_queue(f"{EXCHANGE}-{os.getpid()}", durable=True)
+        await queue.bind(exchange)
+        bare_connection = await aiormq.connect(url)
+        bare = _Bare(bare_connection)
+        await bare.open()
+        await publisher.open()
+        try:
+            timings: dict[str, list[_Timing]] = {"publisher": [], "bare": []}
+            for turn in range(rounds + 1):
+                pair = [("publisher", publish), ("bare", bare.publish)]
+                for name, way in pair if turn % 2 else reversed(pair):
+                    timing = await _time(way, batches)
+                    await queue.purge()
+                    if turn:  # the first turn warms up
+                        timings[name].append(timing)
+        finally:
+            await publisher.close()
+            await bare_connection.close()
+            await queue.delete(if_unused=False, if_empty=False)
+            await exchange.delete()
+    finally:
+        await connection.close()
+
+    def median(name: str, value: Callable[[_Timing], float]) -> float:
+        return statistics.median(value(timing) for timing in timings[name])
+
+    return Publishing(
+        events=count,
+        rounds=rounds,
+        publisher_microseconds=median("publisher", lambda timing: timing.cpu * 1e6 / count),
+        bare_microseconds=median("bare", lambda timing: timing.cpu * 1e6 / count),
+        publisher_events_per_second=median("publisher", lambda timing: count / timing.wall),
+        bare_events_per_second=median("bare", lambda timing: count / timing.wall),
+    )
+
+
+def measure(*, url: str = URL, count: int = 20_000, rounds: int = 7) -> Publishing:
+    """Publishes `count` events in batches, `rounds` times each way."""
+    return asyncio.run(_measure(url=url, count=count, rounds=rounds))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.publish", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--events", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--url", default=URL)
+    parser.add_argument("--output", choices=["table", "json"], default="table")
+    given = parser.parse_args()
+    result = measure(url=given.url, count=given.events, rounds=given.rounds)
+    if given.output == "json":
+        fields = msgspec.structs.asdict(result) | {
+            "cpu_ratio": result.cpu_ratio,
+            "throughput_ratio": result.throughput_ratio,
+            "is_within_budget": result.is_within_budget,
+        }
+        print(msgspec.json.encode(fields).decode())
+    else:
+        print(f"{'':12}{'CPU µs/event':>14}{'events/s':>12}")
+        for name, cpu, rate in (
+            ("publisher", result.publisher_microseconds, result.publisher_events_per_second),
+            ("bare aiormq", result.bare_microseconds, result.bare_events_per_second),
+        ):
+            print(f"{name:12}{cpu:14.1f}{rate:12.0f}")
+        print(f"{'ratio':12}{result.cpu_ratio:14.2f}{result.throughput_ratio:12.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""From settings to parts: which driver stands behind which port.
+
+Drivers are imported where one is chosen, so that a process loads only what its configuration asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import assert_never
+
+from prometheus_client import CollectorRegistry
+
+from sentinel.core.decision import Policy
+from sentinel.core.events import Mode
+from sentinel.core.message import Composer
+from sentinel.core.pacing import Pacer
+from sentinel.ports import Clock, Fleet, Publisher
+from sentinel.pulse.report import Observer
+from sentinel.pulse.service import Pulse
+from sentinel.pulse.settings import PulseSettings
+from sentinel.pulse.telemetry import PulseTelemetry
+from sentinel.runtime import telemetry
+from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.lifecycle import Part
+from sentinel.runtime.settings import BrokerSettings, BrokerType
+from sentinel.runtime.tracing import Tracer
+from sentinel.version import __version__
+
+_PAGE_RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=5), jitter=0.2)
+_SHORTEST_DEADLINE, _LONGEST_DEADLINE = timedelta(seconds=1), timedelta(seconds=15)
+
+
+class Unavailable(Exception):
+    """Something that the settings ask for is not part of this installation; the text says what to do."""
+
+
+def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
+    """The publisher that the broker's settings name."""
+    match broker.type:
+        case BrokerType.RABBITMQ:
+            return _rabbitmq(broker, mode)
+        case BrokerType.STDOUT:
+            from sentinel.drivers.stdout import StdoutPublisher
+
+            return StdoutPublisher()
+        case BrokerType.PUBSUB:
+            raise Unavailable("BROKER_TYPE: pubsub is not available in this version")
+        case _:
+            assert_never(broker.type)
+
+
+def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
+    try:
+        from sentinel.drivers.rabbitmq import Connectivity, RabbitMQPublisher, amqp_url
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"BROKER_TYPE: rabbitmq needs {error.name}; install fleet-sentinel[rabbitmq]") from error
+    log = telemetry.get_logger("rabbitmq")
+
+    def observe(change: Connectivity) -> None:
+        if change.is_connected:
+            log.info("broker.connected", broker=change.broker)
+        else:
+            log.warning("broker.disconnected", broker=change.broker, reason=change.reason)
+
+    url = (
+        broker.url.reveal()
+        if broker.url is not None
+        else amqp_url(
+            host=broker.host,
+            port=broker.port,
+            vhost=broker.vhost,
+            username=broker.username,
+            password=broker.password.reveal(),
+            tls=broker.tls,
+        )
+    )
+    return RabbitMQPublisher(
+        url=url,
+        exchange=broker.exchange,
+        exchange_type=broker.exchange_type,
+        routing_key=broker.routing_key,
+        mode=mode,
+        ca_file=broker.ca_file,
+        observe=observe,
+    )
+
+
+def build_fleet(settings: PulseSettings) -> Fleet:
+    """The HyperFleet API that the settings name."""
+    from sentinel.drivers.fleet_api import FleetApi
+
+    api = settings.hyperfleet_api
+    return FleetApi(
+        endpoint=api.endpoint,
+        resource_type=settings.resource_type,
+        selector=settings.selector,
+        selector_param=api.selector_param,
+        page_size=api.page_size,
+        timeout=api.timeout,
+        retry_for=_page_patience(settings),
+        backoff=_PAGE_RETRY,
+        version=__version__,
+        token=api.token.reveal() if api.token is not None else "",
+        token_file=api.token_file,
+        ca_file=api.ca_file,
+        gzip=api.gzip,
+    )
+
+
+def build_pulse(
+    settings: PulseSettings,
+    *,
+    fleet: Fleet,
+    publisher: Publisher,
+    clock: Clock,
+    tracer: Tracer,
+    watch: Callable[[Observer], Observer] = lambda observer: observer,
+) -> Part:
+    """A pulse as a part; the caller owns the publisher. `watch` may put another observer around its telemetry."""
+    registry = CollectorRegistry()
+    observer = PulseTelemetry(
+        registry=registry,
+        log=telemetry.get_logger("pulse").bind(resource_type=settings.resource_type),
+        shard=settings.shard,
+        resource_type=settings.resource_type,
+        broker_type=publisher.broker_type,
+    )
+    pulse = Pulse(
+        resource_type=settings.resource_type,
+        poll_interval=settings.poll_interval,
+        policy=Policy(
+            max_age_not_ready=settings.max_age_not_ready,
+            max_age_ready=settings.max_age_ready,
+            checks_generation=settings.generation_check,
+        ),
+        pacer=Pacer(republish_interval=settings.republish_interval),
+        composer=Composer(settings.message_data),
+        fleet=fleet,
+        publisher=publisher,
+        publish_deadline=min(max(settings.poll_interval, _SHORTEST_DEADLINE), _LONGEST_DEADLINE),
+        clock=clock,
+        observer=watch(observer),
+        tracer=tracer,
+        max_events_per_second=settings.max_events_per_second,
+        step_timeout=_page_patience(settings),
+    )
+    return Part(
+        name=f"pulse {settings.resource_type}",
+        loops=(pulse.run,),
+        checks=pulse.checks,
+        liveness=pulse.liveness,
+        registry=registry,
+        close=fleet.close,
+    )
+
+
+def _page_patience(settings: PulseSettings) -> timedelta:
+    return max(settings.poll_interval, settings.hyperfleet_api.timeout)

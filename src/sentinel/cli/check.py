@@ -1,0 +1,108 @@
+"""`sentinel check`: whether a configuration would do, and what it would amount to, without running it.
+
+Made for editors and pipelines: one line for each problem, in the form that compilers have taught tools to read,
+and nothing else on standard output.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from sentinel.cli import options
+from sentinel.cli.options import Output
+from sentinel.pulse import settings as pulse
+from sentinel.runtime.provenance import printable
+from sentinel.runtime.settings import Entry, Problem, load_broker
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a check found, as it is printed for scripts."""
+
+    valid: bool
+    problems: tuple[Problem, ...]
+
+
+class Effective(msgspec.Struct, frozen=True):
+    """What holds, as it is printed for scripts."""
+
+    settings: tuple[Entry, ...]
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), help="The settings file of a Sentinel.")
+@click.option(
+    "--broker-config",
+    type=click.Path(path_type=Path),
+    help="Broker settings: a file, a ConfigMap's manifest, or the directory where one is mounted.",
+)
+@click.option("--show", is_flag=True, help="Print the effective settings and who set them; secrets are masked.")
+@options.set_option
+@options.output_option
+@options.log_options
+def check(
+    config: Path | None,
+    broker_config: Path | None,
+    show: bool,
+    sets: Sequence[str],
+    output: Output,
+    log_level: str | None,
+    log_format: str | None,
+) -> None:
+    """Check configuration files, and print every problem with its place.
+
+    Environment variables count as they would when running. Exits with 0 if everything is valid, otherwise 2.
+    """
+    if config is None and broker_config is None:
+        raise click.UsageError("expected --config, --broker-config, or both")
+    if config is None and sets:
+        raise click.UsageError("--set is about the file of --config, which is not there")
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    entries: list[Entry] = []
+    if config is not None:
+        overrides = options.log_overrides(log_level=log_level, log_format=log_format)
+        sentinel = pulse.load(file=config, environ=os.environ, sets=sets, overrides=overrides)
+        problems += sentinel.problems
+        warnings += sentinel.warnings
+        entries += sentinel.entries
+    broker = load_broker(source=broker_config, environ=os.environ)
+    problems += broker.problems
+    warnings += broker.warnings
+    entries += broker.entries
+
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if show and not problems:
+        _print_effective(Effective(tuple(entries)), output)
+    else:
+        _print_verdict(Verdict(not problems, tuple(problems)), output)
+    if problems:
+        raise click.exceptions.Exit(2)
+    if output is Output.TABLE and not show:
+        for file in (config, broker_config):
+            if file is not None:
+                click.echo(printable(f"{file}: ok"), err=True)
+
+
+def _print_verdict(verdict: Verdict, output: Output) -> None:
+    if output is not Output.TABLE:
+        click.echo(options.encode(verdict, output))
+        return
+    for problem in verdict.problems:
+        click.echo(str(problem))
+
+
+def _print_effective(effective: Effective, output: Output) -> None:
+    if output is not Output.TABLE:
+        click.echo(options.encode(effective, output))
+        return
+    rows = [("KEY", "VALUE", "ORIGIN")]
+    rows += [(entry.key, printable(entry.value) or "-", printable(entry.origin)) for entry in effective.settings]
+    keys, values = (max(len(row[column]) for row in rows) for column in (0, 1))
+    for key, value, origin in rows:
+        click.echo(f"{key:<{keys}}  {value:<{values}}  {origin}")

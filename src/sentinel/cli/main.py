@@ -1,0 +1,64 @@
+"""The command `sentinel`.
+
+Commands are imported when they are called: `sentinel run` in a pod has no business loading what draws the live
+view, and a missing extra only matters to the command that needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from sentinel.version import __version__
+
+_COMMANDS = {
+    "check": ("sentinel.cli.check:check", "Check configuration files and show the effective settings."),
+    "run": ("sentinel.cli.run:run", "Run the pulse: poll the fleet and publish an event for each resource due."),
+    "up": ("sentinel.cli.up:up", "Run everything on this machine and watch it work."),
+    "version": ("sentinel.cli.version:version", "Print the version."),
+}
+
+
+class _Commands(click.Group):
+    """A group that knows its commands by name and loads them by need."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sentinel")
+def cli() -> None:
+    """Keep a fleet true to what its owners asked for."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Exits 0 on success, 1 on a failure while running, 2 on bad usage or bad configuration."""
+    try:
+        code = cli.main(args=arguments, prog_name="sentinel", standalone_mode=False)
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        sys.exit(2)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has gone, as `| head` does; nothing is left to say to it.
+        sys.stderr.close()
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,74 @@
+"""The options that commands share, spelled once, and how a command prints its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TypeVar
+
+import click
+import msgspec
+
+from sentinel.runtime.settings import LogFormat, LogLevel
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class Output(StrEnum):
+    """How a command prints its data."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def output_option(command: F) -> F:
+    """`--output`, as the parameter `output`, an `Output`."""
+    return click.option(
+        "--output",
+        type=click.Choice([choice.value for choice in Output]),
+        default=Output.TABLE.value,
+        callback=lambda context, parameter, value: Output(value),
+        help="How data is printed; table is for people.",
+    )(command)
+
+
+def set_option(command: F) -> F:
+    """`--set`, as the parameter `sets`, a tuple of texts."""
+    return click.option(
+        "--set",
+        "sets",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Set one key of the configuration, as in hyperfleet_api.timeout=3s; beats environment and file.",
+    )(command)
+
+
+def log_options(command: F) -> F:
+    """`--log-level` and `--log-format`, as parameters of these names; None where the settings decide."""
+    level = click.option(
+        "--log-level",
+        type=click.Choice([level.value for level in LogLevel]),
+        help="The least important event that is still logged. Default: info.",
+    )
+    layout = click.option(
+        "--log-format",
+        type=click.Choice([layout.value for layout in LogFormat]),
+        help="How log lines are laid out. Default: console on a terminal, otherwise json.",
+    )
+    return level(layout(command))
+
+
+def log_overrides(*, log_level: str | None, log_format: str | None) -> dict[str, str]:
+    """The logging flags as settings, for `load`."""
+    given = {"log.level": log_level, "log.format": log_format}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def encode(data: object, output: Output) -> str:
+    """Data as JSON or YAML text, for scripts; without a newline at its end."""
+    if output is Output.YAML:
+        import msgspec.yaml
+
+        return msgspec.yaml.encode(data).decode().rstrip("\n")
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

@@ -1,0 +1,326 @@
+"""The HyperFleet API as a fleet to walk.
+
+`sentinel.core.listing` knows how a list is read to its end; this driver gets it the answers. Each page is
+retried by itself, because a walk of hundreds of pages that starts again at every fault never ends, and the next
+page is on its way while the consumer is busy with the current one. A server that errs, stalls, cuts its answers
+short or talks nonsense costs a retry; one that says no costs the walk. Nothing that an error says of a server
+can contain the token, not even where the server echoes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as randomness
+import ssl
+from collections.abc import AsyncGenerator, Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from sentinel.core import listing
+from sentinel.core.listing import Position
+from sentinel.core.model import UNREADABLE
+from sentinel.core.selector import Selector, SelectorParam
+from sentinel.ports import FetchError, Page
+from sentinel.runtime.backoff import Backoff
+
+MAX_BODY = 64 * 1024 * 1024
+"""No page is larger; a server that sends more is not sending a page."""
+
+_KEEP_ALIVE = timedelta(seconds=60)
+_EXCERPT = 300
+_ERROR_BODY = 16 * 1024
+_RETRIED = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+
+
+class FleetApi:
+    """Walks one type of resource; one connection, kept alive from walk to walk."""
+
+    def __init__(
+        self,
+        *,
+        endpoint: str,
+        resource_type: str,
+        selector: Selector,
+        selector_param: SelectorParam,
+        page_size: int,
+        timeout: timedelta,
+        retry_for: timedelta,
+        backoff: Backoff,
+        version: str,
+        token: str = "",
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        gzip: bool = False,
+        fields: tuple[str, ...] = (),
+        random: Callable[[], float] = randomness.random,
+    ) -> None:
+        """`timeout` bounds each request, `retry_for` everything that is done for one page.
+
+        `token` wins over `token_file`, which is read for every request and may change at any time. `ca_file`
+        replaces the system's authorities. `fields` are the paths that somebody will read; they are asked for
+        where the server has shown that it can restrict its answer to them.
+        """
+        base = URL(endpoint)
+        if base.scheme not in {"http", "https"} or not base.host or base.query_string or base.fragment:
+            raise ValueError("endpoint: expected http(s)://host[:port][/path]")
+        if base.user or base.password:
+            raise ValueError("endpoint: expected no credentials; they belong into a token")
+        self._collection = f"{str(base).rstrip('/')}/api/hyperfleet/v1/{quote(resource_type, safe='')}"
+        self._is_tls = base.scheme == "https"
+        self._selector = selector
+        self._selection = (
+            # `=` and `,` stay readable: every server splits a parameter at its first `=` only.
+            f"{selector_param}={quote(selector.as_parameter(selector_param), safe='=,')}&" if selector else ""
+        )
+        self._fields = f"&fields={quote(','.join(fields), safe=',')}" if fields else ""
+        self._page_size = page_size
+        self._timeout = timeout
+        self._retry_for = retry_for
+        self._backoff = backoff
+        self._random = random
+        self._token = token
+        self._token_file = token_file
+        self._ca_file = ca_file
+        self._headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip" if gzip else "identity",
+            "User-Agent": f"hyperfleet-sentinel/{version}",
+        }
+        self._session: aiohttp.ClientSession | None = None
+
+    async def walk(self) -> AsyncGenerator[Page, None]:
+        """Every selected resource, page by page; see `sentinel.ports.Fleet`."""
+        fetching: asyncio.Task[_Fetched] | None = self._begin(Position(size=self._page_size))
+        try:
+            while fetching is not None:
+                fetched = await fetching
+                fetching = self._begin(fetched.following) if fetched.following is not None else None
+                yield fetched.page
+                del fetched  # while the next page is awaited, this one is the consumer's alone
+        finally:
+            if fetching is not None:
+                fetching.cancel()
+                await asyncio.wait({fetching})
+                if not fetching.cancelled():
+                    fetching.exception()  # seen, so that the loop does not complain about it
+
+    async def close(self) -> None:
+        """Closes the connection; harmless when repeated. A walk opens it again."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _begin(self, position: Position) -> asyncio.Task[_Fetched]:
+        return asyncio.create_task(self._fetch(position), name=f"fetch page {position.number}")
+
+    async def _fetch(self, position: Position) -> _Fetched:
+        """Asks for a page until it comes, or until it must not be asked for any longer."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._retry_for.total_seconds()
+        url = self._url(position)
+        insisted: int | None = None
+        attempt = 0
+        while True:
+            try:
+                patience = min(self._timeout.total_seconds(), deadline - loop.time())
+                return self._take(position, await self._get(url, patience), insisted)
+            except listing.ShortPage as short:
+                insisted = short.count
+                trouble = _Trouble(str(short))
+            except listing.BadPage as bad:
+                trouble = _Trouble(str(bad))
+            except listing.EndlessList as endless:
+                trouble = _Trouble(str(endless), is_final=True)
+            except _Trouble as met:
+                trouble = met
+            delay = max(self._backoff.delay(attempt, self._random()), trouble.retry_after)
+            attempt += 1
+            if trouble.is_final or loop.time() + delay.total_seconds() >= deadline:
+                tries = "1 try" if attempt == 1 else f"{attempt} tries"
+                raise FetchError(
+                    f"page {position.number} of {self._collection}: {trouble} ({tries})"
+                ) from trouble.__cause__
+            await asyncio.sleep(delay.total_seconds())
+
+    def _take(self, position: Position, body: bytes, insisted: int | None) -> _Fetched:
+        answer = listing.read(body)
+        step = listing.advance(position, answer, insisted=insisted)
+        resources = step.fresh
+        if self._selector:
+            matches = self._selector.matches
+            resources = [resource for resource in resources if matches(resource.observation.labels)]
+        malformed = [f"page {position.number}, {text}" for text in answer.malformed]
+        return _Fetched(Page(resources, malformed), step.following)
+
+    def _url(self, position: Position) -> URL:
+        if position.after:
+            place = f"after={quote(position.after, safe='')}&size={position.size}{self._fields}"
+        else:
+            place = f"page={position.number}&size={position.size}"
+        return URL(f"{self._collection}?{self._selection}{place}", encoded=True)
+
+    async def _get(self, url: URL, patience: float) -> bytes:
+        """One request; raises `_Trouble` for everything that can go wrong with it."""
+        token = self._read_token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            async with (
+                asyncio.timeout(patience),
+                self._open().get(url, headers=headers, allow_redirects=False) as response,
+            ):
+                if response.status == HTTPStatus.OK:
+                    body = await _read(response, MAX_BODY)
+                    if len(body) > MAX_BODY:
+                        raise _Trouble(f"more than {MAX_BODY} bytes came; lower page_size", is_final=True)
+                    return body
+                raise await self._refusal(response, token)
+        except TimeoutError as error:
+            raise _Trouble(f"no complete answer within {patience:.3g} s") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            # The file may have been replaced since it was read; the next walk reads it again.
+            await self.close()
+            detail = getattr(error.certificate_error, "verify_message", "")
+            raise _Trouble(
+                f"the server's certificate is not trusted ({detail or 'verification failed'}); is ca_file right?",
+                is_final=True,
+            ) from error
+        except aiohttp.ClientResponseError as error:
+            # Not chained: the representation of this error shows the headers of the request, token included.
+            raise _Trouble(f"malformed HTTP: {_excerpt(error.message, token)}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _Trouble(_excerpt(str(error), token) or type(error).__name__) from error
+
+    async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> _Trouble:
+        """What an answer other than 200 means."""
+        status = response.status
+        text = f"{status} {_excerpt(response.reason or '', token)}".rstrip()
+        if 300 <= status < 400:
+            # Following would hand the token to whomever the answer names.
+            origin = _origin(response.headers.get("Location", ""))
+            return _Trouble(f"{text} to {origin}; redirects are not followed, is endpoint right?", is_final=True)
+        said = _excerpt(await _read_error(response), token)
+        if said:
+            text = f"{text}: {said}"
+        if status in _RETRIED or status >= 500:
+            return _Trouble(text, retry_after=_retry_after(response))
+        if status == HTTPStatus.UNAUTHORIZED and self._read_token() != token:
+            return _Trouble(f"{text}; the token has been replaced meanwhile")
+        return _Trouble(text, is_final=400 <= status < 500)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    ssl=self._authorities(), keepalive_timeout=_KEEP_ALIVE.total_seconds()
+                ),
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # each request brings its own
+            )
+        return self._session
+
+    def _authorities(self) -> ssl.SSLContext | bool:
+        if not self._is_tls or self._ca_file is None:
+            return True
+        try:
+            return ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:  # which includes ssl.SSLError
+            raise _Trouble(f"ca_file {self._ca_file}: {error.strerror or error}", is_final=True) from error
+
+    def _read_token(self) -> str:
+        token, where = self._token, "token"
+        if not token and self._token_file is not None:
+            where = f"token_file {self._token_file}"
+            try:
+                token = self._token_file.read_bytes().strip().decode("ascii", "replace")
+            except OSError as error:
+                raise _Trouble(f"{where}: {error.strerror}", is_final=True) from error
+            if not token:
+                raise _Trouble(f"{where}: expected a token, got nothing", is_final=True)
+        if not all("!" <= character <= "~" for character in token):
+            raise _Trouble(f"{where}: expected visible ASCII characters alone", is_final=True)
+        return token
+
+
+class _Fetched(msgspec.Struct, frozen=True):
+    page: Page
+    following: Position | None
+
+
+class _Trouble(Exception):
+    """Why a page could not be had, and whether to ask again."""
+
+    def __init__(self, text: str, *, is_final: bool = False, retry_after: timedelta = timedelta(0)) -> None:
+        super().__init__(text)
+        self.is_final = is_final
+        self.retry_after = retry_after
+
+
+class _Problem(msgspec.Struct):
+    """An error's body, as RFC 9457 has it and as others do."""
+
+    detail: str = ""
+    reason: str = ""
+    message: str = ""
+    title: str = ""
+
+
+async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body, or its beginning where it is longer than `limit`: at least one byte more than that."""
+    chunks = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            break
+    return b"".join(chunks)
+
+
+async def _read_error(response: aiohttp.ClientResponse) -> str:
+    """What the server says about its refusal, as far as it is meant for reading."""
+    try:
+        body = await _read(response, _ERROR_BODY)
+    except aiohttp.ClientError:
+        return ""
+    try:
+        problem = msgspec.json.decode(body, type=_Problem)
+    except UNREADABLE:
+        return "" if "html" in response.content_type else body.decode("utf-8", "replace")
+    return problem.detail or problem.reason or problem.message or problem.title
+
+
+def _origin(location: str) -> str:
+    """Where a redirect leads, without the path and query, which may carry secrets."""
+    try:
+        return str(URL(location).origin())
+    except ValueError:
+        return "elsewhere"
+
+
+def _excerpt(text: str, token: str) -> str:
+    """One short printable line, without the token."""
+    if token:
+        text = text.replace(token, "***")
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= _EXCERPT else f"{line[:_EXCERPT]}…"
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> timedelta:
+    """What the server asks for, in seconds or as a date; a date is measured by the server's own clock."""
+    value = response.headers.get("Retry-After", "")
+    try:
+        if value.strip().isdecimal():
+            return timedelta(seconds=int(value))
+        date = response.headers.get("Date")
+        now = parsedate_to_datetime(date) if date else datetime.now(UTC)
+        return max(parsedate_to_datetime(value) - now, timedelta(0))
+    except (ValueError, TypeError, OverflowError):
+        return timedelta(0)

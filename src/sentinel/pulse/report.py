@@ -1,0 +1,89 @@
+"""What a cycle tells about itself.
+
+The pulse does its work and hands these values to an observer; logs, metrics and the live view are all rendered
+from them, and from nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from sentinel.core.decision import Decision
+from sentinel.core.events import Event
+from sentinel.core.model import Observation
+from sentinel.core.pacing import Verdict
+from sentinel.ports import Outcome
+
+
+class Judgement(msgspec.Struct, frozen=True, gc=False):
+    """One resource, the decision on it, and what becomes of it in this cycle."""
+
+    resource: Observation
+    decision: Decision
+    verdict: Verdict
+
+
+class PageReport(msgspec.Struct, frozen=True):
+    """A page, judged."""
+
+    judgements: Sequence[Judgement]
+    malformed: Sequence[str]
+    at: datetime
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """An event that is to be sent, and for whom."""
+
+    judgement: Judgement
+    event: Event
+    missing: tuple[str, ...] = ()
+    """Fields of its data that are empty because the resource lacks what they name."""
+    failed: tuple[tuple[str, str], ...] = ()
+    """Fields of its data that are empty because they could not be evaluated, each with the reason."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the broker finally said to a batch; aligned, retries behind it."""
+
+    pending: Sequence[Pending]
+    outcomes: Sequence[Outcome]
+    seconds: Sequence[float]
+    error: str
+
+
+class CycleReport(msgspec.Struct, frozen=True):
+    """A whole cycle."""
+
+    started: datetime
+    seconds: float
+    fetched: int
+    skipped: int
+    published: int
+    paced: int
+    deferred: int
+    """Due, and held back for a later cycle: by the ceiling, or because the broker is in trouble."""
+    failed: int
+    """Sent, and refused or not confirmed."""
+    unroutable: int
+    malformed: int
+    is_complete: bool
+    """Whether the walk reached the end of the fleet."""
+    fetch_error: str = ""
+    broker_error: str = ""
+
+
+class Observer(Protocol):
+    """Whoever wants to know. Calls come from the pulse's own task and should be short."""
+
+    def judged(self, page: PageReport) -> None: ...
+
+    def answered(self, answer: Answer) -> None: ...
+
+    def finished(self, report: CycleReport) -> None: ...
+
+    def crashed(self, error: BaseException) -> None:
+        """A cycle ended by a fault of our own; the next one runs all the same."""

@@ -1,0 +1,260 @@
+"""The pulse: at every poll, walk the fleet, judge each resource, send an event for each that is due.
+
+A cycle streams. While one page is judged the next is on its way, and while that one arrives the events of the
+page before are being confirmed; nothing is held longer than that. Only a ceiling on events makes the pulse wait
+for the end of the walk before it sends, because until then nobody knows which are the most urgent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime, timedelta
+
+from sentinel.core import events
+from sentinel.core.decision import Policy, decide
+from sentinel.core.message import Composer
+from sentinel.core.model import Malformed, Resource
+from sentinel.core.pacing import Allowance, Pacer, Shortlist, Verdict
+from sentinel.ports import Clock, FetchError, Fleet, Page, Publisher
+from sentinel.pulse.dispatch import Dispatch
+from sentinel.pulse.report import CycleReport, Judgement, Observer, PageReport, Pending
+from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.tracing import Span, Tracer
+
+_SLICES_PER_SECOND = 10
+"""Events under a ceiling leave in slices of a tenth of a second, so that no second sees more than its share."""
+
+_PATIENCE = timedelta(seconds=30)
+"""Added to what a step may take by its own timeouts before the loop counts as stuck."""
+
+
+class Pulse:
+    """One pulse over one fleet. Run `run`; ask `checks` and `liveness` how it is."""
+
+    def __init__(
+        self,
+        *,
+        resource_type: str,
+        poll_interval: timedelta,
+        policy: Policy,
+        pacer: Pacer,
+        composer: Composer,
+        fleet: Fleet,
+        publisher: Publisher,
+        publish_deadline: timedelta,
+        clock: Clock,
+        observer: Observer,
+        tracer: Tracer,
+        max_events_per_second: float | None = None,
+        step_timeout: timedelta = timedelta(seconds=30),
+        randomness: Callable[[int], bytes] = secrets.token_bytes,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`step_timeout` is the longest that one page may take by its own retries; liveness allows for it."""
+        self._resource_type = resource_type
+        self._poll_interval = poll_interval
+        self._policy = policy
+        self._pacer = pacer
+        self._composer = composer
+        self._fleet = fleet
+        self._publisher = publisher
+        self._clock = clock
+        self._observer = observer
+        self._tracer = tracer
+        self._randomness = randomness
+        self._per_second = max_events_per_second
+        self._allowance = (
+            Allowance(per_second=max_events_per_second, poll_interval=poll_interval)
+            if max_events_per_second is not None
+            else None
+        )
+        self._dispatch = Dispatch(
+            publisher=publisher, pacer=pacer, observer=observer, deadline=publish_deadline, random=jitter
+        )
+        self._stuck_after = 2 * (poll_interval + step_timeout + publish_deadline) + _PATIENCE
+        self._progress: datetime | None = None
+        self._fetch_trouble: str | None = "no poll has succeeded yet"
+
+    async def run(self, stopping: Stopping) -> None:
+        """Polls until stopped: at once, then from start to start; a late cycle is not made up for."""
+        due = self._clock.now()
+        while not stopping.requested:
+            try:
+                await self.cycle(due, stopping)
+            except Exception as error:  # the loop's edge: one broken cycle must not end the polling
+                self._fetch_trouble = "the last cycle failed by a fault of our own; the log has it"
+                self._observer.crashed(error)
+            now = self._clock.now()
+            # Never later than one interval from now: a wall clock set back by an hour must not stop the polling.
+            due = min(max(due + self._poll_interval, now), now + self._poll_interval)
+            self._progress = now
+            await stopping.interrupts(self._clock.sleep(due - now))
+
+    async def cycle(self, at: datetime, stopping: Stopping) -> CycleReport:
+        """One poll. `at` is when it was due to begin, which is what pacing counts from."""
+        started = self._clock.now()
+        self._progress = started
+        self._pacer.begin(at)
+        self._dispatch.begin()
+        walk = _Walk()
+        with self._tracer.span("sentinel.cycle", resource_type=self._resource_type) as span:
+            async with asyncio.TaskGroup() as group:
+                await stopping.interrupts(self._walk(walk, span, group))
+            self._pacer.end(is_complete=walk.is_complete)
+            report = self._report(walk, started)
+            span.set(fetched=report.fetched, published=report.published, failed=report.failed)
+        if walk.is_complete:
+            self._fetch_trouble = None
+        elif walk.error:
+            self._fetch_trouble = walk.error
+        self._observer.finished(report)
+        return report
+
+    @property
+    def checks(self) -> Mapping[str, Callable[[], str | None]]:
+        """Readiness: None where all is well, otherwise what is wrong."""
+        return {
+            "hyperfleet_api": lambda: self._fetch_trouble,
+            "broker": lambda: self._publisher.trouble() or self._dispatch.trouble,
+        }
+
+    @property
+    def liveness(self) -> Mapping[str, Callable[[], str | None]]:
+        """Liveness: whether the loop still moves; whom it cannot reach does not matter here."""
+        return {"loop": self._stuck}
+
+    def _stuck(self) -> str | None:
+        if self._progress is None or self._clock.now() - self._progress <= self._stuck_after:
+            return None
+        return f"no progress since {events.timestamp(self._progress)}"
+
+    async def _walk(self, walk: _Walk, span: Span, group: asyncio.TaskGroup) -> None:
+        allowed = self._allowance.take(self._clock.now()) if self._allowance is not None else None
+        shortlist = Shortlist[tuple[Resource, Judgement]](allowed) if allowed is not None else None
+        sending: asyncio.Task[None] | None = None
+        try:
+            async with aclosing(self._fleet.walk()) as pages:
+                async for page in pages:
+                    due = self._judge(page, walk)
+                    if shortlist is not None:
+                        for resource, judgement in due:
+                            shortlist.offer((_detached(resource), judgement), judgement.decision)
+                    elif due:
+                        if sending is not None:
+                            # Not `await sending`: cancelling this walk must leave a batch in flight alone.
+                            await asyncio.wait({sending})
+                        sending = group.create_task(
+                            self._dispatch.send(self._compose(due, span.traceparent, walk))
+                        )
+            walk.is_complete = True
+        except FetchError as error:
+            walk.error = str(error)
+        if shortlist is not None:
+            self._dispatch.hold_back(shortlist.left_out)
+            await self._spread(shortlist.chosen(), walk, span, group)
+
+    def _judge(self, page: Page, walk: _Walk) -> list[tuple[Resource, Judgement]]:
+        now = self._progress = self._clock.now()
+        policy, pacer = self._policy, self._pacer
+        judgements: list[Judgement] = []
+        due: list[tuple[Resource, Judgement]] = []
+        for resource in page.resources:
+            seen = resource.observation
+            decision = decide(seen, policy, now, pacer.first_seen(seen, now))
+            verdict = pacer.consider(seen, decision)
+            judgement = Judgement(seen, decision, verdict)
+            judgements.append(judgement)
+            if verdict is Verdict.PUBLISH:
+                due.append((resource, judgement))
+        walk.count(judgements, page)
+        self._observer.judged(PageReport(judgements, page.malformed, now))
+        return due
+
+    def _compose(self, due: Sequence[tuple[Resource, Judgement]], traceparent: str, walk: _Walk) -> list[Pending]:
+        now = self._clock.now()
+        time = events.timestamp(now)
+        random_bytes = self._randomness(10 * len(due))
+        batch = []
+        for n, (resource, judgement) in enumerate(due):
+            try:
+                composed = self._composer.compose(resource.decode())
+            except Malformed as error:
+                # Only now is the whole document read; what no decision looks at may still be broken.
+                walk.malformed += 1
+                self._observer.judged(PageReport((), (f"{judgement.resource.id}: {error}",), now))
+                continue
+            event = events.Event(
+                events.uuid7(now, random_bytes[10 * n : 10 * n + 10]),
+                events.event_type(judgement.resource.kind, self._resource_type),
+                judgement.resource.id,
+                time,
+                composed.data,
+                traceparent,
+            )
+            batch.append(Pending(judgement, event, composed.missing, composed.failed))
+        return batch
+
+    async def _spread(
+        self,
+        chosen: Sequence[tuple[Resource, Judgement]],
+        walk: _Walk,
+        span: Span,
+        group: asyncio.TaskGroup,
+    ) -> None:
+        """Sends under the ceiling: a slice, a pause, a slice."""
+        per_second = self._per_second or 1.0
+        size = max(1, int(per_second / _SLICES_PER_SECOND))
+        for start in range(0, len(chosen), size):
+            if start:
+                await self._clock.sleep(timedelta(seconds=size / per_second))
+            self._progress = self._clock.now()
+            batch = self._compose(chosen[start : start + size], span.traceparent, walk)
+            await asyncio.wait({group.create_task(self._dispatch.send(batch))})
+
+    def _report(self, walk: _Walk, started: datetime) -> CycleReport:
+        sent = self._dispatch
+        return CycleReport(
+            started=started,
+            seconds=(self._clock.now() - started).total_seconds(),
+            fetched=walk.fetched,
+            skipped=walk.skipped,
+            published=sent.published,
+            paced=walk.paced,
+            deferred=sent.deferred,
+            failed=sent.failed,
+            unroutable=sent.unroutable,
+            malformed=walk.malformed,
+            is_complete=walk.is_complete,
+            fetch_error=walk.error,
+            broker_error=sent.error,
+        )
+
+
+class _Walk:
+    """What a walk has counted so far."""
+
+    def __init__(self) -> None:
+        self.fetched = self.skipped = self.paced = self.malformed = 0
+        self.is_complete = False
+        self.error = ""
+
+    def count(self, judgements: Sequence[Judgement], page: Page) -> None:
+        repeated = 0
+        for judgement in judgements:
+            if judgement.verdict is Verdict.SKIP:
+                self.skipped += 1
+            elif judgement.verdict is Verdict.PACED:
+                self.paced += 1
+            elif judgement.verdict is Verdict.REPEATED:
+                repeated += 1
+        self.fetched += len(judgements) - repeated
+        self.malformed += len(page.malformed)
+
+
+def _detached(resource: Resource) -> Resource:
+    """A copy of its own: the document is a window on its page and would keep all of it."""
+    return Resource(resource.observation, resource.document.copy())

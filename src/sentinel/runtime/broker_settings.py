@@ -1,0 +1,325 @@
+"""Broker settings, which Sentinels and adapters share and which therefore stand apart from either's file.
+
+They have the names of environment variables, because that is how a ConfigMap hands them to a container: by
+`envFrom`, or mounted as a directory with a file for each. The same names are read from a plain YAML file and
+from the ConfigMap's own manifest, so that what is deployed can be checked before it is.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, assert_never
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from sentinel.runtime import leaves
+from sentinel.runtime.layers import near_misses
+from sentinel.runtime.leaves import Leaf, Refused
+from sentinel.runtime.provenance import Entry, Loaded, Origin, Problem, Source, file_origin, in_order, is_utf8
+from sentinel.runtime.reading import Reading
+from sentinel.runtime.secrets import MASK, Secret
+from sentinel.runtime.sections import Section, section
+from sentinel.runtime.yamltree import Member, Parsed, Scalar, Table, described, parse_file, read_text
+
+PREFIX = "BROKER_"
+EMULATOR = "PUBSUB_EMULATOR_HOST"
+
+# What Kubernetes sets BROKER_PORT to, in every pod, where a Service is called "broker".
+_SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://.*")
+
+
+class BrokerType(StrEnum):
+    """Which broker events go to."""
+
+    RABBITMQ = "rabbitmq"
+    PUBSUB = "pubsub"
+    STDOUT = "stdout"
+
+
+_ALIASES = {"gcp-pubsub": BrokerType.PUBSUB, "googlepubsub": BrokerType.PUBSUB}
+
+
+def _url(given: str) -> Secret:
+    hint = "percent-encode what is special in user, password and vhost"
+    try:
+        url = urlsplit(given)
+        host, port = url.hostname, url.port
+    except ValueError:
+        raise Refused(hint) from None  # not chained: the library's message may repeat the password
+    userinfo, at, place = url.netloc.rpartition("@")
+    if url.scheme not in ("amqp", "amqps") or not host or port == 0 or not given.isprintable() or " " in given:
+        raise Refused(hint)
+    if url.fragment or given.count("@") != len(at):
+        # An unescaped / ? # or @ in the password ends the host early, and its rest would be shown as the vhost.
+        raise Refused(hint)
+    return Secret(given, shown=f"{url.scheme}://{MASK + at if userinfo else ''}{place}{url.path}")
+
+
+def _host(given: str) -> str:
+    if "@" in given or "://" in given:
+        raise Refused("a URL belongs into BROKER_URL", hides_text=True)
+    try:
+        ipaddress.IPv6Address(given)
+    except ValueError:
+        if re.fullmatch(r"[A-Za-z0-9._-]+", given) is None:
+            raise Refused("a port belongs into BROKER_PORT" if ":" in given else "") from None
+    return given
+
+
+def _short(expected: str) -> Leaf:
+    def parse(given: str) -> str:
+        if len(given.encode()) > 255:  # a short string of AMQP
+            raise Refused("at most 255 bytes")
+        return given
+
+    return Leaf(expected, parse)
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: PREFIX + name.upper()):
+    """Where events go, and how they get there."""
+
+    type: Annotated[BrokerType, leaves.choice(BrokerType, aliases=_ALIASES)]
+    """`rabbitmq`, `pubsub` (also `gcp-pubsub` or `googlepubsub`), or `stdout`: each event as one line of JSON,
+    for pipes and trials."""
+
+    url: Annotated[
+        Secret | None, Leaf("a URL such as amqp://user:password@host:5672/vhost", _url, is_secret=True)
+    ] = None
+    """RabbitMQ: where it is, as one URL, `amqp` or `amqps`. Wins over host, port, vhost, username, password."""
+
+    host: Annotated[str, Leaf("a host name or address", _host)] = ""
+    """RabbitMQ: its host. Required, unless there is a URL."""
+
+    port: Annotated[int, leaves.whole(1, 65535)] = 5672
+    """RabbitMQ: its port."""
+
+    vhost: Annotated[str, _short("the name of a virtual host")] = "/"
+    """RabbitMQ: the virtual host."""
+
+    username: Annotated[str, _short("a user name")] = "guest"
+    """RabbitMQ: who connects."""
+
+    password: Secret = msgspec.field(default_factory=lambda: Secret("guest"))
+    """RabbitMQ: the password. Best from a Secret, as a variable."""
+
+    exchange: Annotated[str, _short("the name of an exchange")] = "hyperfleet-events"
+    """RabbitMQ: the exchange that events are published to; it is declared, durable, if it is not there."""
+
+    exchange_type: Annotated[
+        str,
+        leaves.text(
+            "fanout, topic, direct, headers or a plugin's x-...", r"fanout|topic|direct|headers|x-[a-z0-9-]+"
+        ),
+    ] = "fanout"
+    """RabbitMQ: the type of the exchange. It must be that of the exchange that exists."""
+
+    routing_key: Annotated[str, _short("a routing key")] = ""
+    """RabbitMQ: the routing key of every event. A fanout exchange ignores it."""
+
+    tls: bool = False
+    """RabbitMQ: whether to connect with TLS. With a URL, its scheme says so."""
+
+    ca_file: Path | None = None
+    """RabbitMQ: a file with the certificates (PEM) of the authorities that are trusted for TLS, instead of the
+    system's. Relative to the working directory; it need not exist where the settings are checked."""
+
+    project_id: str = ""
+    """Pub/Sub: the Google Cloud project. Required there."""
+
+    topic: str = "hyperfleet-events"
+    """Pub/Sub: the topic that events are published to."""
+
+    create_topic: bool = False
+    """Pub/Sub: whether to create the topic if it is not there."""
+
+    subscription_id: str = ""
+    """Adapters: the name of the queue or subscription they read from. Unset: the adapter's own name."""
+
+    emulator_host: str = msgspec.field(default="", name=EMULATOR)
+    """Pub/Sub: host and port of an emulator to use instead of Google's service."""
+
+    @property
+    def metric_label(self) -> str:
+        """The broker as metrics name it."""
+        match self.type:
+            case BrokerType.RABBITMQ:
+                return "rabbitmq"
+            case BrokerType.PUBSUB:
+                return "gcp-pubsub"
+            case BrokerType.STDOUT:
+                return "stdout"
+            case _:
+                assert_never(self.type)
+
+
+_URL_PARTS = ("BROKER_HOST", "BROKER_PORT", "BROKER_VHOST", "BROKER_USERNAME", "BROKER_PASSWORD")
+_RELEVANT: dict[BrokerType, frozenset[str]] = {
+    BrokerType.RABBITMQ: frozenset(
+        (
+            "BROKER_TYPE",
+            "BROKER_URL",
+            *_URL_PARTS,
+            "BROKER_EXCHANGE",
+            "BROKER_EXCHANGE_TYPE",
+            "BROKER_ROUTING_KEY",
+            "BROKER_TLS",
+            "BROKER_CA_FILE",
+        )
+    ),
+    BrokerType.PUBSUB: frozenset(
+        ("BROKER_TYPE", "BROKER_PROJECT_ID", "BROKER_TOPIC", "BROKER_CREATE_TOPIC", EMULATOR)
+    ),
+    BrokerType.STDOUT: frozenset(("BROKER_TYPE",)),
+}
+
+
+def load_broker(*, source: Path | None, environ: Mapping[str, str]) -> Loaded[BrokerSettings]:
+    """Loads the broker's settings: the environment over a file, a ConfigMap's manifest, or its directory.
+
+    Never raises: whatever is wrong is a problem. Where nothing at all speaks of a broker there are neither
+    settings nor problems, and it is for the caller to say whether it needs one.
+    """
+    declared = section(BrokerSettings)
+    keys = declared.keys()
+    unknown = (name for name in environ if name.startswith(PREFIX) and name not in keys)
+    warnings = near_misses(unknown, {key: key for key in keys}, PREFIX)
+    given = {key: environ[key] for key in keys if key in environ}
+    if _SERVICE_LINK.fullmatch(given.get("BROKER_PORT", "")):
+        del given["BROKER_PORT"]
+        warnings.append(
+            "BROKER_PORT is what Kubernetes sets for a Service called broker, and is ignored; set it to a port,"
+            " or set enableServiceLinks: false"
+        )
+    if source is None and not given.keys() - {EMULATOR}:
+        return Loaded(None, warnings=tuple(warnings))
+
+    root = Origin() if source is None else file_origin(source)
+    written = _Written(Parsed(Table((), root)), root) if source is None else _read_source(source, declared)
+    reading = Reading(environ=environ, is_partial=written.parsed.table is None)
+    reading.problems.extend(written.parsed.problems)
+    tree = written.parsed.table or Table((), root)
+    for key, text in given.items():
+        at = Origin(Source.ENVIRONMENT, key)
+        if is_utf8(text):
+            tree = tree.put(key, Scalar(text, at, is_plain=False), at)
+        else:
+            reading.refuse(at, key, "expected UTF-8 text, got a byte that is not")
+    settings = declared.read(tree, "", written.at, reading)
+    _check_together(written.at, reading, warnings)
+    return Loaded(
+        settings=settings if isinstance(settings, BrokerSettings) and not reading.problems else None,
+        problems=in_order(reading.problems),
+        warnings=tuple(warnings),
+        entries=_relevant(reading),
+        secrets=(*reading.secrets, *_within_url(reading)),
+    )
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """What a broker configuration says, in whichever of its forms."""
+
+    parsed: Parsed
+    at: Origin
+    """What a missing key is missing from."""
+
+
+def _read_source(source: Path, declared: Section) -> _Written:
+    root = file_origin(source)
+    if _is_directory(source):
+        return _Written(_read_directory(source, root, declared), root)
+    parsed = parse_file(source)
+    kind = None if parsed.table is None else parsed.table.get("kind")
+    if parsed.table is None or kind is None:
+        return _Written(parsed, root)
+    if not isinstance(kind.value, Scalar) or kind.value.text != "ConfigMap":
+        message = (
+            f"expected ConfigMap, got {described(kind.value)}; give the values of a Secret as variables,"
+            " or mount it and name its directory"
+        )
+        return _Written(Parsed(None, (*parsed.problems, Problem.at(kind.value.at, "kind", message))), root)
+    data = parsed.table.get("data")
+    if data is None or (isinstance(data.value, Scalar) and data.value.is_null):
+        return _Written(Parsed(Table((), root), parsed.problems), root if data is None else data.at)
+    if not isinstance(data.value, Table):
+        message = f"expected a mapping of settings, got {described(data.value)}"
+        return _Written(Parsed(None, (*parsed.problems, Problem.at(data.value.at, "data", message))), data.at)
+    # A ConfigMap is often shared: what is not about the broker is not ours to judge.
+    ours = tuple(member for member in data.value.members if _is_ours(member.key))
+    problems = tuple(
+        msgspec.structs.replace(problem, field=problem.field.removeprefix("data.")) for problem in parsed.problems
+    )
+    return _Written(Parsed(Table(ours, data.value.at), problems), data.at)
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # nobody may look; opening it as a file will say so
+        return False
+
+
+def _read_directory(directory: Path, root: Origin, declared: Section) -> Parsed:
+    """A mounted ConfigMap: a file for each key, beside hidden entries that serve to swap them all at once."""
+    problems: list[Problem] = []
+    members: list[Member] = []
+    try:
+        files = sorted(path for path in directory.iterdir() if _is_ours(path.name))
+    except OSError as error:
+        return Parsed(None, (Problem.at(root, "", f"cannot be read: {error.strerror}"),))
+    for file in files:
+        at = file_origin(file)
+        text = read_text(file) if declared.get(file.name) is not None else ""
+        if isinstance(text, Problem):
+            problems.append(msgspec.structs.replace(text, field=file.name))
+        else:
+            members.append(Member(file.name, at, Scalar(text.removesuffix("\n"), at, is_plain=False)))
+    return Parsed(Table(tuple(members), root), tuple(problems))
+
+
+def _is_ours(key: str) -> bool:
+    return key.startswith(PREFIX) or key == EMULATOR
+
+
+def _check_together(root: Origin, reading: Reading, warnings: list[str]) -> None:
+    """What no setting can tell by itself. One that was refused already is not held against the others."""
+    values, kind = reading.values, reading.values.get("BROKER_TYPE")
+    required = {
+        BrokerType.RABBITMQ: ("BROKER_HOST", "a host name or address, or a BROKER_URL"),
+        BrokerType.PUBSUB: ("BROKER_PROJECT_ID", "the id of a Google Cloud project"),
+    }
+    url = values.get("BROKER_URL")
+    if isinstance(kind, BrokerType) and kind in required and not reading.is_partial:
+        key, expected = required[kind]
+        has_other_way = kind is BrokerType.RABBITMQ and ("BROKER_URL" not in values or url is not None)
+        if values.get(key) == "" and not has_other_way:
+            reading.refuse(root, key, f"required, but missing; expected {expected}")
+    if kind is BrokerType.RABBITMQ and isinstance(url, Secret):
+        if values.get("BROKER_TLS") is True and not url.reveal().lower().startswith("amqps:"):
+            message = "expected BROKER_URL to begin with amqps:// since BROKER_TLS is true, got amqp://"
+            reading.refuse(reading.origins["BROKER_TLS"], "BROKER_TLS", message)
+        ignored = [key for key in _URL_PARTS if reading.origins.get(key, Origin()) != Origin()]
+        if ignored:
+            warnings.append(f"BROKER_URL wins over {', '.join(ignored)}")
+
+
+def _relevant(reading: Reading) -> tuple[Entry, ...]:
+    """The effective settings, without the defaults of another broker's."""
+    kind = reading.values.get("BROKER_TYPE")
+    if reading.problems or not isinstance(kind, BrokerType):
+        return ()
+    shown = _RELEVANT[kind]
+    if reading.values["BROKER_URL"] is not None:
+        shown = shown.difference(_URL_PARTS, ("BROKER_TLS",))
+    return tuple(e for e in reading.entries if e.key in shown or reading.origins[e.key] != Origin())
+
+
+def _within_url(reading: Reading) -> tuple[Secret, ...]:
+    """The password of the URL, as written and as meant: either may turn up in somebody's error message."""
+    url = reading.values.get("BROKER_URL")
+    password = urlsplit(url.reveal()).password if isinstance(url, Secret) else None
+    return () if not password else (Secret(password), Secret(unquote(password)))

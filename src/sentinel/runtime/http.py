@@ -1,0 +1,229 @@
+"""Listeners for probes and metrics.
+
+A few fixed pages, answered from memory: no routing, no middleware, nothing that could be slow, so that a probe
+answers whenever the event loop turns. It is aiohttp's low-level server, which the client side has loaded anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from http import HTTPStatus
+from types import TracebackType
+from typing import TypeAlias
+
+import msgspec
+from aiohttp import hdrs, web
+
+from sentinel.runtime.health import Health, Report
+from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.telemetry import Log
+
+_SERVER = "sentinel"
+_IDLE = timedelta(seconds=30)
+"""How long a connection may stay silent, between requests or within one."""
+_RESOLVE = timedelta(seconds=5)
+_CLOSE = timedelta(seconds=1)
+_BACKLOG = 128
+
+
+class ListenError(OSError):
+    """An address cannot be listened on; the text says which, and why."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where to listen, or where one listens."""
+
+    host: str
+    """Empty for all interfaces."""
+    port: int
+    """0 for any that is free."""
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address | None:
+    """Reads a bind address as Go programs write it; None for `0` and for nothing at all, which mean: do not.
+
+    `:8080` is every interface, `127.0.0.1:0` a free port on loopback, `[::1]:8080` IPv6.
+    """
+    if text in ("", "0"):
+        return None
+    match = re.fullmatch(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^\[\]:\s]*)):(?P<port>[0-9]{1,5})", text)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError(f'expected HOST:PORT such as ":8080" or "127.0.0.1:8080", or "0" for none, got "{text}"')
+    return Address(match["v6"] or match["host"] or "", int(match["port"]))
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a page says."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+Page: TypeAlias = Callable[[str], Answer]
+"""Answers a GET; it is given the request's `Accept`."""
+
+
+def probe_pages(health: Health) -> dict[str, Page]:
+    """`/healthz` and `/readyz`."""
+    return {
+        "/healthz": lambda accept: _health_answer(health.liveness()),
+        "/readyz": lambda accept: _health_answer(health.readiness()),
+    }
+
+
+def metrics_pages(metrics: Metrics) -> dict[str, Page]:
+    """`/metrics`."""
+
+    def page(accept: str) -> Answer:
+        body, content_type = metrics.render(accept)
+        return Answer(HTTPStatus.OK, content_type, body)
+
+    return {"/metrics": page}
+
+
+def listeners(
+    *,
+    metrics_address: Address | None,
+    probes_address: Address | None,
+    metrics: Metrics,
+    health: Health,
+    log: Log,
+) -> list[Listener]:
+    """The listeners for these addresses: one for both where they are the same, none where there is none."""
+    pages: dict[Address, dict[str, Page]] = {}
+    for address, offered in ((probes_address, probe_pages(health)), (metrics_address, metrics_pages(metrics))):
+        if address is not None:
+            pages.setdefault(address, {}).update(offered)
+    return [Listener(address, served, log=log) for address, served in pages.items()]
+
+
+class Listener:
+    """Serves pages on one address for as long as its context is entered."""
+
+    def __init__(self, address: Address, pages: Mapping[str, Page], *, log: Log) -> None:
+        self.address = address
+        """Where it listens; once entered, with the port that was picked."""
+        self._pages = pages
+        self._log = log
+        self._manager: web.Server | None = None
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Listener:
+        loop = asyncio.get_running_loop()
+        listening = await _bind(self.address)
+        self.address = Address(self.address.host, listening.getsockname()[1])
+        self._manager = manager = web.Server(self._answer)
+        self._server = await loop.create_server(
+            lambda: _Connection(manager, loop, self._log), sock=listening, backlog=_BACKLOG
+        )
+        self._log.info("http.listening", address=str(self.address), paths=sorted(self._pages))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None and self._manager is not None:
+            self._server.close()
+            self._manager.pre_shutdown()
+            await self._manager.shutdown(_CLOSE.total_seconds())
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        page = self._pages.get(request.path)
+        if page is None:
+            return _problem(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(sorted(self._pages))}")
+        if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+            response = _problem(HTTPStatus.METHOD_NOT_ALLOWED, "expected GET or HEAD")
+            response.headers[hdrs.ALLOW] = "GET, HEAD"
+            return response
+        return _respond(page(request.headers.get(hdrs.ACCEPT, "")))
+
+
+class _Connection(web.RequestHandler):
+    """aiohttp's connection, less its habit of telling strangers which versions of what it runs on, and of
+    writing a traceback for everything a port scanner sends."""
+
+    def __init__(self, manager: web.Server, loop: asyncio.AbstractEventLoop, log: Log) -> None:
+        super().__init__(
+            manager,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's own way to turn it off
+            keepalive_timeout=_IDLE.total_seconds(),
+            lingering_time=0,
+        )
+        self._log = log
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if exc is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._log.unexpected("http.failed", error=exc, path=request.path)
+        else:
+            self._log.debug("http.malformed", error=exc)
+        response = _problem(HTTPStatus(status), HTTPStatus(status).description)
+        response.force_close()
+        return response
+
+
+async def _bind(address: Address) -> socket.socket:
+    """A listening socket of our own, rather than the several that asyncio opens for one name or for all
+    interfaces: with port 0, each of those would get a port of its own."""
+    try:
+        if not address.host:
+            if socket.has_dualstack_ipv6():
+                return socket.create_server(
+                    ("", address.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
+                )
+            return socket.create_server(("", address.port), backlog=_BACKLOG)
+        async with asyncio.timeout(_RESOLVE.total_seconds()):
+            found = await asyncio.get_running_loop().getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        # IPv4 first where a name has both, as Go does.
+        family, _, _, _, where = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        return socket.create_server((where[0], where[1]), family=family, backlog=_BACKLOG)
+    except TimeoutError as error:
+        raise ListenError(f"cannot listen on {address}: the name was not resolved in time") from error
+    except OSError as error:
+        # create_server repeats the address in its text; the plain words for the number read better.
+        number = error.errno or 0
+        reason = os.strerror(number) if number in errno.errorcode else error.strerror or str(error)
+        raise ListenError(f"cannot listen on {address}: {reason.lower()}") from error
+
+
+def _health_answer(report: Report) -> Answer:
+    status = HTTPStatus.OK if report.is_ok else HTTPStatus.SERVICE_UNAVAILABLE
+    return Answer(status, "application/json", report.encode())
+
+
+def _problem(status: HTTPStatus, detail: str) -> web.Response:
+    problem = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": detail,
+        "code": status.name.lower(),
+    }
+    return _respond(Answer(status, "application/problem+json", msgspec.json.encode(problem)))
+
+
+def _respond(answer: Answer) -> web.Response:
+    headers = {
+        hdrs.CONTENT_TYPE: answer.content_type,
+        hdrs.SERVER: _SERVER,
+        hdrs.CACHE_CONTROL: "no-store",
+    }
+    return web.Response(status=answer.status, body=answer.body, headers=headers)

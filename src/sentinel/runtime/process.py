@@ -1,0 +1,119 @@
+"""What a process owns: its signals, its event loop, and its way out.
+
+Leaving has to work when something else does not: a task that ignores its cancellation, a thread stuck in a
+name lookup, a loop that no longer turns. None of them may keep a process that was told to go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from types import FrameType
+from typing import Any, NoReturn
+
+from sentinel.runtime import telemetry
+from sentinel.runtime.telemetry import Log
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_PATIENCE = timedelta(seconds=2)
+"""For what is left over once the service itself has ended."""
+_FAREWELL = timedelta(milliseconds=500)
+_THREADS = "sentinel-blocking"
+_KILLED = 128
+"""Added to a signal's number, this is the exit code of what it ended."""
+
+
+def main(service: Coroutine[Any, Any, int], *, log: Log) -> int:
+    """Runs a service, such as `lifecycle.run(...)`, on an event loop of its own; returns its exit code."""
+    executor = ThreadPoolExecutor(thread_name_prefix=_THREADS)
+    try:
+        with asyncio.Runner() as runner:
+            runner.get_loop().set_default_executor(executor)
+            code = runner.run(_run_and_tidy_up(service, log))
+            # The loop would join these threads however long they take.
+            executor.shutdown(wait=False, cancel_futures=True)
+            _await_threads(code, log)
+            return code
+    except KeyboardInterrupt:  # before the service had taken charge of signals, or after
+        return _KILLED + signal.SIGINT
+
+
+async def _run_and_tidy_up(service: Coroutine[Any, Any, int], log: Log) -> int:
+    code = await service
+    leftovers = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in leftovers:
+        task.cancel()
+    if leftovers:
+        _, stuck = await asyncio.wait(leftovers, timeout=_PATIENCE.total_seconds())
+        if stuck:
+            names = sorted(task.get_name() for task in stuck)
+            leave_at_once(code, lambda: log.warning("process.abandoned", tasks=names))
+    return code
+
+
+def _await_threads(code: int, log: Log) -> None:
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(_THREADS)]
+    for thread in threads:
+        thread.join(_PATIENCE.total_seconds() / len(threads))
+    stuck = sorted(thread.name for thread in threads if thread.is_alive())
+    if stuck:
+        leave_at_once(code, lambda: log.warning("process.abandoned", threads=stuck))
+
+
+def leave_at_once(code: int, say: Callable[[], None]) -> NoReturn:
+    """Ends the process here and now, after a last word if it can be had quickly.
+
+    The word is said by another thread, because this one may hold, or wait for, what writing a log line takes.
+    """
+
+    def farewell() -> None:
+        say()
+        telemetry.flush()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+
+    speaker = threading.Thread(target=farewell, daemon=True)
+    speaker.start()
+    speaker.join(_FAREWELL.total_seconds())
+    os._exit(code)
+
+
+@contextmanager
+def signals(
+    handled: Collection[signal.Signals], on_first: Callable[[signal.Signals], None], *, log: Log
+) -> Iterator[None]:
+    """Calls `on_first` at the first of these signals; the second one ends the process on the spot."""
+    loop = asyncio.get_running_loop()
+    previous = {number: signal.getsignal(number) for number in handled}
+    has_come = False
+
+    def second(number: int, frame: FrameType | None = None) -> NoReturn:
+        name = signal.Signals(number).name
+        leave_at_once(_KILLED + number, lambda: log.warning("process.killed", signal=name))
+
+    def first(number: signal.Signals) -> None:
+        nonlocal has_come
+        if has_come:
+            second(number)
+        has_come = True
+        # From here on Python calls us by itself: a loop that is stuck would never get to it.
+        for each in handled:
+            signal.signal(each, second)
+        on_first(number)
+
+    for number in handled:
+        loop.add_signal_handler(number, first, number)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+            signal.signal(number, previous[number] or signal.SIG_DFL)

@@ -1,0 +1,94 @@
+"""Keeps secrets out of everything a person or a log collector can read.
+
+Secrets are masked by value, wherever they turn up: a library's error message quotes the URL it failed on, a
+traceback shows a string as Python writes it, a server echoes a header. So each secret is recognised in every
+form in which it commonly travels - percent-encoded by anybody's rules, or escaped as Python or JSON do - and
+the password of any URL is masked even where nobody told us about it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from collections.abc import Iterable
+from urllib.parse import quote, unquote, urlsplit
+
+MASK = "***"
+
+_SHORT = 4
+"""Secrets shorter than this are masked only where they stand alone: masking every `a` would leave no log."""
+
+_URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s]*@")
+
+_UNCHANGED = frozenset(string.ascii_letters + string.digits + "-._")
+"""Characters that no encoding replaces."""
+
+
+class Redactor:
+    """Masks the secrets it has been told about; told of more at any time, as when a token rotates."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: set[str] = set()
+        self._forms: tuple[tuple[str, re.Pattern[str]], ...] = ()
+        for secret in secrets:
+            self.add(secret)
+
+    def __repr__(self) -> str:
+        return f"Redactor({len(self._secrets)} secrets)"
+
+    def add(self, secret: str) -> None:
+        """Masks `secret` from now on; where it is a URL with a password, the password by itself, too."""
+        secret = secret.strip()
+        if not secret or secret in self._secrets:
+            return
+        # What is given may itself be encoded, as a password cut out of a URL is.
+        self._secrets |= {secret, unquote(secret), *_passwords(secret)}
+        # Longest first, so that a secret which contains another one goes as a whole.
+        longest_first = sorted(self._secrets, key=len, reverse=True)
+        self._forms = tuple((_anchor(known), re.compile(_pattern(known))) for known in longest_first)
+
+    def redact(self, text: str) -> str:
+        """The text without any secret."""
+        for anchor, pattern in self._forms:
+            if anchor in text:
+                text = pattern.sub(MASK, text)
+        if "://" in text:
+            text = _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
+        return text
+
+
+def _passwords(secret: str) -> tuple[str, ...]:
+    try:
+        password = urlsplit(secret).password
+    except ValueError:
+        password = None
+    return (password, unquote(password)) if password else ()
+
+
+def _anchor(secret: str) -> str:
+    """The longest run within it that stays literal in every form; most texts lack it, and that is cheap to see."""
+    literal = "".join(character if character in _UNCHANGED else " " for character in secret)
+    return max(literal.split(), key=len, default="")
+
+
+def _pattern(secret: str) -> str:
+    forms = "".join(
+        re.escape(character) if character in _UNCHANGED else _alternatives(character) for character in secret
+    )
+    return forms if len(secret) >= _SHORT else rf"(?<!\w){forms}(?!\w)"
+
+
+def _alternatives(character: str) -> str:
+    encoded = quote(character, safe="", errors="replace")
+    forms = {
+        character,
+        encoded,
+        encoded.lower(),
+        repr(character)[1:-1],
+        json.dumps(character)[1:-1],
+        f"\\{character}",
+    }
+    if character == " ":
+        forms.add("+")
+    return f"(?:{'|'.join(re.escape(form) for form in sorted(forms, key=len, reverse=True))})"

@@ -1,0 +1,234 @@
+"""How the declaration of settings is read from a tree: structs, lists of them, and tables of texts.
+
+A setting is declared once, as a field of a frozen struct: its type (or an `Annotated` shape where the type does
+not say enough), its default, and a docstring that is its entry in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from sentinel.runtime import leaves
+from sentinel.runtime.provenance import Origin, Source
+from sentinel.runtime.reading import FAILED, Reading, Shape
+from sentinel.runtime.secrets import Secret
+from sentinel.runtime.yamltree import Listing, Member, Node, Scalar, Table, described, join
+
+
+class Elsewhere(msgspec.Struct, frozen=True):
+    """A secret that comes from one environment variable, and is refused wherever else it is written."""
+
+    variable: str
+    instead: str
+    """What to do for somebody who wrote it into a file or a flag."""
+    leaf: leaves.Leaf = leaves.SECRET
+
+    @property
+    def expected(self) -> str:
+        """In words."""
+        return self.leaf.expected
+
+    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+        """Refuses: a file is shared, and a flag is in everybody's process list."""
+        reading.refuse(at, path, f"expected no secret here; {self.instead}")
+        return FAILED
+
+    def read_variable(self, path: str, reading: Reading) -> object:
+        """The secret, or None where the variable is unset or empty."""
+        given = reading.environ.get(self.variable, "").strip()
+        if not given:
+            reading.accept(path, None, Origin())
+            return None
+        origin = Origin(Source.ENVIRONMENT, self.variable)
+        return self.leaf.read(Scalar(given, origin, is_plain=False), path, origin, reading)
+
+
+class Items(msgspec.Struct, frozen=True):
+    """A list of sections."""
+
+    item: Section
+    expected: str
+
+    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+        """A tuple of structs. Among the effective settings a list is one setting, as it is after `--set`."""
+        if not isinstance(node, Listing):
+            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
+            return FAILED
+        within = Reading(environ=reading.environ)
+        values = tuple(
+            self.item.read(item, f"{path}[{index}]", item.at, within) for index, item in enumerate(node.items)
+        )
+        reading.problems.extend(within.problems)
+        if FAILED in values:
+            return FAILED
+        reading.accept(path, values, at)
+        return values
+
+
+class Texts(msgspec.Struct, frozen=True):
+    """Texts under names of the user's own, nested at will. Each text is a setting of its own."""
+
+    expected: str
+    check: Callable[[str], object]
+    """Raises `ValueError` with the whole message where a text will not do."""
+
+    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+        """A mapping of names to texts or to further mappings."""
+        if not isinstance(node, Table):
+            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
+            return FAILED
+        values = {
+            member.key: self._read_member(member.value, join(path, member.key), member.at, reading)
+            for member in node.members
+        }
+        return FAILED if FAILED in values.values() else values
+
+    def _read_member(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+        if isinstance(node, Table):
+            return self.read(node, path, at, reading)
+        if isinstance(node, Listing) or node.is_null or not node.text:
+            reading.refuse(node.at, path, f"expected text, or a mapping of texts, got {described(node)}")
+            return FAILED
+        try:
+            self.check(node.text)
+        except ValueError as error:
+            reading.refuse(node.at, path, str(error))
+            return FAILED
+        reading.accept(path, node.text, at)
+        return node.text
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One setting of a section."""
+
+    name: str
+    key: str
+    """As it is written in files: the name, unless the struct renames it."""
+    shape: Shape
+    info: msgspec.structs.FieldInfo
+    is_nullable: bool
+
+    def default(self) -> object:
+        """The value where nobody has written one."""
+        factory = self.info.default_factory
+        return self.info.default if factory is msgspec.NODEFAULT else factory()
+
+
+class Section(msgspec.Struct, frozen=True):
+    """Settings under fixed names: a struct."""
+
+    struct: Callable[..., object]
+    fields: tuple[Field, ...]
+    expected: str = "a mapping of settings"
+
+    def get(self, key: str) -> Field | None:
+        """The setting of this name."""
+        return next((field for field in self.fields if field.key == key), None)
+
+    def keys(self) -> list[str]:
+        """The names of its settings."""
+        return [field.key for field in self.fields]
+
+    def paths(self, prefix: str = "") -> list[str]:
+        """The paths of all settings, those of inner sections included."""
+        found: list[str] = []
+        for field in self.fields:
+            path = join(prefix, field.key)
+            found.append(path)
+            if isinstance(field.shape, Section):
+                found += field.shape.paths(path)
+        return found
+
+    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+        """The struct, once all of its fields could be read."""
+        if not isinstance(node, Table):
+            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
+            return FAILED
+        keys = self.keys()
+        for member in node.members:
+            if member.key not in keys:
+                reading.refuse_unknown(member.at, join(path, member.key), keys)
+        values = {
+            field.name: self._read_field(field, node.get(field.key), join(path, field.key), at, reading)
+            for field in self.fields
+        }
+        return FAILED if FAILED in values.values() else self.struct(**values)
+
+    def _read_field(
+        self, field: Field, member: Member | None, path: str, parent_at: Origin, reading: Reading
+    ) -> object:
+        if member is not None:
+            if field.is_nullable and isinstance(member.value, Scalar) and member.value.is_null:
+                reading.accept(path, None, member.at)
+                return None
+            # What a section lacks is missing from the file, even where a variable has set the rest of it.
+            is_written = member.at.source is Source.FILE or not isinstance(field.shape, Section)
+            return field.shape.read(member.value, path, member.at if is_written else parent_at, reading)
+        if isinstance(field.shape, Section):
+            return field.shape.read(Table((), parent_at), path, parent_at, reading)
+        if isinstance(field.shape, Elsewhere):
+            return field.shape.read_variable(path, reading)
+        if field.info.required:
+            if not reading.is_partial:
+                reading.refuse(parent_at, path, f"required, but missing; expected {field.shape.expected}")
+            return FAILED
+        value = field.default()
+        reading.accept(path, value, Origin())
+        return value
+
+
+def section(struct: type[msgspec.Struct], /, **shapes: Shape) -> Section:
+    """The section that a struct declares; a shape given by field name stands in for the declared one."""
+    hints = get_type_hints(struct, include_extras=True)
+    return Section(
+        struct,
+        tuple(
+            Field(
+                name=info.name,
+                key=info.encode_name,
+                shape=shapes.get(info.name) or _shape(hints[info.name]),
+                info=info,
+                is_nullable=NoneType in _alternatives(hints[info.name]),
+            )
+            for info in msgspec.structs.fields(struct)
+        ),
+    )
+
+
+def _alternatives(annotation: object) -> tuple[object, ...]:
+    if get_origin(annotation) is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _shape(annotation: object) -> Shape:
+    if get_origin(annotation) is Annotated:
+        for extra in get_args(annotation)[1:]:
+            if isinstance(extra, leaves.Leaf | Elsewhere | Items | Texts | Section):
+                return extra
+    (plain,) = (kind for kind in _alternatives(annotation) if kind is not NoneType)
+    if isinstance(plain, type):
+        if issubclass(plain, msgspec.Struct):
+            return section(plain)
+        if issubclass(plain, StrEnum):
+            return leaves.choice(plain)
+        if plain in _LEAVES:
+            return _LEAVES[plain]
+    raise TypeError(f"cannot tell how to read {annotation}: annotate it with a shape")
+
+
+_LEAVES: dict[type, Shape] = {
+    str: leaves.TEXT,
+    bool: leaves.BOOLEAN,
+    timedelta: leaves.POSITIVE_DURATION,
+    Path: leaves.PATH,
+    Secret: leaves.SECRET,
+}
+"""What a type means where nothing more is said; a number always says its bounds."""

@@ -1,0 +1,322 @@
+"""YAML as written: a tree of texts, each with its line and column.
+
+A loader that turns text into Python values loses what a configuration needs: where a value stood, that a key
+came twice, that `010` was not meant as eight nor `no` as false. Here every scalar keeps its text, and the
+setting it belongs to decides what that text means. The tree is built from parser events on an explicit stack,
+so that neither deep nesting nor aliases of aliases can exhaust the process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import yaml
+
+from sentinel.runtime.provenance import Origin, Problem, file_origin, quoted
+
+LARGEST_FILE = 1 << 20
+"""Bytes; also keeps a mistaken path to a device from being read for ever."""
+MOST_VALUES = 10_000
+"""Aliases counted wherever they are used, which is what makes nested aliases dangerous."""
+DEEPEST = 64
+
+_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+_TAG = "tag:yaml.org,2002:"
+_KNOWN_TAGS = frozenset(
+    (None, "!", *(_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")))
+)
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML counts as one
+
+
+class Scalar(msgspec.Struct, frozen=True):
+    """A text, as written."""
+
+    text: str
+    at: Origin
+    is_plain: bool = True
+    """Not quoted, so that `null` means nothing rather than the word."""
+
+    @property
+    def is_null(self) -> bool:
+        """Whether a key was written without a value."""
+        return self.is_plain and self.text in _NULLS
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Values in order."""
+
+    items: tuple[Node, ...]
+    at: Origin
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A key of a table and its value."""
+
+    key: str
+    at: Origin
+    """Where the key stands; the value knows its own place."""
+    value: Node
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Values by name, in the order in which they were written."""
+
+    members: tuple[Member, ...]
+    at: Origin
+
+    def get(self, key: str) -> Member | None:
+        """The member of this name."""
+        return next((member for member in self.members if member.key == key), None)
+
+    def put(self, key: str, value: Node, at: Origin) -> Table:
+        """The same table with this member set, in its old place where it had one."""
+        new = Member(key, at, value)
+        if self.get(key) is None:
+            return Table((*self.members, new), self.at)
+        return Table(tuple(new if member.key == key else member for member in self.members), self.at)
+
+
+Node: TypeAlias = Scalar | Listing | Table
+
+
+def described(node: Node) -> str:
+    """What a message says was found."""
+    match node:
+        case Table():
+            return "a mapping"
+        case Listing():
+            return "a list"
+        case Scalar():
+            return "nothing" if node.is_null else quoted(node.text)
+
+
+def join(path: str, key: str) -> str:
+    """The path of a key within what has this path."""
+    return f"{path}.{key}" if path else key
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """A file of settings: what it says, and what is wrong with it."""
+
+    table: Table | None
+    """None where nothing could be made of it; an empty file is an empty table."""
+    problems: tuple[Problem, ...] = ()
+
+
+def parse_file(path: Path) -> Parsed:
+    """Reads a file that holds one mapping. Never raises: whatever is wrong with the file is a problem."""
+    source = file_origin(path)
+    text = read_text(path)
+    if isinstance(text, Problem):
+        return Parsed(None, (text,))
+    root, problems = parse(text, source)
+    if root is None and problems:
+        return Parsed(None, problems)
+    if root is None or (isinstance(root, Scalar) and root.is_null):
+        return Parsed(Table((), source), problems)
+    if isinstance(root, Table):
+        return Parsed(root, problems)
+    message = f"expected a mapping of settings, got {described(root)}"
+    return Parsed(None, (*problems, Problem.at(root.at, "", message)))
+
+
+def read_text(path: Path) -> str | Problem:
+    """The text of a file, or why there is none."""
+    source = file_origin(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else None
+        return Problem.at(source, "", f"cannot be read: {(reason or str(error)).lower()}")
+    if len(content) > LARGEST_FILE:
+        return Problem.at(source, "", f"expected at most {LARGEST_FILE >> 20} MiB of settings, got more")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8-sig", "replace")
+        return Problem.at(_locate(source, before), "", "expected UTF-8 text, got a byte that is not")
+
+
+def parse(text: str, source: Origin) -> tuple[Node | None, tuple[Problem, ...]]:
+    """Reads one document from a text that came from there; None where it is empty, or cannot be read."""
+    unprintable = _UNPRINTABLE.search(text)
+    if unprintable is not None:
+        place = _locate(source, text[: unprintable.start()])
+        return None, (Problem.at(place, "", "expected text, got a control character"),)
+    builder = _Builder(source)
+    try:
+        root = builder.build(_events(text))
+    except _Unreadable as error:
+        return None, (Problem.at(error.at, "", str(error)),)
+    except yaml.YAMLError as error:
+        return None, (_syntax_problem(error, source, text),)
+    return root, tuple(builder.problems)
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    events: Iterator[yaml.Event] = yaml.parse(text, Loader=loader)  # type: ignore[no-untyped-call] # stub lacks it
+    return events
+
+
+def _locate(source: Origin, before: str) -> Origin:
+    """The place that follows this text."""
+    lines = _LINE_BREAK.split(before)
+    return source.at(len(lines), len(lines[-1]) + 1)
+
+
+def _syntax_problem(error: yaml.YAMLError, source: Origin, text: str) -> Problem:
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return Problem.at(source, "", "expected YAML, got something else")
+    # Without what stands in quotes: a parser may echo the text, and the text may be a password.
+    detail = re.sub(r"""\s*(['"]).*\1""", "", f"{error.problem or ''} {error.context or ''}".strip())
+    # What was never closed is noticed at the end of the file; the place to mend is where it was opened.
+    end = _locate(source, text.rstrip())
+    marks = (mark for mark in (error.problem_mark, error.context_mark) if mark is not None)
+    places = (source.at(mark.line + 1, mark.column + 1) for mark in marks)
+    place = next((p for p in places if (p.line, p.column) < (end.line, end.column)), end)
+    return Problem.at(place, "", f"expected YAML, got a syntax error: {detail}")
+
+
+class _Unreadable(Exception):
+    """The document is YAML, but nothing can be made of it."""
+
+    def __init__(self, at: Origin, reason: str) -> None:
+        super().__init__(reason)
+        self.at = at
+
+
+class _Open:
+    """A collection whose end has not come yet."""
+
+    def __init__(self, path: str, at: Origin, *, is_table: bool, anchor: str | None) -> None:
+        self.path = path
+        self.at = at
+        self.is_table = is_table
+        self.anchor = anchor
+        self.items: list[Node] = []
+        self.members: dict[str, Member] = {}
+        self.merged: list[Member] = []
+        self.key: Scalar | Listing | Table | None = None
+        self.values = 1
+
+    def child_path(self) -> str:
+        if not self.is_table:
+            return f"{self.path}[{len(self.items)}]"
+        return join(self.path, self.key.text) if isinstance(self.key, Scalar) else self.path
+
+
+class _Builder:
+    def __init__(self, source: Origin) -> None:
+        self.problems: list[Problem] = []
+        self._source = source
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, tuple[Node, int] | None] = {}  # None: still open
+        self._root: Node | None = None
+
+    def build(self, events: Iterator[yaml.Event]) -> Node | None:
+        documents = 0
+        for event in events:
+            at = self._source.at(event.start_mark.line + 1, event.start_mark.column + 1)
+            match event:
+                case yaml.DocumentStartEvent():
+                    documents += 1
+                    if documents > 1:
+                        # Nothing of it is read: what it says does not count, so neither do its mistakes.
+                        message = "expected one YAML document, got a second; put it into a file of its own"
+                        self.problems.append(Problem.at(at, "", message))
+                        break
+                case yaml.ScalarEvent():
+                    self._check_tag(event.tag, at)
+                    is_plain = (event.tag is None and event.implicit[0]) or event.tag == _TAG + "null"
+                    self._add(Scalar(event.value, at, is_plain), 1, event.anchor)
+                case yaml.AliasEvent():
+                    self._add(*self._resolve(event.anchor, at), None)
+                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                    self._check_tag(event.tag, at)
+                    self._open(at, is_table=isinstance(event, yaml.MappingStartEvent), anchor=event.anchor)
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    self._close()
+                case _:
+                    pass
+        return self._root
+
+    def _check_tag(self, tag: str | None, at: Origin) -> None:
+        if tag not in _KNOWN_TAGS:
+            path = self._stack[-1].child_path() if self._stack else ""
+            message = "expected a value without a tag, got one that begins with !; quote it if it is text"
+            self.problems.append(Problem.at(at, path, message))
+
+    def _open(self, at: Origin, *, is_table: bool, anchor: str | None) -> None:
+        if len(self._stack) >= DEEPEST:
+            raise _Unreadable(at, f"expected at most {DEEPEST} levels, got more")
+        if anchor is not None:
+            self._anchors[anchor] = None
+        path = self._stack[-1].child_path() if self._stack else ""
+        self._stack.append(_Open(path, at, is_table=is_table, anchor=anchor))
+
+    def _close(self) -> None:
+        closed = self._stack.pop()
+        if closed.is_table:
+            for member in closed.merged:
+                closed.members.setdefault(member.key, member)
+            self._add(Table(tuple(closed.members.values()), closed.at), closed.values, closed.anchor)
+        else:
+            self._add(Listing(tuple(closed.items), closed.at), closed.values, closed.anchor)
+
+    def _resolve(self, anchor: str, at: Origin) -> tuple[Node, int]:
+        if anchor not in self._anchors:
+            raise _Unreadable(
+                at, "expected an alias of something above, got one of nothing; quote it if it is text"
+            )
+        target = self._anchors[anchor]
+        if target is None:
+            raise _Unreadable(at, "expected an alias of something complete, got one of what it stands in")
+        return target
+
+    def _add(self, node: Node, values: int, anchor: str | None) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = (node, values)
+        if not self._stack:
+            self._root = node
+            return
+        parent = self._stack[-1]
+        parent.values += values
+        if parent.values > MOST_VALUES:
+            raise _Unreadable(node.at, f"expected at most {MOST_VALUES} values, aliases followed, got more")
+        if not parent.is_table:
+            parent.items.append(node)
+        elif parent.key is None:
+            parent.key = node
+        else:
+            self._set(parent, parent.key, node)
+            parent.key = None
+
+    def _set(self, table: _Open, key: Node, value: Node) -> None:
+        if not isinstance(key, Scalar):
+            message = f"expected a key that is text, got {described(key)}"
+            self.problems.append(Problem.at(key.at, table.path, message))
+        elif key.is_null:
+            self.problems.append(Problem.at(key.at, table.path, "expected a key, got nothing"))
+        elif key.is_plain and key.text == "<<":
+            self._merge(table, value)
+        elif key.text in table.members:
+            first = table.members[key.text].at
+            message = f"duplicate key; expected it once, got it first on line {first.line}"
+            self.problems.append(Problem.at(key.at, join(table.path, key.text), message))
+        else:
+            table.members[key.text] = Member(key.text, key.at, value)
+
+    def _merge(self, table: _Open, value: Node) -> None:
+        for source in value.items if isinstance(value, Listing) else (value,):
+            if isinstance(source, Table):
+                table.merged.extend(source.members)
+            else:
+                message = f"expected a mapping to merge, got {described(source)}"
+                self.problems.append(Problem.at(source.at, join(table.path, "<<"), message))

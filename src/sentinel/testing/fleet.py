@@ -1,0 +1,235 @@
+"""A fleet in memory that keeps the promises of the fetch port.
+
+It passes the same contract suite as the driver that speaks HTTP, so a test that walks it learns what a test
+against a server would. What it yields are real documents, encoded as the HyperFleet API encodes them: flat
+status fields and conditions both, which agree. Time is always an argument; the fleet has no clock of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
+from itertools import count
+
+import msgspec
+
+from sentinel import ports
+from sentinel.core.model import Json, Malformed, read_resource
+from sentinel.core.selector import Selector
+from sentinel.testing.clock import START
+
+_READY, _NOT_READY = "Ready", "NotReady"
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One condition of a status."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    observed_generation: int
+    last_updated_time: datetime
+    last_transition_time: datetime
+
+
+class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the adapters have said; times and conditions are absent until one has."""
+
+    phase: str
+    observed_generation: int
+    last_updated_time: datetime | None = None
+    last_transition_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """Name and labels once more, where templates look for them."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The resource that another belongs to."""
+
+    id: str
+    kind: str
+
+
+class Document(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A resource as this fleet serves it."""
+
+    id: str
+    kind: str
+    name: str
+    labels: Mapping[str, str]
+    metadata: Metadata
+    spec: Json
+    generation: int
+    created_time: datetime
+    updated_time: datetime
+    status: Status
+    owner: Owner | None = msgspec.field(default=None, name="ownerResource")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the adapters were content when they last looked."""
+        return self.status.phase == _READY
+
+
+class FakeFleet:
+    """`ports.Fleet` over resources of one kind, which a test edits between walks or in the middle of one."""
+
+    def __init__(self, *, kind: str = "Cluster", selector: Selector | None = None, page_size: int = 100) -> None:
+        if page_size < 1:
+            raise ValueError(f"page_size: expected 1 or more, got {page_size}")
+        self.kind = kind
+        self._selector = selector or Selector()
+        self._page_size = page_size
+        self._items: dict[str, Document | bytes] = {}
+        self._encoded = count(1)
+        self._failure = ""
+        self._failing_walks = 0
+        self._pages_before_failure = 0
+
+    async def walk(self) -> AsyncGenerator[ports.Page, None]:
+        fails_at = None
+        if self._failing_walks:
+            self._failing_walks -= 1
+            fails_at = self._pages_before_failure
+        # Places are fixed when the walk begins, so that an edit in its midst neither loses nor repeats one.
+        keys = list(self._items)
+        for number, first in enumerate(range(0, max(len(keys), 1), self._page_size)):
+            await asyncio.sleep(0)  # a walk that never suspends would hide races that a server shows
+            if number == fails_at:
+                raise ports.FetchError(self._failure)
+            yield self._page(keys[first : first + self._page_size])
+        if fails_at is not None:
+            raise ports.FetchError(self._failure)
+
+    async def close(self) -> None:
+        """Nothing is held, so that a closed fake can be walked again."""
+
+    def put(
+        self,
+        resource_id: str,
+        *,
+        name: str = "",
+        labels: Mapping[str, str] | None = None,
+        spec: Json = None,
+        owner: Owner | None = None,
+        generation: int = 1,
+        observed_generation: int = 0,
+        is_ready: bool = False,
+        last_updated_time: datetime | None = None,
+        at: datetime = START,
+    ) -> None:
+        """Adds a resource, or puts it in the place of another. By default it is new: no adapter has reported."""
+        name = name or resource_id
+        labels = labels or {}
+        status = Status(_READY if is_ready else _NOT_READY, observed_generation)
+        if last_updated_time is not None:
+            status = _status(status, observed_generation, is_ready, last_updated_time, "Reported", "")
+        self._items[resource_id] = Document(
+            id=resource_id,
+            kind=self.kind,
+            name=name,
+            labels=labels,
+            metadata=Metadata(name, labels),
+            spec={} if spec is None else spec,
+            generation=generation,
+            created_time=at,
+            updated_time=at,
+            status=status,
+            owner=owner,
+        )
+
+    def put_encoded(self, document: bytes) -> None:
+        """Adds an item exactly as given: a resource of another shape, or JSON that is none at all."""
+        self._items[f"item {next(self._encoded)}"] = document
+
+    def change_spec(self, resource_id: str, spec: Json, *, at: datetime) -> None:
+        """A user asks for something else: the next generation, which nobody has observed."""
+        document = self._existing(resource_id)
+        self._items[resource_id] = msgspec.structs.replace(
+            document, spec=spec, generation=document.generation + 1, updated_time=at
+        )
+
+    def report(
+        self,
+        resource_id: str,
+        *,
+        generation: int,
+        is_ready: bool,
+        at: datetime,
+        reason: str = "Reported",
+        message: str = "",
+    ) -> bool:
+        """An adapter has looked at this generation. False where that is no news: unknown, or outdated."""
+        document = self.get(resource_id)
+        if document is None or generation < document.status.observed_generation:
+            return False
+        status = _status(document.status, generation, is_ready, at, reason, message)
+        self._items[resource_id] = msgspec.structs.replace(document, status=status)
+        return True
+
+    def remove(self, resource_id: str) -> None:
+        """Takes a resource away."""
+        self._existing(resource_id)
+        del self._items[resource_id]
+
+    def fail(self, error: str = "the fleet does not answer", *, walks: int = 1, after_pages: int = 0) -> None:
+        """The next `walks` walks each end in a `FetchError` after so many pages; 0 walks heals."""
+        self._failure = error
+        self._failing_walks = walks
+        self._pages_before_failure = after_pages
+
+    def get(self, resource_id: str) -> Document | None:
+        """The resource as it stands."""
+        item = self._items.get(resource_id)
+        return item if isinstance(item, Document) else None
+
+    def documents(self) -> list[Document]:
+        """Every resource as it stands, in the order of a walk, whatever the selector."""
+        return [item for item in self._items.values() if isinstance(item, Document)]
+
+    def _existing(self, resource_id: str) -> Document:
+        document = self.get(resource_id)
+        if document is None:
+            raise KeyError(resource_id)
+        return document
+
+    def _page(self, keys: Sequence[str]) -> ports.Page:
+        resources = []
+        malformed = []
+        for key in keys:
+            item = self._items.get(key)
+            if item is None:
+                continue
+            document = item if isinstance(item, bytes) else _encode(item)
+            try:
+                resource = read_resource(msgspec.Raw(document))
+            except Malformed as problem:
+                malformed.append(f"{key}: {problem}")
+                continue
+            if self._selector.matches(resource.observation.labels):
+                resources.append(resource)
+        return ports.Page(resources, malformed)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _status(before: Status, generation: int, is_ready: bool, at: datetime, reason: str, message: str) -> Status:
+    """The status after a report; its transition time moves only when the phase does."""
+    phase = _READY if is_ready else _NOT_READY
+    transition = before.last_transition_time
+    if transition is None or phase != before.phase:
+        transition = at
+    conditions = tuple(
+        Condition(name, str(is_ready), reason, message, generation, at, transition)
+        for name in ("Available", "Ready")
+    )
+    return Status(phase, generation, at, transition, conditions)

@@ -1,0 +1,88 @@
+"""What every `ports.Clock` promises, to be run against each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, timedelta
+from typing import TypeAlias
+
+from sentinel.ports import Clock
+
+Scenario: TypeAlias = Callable[[Clock], Awaitable[None]]
+
+MOMENT = timedelta(milliseconds=5)
+SLEW = timedelta(milliseconds=1)
+"""How far a real wall clock may be off the monotonic one over a few milliseconds."""
+
+
+class ClockContract:
+    """Subclass it, say how a scenario is run on the clock in question, and the promises are tested."""
+
+    def run(self, scenario: Scenario) -> None:
+        raise NotImplementedError
+
+    def test_now_is_aware_and_in_utc(self) -> None:
+        async def scenario(clock: Clock) -> None:
+            assert clock.now().tzinfo is UTC
+
+        self.run(scenario)
+
+    def test_a_sleep_never_returns_early(self) -> None:
+        async def scenario(clock: Clock) -> None:
+            before = clock.now()
+
+            await clock.sleep(MOMENT)
+
+            assert clock.now() - before >= MOMENT - SLEW
+
+        self.run(scenario)
+
+    def test_a_sleep_that_is_not_positive_yields_and_returns(self) -> None:
+        async def scenario(clock: Clock) -> None:
+            seen: list[str] = []
+
+            async def other() -> None:
+                seen.append("other")
+
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(other())
+                await clock.sleep(timedelta(0))
+                await clock.sleep(timedelta(seconds=-1))
+                seen.append("sleeper")
+
+            assert seen == ["other", "sleeper"]
+
+        self.run(scenario)
+
+    def test_sleepers_wake_in_the_order_of_their_times(self) -> None:
+        async def scenario(clock: Clock) -> None:
+            woken: list[int] = []
+
+            async def sleeper(moments: int) -> None:
+                await clock.sleep(MOMENT * moments)
+                woken.append(moments)
+
+            async with asyncio.TaskGroup() as tasks:
+                for moments in (3, 1, 2):
+                    tasks.create_task(sleeper(moments))
+
+            assert woken == [1, 2, 3]
+
+        self.run(scenario)
+
+    def test_a_cancelled_sleep_ends_at_once_and_disturbs_no_other(self) -> None:
+        async def scenario(clock: Clock) -> None:
+            began = clock.now()
+            async with asyncio.TaskGroup() as tasks:
+                long = tasks.create_task(clock.sleep(timedelta(days=1)))
+                short = tasks.create_task(clock.sleep(MOMENT))
+                await asyncio.sleep(0)
+
+                long.cancel()
+
+            assert long.cancelled()
+            assert short.done()
+            assert clock.now() - began < timedelta(days=1)
+
+        self.run(scenario)

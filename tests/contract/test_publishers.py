@@ -1,0 +1,115 @@
+"""Every driver of the publish port under the suites that apply to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from tests.contract.publisher import (
+    AMPLE,
+    PublisherContract,
+    RoutingContract,
+    RoutingHarness,
+    StallingContract,
+    StallingHarness,
+    make_event,
+)
+
+from sentinel import ports
+from sentinel.core.events import STRUCTURED_CONTENT_TYPE, Mode
+from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.stdout import StdoutPublisher
+
+
+class MemoryHarness(RoutingHarness, StallingHarness):
+    capacity = 2_500
+
+    def __init__(self) -> None:
+        self._broker = MemoryBroker(capacity=self.capacity)
+        self._subscriber = self._broker.subscribe("harness")
+
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+        return self._broker.publisher(mode=mode)
+
+    async def receive(self, count: int) -> list[ports.Message]:
+        messages: list[ports.Message] = []
+        deliveries = self._subscriber.deliveries()
+        async with asyncio.timeout(AMPLE.total_seconds()):
+            while len(messages) < count:
+                delivery = await anext(deliveries)
+                messages.append(delivery.message)
+                await delivery.ack()
+        return messages
+
+    async def unbind(self) -> None:
+        self._broker.unsubscribe("harness")
+
+    async def bind(self) -> None:
+        self._subscriber = self._broker.subscribe("harness")
+
+    async def stall(self) -> None:
+        filler = self._broker.publisher()
+        await filler.open()
+        await filler.publish([make_event(0)] * self.capacity, deadline=AMPLE)
+
+    async def resume(self) -> None:
+        await self.receive(self.capacity)
+
+
+class StdoutHarness(StallingHarness):
+    modes = (Mode.STRUCTURED,)
+    batch_that_stalls = 1_000  # a pipe holds 64 KiB
+
+    def __init__(self, pipe: asyncio.ReadTransport, reader: asyncio.StreamReader, writer: int) -> None:
+        self._pipe = pipe
+        self._reader = reader
+        self._stream = os.fdopen(writer, "wb", buffering=0)
+
+    @classmethod
+    async def make(cls) -> StdoutHarness:
+        reading, writing = os.pipe()
+        reader = asyncio.StreamReader(limit=2**24)
+        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", buffering=0)
+        )
+        return cls(pipe, reader, writing)
+
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+        return StdoutPublisher(stream=self._stream)
+
+    async def receive(self, count: int) -> list[ports.Message]:
+        async with asyncio.timeout(AMPLE.total_seconds()):
+            return [self._message(await self._reader.readline()) for _ in range(count)]
+
+    async def stall(self) -> None:
+        self._pipe.pause_reading()
+
+    async def resume(self) -> None:
+        self._pipe.resume_reading()
+
+    def close(self) -> None:
+        self._stream.close()
+        self._pipe.close()
+
+    def _message(self, line: bytes) -> ports.Message:
+        attributes = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        del attributes["data"]
+        named = {name: msgspec.json.decode(value, type=str) for name, value in attributes.items()}
+        return ports.Message(line, STRUCTURED_CONTENT_TYPE, named)
+
+
+class TestMemoryPublisher(PublisherContract, RoutingContract, StallingContract):
+    @pytest.fixture
+    def harness(self) -> MemoryHarness:
+        return MemoryHarness()
+
+
+class TestStdoutPublisher(PublisherContract, StallingContract):
+    @pytest.fixture
+    async def harness(self) -> AsyncIterator[StdoutHarness]:
+        harness = await StdoutHarness.make()
+        yield harness
+        harness.close()

@@ -1,0 +1,256 @@
+"""Lines on a stream: what they look like, and what happens when nobody reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.contract.publisher import make_event, make_events
+
+from sentinel.core.events import Event
+from sentinel.drivers.stdout import StdoutPublisher, Stream
+from sentinel.ports import Outcome
+
+AMPLE = timedelta(seconds=20)
+SHORT = timedelta(milliseconds=50)
+
+
+class Pipe:
+    """A pipe that is read when the test says so."""
+
+    def __init__(self) -> None:
+        reading, writing = os.pipe()
+        self.reader = os.fdopen(reading, "rb")
+        self.writer = os.fdopen(writing, "wb", buffering=0)
+
+    async def read_ids(self, count: int) -> list[str]:
+        """The ids of the next so many events, waiting for them."""
+        lines = await asyncio.to_thread(lambda: [self.reader.readline() for _ in range(count)])
+        return [msgspec.json.decode(line)["id"] for line in lines]
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    pipe.writer.close()
+    pipe.reader.close()
+
+
+async def opened(stream: Stream) -> StdoutPublisher:
+    publisher = StdoutPublisher(stream=stream)
+    await publisher.open()
+    return publisher
+
+
+async def test_each_event_is_one_line() -> None:
+    stream = io.BytesIO()
+    publisher = await opened(stream)
+
+    await publisher.publish(make_events(2), deadline=AMPLE)
+
+    lines = stream.getvalue().splitlines(keepends=True)
+    assert [line[-1:] for line in lines] == [b"\n", b"\n"]
+    assert [msgspec.json.decode(line)["id"] for line in lines] == ["event-0", "event-1"]
+
+
+async def test_data_on_several_lines_becomes_one() -> None:
+    stream = io.BytesIO()
+    publisher = await opened(stream)
+    event = Event("event-1", "type", "cls-1", "2026-03-01T12:00:00Z", msgspec.Raw(b'{\n  "text": "a\\nb"\n}'))
+
+    await publisher.publish([event], deadline=AMPLE)
+
+    [line] = stream.getvalue().splitlines()
+    assert msgspec.json.decode(line)["data"] == {"text": "a\nb"}
+
+
+async def test_a_reader_that_has_gone_is_trouble_and_not_an_exception(pipe: Pipe) -> None:
+    publisher = await opened(pipe.writer)
+    pipe.reader.close()
+
+    receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+
+    assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
+    assert receipt.error == "whoever read standard output has gone (broken pipe)"
+    assert publisher.trouble() == receipt.error
+
+
+async def test_a_reader_that_comes_back_ends_the_trouble(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    first_reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(os.open(path, os.O_WRONLY), "wb", buffering=0) as stream:
+        publisher = await opened(stream)
+        os.close(first_reader)
+        lost = await publisher.publish([make_event(1)], deadline=AMPLE)
+        second_reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+        receipt = await publisher.publish([make_event(2)], deadline=AMPLE)
+
+        assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
+        assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+        assert publisher.trouble() is None
+        assert msgspec.json.decode(os.read(second_reader, 65_536))["id"] == "event-2"
+        os.close(second_reader)
+
+
+async def test_a_full_pipe_is_trouble_until_it_is_read(pipe: Pipe) -> None:
+    publisher = await opened(pipe.writer)
+    events = make_events(1_000)
+
+    lost = await publisher.publish(events, deadline=SHORT)
+    while_full = publisher.trouble()
+    afterwards = asyncio.create_task(publisher.publish([make_event(1_000)], deadline=AMPLE))
+    read = await pipe.read_ids(1_001)
+
+    assert set(lost.outcomes) == {Outcome.UNCONFIRMED}
+    assert lost.error == while_full == "standard output took nothing for 0.05s: nobody reads it"
+    assert list((await afterwards).outcomes) == [Outcome.CONFIRMED]
+    assert publisher.trouble() is None
+    assert read == [f"event-{number}" for number in range(1_001)]
+
+
+async def test_a_batch_waits_behind_one_that_is_stuck_and_never_into_its_lines(pipe: Pipe) -> None:
+    publisher = await opened(pipe.writer)
+
+    await publisher.publish(make_events(1_000), deadline=SHORT)
+    lost = await publisher.publish([make_event(-1)], deadline=SHORT)
+    read = await pipe.read_ids(1_000)
+    receipt = await publisher.publish([make_event(1_000)], deadline=AMPLE)
+
+    assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
+    assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+    assert [*read, *await pipe.read_ids(1)] == [f"event-{number}" for number in range(1_001)]
+
+
+class Failing(io.RawIOBase):
+    """A stream that takes some bytes and then fails once."""
+
+    def __init__(self, takes: int, error: OSError) -> None:
+        self.taken = b""
+        self._left: int | None = takes
+        self._error = error
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: memoryview, /) -> int:  # type: ignore[override]  # narrower than any buffer
+        if self._left is None:
+            self.taken += data
+            return len(data)
+        if self._left == 0:
+            self._left = None
+            raise self._error
+        taken = bytes(data[: self._left])
+        self._left -= len(taken)
+        self.taken += taken
+        return len(taken)
+
+
+async def test_a_line_that_was_cut_off_does_not_spoil_the_next() -> None:
+    stream = Failing(10, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    publisher = await opened(stream)
+
+    lost = await publisher.publish([make_event(1)], deadline=AMPLE)
+    receipt = await publisher.publish([make_event(2)], deadline=AMPLE)
+
+    assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
+    assert lost.error == "standard output cannot be written: [Errno 28] No space left on device"
+    assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+    torn, whole = stream.taken.splitlines()
+    assert len(torn) == 10
+    assert msgspec.json.decode(whole)["id"] == "event-2"
+
+
+async def test_an_error_between_lines_leaves_no_empty_line() -> None:
+    stream = Failing(0, OSError(errno.EIO, os.strerror(errno.EIO)))
+    publisher = await opened(stream)
+
+    await publisher.publish([make_event(1)], deadline=AMPLE)
+    await publisher.publish([make_event(2)], deadline=AMPLE)
+
+    [line] = stream.taken.splitlines()
+    assert msgspec.json.decode(line)["id"] == "event-2"
+
+
+async def test_a_stream_that_was_closed_is_trouble() -> None:
+    stream = io.BytesIO()
+    publisher = await opened(stream)
+    stream.close()
+
+    receipt = await publisher.publish([make_event(1)], deadline=AMPLE)
+
+    assert list(receipt.outcomes) == [Outcome.UNCONFIRMED]
+    assert "closed file" in receipt.error
+
+
+async def test_a_descriptor_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
+    os.set_blocking(pipe.writer.fileno(), False)
+    publisher = await opened(pipe.writer)
+
+    publishing = asyncio.create_task(publisher.publish(make_events(1_000), deadline=AMPLE))
+    read = await pipe.read_ids(1_000)
+
+    assert set((await publishing).outcomes) == {Outcome.CONFIRMED}
+    assert read == [f"event-{number}" for number in range(1_000)]
+
+
+def test_standard_output_is_the_default_and_what_was_printed_comes_before() -> None:
+    finished = subprocess.run(program("print('before')", events=1), capture_output=True, timeout=60, check=True)
+
+    before, line = finished.stdout.splitlines()
+    assert before == b"before"
+    assert msgspec.json.decode(line)["id"] == "event-0"
+
+
+def test_a_process_ends_although_nobody_reads(pipe: Pipe) -> None:
+    finished = subprocess.run(
+        program(events=1_000), stdout=pipe.writer, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+
+    assert (finished.returncode, finished.stderr) == (0, b"")
+
+
+def test_a_process_ends_quietly_although_its_reader_has_gone(pipe: Pipe) -> None:
+    pipe.reader.close()
+
+    finished = subprocess.run(
+        program(events=1_000), stdout=pipe.writer, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+
+    assert (finished.returncode, finished.stderr) == (0, b"")
+
+
+def program(before: str = "", *, events: int) -> list[str]:
+    """A process that publishes to its standard output and ends."""
+    return [
+        sys.executable,
+        "-c",
+        f"""
+import asyncio, msgspec
+from datetime import timedelta
+from sentinel.core.events import Event
+from sentinel.drivers.stdout import StdoutPublisher
+
+async def main():
+    publisher = StdoutPublisher()
+    await publisher.open()
+    data = msgspec.Raw(b'{{"padding": "' + b"x" * 300 + b'"}}')
+    events = [Event(f"event-{{n}}", "type", "cls", "2026-03-01T12:00:00Z", data) for n in range({events})]
+    await publisher.publish(events, deadline=timedelta(milliseconds=200))
+    await publisher.close()
+
+{before}
+asyncio.run(main())
+""",
+    ]

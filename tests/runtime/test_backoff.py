@@ -1,0 +1,90 @@
+"""Waits grow, stay bounded, and spread."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.runtime.backoff import Backoff
+
+ROUNDING = timedelta(microseconds=1)
+
+durations = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=365))
+attempts = st.integers(min_value=0) | st.integers(min_value=0, max_value=40)
+randoms = st.floats(min_value=0, max_value=1, exclude_max=True)
+
+
+@st.composite
+def backoffs(draw: st.DrawFn) -> Backoff:
+    initial, maximum = sorted((draw(durations), draw(durations)))
+    return Backoff(
+        initial=initial,
+        maximum=maximum,
+        factor=draw(st.floats(min_value=1, allow_nan=False, allow_infinity=False)),
+        jitter=draw(st.floats(min_value=0, max_value=1)),
+    )
+
+
+def test_waits_double_up_to_the_maximum() -> None:
+    backoff = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=3), jitter=0)
+
+    waits = [backoff.delay(attempt, 0.5).total_seconds() for attempt in range(5)]
+
+    assert waits == [0.5, 1, 2, 3, 3]
+
+
+def test_jitter_spreads_a_wait_to_both_sides() -> None:
+    backoff = Backoff(initial=timedelta(seconds=10), maximum=timedelta(seconds=10), jitter=0.1)
+
+    waits = [backoff.delay(0, random).total_seconds() for random in (0.0, 0.5, 1.0)]
+
+    assert waits == pytest.approx([9, 10, 11])
+
+
+@given(backoffs(), attempts, randoms)
+def test_a_wait_is_never_negative_and_stays_within_the_jitter_around_the_maximum(
+    backoff: Backoff, attempt: int, random: float
+) -> None:
+    wait = backoff.delay(attempt, random)
+
+    assert timedelta(0) <= wait <= backoff.maximum * (1 + backoff.jitter) + ROUNDING
+
+
+@given(backoffs(), attempts, randoms)
+def test_a_wait_is_never_shorter_than_the_initial_one_less_its_jitter(
+    backoff: Backoff, attempt: int, random: float
+) -> None:
+    wait = backoff.delay(attempt, random)
+
+    assert wait >= backoff.initial * (1 - backoff.jitter) - ROUNDING
+
+
+@given(backoffs(), attempts, attempts, randoms)
+def test_waits_never_shrink_from_one_attempt_to_a_later_one(
+    backoff: Backoff, one: int, other: int, random: float
+) -> None:
+    earlier, later = sorted((one, other))
+
+    assert backoff.delay(earlier, random) <= backoff.delay(later, random) + ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"initial": timedelta(seconds=-1)}, "initial: expected zero or more"),
+        ({"maximum": timedelta(milliseconds=1)}, "maximum: expected between initial"),
+        ({"maximum": timedelta.max}, "maximum: expected between initial"),
+        ({"factor": 0.5}, "factor: expected 1 or more"),
+        ({"factor": float("inf")}, "factor: expected 1 or more"),
+        ({"factor": float("nan")}, "factor: expected 1 or more"),
+        ({"jitter": 1.5}, "jitter: expected between 0 and 1"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(arguments: dict[str, object], message: str) -> None:
+    sensible: dict[str, object] = {"initial": timedelta(seconds=1), "maximum": timedelta(seconds=9)}
+
+    with pytest.raises(ValueError, match=message):
+        Backoff(**(sensible | arguments))  # type: ignore[arg-type]  # nonsense is the point

@@ -1,0 +1,18 @@
+"""The real clock keeps the promises of its port."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.contract.clock import ClockContract, Scenario
+
+from sentinel.runtime.clock import SystemClock
+
+
+class TestSystemClock(ClockContract):
+    def run(self, scenario: Scenario) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(10):
+                await scenario(SystemClock())
+
+        asyncio.run(bounded())

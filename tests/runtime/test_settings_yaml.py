@@ -1,0 +1,231 @@
+"""YAML with places: what a file says is kept as it was written, and what is wrong with it has a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sentinel.runtime.provenance import Origin, Problem, Source
+from sentinel.runtime.yamltree import LARGEST_FILE, Listing, Node, Scalar, Table, parse, parse_file
+
+FILE = Origin(Source.FILE, "f.yaml")
+
+
+def read(text: str) -> Node:
+    root, problems = parse(text, FILE)
+    assert root is not None
+    assert problems == ()
+    return root
+
+
+def problems_of(text: str) -> list[tuple[int | None, int | None, str, str]]:
+    return [(p.line, p.column, p.field, p.message) for p in parse(text, FILE)[1]]
+
+
+def value(table: Node, key: str) -> Node:
+    assert isinstance(table, Table)
+    member = table.get(key)
+    assert member is not None
+    return member.value
+
+
+def only_problem(path: Path) -> Problem:
+    parsed = parse_file(path)
+    assert parsed.table is None
+    (problem,) = parsed.problems
+    return problem
+
+
+@pytest.mark.parametrize("text", ["010", "1:30", "0x1F", "no", "1_000", "2024-01-01", "1e3", ".inf", "=", "0.10"])
+def test_a_scalar_keeps_its_text(text: str) -> None:
+    scalar = value(read(f"key: {text}"), "key")
+
+    assert isinstance(scalar, Scalar)
+    assert scalar.text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_null"),
+    [
+        ("", True),
+        ("~", True),
+        ("null", True),
+        ("!!null x", False),
+        ("''", False),
+        ("'null'", False),
+        ("!!str null", False),
+    ],
+)
+def test_only_an_unquoted_null_is_nothing(text: str, is_null: bool) -> None:
+    scalar = value(read(f"key: {text}"), "key")
+
+    assert isinstance(scalar, Scalar)
+    assert scalar.is_null is is_null
+
+
+def test_keys_and_values_know_their_places() -> None:
+    table = read("# comment\na:\n  - é: x\n    b: 'y'\n")
+
+    items = value(table, "a")
+    assert isinstance(items, Listing)
+    inner = items.items[0]
+    assert isinstance(inner, Table)
+    member = inner.get("b")
+    assert member is not None
+    assert (member.at.line, member.at.column) == (4, 5)
+    assert (member.value.at.line, member.value.at.column) == (4, 8)
+
+
+def test_a_duplicate_key_is_reported_at_the_second_with_its_whole_path() -> None:
+    problems = problems_of("a:\n  - b: 1\n    c: 2\n    b: 3\n")
+
+    assert problems == [(4, 5, "a[0].b", "duplicate key; expected it once, got it first on line 2")]
+
+
+def test_a_second_document_is_refused_and_the_first_still_read() -> None:
+    root, problems = parse("a: 1\n---\n: : broken", FILE)
+
+    assert isinstance(root, Table)
+    assert [(p.line, p.column, p.field) for p in problems] == [(2, 1, "")]
+    assert "second" in problems[0].message
+
+
+def test_a_document_between_markers_is_one_document() -> None:
+    assert isinstance(read("---\na: 1\n...\n"), Table)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("a: b: c", 1, 5),
+        ("a: 1\nb: [1,\n", 2, 7),
+        ("a: 1\nb: 'x\nc: 1\n", 2, 4),
+        ("a: 1\n\tb: 2", 2, 1),
+        ("a: @x", 1, 4),
+        ("a: *nowhere", 1, 4),
+        ("a: &x [*x]", 1, 8),
+        ("a: é\x07", 1, 5),
+        ("a: 1\nb: x\x00y", 2, 5),
+    ],
+)
+def test_a_syntax_error_has_its_place_and_no_field(text: str, line: int, column: int) -> None:
+    root, problems = parse(text, FILE)
+
+    assert root is None
+    assert [(p.line, p.column, p.field) for p in problems] == [(line, column, "")]
+    assert problems[0].message
+
+
+@pytest.mark.parametrize(
+    "text", ["p: *hunter2", "p: !hunter2!x y", "p: !hunter2 x", "p: &hunter2", "hunter2: [", "p: 'hunter2"]
+)
+def test_a_message_never_repeats_the_text(text: str) -> None:
+    assert not any("hunter2" in message for _, _, _, message in problems_of(text))
+
+
+def test_an_anchor_is_used_and_its_mapping_merged_beneath_explicit_keys() -> None:
+    table = read("base: &base {a: 1, b: 2}\nuse:\n  <<: *base\n  b: 3\n  c: *base\n")
+
+    use = value(table, "use")
+    assert {key: getattr(value(use, key), "text", None) for key in ("a", "b", "c")} == {
+        "a": "1",
+        "b": "3",
+        "c": None,
+    }
+
+
+def test_what_cannot_be_merged_is_a_problem() -> None:
+    assert problems_of("<<: [{a: 1}, x]") == [(1, 14, "<<", 'expected a mapping to merge, got "x"')]
+
+
+def test_a_key_that_is_no_text_is_a_problem() -> None:
+    assert problems_of("a:\n  ? [x]\n  : 1\n  ~: 2\n") == [
+        (2, 5, "a", "expected a key that is text, got a list"),
+        (4, 3, "a", "expected a key, got nothing"),
+    ]
+
+
+def test_a_tag_is_a_problem_of_its_field() -> None:
+    ((line, column, field, _),) = problems_of("a:\n- !python/object:x {}\n")
+
+    assert (line, column, field) == (2, 3, "a[0]")
+
+
+def test_aliases_of_aliases_do_not_explode() -> None:
+    levels = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 40)]
+
+    root, problems = parse("l0: &l0 x\n" + "\n".join(levels), FILE)
+
+    assert root is None
+    assert "values" in problems[0].message
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+def test_deep_nesting_is_refused(opening: str) -> None:
+    root, problems = parse(opening * 20_000, FILE)
+
+    assert root is None
+    assert len(problems) == 1
+
+
+def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:
+    path = tmp_path / "none.yaml"
+
+    problem = only_problem(path)
+
+    assert problem == Problem(str(path), 1, 1, "", "cannot be read: no such file or directory")
+
+
+def test_a_directory_is_a_problem(tmp_path: Path) -> None:
+    assert only_problem(tmp_path).message == "cannot be read: is a directory"
+
+
+def test_a_path_that_no_system_has_is_a_problem() -> None:
+    assert "cannot be read" in only_problem(Path("a\0b")).message
+
+
+def test_a_byte_that_is_not_utf8_is_a_problem_at_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_bytes("a: é\nb: ".encode() + b"\xff\n")
+
+    problem = only_problem(path)
+
+    assert (problem.line, problem.column) == (2, 4)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_bytes(b"\xef\xbb\xbfa: 1\n")
+
+    parsed = parse_file(path)
+
+    assert parsed.table is not None
+    assert parsed.table.get("a") is not None
+
+
+def test_a_file_that_is_far_too_large_is_a_problem(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_bytes(b"#" * (LARGEST_FILE + 1))
+
+    assert "1 MiB" in only_problem(path).message
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n", "null\n"])
+def test_an_empty_file_is_an_empty_mapping(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(text)
+
+    parsed = parse_file(path)
+
+    assert parsed.problems == ()
+    assert parsed.table is not None
+    assert parsed.table.members == ()
+
+
+@pytest.mark.parametrize(("text", "got"), [("- a\n", "a list"), ("just text\n", '"just text"')])
+def test_a_file_that_is_no_mapping_is_a_problem(tmp_path: Path, text: str, got: str) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(text)
+
+    assert only_problem(path).message == f"expected a mapping of settings, got {got}"

@@ -1,0 +1,367 @@
+"""A HyperFleet API on loopback that does what a test tells it to.
+
+It keeps documents in the order in which they came, serves them in any of the shapes that servers answer in, and
+before each answer asks a script whether to spoil it; the script may also change the fleet, which is how an
+insert happens between two pages. `python -m tests.support.fleet_server --count 100000` is another, fast server
+for measurements: it makes its pages from one template and remembers nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import ssl
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self, TypeAlias, assert_never
+
+import msgspec
+from aiohttp import web
+
+from sentinel.core.listing import Shape
+
+Document: TypeAlias = dict[str, Any]
+
+_SEARCH = re.compile(r"labels\.([^=]+)='((?:[^']|'')*)'")
+
+
+class Fault(StrEnum):
+    """Ways of not answering."""
+
+    GARBAGE = "garbage"
+    """200 with text that is not JSON."""
+    TRUNCATED = "truncated"
+    """The right headers, half the body, and the connection closed."""
+    HALF = "half"
+    """A well-formed page that lacks half of its items."""
+    EMPTY = "empty"
+    """200 without a body."""
+    DROP = "drop"
+    """The connection closed without a word."""
+    HANG = "hang"
+    """No answer until the client goes away or the server stops."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Any answer at all."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    content_type: str = "application/json"
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A request as it arrived."""
+
+    number: int
+    """Counted from 1 over the server's life."""
+    target: str
+    """Path and query as they were on the wire."""
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+
+    @property
+    def page(self) -> int:
+        return int(self.query.get("page", "0"))
+
+
+Script: TypeAlias = Callable[[Received], Fault | Answer | None]
+
+
+def every(nth: int, *faults: Fault | Answer) -> Script:
+    """Spoils every nth request, with each fault in turn."""
+    return lambda request: None if request.number % nth else faults[request.number // nth % len(faults)]
+
+
+def only(number: int, fault: Fault | Answer) -> Script:
+    """Spoils one request."""
+    return lambda request: fault if request.number == number else None
+
+
+def condition(kind: str, status: str, *, observed_generation: int = 1, last_updated: str = "") -> Document:
+    """One entry of `status.conditions`, as the public API writes it."""
+    moment = last_updated or "2026-03-01T12:00:00Z"
+    return {
+        "type": kind,
+        "status": status,
+        "observed_generation": observed_generation,
+        "created_time": moment,
+        "last_updated_time": moment,
+        "last_transition_time": moment,
+        "reason": "AllAdaptersReconciled",
+        "message": "All required adapters report Available=True for the tracked generation",
+    }
+
+
+def make_resource(
+    resource_id: str,
+    *,
+    kind: str = "Cluster",
+    generation: int = 1,
+    observed_generation: int | None = 1,
+    phase: str | None = "Ready",
+    last_updated: datetime | None = None,
+    labels: Mapping[str, str] | None = None,
+    conditions: Sequence[Document] | None = None,
+) -> Document:
+    """A resource; what is None is left out, as servers that do not know a field do."""
+    status: Document = {
+        "phase": phase,
+        "observed_generation": observed_generation,
+        "last_updated_time": None if last_updated is None else last_updated.isoformat(),
+        "conditions": None if conditions is None else list(conditions),
+    }
+    return {
+        "id": resource_id,
+        "kind": kind,
+        "href": f"/api/hyperfleet/v1/{kind.lower()}s/{resource_id}",
+        "name": resource_id,
+        "generation": generation,
+        "labels": dict(labels or {}),
+        "metadata": {"name": resource_id, "labels": dict(labels or {})},
+        "spec": {"nodes": 3},
+        "status": {name: value for name, value in status.items() if value is not None},
+    }
+
+
+def big_resource(number: int, *, last_updated: datetime | None = None) -> Document:
+    """A resource of about 1.8 kB, the size of a real one."""
+    moment = (last_updated or datetime(2026, 3, 1, 12, tzinfo=UTC)).isoformat()
+    document = make_resource(
+        f"0195a1b2-7c3e-7d2a-9f1b-{number:012x}",
+        generation=3,
+        observed_generation=3,
+        last_updated=last_updated or datetime(2026, 3, 1, 12, tzinfo=UTC),
+        labels={"region": "us-east", "environment": "production", "tier": "gold"},
+        conditions=[
+            condition(kind, "True", observed_generation=3, last_updated=moment) for kind in ("Ready", "Available")
+        ],
+    )
+    document |= {"created_time": moment, "updated_time": moment}
+    document |= {"created_by": "someone@example.com", "updated_by": "someone@example.com"}
+    document["spec"] = {
+        "provider": "gcp",
+        "release": {"image": "example.com/release:4.17.3", "channel": "stable-4.17"},
+        "network": {"machine": "10.0.0.0/16", "pods": "10.128.0.0/14", "services": "172.30.0.0/16"},
+        "pools": [{"name": f"pool-{n}", "machine": "n2-standard-8", "nodes": n} for n in range(4)],
+        "owner": {"team": "fleet", "contact": "fleet@example.com", "cost_center": "4711"},
+    }
+    return document
+
+
+class FleetServer:
+    """Serves on 127.0.0.1 between `async with` and its end."""
+
+    def __init__(
+        self,
+        *,
+        shape: Shape = Shape.NUMBERED,
+        newest_first: bool = False,
+        honours_selector: bool = True,
+        cap: int = 1000,
+        script: Script | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.shape = shape
+        self.script = script
+        self.received: list[Received] = []
+        self.hung_up = asyncio.Event()
+        """Set when a client has gone away from a request that hung."""
+        self._newest_first = newest_first
+        self._honours_selector = honours_selector
+        self._cap = cap
+        self._tls = tls
+        self._rows: dict[int, Document] = {}
+        self._last_row = 0
+        self._arrived = asyncio.Condition()
+        self._stopping = asyncio.Event()
+        self._runner: web.AppRunner | None = None
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        application = web.Application()
+        application.router.add_get("/{path:.*}", self._handle)
+        self._runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
+        port = self._runner.addresses[0][1]
+        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{port}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    @property
+    def resources(self) -> list[Document]:
+        """Every document, in the order of a walk."""
+        rows = sorted(self._rows, reverse=self._newest_first)
+        return [self._rows[row] for row in rows]
+
+    def put(self, *documents: Document) -> None:
+        """Adds documents, or replaces those with the same id where they stand."""
+        for document in documents:
+            row = self._row(document.get("id"))
+            if row is None:
+                row = self._last_row = self._last_row + 1
+            self._rows[row] = document
+
+    def put_many(self, count: int, *, prefix: str = "cls") -> list[str]:
+        """Adds so many; their ids, in order."""
+        ids = [f"{prefix}-{number}" for number in range(count)]
+        self.put(*map(make_resource, ids))
+        return ids
+
+    def get(self, resource_id: str) -> Document:
+        row = self._row(resource_id)
+        assert row is not None, resource_id
+        return self._rows[row]
+
+    def remove(self, resource_id: str) -> None:
+        row = self._row(resource_id)
+        assert row is not None, resource_id
+        del self._rows[row]
+
+    def change_spec(self, resource_id: str) -> None:
+        """What a user does: the generation rises."""
+        self.get(resource_id)["generation"] += 1
+
+    def report(self, resource_id: str, at: datetime, *, phase: str = "Ready") -> None:
+        """What adapters do: they have seen the resource as it stands, at this moment."""
+        document = self.get(resource_id)
+        document["status"] |= {
+            "phase": phase,
+            "observed_generation": document["generation"],
+            "last_updated_time": at.isoformat(),
+        }
+
+    async def requests(self, count: int, *, within: float = 10) -> list[Received]:
+        """Waits until so many requests have arrived."""
+        async with asyncio.timeout(within), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.received) >= count)
+        return self.received
+
+    def _row(self, resource_id: object) -> int | None:
+        rows = (row for row, document in self._rows.items() if document.get("id") == resource_id is not None)
+        return next(rows, None)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        received = Received(len(self.received) + 1, request.raw_path, dict(request.query), dict(request.headers))
+        async with self._arrived:
+            self.received.append(received)
+            self._arrived.notify_all()
+        fault = self.script(received) if self.script is not None else None
+        match fault:
+            case None:
+                return web.json_response(body=msgspec.json.encode(self._page(received)))
+            case Answer():
+                return web.Response(
+                    status=fault.status,
+                    body=fault.body,
+                    headers=dict(fault.headers),
+                    content_type=fault.content_type,
+                )
+            case Fault.GARBAGE:
+                return web.json_response(body=b'{"page": 1, "items": [{"id": "cls-')
+            case Fault.EMPTY:
+                return web.json_response(body=b"")
+            case Fault.HALF:
+                return web.json_response(body=msgspec.json.encode(self._page(received, keep=0.5)))
+            case Fault.TRUNCATED:
+                return await self._cut_off(request, msgspec.json.encode(self._page(received)))
+            case Fault.DROP:
+                assert request.transport is not None
+                request.transport.abort()
+                return web.Response()
+            case Fault.HANG:
+                return await self._hang()
+            case _:
+                assert_never(fault)
+
+    async def _cut_off(self, request: web.Request, body: bytes) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": str(len(body))})
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async def _hang(self) -> web.StreamResponse:
+        try:
+            await self._stopping.wait()
+        except asyncio.CancelledError:
+            self.hung_up.set()
+            raise
+        return web.Response(status=503)
+
+    def _page(self, received: Received, *, keep: float = 1) -> object:
+        size = min(int(received.query.get("size", "100")), self._cap)
+        selected = {row: self._rows[row] for row in sorted(self._rows, reverse=self._newest_first)}
+        if self._honours_selector:
+            wanted = _selection(received.query)
+            selected = {
+                row: document
+                for row, document in selected.items()
+                if wanted.items() <= document.get("labels", {}).items()
+            }
+        total = len(selected)
+        if self.shape is Shape.WHOLE:
+            return list(selected.values())
+        rows = list(selected)
+        if "after" in received.query:
+            total, last = map(int, received.query["after"].split(":"))
+            rows = [row for row in rows if row > last]
+        else:
+            rows = rows[(received.page - 1) * size :]
+        following = f"{total}:{rows[size - 1]}" if len(rows) > size else None
+        rows = rows[:size]
+        items = [selected[row] for row in rows[: int(len(rows) * keep)]]
+        page: Document = {"page": received.page, "size": len(items), "total": total, "items": items}
+        return page | {"next": following} if self.shape is Shape.CURSOR else page
+
+
+def _selection(query: Mapping[str, str]) -> dict[str, str]:
+    if "search" in query:
+        return {label: value.replace("''", "'") for label, value in _SEARCH.findall(query["search"])}
+    pairs = (pair.partition("=") for pair in query.get("labels", "").split(",") if pair)
+    return {label: value for label, _, value in pairs}
+
+
+def bulk_page(number: int, size: int, total: int, *, last_updated: datetime) -> bytes:
+    """A numbered page of big resources that differ in nothing but their ids."""
+    template = msgspec.json.encode(big_resource(0, last_updated=last_updated))
+    first = (number - 1) * size
+    items = [template.replace(b"%012x" % 0, b"%012x" % item) for item in range(first, min(first + size, total))]
+    return b'{"page":%d,"size":%d,"total":%d,"items":[%b]}' % (number, len(items), total, b",".join(items))
+
+
+async def serve_in_bulk(count: int, last_updated: datetime) -> None:
+    """Serves until its standard input ends; the first line of its output is its address."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        number, size = int(request.query["page"]), int(request.query["size"])
+        return web.json_response(body=bulk_page(number, size, count, last_updated=last_updated))
+
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    sys.stdout.write(f"http://127.0.0.1:{runner.addresses[0][1]}\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.read)
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--last-updated", type=datetime.fromisoformat, default=datetime.now(UTC))
+    arguments = parser.parse_args()
+    asyncio.run(serve_in_bulk(arguments.count, arguments.last_updated))

@@ -1,0 +1,83 @@
+"""A pulse wired for tests: every collaborator can be replaced, and everything it says is kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sentinel.core.decision import Policy
+from sentinel.core.events import Mode
+from sentinel.core.message import Composer, MessageData
+from sentinel.core.pacing import Pacer
+from sentinel.ports import Clock, Fleet, Outcome, Publisher
+from sentinel.pulse.report import Answer, CycleReport, PageReport
+from sentinel.pulse.service import Pulse
+from sentinel.runtime.tracing import NO_TRACING, Tracer
+
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+__all__ = ["MINUTE", "SECOND", "Mode", "Recorder", "make_pulse"]
+
+
+class Recorder:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.pages: list[PageReport] = []
+        self.answers: list[Answer] = []
+        self.cycles: list[CycleReport] = []
+        self.crashes: list[BaseException] = []
+
+    def judged(self, page: PageReport) -> None:
+        self.pages.append(page)
+
+    def answered(self, answer: Answer) -> None:
+        self.answers.append(answer)
+
+    def finished(self, report: CycleReport) -> None:
+        self.cycles.append(report)
+
+    def crashed(self, error: BaseException) -> None:
+        self.crashes.append(error)
+
+    @property
+    def confirmed(self) -> list[str]:
+        """The resources whose event was confirmed, in order, once for each event."""
+        return [
+            pending.judgement.resource.id
+            for answer in self.answers
+            for pending, outcome in zip(answer.pending, answer.outcomes, strict=True)
+            if outcome is Outcome.CONFIRMED
+        ]
+
+
+def make_pulse(
+    *,
+    fleet: Fleet,
+    publisher: Publisher,
+    clock: Clock,
+    observer: Recorder,
+    poll_interval: timedelta = 5 * SECOND,
+    max_age_not_ready: timedelta = 10 * SECOND,
+    max_age_ready: timedelta = 30 * MINUTE,
+    republish_interval: timedelta | None = None,
+    max_events_per_second: float | None = None,
+    message_data: MessageData | None = None,
+    publish_deadline: timedelta = 5 * SECOND,
+    tracer: Tracer = NO_TRACING,
+) -> Pulse:
+    """A pulse over clusters with the specification's defaults."""
+    return Pulse(
+        resource_type="clusters",
+        poll_interval=poll_interval,
+        policy=Policy(max_age_not_ready, max_age_ready),
+        pacer=Pacer(republish_interval=republish_interval),
+        composer=Composer(message_data or {"resource_id": ".id", "resource_type": ".kind"}),
+        fleet=fleet,
+        publisher=publisher,
+        publish_deadline=publish_deadline,
+        clock=clock,
+        observer=observer,
+        tracer=tracer,
+        max_events_per_second=max_events_per_second,
+        jitter=lambda: 0.5,
+    )

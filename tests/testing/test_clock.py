@@ -1,0 +1,103 @@
+"""A clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from tests.contract.clock import ClockContract, Scenario
+
+from sentinel.testing.clock import START, ManualClock
+
+SECOND = timedelta(seconds=1)
+
+
+class TestManualClock(ClockContract):
+    def run(self, scenario: Scenario) -> None:
+        async def drive(clock: ManualClock) -> None:
+            while True:
+                await clock.until_asleep()
+                await clock.advance(clock.wake_times[0] - clock.now())
+
+        async def driven() -> None:
+            clock = ManualClock()
+            async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+                driver = tasks.create_task(drive(clock))
+                await scenario(clock)
+                driver.cancel()
+
+        asyncio.run(driven())
+
+
+async def test_time_stands_still_until_it_is_moved() -> None:
+    clock = ManualClock()
+
+    await asyncio.sleep(0)
+
+    assert clock.now() == START
+
+
+async def test_a_start_in_another_zone_is_the_same_moment_in_utc() -> None:
+    clock = ManualClock(datetime(2025, 6, 1, 14, tzinfo=timezone(timedelta(hours=2))))
+
+    assert clock.now().isoformat() == "2025-06-01T12:00:00+00:00"
+    assert clock.now().tzinfo is UTC
+
+
+async def test_a_naive_start_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected an aware datetime"):
+        ManualClock(datetime(2025, 6, 1))  # the mistake under test
+
+
+async def test_a_sleeper_in_a_loop_is_woken_as_often_as_time_allows_and_sees_each_moment() -> None:
+    clock = ManualClock()
+    seen: list[timedelta] = []
+
+    async def poll() -> None:
+        while True:
+            await clock.sleep(5 * SECOND)
+            seen.append(clock.now() - START)
+
+    async with asyncio.TaskGroup() as tasks:
+        poller = tasks.create_task(poll())
+        await clock.until_asleep()
+        await clock.advance(17 * SECOND)
+        poller.cancel()
+
+    assert seen == [5 * SECOND, 10 * SECOND, 15 * SECOND]
+    assert clock.now() == START + 17 * SECOND
+
+
+async def test_until_asleep_waits_for_as_many_sleepers_as_asked() -> None:
+    clock = ManualClock()
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(clock.until_asleep(2))
+        first = tasks.create_task(clock.sleep(SECOND))
+        await clock.until_asleep(1)
+        assert not waiting.done()
+        second = tasks.create_task(clock.sleep(2 * SECOND))
+        await waiting
+
+        assert clock.wake_times == [START + SECOND, START + 2 * SECOND]
+        first.cancel()
+        second.cancel()
+
+
+async def test_a_cancelled_sleeper_is_forgotten() -> None:
+    clock = ManualClock()
+
+    sleeper = asyncio.create_task(clock.sleep(SECOND))
+    await clock.until_asleep()
+    sleeper.cancel()
+    await asyncio.gather(sleeper, return_exceptions=True)
+
+    assert clock.wake_times == []
+
+
+async def test_time_does_not_move_backwards() -> None:
+    clock = ManualClock()
+
+    with pytest.raises(ValueError, match="forward only"):
+        await clock.advance(-SECOND)

@@ -1,0 +1,164 @@
+"""Writes docs/reference from the code, or with --check says whether it is up to date.
+
+A setting's docstring, a metric's help text and a command's help are their reference entries; nothing is written
+twice, and nothing can fall behind.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+
+import click
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from sentinel.cli.main import cli
+from sentinel.pulse.settings import PulseSettings
+from sentinel.pulse.telemetry import PulseTelemetry
+from sentinel.runtime import durations, telemetry
+from sentinel.runtime.secrets import Secret
+from sentinel.runtime.settings import BrokerSettings
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+GENERATED = "<!-- Written by `make docs` from the code. Change it there. -->\n\n"
+
+
+def settings_page() -> str:
+    return (
+        f"# Settings\n\n{GENERATED}"
+        "Flags win over the environment, the environment over the file, the file over the default. Every key can\n"
+        "be set by a flag, `--set hyperfleet_api.timeout=3s`, or by a variable,\n"
+        "`SENTINEL_HYPERFLEET_API__TIMEOUT=3s`. Durations are written as in Go: `500ms`, `5s`, `1h30m`.\n\n"
+        "## The pulse: `--config`\n\n"
+        + _table(settings_of(PulseSettings))
+        + "\n## The broker: environment, or `--broker-config`\n\n"
+        + _table(settings_of(BrokerSettings))
+    )
+
+
+def settings_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Key, default and docstring of every setting that a struct declares."""
+    texts = docstrings(struct)
+    for field in msgspec.structs.fields(struct):
+        if inspect.isclass(field.type) and issubclass(field.type, msgspec.Struct):
+            yield from settings_of(field.type, f"{prefix}{field.encode_name}.")
+            continue
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = shown(field.default_factory())
+        elif field.default is not msgspec.NODEFAULT:
+            default = shown(field.default)
+        else:
+            default = "required"
+        yield f"`{prefix}{field.encode_name}`", default, texts[field.name]
+
+
+def docstrings(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """The string literal under each field, which Python itself does not keep."""
+    (definition,) = ast.parse(inspect.getsource(struct)).body
+    assert isinstance(definition, ast.ClassDef), struct
+    texts: dict[str, str] = {}
+    for field, below in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            if not (isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)):
+                raise SystemExit(f"{struct.__name__}.{field.target.id} has no docstring")
+            texts[field.target.id] = " ".join(str(below.value.value).split())
+    return texts
+
+
+def shown(value: object) -> str:
+    match value:
+        case None:
+            return "unset"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case timedelta():
+            return f"`{durations.render(value)}`"
+        case Enum() | Secret():
+            return f"`{value.value if isinstance(value, Enum) else value.reveal()}`"
+        case dict():
+            return "`{" + ", ".join(f"{key}: {text}" for key, text in value.items()) + "}`"
+        case tuple() | list():
+            return "`[]`"
+        case "":
+            return "empty"
+    return f"`{value}`"
+
+
+def _table(rows: Iterator[tuple[str, str, str]]) -> str:
+    lines = ["| key | default | what it is |", "|---|---|---|"]
+    lines += [f"| {key} | {default} | {_cell(text)} |" for key, default, text in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def metrics_page() -> str:
+    registry = CollectorRegistry()
+    telemetry.build_info(registry, "pulse")
+    PulseTelemetry(
+        registry=registry,
+        log=telemetry.get_logger("reference"),
+        shard="all",
+        resource_type="clusters",
+        broker_type="rabbitmq",
+    )
+    lines = [
+        "# Metrics\n",
+        f"{GENERATED}`GET :8080/metrics`, in Prometheus' text format. `shard` is the selector, sorted `k=v,k=v`, or",
+        "`all`. Labels are closed sets: no resource id and no error text is ever among them.\n",
+        "| metric | type | labels | what it counts |",
+        "|---|---|---|---|",
+    ]
+    for family in registry.collect():
+        labels = sorted({label for sample in family.samples for label in sample.labels if label != "le"})
+        suffix = "_total" if family.type == "counter" else ""
+        lines.append(
+            f"| `{family.name}{suffix}` | {family.type} | {', '.join(f'`{label}`' for label in labels)} "
+            f"| {_cell(family.documentation)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def commands_page() -> str:
+    parts = [
+        f"# Commands\n\n{GENERATED}Exit codes: 0 success, 1 failure while running, 2 bad usage or configuration.\n"
+    ]
+    context = click.Context(cli, info_name="sentinel", color=False)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None, name
+        inner = click.Context(command, info_name=name, parent=context, max_content_width=100, color=False)
+        parts.append(f"## `sentinel {name}`\n\n```\n{command.get_help(inner)}\n```\n")
+    return "\n".join(parts)
+
+
+PAGES = {"settings.md": settings_page, "metrics.md": metrics_page, "commands.md": commands_page}
+
+
+def main() -> int:
+    """Writes the pages; with --check, exits 1 where one of them would change."""
+    stale = []
+    for name, make in PAGES.items():
+        path, text = REFERENCE / name, make()
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if "--check" not in sys.argv:
+            path.write_text(text)
+            print(f"wrote {path.relative_to(REFERENCE.parent.parent)}")
+    if stale and "--check" in sys.argv:
+        print(f"docs/reference is behind the code: {', '.join(stale)}; run `make docs`", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,426 @@
+"""Runs a command beside the services it needs, on loopback, and ends only what it started.
+
+    python -m tools.services rabbitmq -- pytest tests
+
+A service that already answers on its usual port is used as it is and left alone. Otherwise its package is
+installed where it is missing, and an instance is started that keeps everything it writes in a temporary
+directory. The exit code is the command's.
+
+A further service is one more function in `SERVICES`: a context manager that holds while the service answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self, TypeVar
+
+import pamqp.frame
+from pamqp import commands, header
+from pamqp.base import Frame
+from pamqp.exceptions import PAMQPException
+
+LOOPBACK = "127.0.0.1"
+RABBITMQ_PORT = 5672
+
+_BOOT = timedelta(seconds=120)
+"""How long a node may take to answer: a cold machine with two busy cores needs half a minute."""
+_SHUTDOWN = timedelta(seconds=30)
+_COMMAND_GRACE = timedelta(seconds=20)
+_PROBE = timedelta(seconds=5)
+_DEBIAN_SCRIPTS = Path("/usr/lib/rabbitmq/bin")
+
+Answer = TypeVar("Answer", bound=Frame)
+
+
+class ServiceError(Exception):
+    """A service cannot be provided; the text says why and what to do."""
+
+
+class Interrupted(BaseException):
+    """A signal asked us to end; what was started is taken down on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    print(f"services: {text}", file=sys.stderr, flush=True)
+
+
+# --- RabbitMQ ---------------------------------------------------------------------------------------------------
+
+
+class NotAnswering(Exception):
+    """Nothing accepts connections there."""
+
+
+def greet(port: int) -> None:
+    """Opens an AMQP connection as guest to the default virtual host and closes it again.
+
+    A listening port proves nothing: it may belong to something else, or to a node that is still starting.
+    Raises `NotAnswering` where nothing listens, `ServiceError` where something else answers.
+    """
+    try:
+        connection = socket.create_connection((LOOPBACK, port), timeout=_PROBE.total_seconds())
+    except OSError as error:
+        raise NotAnswering(str(error)) from error
+    with connection:
+        stream = connection.makefile("rb")
+
+        def ask(frame: pamqp.frame.FrameTypes, expected: type[Answer]) -> Answer:
+            connection.sendall(pamqp.frame.marshal(frame, 0))
+            start = stream.read(7)
+            size = pamqp.frame.frame_parts(start)[2]
+            answer = pamqp.frame.unmarshal(start + stream.read(size + 1))[2] if size else None
+            if not isinstance(answer, expected):
+                raise ServiceError(f"expected {expected.name}, got {answer.name if answer else start!r}")
+            return answer
+
+        try:
+            ask(header.ProtocolHeader(), commands.Connection.Start)
+            tune = ask(commands.Connection.StartOk({}, "PLAIN", "\0guest\0guest"), commands.Connection.Tune)
+            agreed = commands.Connection.TuneOk(tune.channel_max, tune.frame_max, 0)
+            connection.sendall(pamqp.frame.marshal(agreed, 0))
+            ask(commands.Connection.Open(), commands.Connection.OpenOk)
+            ask(commands.Connection.Close(200, "", 0, 0), commands.Connection.CloseOk)
+        except (OSError, PAMQPException) as error:
+            raise ServiceError(f"no AMQP handshake: {error}") from error
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses at this moment."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsFiles:
+    """What a node needs to serve TLS: PEM files."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+    port: int
+
+
+class RabbitMQNode:
+    """A RabbitMQ node of our own: loopback only, no plugins, everything it writes inside `directory`.
+
+    It brings its own port mapper (epmd), in the foreground on a free port, so that neither a node nor an epmd
+    that others run is ever involved, and ending ours ends nothing of theirs. It can be stopped or killed and
+    started again on the same data.
+    """
+
+    def __init__(self, *, port: int, directory: Path, tls: TlsFiles | None = None) -> None:
+        self.port = port
+        self.tls = tls
+        self._directory = directory
+        self._mapper_port = free_port()
+        self._distribution_port = free_port()
+        self._mapper: subprocess.Popen[bytes] | None = None
+        self._node: subprocess.Popen[bytes] | None = None
+        self._log = directory / "node.log"
+
+    def __enter__(self) -> Self:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._write_configuration()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Starts the node and returns when it answers."""
+        environment = self._environment()
+        if self._mapper is None:
+            self._mapper = subprocess.Popen(
+                ["epmd", "-address", LOOPBACK, "-port", str(self._mapper_port)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        with self._log.open("ab") as log:
+            # A session of its own: a Ctrl-C is for the command, which may still need the node to end well.
+            self._node = subprocess.Popen(
+                [_script("rabbitmq-server")],
+                env=environment,
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._wait_until_it_answers(self._node)
+
+    def stop(self) -> None:
+        """Ends the node in order; harmless when it does not run."""
+        node, self._node = self._node, None
+        if node is None:
+            return
+        node.terminate()
+        try:
+            node.wait(_SHUTDOWN.total_seconds())
+        except subprocess.TimeoutExpired:
+            say(f"RabbitMQ on port {self.port} does not stop, killing it")
+        _kill_session(node)
+
+    def kill(self) -> None:
+        """Ends the node as a power cut would."""
+        node, self._node = self._node, None
+        if node is not None:
+            _kill_session(node)
+
+    def close(self) -> None:
+        """Ends the node and its port mapper."""
+        self.stop()
+        mapper, self._mapper = self._mapper, None
+        if mapper is not None:
+            _kill_session(mapper)
+
+    def control(self, *arguments: str) -> str:
+        """Runs `rabbitmqctl` against this node and returns what it printed."""
+        done = subprocess.run(
+            [_script("rabbitmqctl"), "--quiet", *arguments],
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_BOOT.total_seconds(),
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ServiceError(f"rabbitmqctl {arguments[0]}: {(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+    def _wait_until_it_answers(self, node: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + _BOOT.total_seconds()
+        while time.monotonic() < end:
+            if node.poll() is not None:
+                raise ServiceError(f"RabbitMQ ended while starting:\n{self._tail()}")
+            with suppress(NotAnswering, ServiceError):
+                greet(self.port)
+                return
+            time.sleep(0.1)
+        raise ServiceError(f"RabbitMQ does not answer on port {self.port} after {_BOOT}:\n{self._tail()}")
+
+    def _tail(self) -> str:
+        written = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return "\n".join(written.splitlines()[-25:])
+
+    def _write_configuration(self) -> None:
+        settings = [
+            f"listeners.tcp.1 = {LOOPBACK}:{self.port}",
+            # A nearly full disk of the machine is not what the tests are about.
+            "disk_free_limit.absolute = 1MB",
+        ]
+        if self.tls is not None:
+            settings += [
+                f"listeners.ssl.1 = {LOOPBACK}:{self.tls.port}",
+                f"ssl_options.cacertfile = {self.tls.authority}",
+                f"ssl_options.certfile = {self.tls.certificate}",
+                f"ssl_options.keyfile = {self.tls.key}",
+                "ssl_options.verify = verify_none",
+            ]
+        (self._directory / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
+        (self._directory / "enabled_plugins").write_text("[].\n")
+        cookie = self._directory / ".erlang.cookie"
+        if not cookie.exists():
+            cookie.touch(mode=0o600)
+            cookie.write_text(secrets.token_hex(16))
+            cookie.chmod(0o400)
+
+    def _environment(self) -> dict[str, str]:
+        directory = str(self._directory)
+        loopback_only = "-kernel inet_dist_use_interface {127,0,0,1}"
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("RABBITMQ_", "ERL_"))
+        }
+        return inherited | {
+            "HOME": directory,
+            "LC_ALL": "C.UTF-8",
+            "ERL_EPMD_ADDRESS": LOOPBACK,
+            "ERL_EPMD_PORT": str(self._mapper_port),
+            "RABBITMQ_NODENAME": f"sentinel-{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": loopback_only,
+            "RABBITMQ_CTL_ERL_ARGS": loopback_only,
+            "RABBITMQ_CONF_ENV_FILE": f"{directory}/no-environment-file",
+            "RABBITMQ_CONFIG_FILE": f"{directory}/rabbitmq.conf",
+            "RABBITMQ_ADVANCED_CONFIG_FILE": f"{directory}/no-advanced-configuration",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{directory}/enabled_plugins",
+            "RABBITMQ_MNESIA_BASE": f"{directory}/mnesia",
+            "RABBITMQ_LOG_BASE": f"{directory}/log",
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_PID_FILE": f"{directory}/node.pid",
+        }
+
+
+def _script(name: str) -> str:
+    # Debian's wrapper in /usr/sbin insists on the user rabbitmq; the script behind it runs as anybody.
+    found = shutil.which(name, path=str(_DEBIAN_SCRIPTS)) or shutil.which(name)
+    if found is None:
+        raise ServiceError(f"{name} is not installed")
+    return found
+
+
+def _kill_session(leader: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(leader.pid, signal.SIGKILL)
+    leader.wait()
+
+
+def _install(package: str) -> None:
+    """Installs a Debian package without letting it start a service of its own."""
+    if shutil.which("apt-get") is None:
+        raise ServiceError(f"{package} is not installed, and this is not Debian: install it and try again")
+    # Whatever policy the machine has stays; ours is there only for the moment of the installation.
+    script = f"""
+        set -e
+        policy=/usr/sbin/policy-rc.d
+        if [ ! -e "$policy" ]; then
+            trap 'rm -f "$policy"' EXIT
+            printf '#!/bin/sh\\nexit 101\\n' > "$policy"
+            chmod 755 "$policy"
+        fi
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq || echo "the package lists could not be updated" >&2
+        apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=300 {package}
+    """
+    command = ["sh", "-c", script]
+    if os.geteuid() != 0:
+        if shutil.which("sudo") is None:
+            raise ServiceError(f"{package} is not installed: install it, or run as root or with sudo available")
+        command = ["sudo", *command]
+    say(f"installing {package}")
+    # The command's standard output is its own; a package manager's chatter does not belong there.
+    if subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode != 0:
+        raise ServiceError(f"{package} could not be installed")
+
+
+@contextmanager
+def rabbitmq() -> Iterator[None]:
+    """RabbitMQ on its usual port, with its usual guest account."""
+    try:
+        greet(RABBITMQ_PORT)
+    except NotAnswering:
+        pass
+    except ServiceError as error:
+        raise ServiceError(
+            f"port {RABBITMQ_PORT} is taken, but not by a RabbitMQ that lets guest in ({error}): end what uses it"
+        ) from error
+    else:
+        say(f"using the RabbitMQ that answers on port {RABBITMQ_PORT}")
+        yield
+        return
+    try:
+        _script("rabbitmq-server")
+    except ServiceError:
+        _install("rabbitmq-server")
+    say(f"starting RabbitMQ on port {RABBITMQ_PORT}")
+    with (
+        tempfile.TemporaryDirectory(prefix="sentinel-rabbitmq-", ignore_cleanup_errors=True) as directory,
+        RabbitMQNode(port=RABBITMQ_PORT, directory=Path(directory)),
+    ):
+        say("RabbitMQ answers")
+        yield
+        say("stopping RabbitMQ")
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+SERVICES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {"rabbitmq": rabbitmq}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Provides the services named, runs the command, and returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.services",
+        description=(__doc__ or "").partition("\n")[0],
+        usage="%(prog)s SERVICE... -- COMMAND ARGUMENT...",
+    )
+    parser.add_argument("services", nargs="+", choices=SERVICES, metavar="SERVICE", help=", ".join(SERVICES))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    split = given.index("--") if "--" in given else len(given)
+    names = parser.parse_args(given[:split]).services
+    command = given[split + 1 :]
+    if not command:
+        parser.error("expected a command after --")
+
+    _raise_on_signals()
+    try:
+        with ExitStack() as running:
+            for name in names:
+                running.enter_context(SERVICES[name]())
+            return _run(command)
+    except ServiceError as error:
+        say(str(error))
+        return 1
+    except Interrupted as interruption:
+        return 128 + interruption.number
+
+
+def _raise_on_signals() -> None:
+    """Turns the first TERM, INT or HUP into an exception; later ones must not disturb the taking down."""
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    for each in signals:
+        signal.signal(each, interrupt)
+
+
+def _run(command: Sequence[str]) -> int:
+    try:
+        child = subprocess.Popen(command)
+    except OSError as error:
+        raise ServiceError(f"cannot run {command[0]}: {error.strerror}") from error
+    try:
+        code = child.wait()
+    except Interrupted as interruption:
+        # A terminal has sent the interrupt to the command as well; a second one would cut its own ending short.
+        if interruption.number != signal.SIGINT:
+            child.terminate()
+        for end in (child.terminate, child.kill):
+            try:
+                child.wait(_COMMAND_GRACE.total_seconds())
+                break
+            except subprocess.TimeoutExpired:
+                end()
+        child.wait()
+        raise
+    return 128 - code if code < 0 else code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
