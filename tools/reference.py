@@ -119,7 +119,7 @@ def metrics_page() -> str:
     ]
     for family in registry.collect():
         labels = sorted({label for sample in family.samples for label in sample.labels if label != "le"})
-        suffix = "_total" if family.type == "counter" else ""
+        suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
         lines.append(
             f"| `{family.name}{suffix}` | {family.type} | {', '.join(f'`{label}`' for label in labels)} "
             f"| {_cell(family.documentation)} |"

@@ -64,6 +64,8 @@ class Received(msgspec.Struct, frozen=True):
     """Path and query as they were on the wire."""
     query: Mapping[str, str]
     headers: Mapping[str, str]
+    peer: object
+    """The client's end of the connection."""
 
     @property
     def page(self) -> int:
@@ -254,7 +256,14 @@ class FleetServer:
         return next(rows, None)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        received = Received(len(self.received) + 1, request.raw_path, dict(request.query), dict(request.headers))
+        assert request.transport is not None
+        received = Received(
+            len(self.received) + 1,
+            request.raw_path,
+            dict(request.query),
+            dict(request.headers),
+            request.transport.get_extra_info("peername"),
+        )
         async with self._arrived:
             self.received.append(received)
             self._arrived.notify_all()

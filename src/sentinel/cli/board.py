@@ -14,7 +14,7 @@ import msgspec
 
 from sentinel.core.pacing import Verdict
 from sentinel.ports import Outcome
-from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport
+from sentinel.pulse.report import Answer, CycleReport, Judgement, Observer, PageReport
 
 _REMEMBERED = 200
 """How many happenings are kept; more than any terminal has lines."""
@@ -137,3 +137,26 @@ class BoardObserver:
         # Its text stays in the log, which is redacted.
         trouble = f"{self._resource_type}: a fault of our own ({type(error).__name__}); the log has it"
         self._board.happened(Happening(self._at, trouble=trouble))
+
+
+class Observers:
+    """Tells each of several observers."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def judged(self, page: PageReport) -> None:
+        for observer in self._observers:
+            observer.judged(page)
+
+    def answered(self, answer: Answer) -> None:
+        for observer in self._observers:
+            observer.answered(answer)
+
+    def finished(self, report: CycleReport) -> None:
+        for observer in self._observers:
+            observer.finished(report)
+
+    def crashed(self, error: BaseException) -> None:
+        for observer in self._observers:
+            observer.crashed(error)

@@ -5,6 +5,7 @@ Lines are data and go to standard output, each at once, so that a pipe or a file
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import TextIO
 
@@ -18,10 +19,14 @@ class Lines:
     A cycle in which nothing was sent and nothing went wrong has no line: an idle fleet is silent.
     """
 
-    def __init__(self, *, resource_type: str, stream: TextIO, started: datetime) -> None:
+    def __init__(
+        self, *, resource_type: str, stream: TextIO, started: datetime, on_broken_pipe: Callable[[], None]
+    ) -> None:
+        """`on_broken_pipe` is called when whoever read the lines has gone, as `| head` does."""
         self._resource_type = resource_type
         self._stream = stream
         self._at = started
+        self._on_broken_pipe = on_broken_pipe
 
     def judged(self, page: PageReport) -> None:
         self._at = page.at
@@ -30,8 +35,8 @@ class Lines:
         for pending, outcome in zip(answer.pending, answer.outcomes, strict=True):
             seen = pending.judgement.resource
             self._write(
-                f"event {seen.id}: {pending.judgement.decision.reason}"
-                f" (generation {seen.generation}, observed {seen.observed_generation}): {outcome}"
+                f"event {seen.id} (generation {seen.generation}, observed {seen.observed_generation})"
+                f" {outcome}: {pending.judgement.decision.reason}"
             )
 
     def finished(self, report: CycleReport) -> None:
@@ -47,5 +52,8 @@ class Lines:
         self._write(f"cycle broken off by a fault of our own ({type(error).__name__}); the log has it")
 
     def _write(self, text: str) -> None:
-        self._stream.write(f"{timestamp(self._at.replace(microsecond=0))} {self._resource_type} {text}\n")
-        self._stream.flush()
+        try:
+            self._stream.write(f"{timestamp(self._at.replace(microsecond=0))} {self._resource_type} {text}\n")
+            self._stream.flush()
+        except BrokenPipeError:
+            self._on_broken_pipe()

@@ -7,9 +7,11 @@ size of the terminal. From 80 columns and 24 lines everything has a place; on mo
 from __future__ import annotations
 
 import asyncio
+import io
+from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import TextIO, assert_never
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -25,6 +27,7 @@ from sentinel.pulse.report import Judgement
 from sentinel.runtime.lifecycle import Stopping
 
 _FRAME = timedelta(milliseconds=250)
+_HELD_LINES = 500
 _LEAST_EVENTS = 4
 """Lines of events that are shown even where the fleet would fill the terminal."""
 
@@ -79,6 +82,27 @@ class LiveView:
             width=width,
             height=height,
         )
+
+
+class HeldLog(io.StringIO):
+    """Takes log lines while the screen belongs to the view; the latest of them are written when it is over."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        super().__init__()
+        self._terminal = terminal
+        self._lines: deque[str] = deque(maxlen=_HELD_LINES)
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        self._lines.append(text)
+        return len(text)
+
+    def release(self) -> None:
+        """Writes them."""
+        self._terminal.writelines(self._lines)
+        self._terminal.flush()
 
 
 def draw(
@@ -181,7 +205,7 @@ def _prospect(judgement: Judgement, now: datetime) -> str:
 
 
 def _legend(width: int) -> Text:
-    text = " GEN wanted/observed · AGE of the last report · paced: due, but just sent"
+    text = " ● ready ○ not ready · GEN wanted/observed · AGE of status · paced: just sent"
     return Text(_cut(text, width), style="dim", no_wrap=True)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 import aiormq
 from aiormq.abc import AbstractConnection, ChannelFrame, ConfirmationFrameType
@@ -45,9 +46,19 @@ class Batch:
     def unbegun(self) -> int:
         return len(self.events) - self.begun
 
-    def refuse(self, position: int, error: Unsendable) -> None:
-        self.outcomes[position] = Outcome.REFUSED
-        self.unsendable[position] = error
+    def refuse_next(self, error: Unsendable) -> None:
+        self.outcomes[self.begun] = Outcome.REFUSED
+        self.unsendable[self.begun] = error
+        self.begun += 1
+
+
+class _Run(NamedTuple):
+    """Messages handed over in one write: consecutive in their batch as in the broker's count."""
+
+    batch: Batch
+    offset: int
+    """From the delivery tag of a message to its position in the batch."""
+    handed_over: float
 
 
 class ConfirmingChannel:
@@ -76,8 +87,8 @@ class ConfirmingChannel:
         )
         self._now = asyncio.get_running_loop().time
         self._tag = 0
-        self._pending: dict[int, tuple[Batch, int, float]] = {}
-        """By delivery tag: the batch, the position in it, and when it was handed over.
+        self._pending: dict[int, _Run] = {}
+        """By delivery tag, what the broker has not answered yet.
 
         Messages whose publisher gave up at its deadline stay here until they are answered. Late answers
         therefore find their own batch, which nobody reads any more, and the window counts what the broker
@@ -132,24 +143,24 @@ class ConfirmingChannel:
         """
         if not self._pending or self.lost.done() or self.is_blocked():
             return
-        _, _, handed_over = next(iter(self._pending.values()))
-        silence = self._now() - max(handed_over, self._last_answer)
+        oldest = next(iter(self._pending.values()))
+        silence = self._now() - max(oldest.handed_over, self._last_answer)
         if silence > longest.total_seconds():
             self.lost.set_result(f"no answer for {silence:.1f}s")
 
     async def _write(self, batch: Batch) -> None:
-        room = self._window - len(self._pending)
+        """Hands over as many of the next events as one write and the window take, one at least."""
+        first = batch.begun
         frames: list[bytes] = []
-        positions: list[int] = []
         size = 0
-        for position in range(batch.begun, min(batch.begun + room, len(batch.events))):
+        unsendable: Unsendable | None = None
+        for position in range(first, min(first + self._window - len(self._pending), len(batch.events))):
             try:
                 encoded = self._layout.encode(batch.events[position])
             except Unsendable as error:
-                batch.refuse(position, error)
-                continue
+                unsendable = error
+                break
             frames.append(encoded)
-            positions.append(position)
             size += len(encoded)
             if size >= _WRITE_SIZE:
                 break
@@ -161,13 +172,14 @@ class ConfirmingChannel:
             )
             # Counted only now: the broker numbers what it receives, and had this been cancelled while the
             # queue was full, it would have received nothing. It cannot have answered in between.
+            run = _Run(batch, first - self._tag - 1, self._now())
+            self._pending.update(dict.fromkeys(range(self._tag + 1, self._tag + 1 + len(frames)), run))
+            self._tag += len(frames)
             self._written = written
-            now = self._now()
-            for tag, position in enumerate(positions, self._tag + 1):
-                self._pending[tag] = (batch, position, now)
-            self._tag += len(positions)
-            batch.unanswered += len(positions)
-        batch.begun = position + 1
+            batch.begun += len(frames)
+            batch.unanswered += len(frames)
+        if unsendable is not None:
+            batch.refuse_next(unsendable)
 
     def _has_room(self, batch: Batch) -> bool:
         # Not one message for each confirm: a quarter of the window is worth a write.
@@ -182,11 +194,13 @@ class ConfirmingChannel:
 
     def _settle(self, tag: int, is_multiple: bool, outcome: Outcome) -> None:
         self._last_answer = now = self._now()
+        pending, returned = self._pending, self._returned
         for each in range(self._oldest, tag + 1) if is_multiple else (tag,):
-            answered = self._pending.pop(each, None)
-            if answered is not None:
-                batch, position, handed_over = answered
-                was_returned = self._returned and self._was_returned(batch.events[position].id)
+            run = pending.pop(each, None)
+            if run is not None:
+                batch, offset, handed_over = run
+                position = offset + each
+                was_returned = returned and self._was_returned(batch.events[position].id)
                 batch.outcomes[position] = Outcome.UNROUTABLE if was_returned else outcome
                 batch.seconds.append(now - handed_over)
                 batch.unanswered -= 1

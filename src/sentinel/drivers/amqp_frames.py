@@ -128,7 +128,7 @@ class FrameLayout:
         )
 
     def _body_frames(self, body: bytes) -> Iterable[bytes]:
-        if len(body) <= self._largest_payload:
+        if 0 < len(body) <= self._largest_payload:
             return _FRAME.pack(_BODY_FRAME, self._channel, len(body)), body, _FRAME_END
         starts = range(0, len(body), self._largest_payload)
         parts = [body[start : start + self._largest_payload] for start in starts]

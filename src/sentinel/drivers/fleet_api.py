@@ -123,13 +123,15 @@ class FleetApi:
     async def _fetch(self, position: Position) -> _Fetched:
         """Asks for a page until it comes, or until it must not be asked for any longer."""
         loop = asyncio.get_running_loop()
+        timeout = self._timeout.total_seconds()
         deadline = loop.time() + self._retry_for.total_seconds()
         url = self._url(position)
+        trouble: _Trouble | None = None
         insisted: int | None = None
         attempt = 0
         while True:
+            patience = min(timeout, deadline - loop.time())
             try:
-                patience = min(self._timeout.total_seconds(), deadline - loop.time())
                 return self._take(position, await self._get(url, patience), insisted)
             except listing.ShortPage as short:
                 insisted = short.count
@@ -139,15 +141,16 @@ class FleetApi:
             except listing.EndlessList as endless:
                 trouble = _Trouble(str(endless), is_final=True)
             except _Trouble as met:
-                trouble = met
-            delay = max(self._backoff.delay(attempt, self._random()), trouble.retry_after)
+                # A timeout that our own deadline has cut short says less than what was met before it.
+                if trouble is None or patience == timeout or not isinstance(met.__cause__, TimeoutError):
+                    trouble = met
+            delay = max(self._backoff.delay(attempt, self._random()), trouble.retry_after).total_seconds()
             attempt += 1
-            if trouble.is_final or loop.time() + delay.total_seconds() >= deadline:
+            if trouble.is_final or loop.time() + delay >= deadline:
                 tries = "1 try" if attempt == 1 else f"{attempt} tries"
-                raise FetchError(
-                    f"page {position.number} of {self._collection}: {trouble} ({tries})"
-                ) from trouble.__cause__
-            await asyncio.sleep(delay.total_seconds())
+                text = f"page {position.number} of {self._collection}: {trouble} ({tries})"
+                raise FetchError(text) from trouble.__cause__
+            await asyncio.sleep(delay)
 
     def _take(self, position: Position, body: bytes, insisted: int | None) -> _Fetched:
         answer = listing.read(body)
@@ -209,7 +212,9 @@ class FleetApi:
         if said:
             text = f"{text}: {said}"
         if status in _RETRIED or status >= 500:
-            return _Trouble(text, retry_after=_retry_after(response))
+            wait = _retry_after(response)
+            text = f"{text} (asks to wait {wait.total_seconds():g} s)" if wait else text
+            return _Trouble(text, retry_after=wait)
         if status == HTTPStatus.UNAUTHORIZED and self._read_token() != token:
             return _Trouble(f"{text}; the token has been replaced meanwhile")
         return _Trouble(text, is_final=400 <= status < 500)

@@ -126,8 +126,8 @@ def _replace(table: Table, field: Field, beneath: Node, given: Given, reading: R
     """The table with one field set as a whole: a text as it stands, anything larger as YAML."""
     if not isinstance(field.shape, Section | Texts | Items):
         return table.put(field.key, Scalar(given.text, given.at), given.at)
-    root, problems = parse(given.text, given.at)
-    reading.problems.extend(msgspec.structs.replace(p, field=join(path, p.field)) for p in problems)
+    root, problems = parse(given.text, given.at, within=path)
+    reading.problems.extend(problems)
     if root is None and problems:
         return table
     value = root or Scalar("", given.at)

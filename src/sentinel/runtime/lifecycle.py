@@ -19,32 +19,30 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from sentinel.ports import BrokerMisconfigured
 from sentinel.runtime import process, telemetry
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.health import Health, Trouble
+from sentinel.runtime.health import Health
+from sentinel.runtime.parts import Loop, Part, PartFactory, Shared, Step, opened
 from sentinel.runtime.process import main
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import Log, describe
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from sentinel.runtime.metrics import Metrics
 
-__all__ = ["ExitCode", "LoopEnded", "Part", "Shared", "Stopping", "main", "opened", "run"]
+__all__ = ["ExitCode", "Loop", "LoopEnded", "Part", "PartFactory", "Shared", "Stopping", "main", "opened", "run"]
 
 DRAIN = timedelta(seconds=20)
 """Leaves a third of Kubernetes' usual grace period for closing."""
-CLOSE = timedelta(seconds=3)
+CLOSING = timedelta(seconds=3)
 
 
 class ExitCode(IntEnum):
@@ -57,60 +55,6 @@ class LoopEnded(Exception):
     """A loop returned although nobody had asked it to stop."""
 
 
-Loop: TypeAlias = Callable[[Stopping], Coroutine[Any, Any, None]]
-Step: TypeAlias = Callable[[], Awaitable[object]]
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A component, built and ready to run; what `build_x(settings, shared)` returns."""
-
-    name: str
-    """As logs and readiness call it; no two parts of a run have the same."""
-    loops: Sequence[Loop]
-    """Each runs until it is asked to stop."""
-    checks: Mapping[str, Trouble] = {}
-    """Readiness: what is wrong, or None. A check begins as trouble and clears with the first success."""
-    liveness: Mapping[str, Trouble] = {}
-    """What a restart of the process would mend, or None."""
-    registry: CollectorRegistry | None = None
-    start: Step | None = None
-    """Before the loops begin; its failure is the part's."""
-    close: Step | None = None
-    """After the loops have ended; also where `start` failed."""
-    is_finite: bool = False
-    """Its loops may return by themselves. A run whose parts have all returned is over, with success."""
-
-
-PartFactory: TypeAlias = Callable[[], "Part | Awaitable[Part]"]
-
-
-class Shared(msgspec.Struct, frozen=True):
-    """Something parts share: entered before any of them is built, left after the last is closed."""
-
-    name: str
-    context: Callable[[], AbstractAsyncContextManager[object]]
-
-
-class _Openable(Protocol):
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-def opened(name: str, thing: _Openable) -> Shared:
-    """Shares something that has `open` and `close`, such as a `ports.Publisher`."""
-
-    @asynccontextmanager
-    async def context() -> AsyncIterator[None]:
-        try:
-            await thing.open()
-            yield
-        finally:
-            await thing.close()
-
-    return Shared(name, context)
-
-
 async def run(
     *,
     parts: Sequence[PartFactory],
@@ -119,6 +63,7 @@ async def run(
     health: Health | None = None,
     metrics: Metrics | None = None,
     drain: timedelta = DRAIN,
+    closing: timedelta = CLOSING,
     restart: Backoff | None = None,
     misconfigured: tuple[type[Exception], ...] = (BrokerMisconfigured,),
     stopping: Stopping | None = None,
@@ -127,6 +72,7 @@ async def run(
 ) -> int:
     """Runs a service until a signal, a failure, or the end of its finite parts; returns its exit code.
 
+    Loops have `drain` to end, and then each step of closing has `closing`.
     `health` and `metrics` are kept true for whichever listener shows them. `stopping` is for a caller that is
     no signal and wants to end the run; `signals` is empty where the process is not ours.
     """
@@ -135,44 +81,34 @@ async def run(
         health=health or Health(),
         metrics=metrics,
         drain=drain,
+        closing=closing,
         restart=restart,
         misconfigured=misconfigured,
         stopping=stopping or Stopping(),
         jitter=jitter,
-        part_count=len(parts),
+        has_several_parts=len(parts) > 1,
     )
     asyncio.get_running_loop().set_exception_handler(telemetry.handle_loop_exception)
     with process.signals(signals, lambda number: service.stop(signal=number.name), log=log):
         return await service.run(shared, parts)
 
 
+@dataclass(kw_only=True)
 class _Service:
-    """One run: what its parts have in common."""
+    """One run, and what its parts have in common."""
 
-    def __init__(
-        self,
-        *,
-        log: Log,
-        health: Health,
-        metrics: Metrics | None,
-        drain: timedelta,
-        restart: Backoff | None,
-        misconfigured: tuple[type[Exception], ...],
-        stopping: Stopping,
-        jitter: Callable[[], float],
-        part_count: int,
-    ) -> None:
-        self.log = log
-        self.health = health
-        self.metrics = metrics
-        self.restart = restart
-        self.stopping = stopping
-        self.jitter = jitter
-        self.has_several_parts = part_count > 1
-        self._drain = drain
-        self._misconfigured = misconfigured
-        self._code = ExitCode.SUCCESS
-        self._startup: str | None = "starting"
+    log: Log
+    health: Health
+    metrics: Metrics | None
+    drain: timedelta
+    closing: timedelta
+    restart: Backoff | None
+    misconfigured: tuple[type[Exception], ...]
+    stopping: Stopping
+    jitter: Callable[[], float]
+    has_several_parts: bool
+    code: ExitCode = ExitCode.SUCCESS
+    startup: str | None = "starting"
 
     def stop(self, **why: object) -> None:
         """Readiness goes before anything else does, so that nobody is sent here meanwhile."""
@@ -183,21 +119,21 @@ class _Service:
 
     def fail(self, name: str, error: Exception, *, while_starting: bool) -> None:
         """Ends the run because of this."""
-        is_misconfigured = while_starting and isinstance(error, self._misconfigured)
+        is_misconfigured = while_starting and isinstance(error, self.misconfigured)
         event = "start.failed" if while_starting else "part.failed"
         if is_misconfigured or (while_starting and isinstance(error, OSError)):
             self.log.error(event, name=name, error=error)
         else:
             self.log.unexpected(event, name=name, error=error)
-        if self._code is ExitCode.SUCCESS:
-            self._code = ExitCode.MISCONFIGURED if is_misconfigured else ExitCode.FAILURE
+        if self.code is ExitCode.SUCCESS:
+            self.code = ExitCode.MISCONFIGURED if is_misconfigured else ExitCode.FAILURE
         self.stop(failed=name)
 
     async def run(self, shared: Sequence[Shared], factories: Sequence[PartFactory]) -> int:
-        self.health.add(readiness={"startup": lambda: self._startup})
+        self.health.add(readiness={"startup": lambda: self.startup})
         async with AsyncExitStack() as stack:
             for one in shared:
-                self._startup = f"opening {one.name}"
+                self.startup = f"opening {one.name}"
                 try:
                     if await self.stopping.interrupts(self._enter(one, stack)):
                         break
@@ -206,8 +142,8 @@ class _Service:
             if not self.stopping.requested:
                 await self._run_parts([_Supervised(n, build, self) for n, build in enumerate(factories, 1)])
             self.stop()
-        self.log.info("service.stopped", code=self._code)
-        return self._code
+        self.log.info("service.stopped", code=self.code)
+        return self.code
 
     async def _enter(self, one: Shared, stack: AsyncExitStack) -> None:
         context = one.context()
@@ -218,37 +154,41 @@ class _Service:
         tasks: dict[asyncio.Task[None], _Supervised] = {}
         try:
             for part in parts:
-                self._startup = f"starting {part.name}"
+                self.startup = f"starting {part.name}"
                 tasks[asyncio.create_task(part.run(), name=part.name)] = part
-                if await self.stopping.interrupts(part.attempted.wait()):
+                await self.stopping.interrupts(part.attempted.wait())
+                if self.stopping.requested:
                     break
             else:
-                self._startup = None
+                self.startup = None
                 self.log.info("service.started", parts=[part.name for part in parts])
                 await self.stopping.interrupts(_all_done(tasks))
             self.stop()
-            await self._end(tasks, within=self._drain)
+            await self._end(tasks, self.drain, "drain.expired")
         finally:  # also where the run itself is cancelled
+            self.stop()
             for task in tasks:
                 task.cancel()
-            await self._end(tasks, within=CLOSE)
+            await self._end(tasks, self.closing, "cancel.ignored")
             for part in reversed(parts):
                 await part.close()
 
-    async def _end(self, tasks: Mapping[asyncio.Task[None], _Supervised], *, within: timedelta) -> None:
-        pending = [task for task in tasks if not task.done()]
+    async def _end(
+        self, tasks: Mapping[asyncio.Task[None], _Supervised], within: timedelta, otherwise: str
+    ) -> None:
+        pending = {task for task in tasks if not task.done()}
         if pending:
-            _, pending_still = await asyncio.wait(pending, timeout=within.total_seconds())
-            if pending_still:
-                self.log.warning("drain.expired", parts=[tasks[task].name for task in pending_still], after=within)
+            _, pending = await asyncio.wait(pending, timeout=within.total_seconds())
+        if pending:
+            self.log.warning(otherwise, parts=[tasks[task].name for task in pending], after=within)
 
     async def close(self, name: str, step: Step) -> None:
         """One step of closing: whatever becomes of it, the next one is taken."""
         try:
-            async with asyncio.timeout(CLOSE.total_seconds()):
+            async with asyncio.timeout(self.closing.total_seconds()):
                 await step()
         except TimeoutError:
-            self.log.warning("close.expired", name=name, after=CLOSE)
+            self.log.warning("close.expired", name=name, after=self.closing)
         except Exception as error:
             self.log.unexpected("close.failed", name=name, error=error)
 
@@ -287,7 +227,7 @@ class _Supervised:
             lived = timedelta(seconds=asyncio.get_running_loop().time() - began)
             failures = 1 if lived > restart.maximum else failures + 1
             wait = restart.delay(failures - 1, service.jitter())
-            self._trouble = f"failed {failures} times in a row, last with {describe(failure)}"
+            self._trouble = f"failure {failures} in a row: {describe(failure)}"
             service.log.unexpected("part.failed", name=self.name, error=failure, failures=failures, retry_in=wait)
             await service.stopping.interrupts(asyncio.sleep(wait.total_seconds()))
 

@@ -24,45 +24,47 @@ from sentinel.runtime.telemetry import Log
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _PATIENCE = timedelta(seconds=2)
-"""For what is left over once the service itself has ended."""
 _FAREWELL = timedelta(milliseconds=500)
 _THREADS = "sentinel-blocking"
 _KILLED = 128
 """Added to a signal's number, this is the exit code of what it ended."""
 
 
-def main(service: Coroutine[Any, Any, int], *, log: Log) -> int:
-    """Runs a service, such as `lifecycle.run(...)`, on an event loop of its own; returns its exit code."""
+def main(service: Coroutine[Any, Any, int], *, log: Log, patience: timedelta = _PATIENCE) -> int:
+    """Runs a service, such as `lifecycle.run(...)`, on an event loop of its own; returns its exit code.
+
+    Tasks and threads that outlive the service have `patience` to end before they are abandoned.
+    """
     executor = ThreadPoolExecutor(thread_name_prefix=_THREADS)
     try:
         with asyncio.Runner() as runner:
             runner.get_loop().set_default_executor(executor)
-            code = runner.run(_run_and_tidy_up(service, log))
+            code = runner.run(_run_and_tidy_up(service, log, patience))
             # The loop would join these threads however long they take.
             executor.shutdown(wait=False, cancel_futures=True)
-            _await_threads(code, log)
+            _await_threads(code, log, patience)
             return code
     except KeyboardInterrupt:  # before the service had taken charge of signals, or after
         return _KILLED + signal.SIGINT
 
 
-async def _run_and_tidy_up(service: Coroutine[Any, Any, int], log: Log) -> int:
+async def _run_and_tidy_up(service: Coroutine[Any, Any, int], log: Log, patience: timedelta) -> int:
     code = await service
     leftovers = asyncio.all_tasks() - {asyncio.current_task()}
     for task in leftovers:
         task.cancel()
     if leftovers:
-        _, stuck = await asyncio.wait(leftovers, timeout=_PATIENCE.total_seconds())
+        _, stuck = await asyncio.wait(leftovers, timeout=patience.total_seconds())
         if stuck:
             names = sorted(task.get_name() for task in stuck)
             leave_at_once(code, lambda: log.warning("process.abandoned", tasks=names))
     return code
 
 
-def _await_threads(code: int, log: Log) -> None:
+def _await_threads(code: int, log: Log, patience: timedelta) -> None:
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(_THREADS)]
     for thread in threads:
-        thread.join(_PATIENCE.total_seconds() / len(threads))
+        thread.join(patience.total_seconds() / len(threads))
     stuck = sorted(thread.name for thread in threads if thread.is_alive())
     if stuck:
         leave_at_once(code, lambda: log.warning("process.abandoned", threads=stuck))
@@ -90,30 +92,24 @@ def leave_at_once(code: int, say: Callable[[], None]) -> NoReturn:
 def signals(
     handled: Collection[signal.Signals], on_first: Callable[[signal.Signals], None], *, log: Log
 ) -> Iterator[None]:
-    """Calls `on_first` at the first of these signals; the second one ends the process on the spot."""
+    """Calls `on_first` at the first of these signals; the second one ends the process on the spot.
+
+    Python's own handlers, and not the event loop's: a loop that is stuck would see neither signal.
+    """
     loop = asyncio.get_running_loop()
-    previous = {number: signal.getsignal(number) for number in handled}
     has_come = False
 
-    def second(number: int, frame: FrameType | None = None) -> NoReturn:
-        name = signal.Signals(number).name
-        leave_at_once(_KILLED + number, lambda: log.warning("process.killed", signal=name))
-
-    def first(number: signal.Signals) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         nonlocal has_come
+        received = signal.Signals(number)
         if has_come:
-            second(number)
+            leave_at_once(_KILLED + number, lambda: log.warning("process.killed", signal=received.name))
         has_come = True
-        # From here on Python calls us by itself: a loop that is stuck would never get to it.
-        for each in handled:
-            signal.signal(each, second)
-        on_first(number)
+        loop.call_soon_threadsafe(on_first, received)
 
-    for number in handled:
-        loop.add_signal_handler(number, first, number)
+    previous = {number: signal.signal(number, handle) for number in handled}
     try:
         yield
     finally:
-        for number in handled:
-            loop.remove_signal_handler(number)
-            signal.signal(number, previous[number] or signal.SIG_DFL)
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Union, get_args, get_origin
 
 import msgspec
 
@@ -84,13 +84,14 @@ class Texts(msgspec.Struct, frozen=True):
         if not isinstance(node, Table):
             reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
             return FAILED
-        values = {
-            member.key: self._read_member(member.value, join(path, member.key), member.at, reading)
-            for member in node.members
-        }
+        values = {member.key: self._read_member(member, path, reading) for member in node.members}
         return FAILED if FAILED in values.values() else values
 
-    def _read_member(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+    def _read_member(self, member: Member, parent: str, reading: Reading) -> object:
+        node, path, at = member.value, join(parent, member.key), member.at
+        if not member.key:
+            reading.refuse(at, parent, "expected a name, got nothing")
+            return FAILED
         if isinstance(node, Table):
             return self.read(node, path, at, reading)
         if isinstance(node, Listing) or node.is_null or not node.text:
@@ -186,16 +187,15 @@ class Section(msgspec.Struct, frozen=True):
 
 def section(struct: type[msgspec.Struct], /, **shapes: Shape) -> Section:
     """The section that a struct declares; a shape given by field name stands in for the declared one."""
-    hints = get_type_hints(struct, include_extras=True)
     return Section(
         struct,
         tuple(
             Field(
                 name=info.name,
                 key=info.encode_name,
-                shape=shapes.get(info.name) or _shape(hints[info.name]),
+                shape=shapes.get(info.name) or _shape(info.type),
                 info=info,
-                is_nullable=NoneType in _alternatives(hints[info.name]),
+                is_nullable=NoneType in _alternatives(info.type),
             )
             for info in msgspec.structs.fields(struct)
         ),

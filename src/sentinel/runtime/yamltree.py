@@ -143,19 +143,23 @@ def read_text(path: Path) -> str | Problem:
         return Problem.at(_locate(source, before), "", "expected UTF-8 text, got a byte that is not")
 
 
-def parse(text: str, source: Origin) -> tuple[Node | None, tuple[Problem, ...]]:
-    """Reads one document from a text that came from there; None where it is empty, or cannot be read."""
+def parse(text: str, source: Origin, *, within: str = "") -> tuple[Node | None, tuple[Problem, ...]]:
+    """Reads one document from a text that came from there; None where it is empty, or cannot be read.
+
+    `within` is the path of the setting that the text is the value of, where it is not a whole file.
+    """
     unprintable = _UNPRINTABLE.search(text)
     if unprintable is not None:
         place = _locate(source, text[: unprintable.start()])
-        return None, (Problem.at(place, "", "expected text, got a control character"),)
-    builder = _Builder(source)
+        return None, (Problem.at(place, within, "expected text, got a control character"),)
+    builder = _Builder(source, within)
     try:
         root = builder.build(_events(text))
     except _Unreadable as error:
-        return None, (Problem.at(error.at, "", str(error)),)
+        return None, (Problem.at(error.at, within, str(error)),)
     except yaml.YAMLError as error:
-        return None, (_syntax_problem(error, source, text),)
+        place, message = _syntax_error(error, source, text)
+        return None, (Problem.at(place, within, message),)
     return root, tuple(builder.problems)
 
 
@@ -171,17 +175,17 @@ def _locate(source: Origin, before: str) -> Origin:
     return source.at(len(lines), len(lines[-1]) + 1)
 
 
-def _syntax_problem(error: yaml.YAMLError, source: Origin, text: str) -> Problem:
+def _syntax_error(error: yaml.YAMLError, source: Origin, text: str) -> tuple[Origin, str]:
     if not isinstance(error, yaml.MarkedYAMLError):
-        return Problem.at(source, "", "expected YAML, got something else")
-    # Without what stands in quotes: a parser may echo the text, and the text may be a password.
-    detail = re.sub(r"""\s*(['"]).*\1""", "", f"{error.problem or ''} {error.context or ''}".strip())
+        return source, "expected YAML, got something else"
+    # Without quoted words: libyaml repeats none, but the parser in its stead may, and one may be a password.
+    detail = re.sub(r"""\s*(['"])\S{3,}\1""", "", f"{error.problem or ''} {error.context or ''}".strip())
     # What was never closed is noticed at the end of the file; the place to mend is where it was opened.
     end = _locate(source, text.rstrip())
     marks = (mark for mark in (error.problem_mark, error.context_mark) if mark is not None)
     places = (source.at(mark.line + 1, mark.column + 1) for mark in marks)
     place = next((p for p in places if (p.line, p.column) < (end.line, end.column)), end)
-    return Problem.at(place, "", f"expected YAML, got a syntax error: {detail}")
+    return place, f"expected YAML, got a syntax error: {detail}"
 
 
 class _Unreadable(Exception):
@@ -213,9 +217,10 @@ class _Open:
 
 
 class _Builder:
-    def __init__(self, source: Origin) -> None:
+    def __init__(self, source: Origin, within: str) -> None:
         self.problems: list[Problem] = []
         self._source = source
+        self._within = within
         self._stack: list[_Open] = []
         self._anchors: dict[str, tuple[Node, int] | None] = {}  # None: still open
         self._root: Node | None = None
@@ -229,8 +234,8 @@ class _Builder:
                     documents += 1
                     if documents > 1:
                         # Nothing of it is read: what it says does not count, so neither do its mistakes.
-                        message = "expected one YAML document, got a second; put it into a file of its own"
-                        self.problems.append(Problem.at(at, "", message))
+                        message = "expected one YAML document, got a second; each needs a file of its own"
+                        self.problems.append(Problem.at(at, self._within, message))
                         break
                 case yaml.ScalarEvent():
                     self._check_tag(event.tag, at)
@@ -249,7 +254,7 @@ class _Builder:
 
     def _check_tag(self, tag: str | None, at: Origin) -> None:
         if tag not in _KNOWN_TAGS:
-            path = self._stack[-1].child_path() if self._stack else ""
+            path = self._stack[-1].child_path() if self._stack else self._within
             message = "expected a value without a tag, got one that begins with !; quote it if it is text"
             self.problems.append(Problem.at(at, path, message))
 
@@ -258,7 +263,7 @@ class _Builder:
             raise _Unreadable(at, f"expected at most {DEEPEST} levels, got more")
         if anchor is not None:
             self._anchors[anchor] = None
-        path = self._stack[-1].child_path() if self._stack else ""
+        path = self._stack[-1].child_path() if self._stack else self._within
         self._stack.append(_Open(path, at, is_table=is_table, anchor=anchor))
 
     def _close(self) -> None:

@@ -1,0 +1,127 @@
+"""The pulse, whole: CPU per resource and peak memory of `sentinel run` at growing fleets.
+
+The process under test is the one that users run, fed by a server in another process and connected to the real
+RabbitMQ. What is measured is its own CPU time, as the kernel counts it, over many cycles back to back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aio_pika
+import msgspec
+
+from tests.support.service import SentinelProcess
+
+PAGE_SIZE = 500
+_ENOUGH = 600_000
+"""How many resources are walked for a figure; the kernel counts CPU in steps of ten milliseconds."""
+_PATIENCE = 300.0
+
+
+class PulseFigures(msgspec.Struct, frozen=True):
+    """What one fleet costs."""
+
+    resources: int
+    is_healthy: bool
+    """Nothing is due; otherwise every status stands still, and every resource is due and paced."""
+    microseconds_per_resource: float
+    peak_mebibytes: float
+
+
+async def measure(resources: int, *, broker_url: str, is_healthy: bool = True) -> PulseFigures:
+    """Runs a pulse over so many resources until the figures are steady."""
+    updated = datetime.now(UTC) if is_healthy else datetime.now(UTC) - timedelta(hours=1)
+    cycles = max(3, _ENOUGH // resources)
+    async with (
+        _server(resources, updated) as endpoint,
+        _exchange(broker_url) as exchange,
+    ):
+        with tempfile.TemporaryDirectory() as directory:
+            config = {
+                "resource_type": "clusters",
+                "poll_interval": "1ms",
+                "max_age_not_ready": "24h",
+                "max_age_ready": "24h" if is_healthy else "30m",
+                "hyperfleet_api": {"endpoint": endpoint, "page_size": PAGE_SIZE},
+            }
+            environ = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": broker_url, "BROKER_EXCHANGE": exchange}
+            async with SentinelProcess(Path(directory), config, environ=environ) as service:
+                await _until_cycles(service, 2)
+                begun, at = await _cycles(service), _cpu_seconds(service.pid)
+                await _until_cycles(service, begun + cycles)
+                walked = (await _cycles(service) - begun) * resources
+                figures = PulseFigures(
+                    resources,
+                    is_healthy,
+                    (_cpu_seconds(service.pid) - at) / walked * 1e6,
+                    _peak_mebibytes(service.pid),
+                )
+                assert await service.stop() == 0
+    return figures
+
+
+async def _cycles(service: SentinelProcess) -> int:
+    return int(await service.metric("reconcile_duration_seconds_count"))
+
+
+async def _until_cycles(service: SentinelProcess, count: int) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while await _cycles(service) < count:
+            await asyncio.sleep(0.2)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak_mebibytes(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+
+
+@asynccontextmanager
+async def _server(resources: int, updated: datetime) -> AsyncIterator[str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.support.fleet_server",
+        "--count",
+        str(resources),
+        "--last-updated",
+        updated.isoformat(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            address = (await process.stdout.readline()).decode().strip()
+        yield address
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+@asynccontextmanager
+async def _exchange(url: str) -> AsyncIterator[str]:
+    """An exchange of our own, with a queue that keeps only the last messages."""
+    name = f"bench-{uuid.uuid4().hex}"
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        exchange = await channel.declare_exchange(name, aio_pika.ExchangeType.FANOUT, durable=True)
+        queue = await channel.declare_queue(name, exclusive=True, arguments={"x-max-length": 1000})
+        await queue.bind(exchange)
+        yield name
+        await queue.delete(if_unused=False, if_empty=False)
+        await exchange.delete(if_unused=False)

@@ -1,0 +1,361 @@
+"""Broker settings: the same names from the environment, a file, a ConfigMap's manifest and its directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from sentinel.runtime.broker_settings import BrokerSettings, BrokerType, load_broker
+from sentinel.runtime.provenance import Loaded
+from sentinel.runtime.secrets import Secret
+
+CONFIG_MAP = """apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: broker
+data:
+  BROKER_TYPE: "rabbitmq"
+  BROKER_HOST: "rabbit"
+  BROKER_PORT: 5673
+  BROKER_SUBSCRIPTION_ID: dns
+  LOG_LEVEL: debug
+"""
+
+
+def from_environment(**environ: str) -> Loaded[BrokerSettings]:
+    return load_broker(source=None, environ=environ)
+
+
+def from_text(tmp_path: Path, text: str, **environ: str) -> Loaded[BrokerSettings]:
+    file = tmp_path / "broker.yaml"
+    file.write_text(text)
+    return load_broker(source=file, environ=environ)
+
+
+def from_directory(tmp_path: Path, files: dict[str, str], **environ: str) -> Loaded[BrokerSettings]:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return load_broker(source=tmp_path, environ=environ)
+
+
+def valid(loaded: Loaded[BrokerSettings]) -> BrokerSettings:
+    assert loaded.problems == ()
+    assert loaded.settings is not None
+    return loaded.settings
+
+
+def problems(loaded: Loaded[BrokerSettings]) -> list[tuple[int | None, str]]:
+    assert loaded.settings is None
+    assert loaded.entries == ()
+    return [(problem.line, problem.field) for problem in loaded.problems]
+
+
+class TestValues:
+    def test_defaults_hold_where_nothing_is_written(self) -> None:
+        broker = valid(from_environment(BROKER_TYPE="rabbitmq", BROKER_HOST="rabbit"))
+
+        assert broker == BrokerSettings(type=BrokerType.RABBITMQ, host="rabbit")
+        assert (broker.port, broker.vhost, broker.username) == (5672, "/", "guest")
+        assert broker.password.reveal() == "guest"
+        assert (broker.exchange, broker.exchange_type, broker.routing_key) == ("hyperfleet-events", "fanout", "")
+        assert (broker.url, broker.tls, broker.ca_file) == (None, False, None)
+        assert (broker.topic, broker.create_topic) == ("hyperfleet-events", False)
+
+    def test_every_key_is_read(self) -> None:
+        broker = valid(
+            from_environment(
+                BROKER_TYPE="rabbitmq",
+                BROKER_HOST="rabbit",
+                BROKER_PORT="5671",
+                BROKER_VHOST="fleet",
+                BROKER_USERNAME="sentinel",
+                BROKER_PASSWORD="secret",
+                BROKER_EXCHANGE="events",
+                BROKER_EXCHANGE_TYPE="topic",
+                BROKER_ROUTING_KEY="fleet.#",
+                BROKER_TLS="true",
+                BROKER_CA_FILE="/ca.pem",
+                BROKER_PROJECT_ID="prod",
+                BROKER_TOPIC="t",
+                BROKER_CREATE_TOPIC="yes",
+                BROKER_SUBSCRIPTION_ID="dns",
+                PUBSUB_EMULATOR_HOST="127.0.0.1:8085",
+            )
+        )
+
+        assert broker == BrokerSettings(
+            type=BrokerType.RABBITMQ,
+            host="rabbit",
+            port=5671,
+            vhost="fleet",
+            username="sentinel",
+            password=Secret("secret"),
+            exchange="events",
+            exchange_type="topic",
+            routing_key="fleet.#",
+            tls=True,
+            ca_file=Path("/ca.pem"),
+            project_id="prod",
+            topic="t",
+            create_topic=True,
+            subscription_id="dns",
+            emulator_host="127.0.0.1:8085",
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "expected", "label"),
+        [
+            ("rabbitmq", BrokerType.RABBITMQ, "rabbitmq"),
+            ("pubsub", BrokerType.PUBSUB, "gcp-pubsub"),
+            ("gcp-pubsub", BrokerType.PUBSUB, "gcp-pubsub"),
+            ("googlepubsub", BrokerType.PUBSUB, "gcp-pubsub"),
+            ("stdout", BrokerType.STDOUT, "stdout"),
+        ],
+    )
+    def test_each_broker_has_its_names(self, name: str, expected: BrokerType, label: str) -> None:
+        broker = valid(from_environment(BROKER_TYPE=name, BROKER_HOST="h", BROKER_PROJECT_ID="p"))
+
+        assert broker.type is expected
+        assert broker.metric_label == label
+
+    @pytest.mark.parametrize("host", ["rabbit", "rabbit.svc.cluster.local", "10.0.0.1", "::1", "my_host"])
+    def test_a_host_is_a_name_or_an_address(self, host: str) -> None:
+        assert valid(from_environment(BROKER_TYPE="rabbitmq", BROKER_HOST=host)).host == host
+
+    @pytest.mark.parametrize(
+        ("url", "shown"),
+        [
+            ("amqp://rabbit", "amqp://rabbit"),
+            ("amqps://user:pa%2Fss@rabbit:5671/fleet?heartbeat=5", "amqps://***@rabbit:5671/fleet"),
+            ("amqp://user@[::1]:5672/%2F", "amqp://***@[::1]:5672/%2F"),
+        ],
+    )
+    def test_a_url_is_shown_without_user_and_password(self, url: str, shown: str) -> None:
+        loaded = from_environment(BROKER_TYPE="rabbitmq", BROKER_URL=url)
+
+        broker = valid(loaded)
+        assert broker.url is not None
+        assert broker.url.reveal() == url
+        assert [entry.value for entry in loaded.entries if entry.key == "BROKER_URL"] == [shown]
+
+    def test_only_what_concerns_the_broker_is_shown(self) -> None:
+        stdout = from_environment(BROKER_TYPE="stdout", BROKER_TOPIC="t")
+        pubsub = from_environment(BROKER_TYPE="pubsub", BROKER_PROJECT_ID="p")
+
+        assert [entry.key for entry in stdout.entries] == ["BROKER_TYPE", "BROKER_TOPIC"]
+        assert [entry.key for entry in pubsub.entries] == [
+            "BROKER_TYPE",
+            "BROKER_PROJECT_ID",
+            "BROKER_TOPIC",
+            "BROKER_CREATE_TOPIC",
+            "PUBSUB_EMULATOR_HOST",
+        ]
+
+
+class TestSources:
+    @pytest.mark.parametrize(
+        "environ",
+        [
+            {},
+            {"PUBSUB_EMULATOR_HOST": "127.0.0.1:8085"},
+            {"BROKER_SERVICE_HOST": "10.0.0.1", "BROKER_PORT": "tcp://10.0.0.1:5672", "BROKER_PORT_5672_TCP": "x"},
+        ],
+    )
+    def test_where_nothing_speaks_of_a_broker_there_is_nothing_to_say(self, environ: dict[str, str]) -> None:
+        loaded = load_broker(source=None, environ=environ)
+
+        assert (loaded.settings, loaded.problems, loaded.entries) == (None, (), ())
+
+    def test_a_plain_file_has_the_names_of_variables(self, tmp_path: Path) -> None:
+        broker = valid(from_text(tmp_path, "BROKER_TYPE: rabbitmq\nBROKER_HOST: rabbit\nBROKER_PORT: 5673\n"))
+
+        assert (broker.type, broker.host, broker.port) == (BrokerType.RABBITMQ, "rabbit", 5673)
+
+    def test_a_config_map_is_read_and_what_is_not_the_brokers_ignored(self, tmp_path: Path) -> None:
+        broker = valid(from_text(tmp_path, CONFIG_MAP))
+
+        assert (broker.host, broker.port, broker.subscription_id) == ("rabbit", 5673, "dns")
+
+    def test_a_mounted_config_map_is_read(self, tmp_path: Path) -> None:
+        files = {
+            "BROKER_TYPE": "rabbitmq\n",
+            "BROKER_HOST": "rabbit",
+            "BROKER_ROUTING_KEY": "a\n\n",
+            "ca.crt": "x",
+        }
+        (tmp_path / "..2024").mkdir()
+        (tmp_path / "..data").symlink_to("..2024")
+
+        loaded = from_directory(tmp_path, files)
+
+        broker = valid(loaded)
+        assert (broker.host, broker.routing_key) == ("rabbit", "a\n")
+        assert f"file {tmp_path / 'BROKER_HOST'}:1" in {entry.origin for entry in loaded.entries}
+
+    def test_the_environment_beats_the_file(self, tmp_path: Path) -> None:
+        loaded = from_text(tmp_path, CONFIG_MAP, BROKER_HOST="other", BROKER_ROUTING_KEY="")
+
+        assert valid(loaded).host == "other"
+        assert ("BROKER_HOST", "environment BROKER_HOST") in {(e.key, e.origin) for e in loaded.entries}
+
+    def test_the_port_of_a_service_called_broker_is_ignored_with_a_warning(self, tmp_path: Path) -> None:
+        loaded = from_text(tmp_path, CONFIG_MAP, BROKER_PORT="tcp://10.0.0.1:5672")
+
+        assert valid(loaded).port == 5673
+        (warning,) = loaded.warnings
+        assert "enableServiceLinks" in warning
+
+    def test_a_url_beats_its_parts_with_a_warning(self, tmp_path: Path) -> None:
+        loaded = from_text(tmp_path, CONFIG_MAP, BROKER_URL="amqp://u:p@h")
+
+        assert valid(loaded).url is not None
+        assert loaded.warnings == ("BROKER_URL wins over BROKER_HOST, BROKER_PORT",)
+
+    def test_unknown_variables_are_ignored_and_near_misses_warned_about(self) -> None:
+        loaded = from_environment(
+            BROKER_TYPE="stdout", BROKER_SERVICE_HOST="x", BROKER_FLAVOUR="x", BROKER_EXCHAGNE="x", BROKER_TSL="x"
+        )
+
+        assert valid(loaded).type is BrokerType.STDOUT
+        assert [warning.rpartition(" ")[2] for warning in loaded.warnings] == ["BROKER_EXCHANGE?", "BROKER_TLS?"]
+
+
+class TestProblems:
+    @pytest.mark.parametrize(
+        ("key", "value", "expected"),
+        [
+            (
+                "BROKER_TYPE",
+                "rabbit",
+                'expected one of rabbitmq, pubsub, stdout, got "rabbit"; did you mean rabbitmq?',
+            ),
+            ("BROKER_TYPE", "", 'expected one of rabbitmq, pubsub, stdout, got ""'),
+            ("BROKER_PORT", "0", 'expected a whole number from 1 to 65535, got "0"'),
+            ("BROKER_PORT", "65536", 'expected a whole number from 1 to 65535, got "65536"'),
+            ("BROKER_PORT", "amqp", 'expected a whole number from 1 to 65535, got "amqp"'),
+            ("BROKER_TLS", "2", 'expected true or false, got "2"'),
+            (
+                "BROKER_EXCHANGE_TYPE",
+                "fan",
+                'expected fanout, topic, direct, headers or a plugin\'s x-..., got "fan"',
+            ),
+            ("BROKER_HOST", "rabbit:5672", "a port belongs into BROKER_PORT"),
+            ("BROKER_HOST", "a b", "expected a host name or address"),
+            ("BROKER_HOST", "amqp://u:hunter2@h", "a URL belongs into BROKER_URL"),
+            ("BROKER_EXCHANGE", "é" * 128, "at most 255 bytes"),
+            ("BROKER_VHOST", "\udcff", "expected UTF-8 text"),
+        ],
+    )
+    def test_a_bad_value_is_a_problem_under_its_bare_name(self, key: str, value: str, expected: str) -> None:
+        loaded = load_broker(source=None, environ={"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "h", key: value})
+
+        assert problems(loaded) == [(None, key)]
+        message = loaded.problems[0].message
+        assert expected in message
+        assert message.endswith(f"(environment {key})")
+        assert "hunter2" not in message
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://u:hunter2@h",
+            "amqp://",
+            "amqp://u:hunter2@",
+            "amqp://u:hunter2@h:99999",
+            "amqp://u:hunter2@h:0",
+            "amqp://u:hunter2/x@h",
+            "amqp://u:12/hunter2@h",
+            "amqp://u:12?hunter2@h",
+            "amqp://u:12#hunter2@h",
+            "amqp://u:12@hunter2@h",
+            "amqp://u:hunter2@[::1",
+            "amqp://u:hunter2\u2100@h",
+            "amqp://u:hunter2@h/ x",
+            "hunter2",
+            "",
+        ],
+    )
+    def test_a_bad_url_is_refused_without_being_repeated(self, url: str) -> None:
+        loaded = from_environment(BROKER_TYPE="rabbitmq", BROKER_URL=url)
+
+        assert problems(loaded) == [(None, "BROKER_URL")]
+        assert "hunter2" not in str(loaded)
+
+    def test_tls_is_not_asked_for_in_vain(self) -> None:
+        loaded = from_environment(BROKER_TYPE="rabbitmq", BROKER_URL="amqp://h", BROKER_TLS="true")
+
+        assert problems(loaded) == [(None, "BROKER_TLS")]
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("BROKER_HOST: h\n", [(1, "BROKER_TYPE")]),
+            ("", [(1, "BROKER_TYPE")]),
+            ("BROKER_TYPE: rabbitmq\n", [(1, "BROKER_HOST")]),
+            ("BROKER_TYPE: pubsub\n", [(1, "BROKER_PROJECT_ID")]),
+            ("kind: ConfigMap\n\ndata:\n  BROKER_TYPE: pubsub\n", [(3, "BROKER_PROJECT_ID")]),
+            ("kind: ConfigMap\n\ndata:\n", [(3, "BROKER_TYPE")]),
+            ("kind: ConfigMap\n", [(1, "BROKER_TYPE")]),
+            ("kind: ConfigMap\ndata: [x]\n", [(2, "data")]),
+            ("apiVersion: v1\nkind: Secret\ndata: {}\n", [(2, "kind")]),
+            ("BROKER_TYPE: stdout\nBROKER_HSOT: h\n", [(2, "BROKER_HSOT")]),
+            ("BROKER_TYPE: stdout\nLOG_LEVEL: h\n", [(2, "LOG_LEVEL")]),
+            ("kind: ConfigMap\ndata:\n  BROKER_TYPE: stdout\n  BROKER_HSOT: h\n", [(4, "BROKER_HSOT")]),
+            ("kind: ConfigMap\ndata:\n  BROKER_TYPE: stdout\n  BROKER_TYPE: h\n", [(4, "BROKER_TYPE")]),
+            ("BROKER_TYPE: stdout\nBROKER_TYPE: stdout\n", [(2, "BROKER_TYPE")]),
+            ("BROKER_TYPE: stdout\n---\nBROKER_TYPE: stdout\n", [(2, "")]),
+            ("- BROKER_TYPE\n", [(1, "")]),
+            ("BROKER_TYPE: [\n", [(1, "")]),
+            (
+                "BROKER_TYPE: {a: b}\nBROKER_PASSWORD: [hunter2]\nBROKER_PORT:\n",
+                [(1, "BROKER_TYPE"), (2, "BROKER_PASSWORD"), (3, "BROKER_PORT")],
+            ),
+        ],
+    )
+    def test_a_file_has_its_problems_at_their_places(
+        self, tmp_path: Path, text: str, expected: list[tuple[int | None, str]]
+    ) -> None:
+        assert problems(from_text(tmp_path, text)) == expected
+
+    def test_a_mistyped_key_has_a_suggestion_whatever_its_case(self, tmp_path: Path) -> None:
+        loaded = from_text(tmp_path, "BROKER_TYPE: stdout\nbroker_hsot: h\n")
+
+        assert loaded.problems[0].message == "unknown key; did you mean BROKER_HOST?"
+
+    def test_a_directory_has_the_problems_of_its_files(self, tmp_path: Path) -> None:
+        (tmp_path / "BROKER_PORT").write_bytes(b"\xff")
+        (tmp_path / "BROKER_TLS").mkdir()
+
+        loaded = from_directory(tmp_path, {"BROKER_TYPE": "rabit", "BROKER_HSOT": "x"})
+
+        assert [(problem.file, problem.field) for problem in loaded.problems] == [
+            (str(tmp_path / name), name) for name in ("BROKER_HSOT", "BROKER_PORT", "BROKER_TLS", "BROKER_TYPE")
+        ]
+
+    def test_an_empty_directory_lacks_the_type(self, tmp_path: Path) -> None:
+        loaded = from_directory(tmp_path, {})
+
+        assert [(p.file, p.line, p.field) for p in loaded.problems] == [(str(tmp_path), 1, "BROKER_TYPE")]
+
+    def test_a_missing_source_is_a_problem(self, tmp_path: Path) -> None:
+        assert problems(load_broker(source=tmp_path / "none", environ={"BROKER_TYPE": "stdout"})) == [(1, "")]
+
+
+@hypothesis_settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    content=st.binary(max_size=40),
+    key=st.sampled_from(["URL", "HOST", "PORT", "CA_FILE", "TLS"]),
+    value=st.text(max_size=20),
+)
+def test_anything_is_settings_or_problems(tmp_path: Path, content: bytes, key: str, value: str) -> None:
+    file = tmp_path / "broker.yaml"
+    file.write_bytes(b"BROKER_TYPE: rabbitmq\n" + content)
+
+    loaded = load_broker(source=file, environ={f"BROKER_{key}": value})
+
+    assert (loaded.settings is None) == bool(loaded.problems)
+    assert all(problem.message and str(problem).isprintable() for problem in loaded.problems)
