@@ -55,9 +55,9 @@ async def measure(resources: int, *, broker_url: str, is_healthy: bool = True) -
             }
             environ = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": broker_url, "BROKER_EXCHANGE": exchange}
             async with SentinelProcess(Path(directory), config, environ=environ) as service:
-                await _until_cycles(service, 2)
+                await _more_cycles(service, 2)
                 begun, at = await _cycles(service), _cpu_seconds(service.pid)
-                await _until_cycles(service, begun + cycles)
+                await _more_cycles(service, cycles)
                 walked = (await _cycles(service) - begun) * resources
                 figures = PulseFigures(
                     resources,
@@ -73,10 +73,10 @@ async def _cycles(service: SentinelProcess) -> int:
     return int(await service.metric("reconcile_duration_seconds_count"))
 
 
-async def _until_cycles(service: SentinelProcess, count: int) -> None:
-    async with asyncio.timeout(_PATIENCE):
-        while await _cycles(service) < count:
-            await asyncio.sleep(0.2)
+async def _more_cycles(service: SentinelProcess, count: int) -> None:
+    """Waits for at least so many cycles from now on."""
+    for _ in range(count):
+        await service.until_event("cycle.done", since=len(service.lines), within=_PATIENCE)
 
 
 def _cpu_seconds(pid: int) -> float:

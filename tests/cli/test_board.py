@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.cli.reports import SECOND, cycle, judge
-
 from sentinel.cli.board import Board
 from sentinel.ports import Outcome
 from sentinel.testing.clock import START
+from tests.cli.reports import SECOND, cycle, judge
 
 
 def shown(board: Board) -> dict[str, list[str]]:

@@ -7,14 +7,14 @@ import io
 
 import pytest
 from rich.console import Console
-from tests.cli.reports import SECOND, cycle, judge
 
 from sentinel.cli.board import Board
-from sentinel.cli.live import Hint, LiveView, draw
+from sentinel.cli.live import HeldLog, Hint, LiveView, draw
 from sentinel.ports import Outcome
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle import Stopping
 from sentinel.testing.clock import START
+from tests.cli.reports import SECOND, cycle, judge
 
 SHOW_CURSOR, LEAVE_SCREEN = "\x1b[?25h", "\x1b[?1049l"
 HINTS = [
@@ -121,3 +121,16 @@ async def test_the_view_draws_until_it_is_stopped_and_gives_the_screen_back() ->
 
     assert "try next" in terminal.getvalue()
     assert terminal.getvalue().endswith(SHOW_CURSOR + LEAVE_SCREEN)
+
+
+def test_log_lines_wait_until_the_screen_is_free_and_few_are_kept() -> None:
+    terminal = io.StringIO()
+    held = HeldLog(terminal)
+
+    for number in range(1_000):
+        held.write(f"line {number}\n")
+    meanwhile = terminal.getvalue()
+    held.release()
+
+    assert meanwhile == ""
+    assert terminal.getvalue().splitlines() == [f"line {number}" for number in range(500, 1_000)]

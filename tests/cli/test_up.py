@@ -93,6 +93,17 @@ def test_a_wrong_setting_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert told.count("poll_interval") == 1
 
 
+async def test_a_setting_that_was_probably_mistyped_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENTINEL_POL_INTERVAL", "5s")
+
+    async with running(ANYWHERE, "--for=1ms") as process:
+        _, errors = await process.communicate()
+
+    [line] = errors.splitlines()
+    assert b"SENTINEL_POLL_INTERVAL" in line
+    assert process.returncode == 0
+
+
 async def test_it_serves_says_when_it_is_ready_and_ends_at_the_first_signal(tmp_path: Path) -> None:
     ready_file = tmp_path / "ready.json"
 

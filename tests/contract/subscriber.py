@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
-from tests.contract.publisher import ids, make_event, make_events
 
 from sentinel import ports
 from sentinel.core.events import Event
+from tests.contract.publisher import ids, make_event, make_events
 
 AMPLE = timedelta(seconds=20)
 

@@ -8,6 +8,11 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+
+from sentinel import ports
+from sentinel.core.events import STRUCTURED_CONTENT_TYPE, Mode
+from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.stdout import StdoutPublisher
 from tests.contract.publisher import (
     AMPLE,
     PublisherContract,
@@ -17,11 +22,6 @@ from tests.contract.publisher import (
     StallingHarness,
     make_event,
 )
-
-from sentinel import ports
-from sentinel.core.events import STRUCTURED_CONTENT_TYPE, Mode
-from sentinel.drivers.memory import MemoryBroker
-from sentinel.drivers.stdout import StdoutPublisher
 
 
 class MemoryHarness(RoutingHarness, StallingHarness):

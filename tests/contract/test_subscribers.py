@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
-from tests.contract.subscriber import AMPLE, SubscriberContract, SubscriberHarness
 
 from sentinel import ports
 from sentinel.core.events import Event
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports import Outcome
+from tests.contract.subscriber import AMPLE, SubscriberContract, SubscriberHarness
 
 
 class MemoryHarness(SubscriberHarness):

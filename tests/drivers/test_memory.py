@@ -6,12 +6,12 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from tests.contract.publisher import ids, make_event, make_events
-from tests.contract.subscriber import take, take_ids
 
 from sentinel.core.events import Mode
 from sentinel.drivers.memory import MemoryBroker, MemoryPublisher
 from sentinel.ports import Outcome
+from tests.contract.publisher import ids, make_event, make_events
+from tests.contract.subscriber import take, take_ids
 
 AMPLE = timedelta(seconds=20)
 AT_ONCE = timedelta(0)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.contract.publisher import make_event, make_events
 
 from sentinel.core.events import Event
 from sentinel.drivers.stdout import StdoutPublisher, Stream
 from sentinel.ports import Outcome
+from tests.contract.publisher import make_event, make_events
 
 AMPLE = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=50)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.contract.clock import ClockContract, Scenario
-
 from sentinel.runtime.clock import SystemClock
+from tests.contract.clock import ClockContract, Scenario
 
 
 class TestSystemClock(ClockContract):

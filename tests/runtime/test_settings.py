@@ -294,7 +294,10 @@ class TestSources:
             ("hyperfleet_api.token=x", "hyperfleet_api.token", "HYPERFLEET_API_TOKEN"),
             ("log=x", "log", "expected a mapping"),
             ("resource_type=\udcff", "resource_type", "UTF-8"),
-            ("\udcff=x", "\\udcff", "UTF-8"),
+            ("\udcff=x", "\\udcff", "unknown key"),
+            ("message_data.\udcff=x", "message_data", "UTF-8"),
+            ("message_data.a=\udcff", "message_data.a", "UTF-8"),
+            ("message_data={a: \udcff}", "message_data", "control character"),
         ],
     )
     def test_a_bad_flag_is_a_problem(self, problems: Problems, flag: str, field: str, expected: str) -> None:
@@ -533,6 +536,17 @@ republish_interval: -1s
         found = problems("resource_type: clusters\nhyperfleet_api: 5\n", sets=["hyperfleet_api.timeout=3s"])
 
         assert found == [(2, "hyperfleet_api", 'expected a mapping of settings, got "5"')]
+
+    @pytest.mark.parametrize("flag", ["message_data.a=.b", "message_data.a.b=.c"])
+    def test_a_mistake_in_the_file_is_not_covered_up_by_a_flag(self, problems: Problems, flag: str) -> None:
+        assert [field for _, field, _ in problems(MINIMAL + "message_data: [x]\n", sets=[flag])] == [
+            "message_data"
+        ]
+
+    def test_a_dotted_key_is_told_where_it_belongs(self, problems: Problems) -> None:
+        assert problems(MINIMAL + "log.level: debug\n") == [
+            (4, "log.level", "unknown key; expected level as a key of the mapping log")
+        ]
 
     def test_a_template_is_a_problem_of_its_own_place(self, problems: Problems) -> None:
         ((line, field, message),) = problems(MINIMAL + "message_data:\n  a: .id\n  b:\n    c: .a-b\n")

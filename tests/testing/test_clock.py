@@ -6,9 +6,9 @@ import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from tests.contract.clock import ClockContract, Scenario
 
 from sentinel.testing.clock import START, ManualClock
+from tests.contract.clock import ClockContract, Scenario
 
 SECOND = timedelta(seconds=1)
 

@@ -7,11 +7,11 @@ import threading
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from tests.contract.clock import ClockContract, Scenario
 
 from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.loop import Deadlock, Livelock, SimulatedClock, SimulatedLoop
+from tests.contract.clock import ClockContract, Scenario
 
 
 class TestSimulatedClock(ClockContract):
@@ -107,7 +107,7 @@ def test_a_deadlock_names_who_waits_where() -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(waits_for_ever(), name="the-forgotten-one")
 
-    with pytest.raises(Deadlock, match=r"the-forgotten-one at .*in Event\.wait"):
+    with pytest.raises(Deadlock, match=r"the-forgotten-one at \S+test_loop\.py:\d+ in Event\.wait"):
         loop.run(scenario())
 
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 from random import Random
 
 import pytest
-from tests.contract.publisher import make_event
 
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports import Clock
@@ -16,6 +15,7 @@ from sentinel.testing.clock import START
 from sentinel.testing.fleet import Document, FakeFleet, Owner
 from sentinel.testing.loop import SimulatedClock
 from sentinel.testing.simulation import Manner, SimulatedAdapters, SimulatedOwners, Temper
+from tests.contract.publisher import make_event
 
 ALWAYS_PROMPT = Temper(slow=0, failing=0, silent=0)
 SECOND = timedelta(seconds=1)

@@ -68,7 +68,5 @@ def log_overrides(*, log_level: str | None, log_format: str | None) -> dict[str,
 def encode(data: object, output: Output) -> str:
     """Data as JSON or YAML text, for scripts; without a newline at its end."""
     if output is Output.YAML:
-        import msgspec.yaml
-
         return msgspec.yaml.encode(data).decode().rstrip("\n")
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -35,6 +35,7 @@ from sentinel.runtime.health import Health
 from sentinel.runtime.http import Address, Listener, ListenError, metrics_pages, parse_address, probe_pages
 from sentinel.runtime.lifecycle import Loop, Part, Shared, opened
 from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.provenance import Loaded
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 
@@ -103,13 +104,23 @@ def up(
         if not ready_file.parent.is_dir():
             raise click.UsageError(f"--ready-file: expected a file in a folder that exists, got {ready_file}")
         ready_file.unlink(missing_ok=True)  # one of an earlier run would say that this one is ready
-    settings = _load(sets, options.log_overrides(log_level=log_level, log_format=log_format))
-    if settings is None:
+    loaded = _load(sets, options.log_overrides(log_level=log_level, log_format=log_format))
+    settings = [each.settings for each in loaded if each.settings is not None]
+    if len(settings) < len(loaded):
+        for problem in _distinct(each.problems for each in loaded):
+            click.echo(problem, err=True)
         return lifecycle.ExitCode.MISCONFIGURED
 
     is_live = _can_draw()
     held = _hold_log() if is_live and sys.stderr.isatty() else None
-    telemetry.configure(settings[0].log.level, settings[0].log.format, stream=held)
+    telemetry.configure(
+        settings[0].log.level,
+        settings[0].log.format,
+        stream=held,
+        secrets=[secret.reveal() for each in loaded for secret in each.secrets],
+    )
+    for warning in _distinct(each.warnings for each in loaded):
+        telemetry.get_logger("up").warning("settings.warning", problem=warning)
     session = _Session(
         settings=settings,
         address=address,
@@ -145,24 +156,27 @@ def _hold_log() -> HeldLog:
     return HeldLog(sys.stderr)
 
 
-def _load(sets: Sequence[str], overrides: Mapping[str, str]) -> list[PulseSettings] | None:
-    """The settings of each pulse; None, and everything that is wrong on stderr, where there is anything wrong."""
-    given = {"hyperfleet_api.endpoint": "http://in-process.invalid", **overrides}
-    loaded = [
+def _load(sets: Sequence[str], overrides: Mapping[str, str]) -> list[Loaded[PulseSettings]]:
+    """The settings of each pulse; they watch different types of resource, and differ in nothing else."""
+    return [
         pulse_settings.load(
             file=None,
             environ=os.environ,
             sets=sets,
-            overrides={"resource_type": plural, **given},
+            overrides={
+                "resource_type": resource_type,
+                "hyperfleet_api.endpoint": "http://in-process.invalid",
+                **overrides,
+            },
             defaults=DEFAULTS,
         )
-        for plural in KINDS
+        for resource_type in KINDS
     ]
-    # The pulses differ in nothing that could be wrong, so each problem is worth saying once.
-    for problem in dict.fromkeys(str(problem) for each in loaded for problem in each.problems):
-        click.echo(problem, err=True)
-    settings = [each.settings for each in loaded if each.settings is not None]
-    return settings if len(settings) == len(loaded) else None
+
+
+def _distinct(texts: Iterable[Iterable[object]]) -> list[str]:
+    """What is wrong with the settings is wrong with each pulse's; it is worth saying once."""
+    return list(dict.fromkeys(str(text) for some in texts for text in some))
 
 
 class _Ready(msgspec.Struct, frozen=True):
@@ -213,7 +227,7 @@ class _Session:
                 publisher=publishers[each.resource_type],
                 clock=self._clock,
                 tracer=NO_TRACING,
-                watch=lambda telemetry: self._observer(each.resource_type, telemetry),
+                watch=lambda own: self._observer(each.resource_type, own),
             )
             for each in self._settings
         )
@@ -252,8 +266,9 @@ class _Session:
                 click.echo(f"watching {', '.join(KINDS)}; {self._url or 'nothing'} serves /readyz and /metrics")
             yield
 
-    def _observer(self, resource_type: str, telemetry: Observer) -> Observer:
-        observers = [telemetry, self._board.observer(resource_type)]
+    def _observer(self, resource_type: str, own: Observer) -> Observer:
+        """The pulse's own observer, and those that show what it sees."""
+        observers = [own, self._board.observer(resource_type)]
         if not self._is_live:
             observers.append(
                 Lines(

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 """JSON that we do not own: a spec, a Kubernetes object."""
 
 NO_LABELS: dict[str, str] = {}
+
+NOTHING = msgspec.Raw(b"null")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises on bytes that are not what was expected; too deep a nesting is one way of not being it."""
@@ -81,7 +85,8 @@ class Status(msgspec.Struct, gc=False):
     phase: str | None = None
     observed_generation: int | None = None
     last_updated_time: datetime | None = None
-    conditions: list[Condition] | None = None
+    conditions: msgspec.Raw = NOTHING
+    """A list of `Condition`, decoded only where the flat fields leave something open."""
     observed_generation_camel: int | None = msgspec.field(default=None, name="observedGeneration")
     last_updated_time_camel: datetime | None = msgspec.field(default=None, name="lastUpdatedTime")
     last_transition_time_camel: datetime | None = msgspec.field(default=None, name="lastTransitionTime")
@@ -100,7 +105,8 @@ class Document(msgspec.Struct, gc=False):
     kind: str | None = None
     generation: int | None = None
     labels: dict[str, str] | None = None
-    metadata: Metadata | None = None
+    metadata: msgspec.Raw = NOTHING
+    """A `Metadata`, decoded only where there are no labels beside it."""
     status: Status | None = None
 
 
@@ -120,7 +126,9 @@ FIELDS = (
 )
 """The paths that `Document` reads, for a server that can be asked for them alone."""
 
-_decoder = msgspec.json.Decoder(Document)
+_document = msgspec.json.Decoder(Document)
+_metadata = msgspec.json.Decoder(Metadata | None)
+_conditions = msgspec.json.Decoder(list[Condition] | None)
 
 _TIMES = ("last_updated_time", "lastUpdatedTime", "lastTransitionTime")
 _NO_STATUS = Status()
@@ -134,11 +142,7 @@ def read_resource(document: msgspec.Raw) -> Resource:
 
 def observe(document: msgspec.Raw | bytes) -> Observation:
     """Reads what a decision needs of a resource, whichever shape it has."""
-    try:
-        decoded = _decoder.decode(document)
-    except UNREADABLE as error:
-        decoded = _decode_leniently(document, error)
-    return observation(decoded)
+    return observation(_decode(_document, document))
 
 
 def observation(document: Document) -> Observation:
@@ -149,11 +153,12 @@ def observation(document: Document) -> Observation:
     generation = document.generation or 0
     labels = document.labels
     if labels is None:
-        labels = document.metadata.labels if document.metadata is not None else None
+        metadata = _decode(_metadata, document.metadata, "metadata: ")
+        labels = metadata.labels if metadata is not None else None
 
     phase, observed, updated = status.phase, status.observed_generation, _moment(status.last_updated_time)
     if phase is None or observed is None or updated is None:
-        ready, available = _conditions(status.conditions)
+        ready, available = _ready_and_available(_decode(_conditions, status.conditions, "status.conditions: "))
         is_true = ready.status.lower() == "true"
         if phase is None:
             phase = "ready" if is_true else ""
@@ -180,7 +185,7 @@ def observation(document: Document) -> Observation:
     )
 
 
-def _conditions(conditions: list[Condition] | None) -> tuple[Condition, Condition]:
+def _ready_and_available(conditions: list[Condition] | None) -> tuple[Condition, Condition]:
     """Ready (or Reconciled) and Available (or LastKnownReconciled): ours first, then the public names."""
     if not conditions:
         return _NO_CONDITION, _NO_CONDITION
@@ -207,21 +212,22 @@ def _in_utc(time: datetime) -> datetime:
         return datetime.max.replace(tzinfo=UTC)
 
 
-def _decode_leniently(document: msgspec.Raw | bytes, error: Exception) -> Document:
-    """Second chance for a document whose only fault is an empty time, which some servers write for none."""
+def _decode(decoder: msgspec.json.Decoder[T], encoded: msgspec.Raw | bytes, where: str = "") -> T:
     try:
-        loose = msgspec.json.decode(document)
+        return decoder.decode(encoded)
     except UNREADABLE:
-        raise Malformed(str(error)) from error
-    status = loose.get("status") if isinstance(loose, dict) else None
-    if isinstance(status, dict):
-        conditions = status.get("conditions")
-        for part in (status, *(conditions if isinstance(conditions, list) else ())):
-            if isinstance(part, dict):
-                for name in _TIMES:
-                    if part.get(name) == "":
-                        del part[name]
-    try:
-        return msgspec.convert(loose, Document)
-    except msgspec.ValidationError as still:
-        raise Malformed(str(still)) from still
+        # A second chance where the only fault is an empty time, which some servers write for none.
+        try:
+            loose = _without_empty_times(msgspec.json.decode(encoded))
+            return decoder.decode(msgspec.json.encode(loose))
+        except UNREADABLE as error:
+            raise Malformed(f"{where}{error}") from error
+
+
+def _without_empty_times(loose: Json) -> Json:
+    if isinstance(loose, list):
+        return [_without_empty_times(item) for item in loose]
+    if isinstance(loose, dict):
+        kept = {name: value for name, value in loose.items() if name not in _TIMES or value != ""}
+        return kept | {"status": _without_empty_times(kept["status"])} if "status" in kept else kept
+    return loose

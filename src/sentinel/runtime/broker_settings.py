@@ -17,14 +17,14 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from sentinel.runtime import leaves
+from sentinel.runtime import configmap, leaves
 from sentinel.runtime.layers import near_misses
 from sentinel.runtime.leaves import Leaf, Refused
-from sentinel.runtime.provenance import Entry, Loaded, Origin, Problem, Source, file_origin, in_order, is_utf8
+from sentinel.runtime.provenance import Entry, Loaded, Origin, Source, in_order
 from sentinel.runtime.reading import Reading
 from sentinel.runtime.secrets import MASK, Secret
-from sentinel.runtime.sections import Section, section
-from sentinel.runtime.yamltree import Member, Parsed, Scalar, Table, described, parse_file, read_text
+from sentinel.runtime.sections import section
+from sentinel.runtime.yamltree import Scalar, Table
 
 PREFIX = "BROKER_"
 EMULATOR = "PUBSUB_EMULATOR_HOST"
@@ -198,17 +198,13 @@ def load_broker(*, source: Path | None, environ: Mapping[str, str]) -> Loaded[Br
     if source is None and not given.keys() - {EMULATOR}:
         return Loaded(None, warnings=tuple(warnings))
 
-    root = Origin() if source is None else file_origin(source)
-    written = _Written(Parsed(Table((), root)), root) if source is None else _read_source(source, declared)
-    reading = Reading(environ=environ, is_partial=written.parsed.table is None)
-    reading.problems.extend(written.parsed.problems)
-    tree = written.parsed.table or Table((), root)
+    written = configmap.NOTHING if source is None else configmap.read(source, known=keys, is_ours=_is_ours)
+    reading = Reading(environ=environ, is_partial=written.table is None)
+    reading.problems.extend(written.problems)
+    tree = written.table or Table((), written.at)
     for key, text in given.items():
         at = Origin(Source.ENVIRONMENT, key)
-        if is_utf8(text):
-            tree = tree.put(key, Scalar(text, at, is_plain=False), at)
-        else:
-            reading.refuse(at, key, "expected UTF-8 text, got a byte that is not")
+        tree = tree.put(key, Scalar(text, at, is_plain=False), at)
     settings = declared.read(tree, "", written.at, reading)
     _check_together(written.at, reading, warnings)
     return Loaded(
@@ -220,91 +216,33 @@ def load_broker(*, source: Path | None, environ: Mapping[str, str]) -> Loaded[Br
     )
 
 
-class _Written(msgspec.Struct, frozen=True):
-    """What a broker configuration says, in whichever of its forms."""
-
-    parsed: Parsed
-    at: Origin
-    """What a missing key is missing from."""
-
-
-def _read_source(source: Path, declared: Section) -> _Written:
-    root = file_origin(source)
-    if _is_directory(source):
-        return _Written(_read_directory(source, root, declared), root)
-    parsed = parse_file(source)
-    kind = None if parsed.table is None else parsed.table.get("kind")
-    if parsed.table is None or kind is None:
-        return _Written(parsed, root)
-    if not isinstance(kind.value, Scalar) or kind.value.text != "ConfigMap":
-        message = (
-            f"expected ConfigMap, got {described(kind.value)}; give the values of a Secret as variables,"
-            " or mount it and name its directory"
-        )
-        return _Written(Parsed(None, (*parsed.problems, Problem.at(kind.value.at, "kind", message))), root)
-    data = parsed.table.get("data")
-    if data is None or (isinstance(data.value, Scalar) and data.value.is_null):
-        return _Written(Parsed(Table((), root), parsed.problems), root if data is None else data.at)
-    if not isinstance(data.value, Table):
-        message = f"expected a mapping of settings, got {described(data.value)}"
-        return _Written(Parsed(None, (*parsed.problems, Problem.at(data.value.at, "data", message))), data.at)
-    # A ConfigMap is often shared: what is not about the broker is not ours to judge.
-    ours = tuple(member for member in data.value.members if _is_ours(member.key))
-    problems = tuple(
-        msgspec.structs.replace(problem, field=problem.field.removeprefix("data.")) for problem in parsed.problems
-    )
-    return _Written(Parsed(Table(ours, data.value.at), problems), data.at)
-
-
-def _is_directory(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # nobody may look; opening it as a file will say so
-        return False
-
-
-def _read_directory(directory: Path, root: Origin, declared: Section) -> Parsed:
-    """A mounted ConfigMap: a file for each key, beside hidden entries that serve to swap them all at once."""
-    problems: list[Problem] = []
-    members: list[Member] = []
-    try:
-        files = sorted(path for path in directory.iterdir() if _is_ours(path.name))
-    except OSError as error:
-        return Parsed(None, (Problem.at(root, "", f"cannot be read: {error.strerror}"),))
-    for file in files:
-        at = file_origin(file)
-        text = read_text(file) if declared.get(file.name) is not None else ""
-        if isinstance(text, Problem):
-            problems.append(msgspec.structs.replace(text, field=file.name))
-        else:
-            members.append(Member(file.name, at, Scalar(text.removesuffix("\n"), at, is_plain=False)))
-    return Parsed(Table(tuple(members), root), tuple(problems))
-
-
 def _is_ours(key: str) -> bool:
     return key.startswith(PREFIX) or key == EMULATOR
 
 
 def _check_together(root: Origin, reading: Reading, warnings: list[str]) -> None:
     """What no setting can tell by itself. One that was refused already is not held against the others."""
-    values, kind = reading.values, reading.values.get("BROKER_TYPE")
-    required = {
-        BrokerType.RABBITMQ: ("BROKER_HOST", "a host name or address, or a BROKER_URL"),
-        BrokerType.PUBSUB: ("BROKER_PROJECT_ID", "the id of a Google Cloud project"),
-    }
+    values = reading.values
     url = values.get("BROKER_URL")
-    if isinstance(kind, BrokerType) and kind in required and not reading.is_partial:
-        key, expected = required[kind]
-        has_other_way = kind is BrokerType.RABBITMQ and ("BROKER_URL" not in values or url is not None)
-        if values.get(key) == "" and not has_other_way:
-            reading.refuse(root, key, f"required, but missing; expected {expected}")
-    if kind is BrokerType.RABBITMQ and isinstance(url, Secret):
-        if values.get("BROKER_TLS") is True and not url.reveal().lower().startswith("amqps:"):
-            message = "expected BROKER_URL to begin with amqps:// since BROKER_TLS is true, got amqp://"
-            reading.refuse(reading.origins["BROKER_TLS"], "BROKER_TLS", message)
-        ignored = [key for key in _URL_PARTS if reading.origins.get(key, Origin()) != Origin()]
-        if ignored:
-            warnings.append(f"BROKER_URL wins over {', '.join(ignored)}")
+    match values.get("BROKER_TYPE"):
+        case BrokerType.RABBITMQ if isinstance(url, Secret):
+            if values.get("BROKER_TLS") is True and not url.reveal().lower().startswith("amqps:"):
+                message = "expected BROKER_URL to begin with amqps:// since BROKER_TLS is true, got amqp://"
+                reading.refuse(reading.origins["BROKER_TLS"], "BROKER_TLS", message)
+            ignored = [key for key in _URL_PARTS if reading.origins.get(key, Origin()) != Origin()]
+            if ignored:
+                warnings.append(f"BROKER_URL wins over {', '.join(ignored)}")
+        case BrokerType.RABBITMQ if "BROKER_URL" in values:
+            _require("BROKER_HOST", "a host name or address, or a BROKER_URL", root, reading)
+        case BrokerType.PUBSUB:
+            _require("BROKER_PROJECT_ID", "the id of a Google Cloud project", root, reading)
+        case _:
+            pass
+
+
+def _require(key: str, expected: str, root: Origin, reading: Reading) -> None:
+    if reading.values.get(key) == "" and not reading.is_partial:
+        reading.refuse(root, key, f"required, but missing; expected {expected}")
 
 
 def _relevant(reading: Reading) -> tuple[Entry, ...]:

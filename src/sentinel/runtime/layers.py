@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from sentinel.runtime.provenance import Origin, Source, closest, is_utf8, printable
+from sentinel.runtime.provenance import Origin, Source, closest, printable
 from sentinel.runtime.reading import Reading, Shape
 from sentinel.runtime.sections import Elsewhere, Field, Items, Section, Texts
 from sentinel.runtime.yamltree import Node, Scalar, Table, join, parse
@@ -97,9 +97,6 @@ def overlay(table: Table, section: Section, given: Given, reading: Reading, *, w
     key, *rest = given.path
     path = join(within, key)
     field = section.get(key)
-    if not is_utf8(given.key + given.text):
-        reading.refuse(given.at, join(within, given.key), "expected UTF-8 text, got a byte that is not")
-        return table
     if field is None or (rest and not isinstance(field.shape, Section | Texts)):
         listing = section.get(key.partition("[")[0])
         if listing is not None and isinstance(listing.shape, Items):
@@ -112,9 +109,9 @@ def overlay(table: Table, section: Section, given: Given, reading: Reading, *, w
     beneath = _default(field, given.at) if member is None else member.value
     if not rest:
         return _replace(table, field, beneath, given, reading, path)
+    if not isinstance(beneath, Table):
+        return table  # what the file has there is refused anyway
     if isinstance(field.shape, Section):
-        if not isinstance(beneath, Table):
-            return table  # what the file has there is refused anyway
         inner = msgspec.structs.replace(given, path=tuple(rest))
         value: Node = overlay(beneath, field.shape, inner, reading, within=path)
     else:
@@ -138,21 +135,16 @@ def _replace(table: Table, field: Field, beneath: Node, given: Given, reading: R
 
 def merge(beneath: Table, above: Table, section: Section) -> Table:
     """Both, key by key; where both have one, that above. Lists and tables of texts count as one value."""
-    merged = beneath
+    members = {member.key: member for member in beneath.members}
     for member in above.members:
         field = section.get(member.key)
-        under = merged.get(member.key)
-        value = member.value
-        if (
-            field is not None
-            and isinstance(field.shape, Section)
-            and isinstance(value, Table)
-            and under is not None
-            and isinstance(under.value, Table)
-        ):
-            value = merge(under.value, value, field.shape)
-        merged = merged.put(member.key, value, member.at)
-    return merged
+        under = members.get(member.key)
+        if field is not None and under is not None and isinstance(field.shape, Section):
+            if isinstance(member.value, Table) and isinstance(under.value, Table):
+                inner = merge(under.value, member.value, field.shape)
+                member = msgspec.structs.replace(member, value=inner)
+        members[member.key] = member
+    return Table(tuple(members.values()), beneath.at)
 
 
 def _default(field: Field, at: Origin) -> Node:

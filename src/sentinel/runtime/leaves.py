@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from sentinel.runtime import durations
-from sentinel.runtime.provenance import Origin, closest, quoted
+from sentinel.runtime.provenance import Origin, closest, is_utf8, quoted
 from sentinel.runtime.reading import FAILED, Reading
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.yamltree import Node, Scalar, described
@@ -54,6 +54,9 @@ class Leaf(msgspec.Struct, frozen=True):
         """The parsed text."""
         if not isinstance(node, Scalar) or node.is_null:
             reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
+            return FAILED
+        if not is_utf8(node.text):
+            reading.refuse(node.at, path, f"expected {self.expected}, got a byte that is not UTF-8")
             return FAILED
         if self.is_secret:
             reading.secrets.append(Secret(node.text))

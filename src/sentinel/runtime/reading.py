@@ -51,6 +51,8 @@ class Reading:
             meant = None if sibling is None else join(parent, sibling)
         if meant is None:
             self.refuse(at, path, f"unknown key; expected one of {', '.join(names)}")
+        elif meant == path:
+            self.refuse(at, path, f"unknown key; expected {name} as a key of the mapping {parent}")
         else:
             self.refuse(at, path, f"unknown key; did you mean {meant}?")
 

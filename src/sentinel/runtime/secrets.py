@@ -28,6 +28,9 @@ class Secret:
     def __str__(self) -> str:
         return self._shown
 
+    def __format__(self, spec: str) -> str:
+        return format(self._shown, spec)
+
     def __repr__(self) -> str:
         return f"Secret({self._shown!r})"
 

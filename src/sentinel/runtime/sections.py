@@ -16,7 +16,7 @@ from typing import Annotated, Union, get_args, get_origin
 import msgspec
 
 from sentinel.runtime import leaves
-from sentinel.runtime.provenance import Origin, Source
+from sentinel.runtime.provenance import Origin, Source, is_utf8
 from sentinel.runtime.reading import FAILED, Reading, Shape
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.yamltree import Listing, Member, Node, Scalar, Table, described, join
@@ -89,13 +89,17 @@ class Texts(msgspec.Struct, frozen=True):
 
     def _read_member(self, member: Member, parent: str, reading: Reading) -> object:
         node, path, at = member.value, join(parent, member.key), member.at
-        if not member.key:
-            reading.refuse(at, parent, "expected a name, got nothing")
+        if not member.key or not is_utf8(member.key):
+            got = "a byte that is not UTF-8" if member.key else "nothing"
+            reading.refuse(at, parent, f"expected a name, got {got}")
             return FAILED
         if isinstance(node, Table):
             return self.read(node, path, at, reading)
         if isinstance(node, Listing) or node.is_null or not node.text:
             reading.refuse(node.at, path, f"expected text, or a mapping of texts, got {described(node)}")
+            return FAILED
+        if not is_utf8(node.text):
+            reading.refuse(node.at, path, "expected text, got a byte that is not UTF-8")
             return FAILED
         try:
             self.check(node.text)

@@ -95,13 +95,20 @@ def secrets(environ: Mapping[str, str]) -> list[str]:
     """What must be masked: the values of the exporter's headers, as written and as sent."""
     values = [value for name in _HEADERS for value in _parse_headers(environ.get(name, "")).values()]
     # A value such as `Bearer x` is a secret in its last word, which errors may quote by itself.
-    return [form for value in values for form in (value, value.split()[-1]) if form]
+    return [form for value in values if value for form in (value, value.split()[-1])]
 
 
 class OpenTelemetryTracer:
     """Sends spans as OTLP over HTTP."""
 
-    def __init__(self, *, endpoint: str, headers: Mapping[str, str], redact: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        *,
+        endpoint: str,
+        headers: Mapping[str, str],
+        redact: Callable[[str], str] = str,
+        flush: timedelta = _FLUSH,
+    ) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import SERVICE_NAME as NAME
         from opentelemetry.sdk.resources import Resource
@@ -117,6 +124,7 @@ class OpenTelemetryTracer:
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("sentinel")
         self._redact = redact
+        self._flush = flush
 
     @contextmanager
     def span(self, name: str, /, **attributes: Attribute) -> Iterator[Span]:
@@ -144,7 +152,7 @@ class OpenTelemetryTracer:
         # A daemon, because the SDK may wait for its collector far longer than we would.
         threading.Thread(target=shut_down, name="tracing-shutdown", daemon=True).start()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_FLUSH.total_seconds()):
+            async with asyncio.timeout(self._flush.total_seconds()):
                 await done.wait()
 
 

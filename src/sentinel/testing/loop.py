@@ -23,11 +23,14 @@ from asyncio import base_events
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from sentinel.testing.clock import START
 
 T = TypeVar("T")
+
+_ASYNCIO = str(Path(asyncio.__file__).parent)
 
 _MOST_TURNS = 1_000_000
 """Turns of the loop within one instant; past that, something spins without ever waiting for time to pass."""
@@ -134,12 +137,15 @@ def _who_waits(loop: SimulatedLoop) -> str:
 
 
 def _where(task: asyncio.Task[Any]) -> str:
-    """The line a task waits in: its innermost frame, which `get_stack` does not reach through awaits."""
-    place = "an unknown place"
+    """The innermost line of a task that is not asyncio's own, which `get_stack` does not reach through awaits,
+    and what is awaited there."""
+    place, waiting_in = "an unknown place", ""
     awaited: Any = task.get_coro()
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         if frame is not None:
-            place = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+            waiting_in = frame.f_code.co_qualname
+            if not frame.f_code.co_filename.startswith(_ASYNCIO):
+                place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-    return place
+    return f"{place} in {waiting_in}"

@@ -1,0 +1,93 @@
+"""Settings with the names of environment variables, in each form that a ConfigMap takes on its way to a process.
+
+As a manifest in a repository, as a directory in a container, and as the plain file that somebody without a
+cluster writes instead. A ConfigMap may serve several programs; what in it belongs to others is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import msgspec
+
+from sentinel.runtime.provenance import Origin, Problem, file_origin
+from sentinel.runtime.yamltree import Member, Scalar, Table, described, parse_file, read_text
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What it says."""
+
+    table: Table | None
+    """None where nothing could be made of it; the problems say why."""
+    at: Origin
+    """What a missing key is missing from."""
+    problems: tuple[Problem, ...] = ()
+
+
+NOTHING = Written(Table((), Origin()), Origin())
+
+
+def read(source: Path, *, known: Collection[str], is_ours: Callable[[str], bool]) -> Written:
+    """Reads a file or a directory. Never raises: whatever is wrong with it is a problem.
+
+    All of a plain file is ours. Of a ConfigMap, `is_ours` says which keys are, and a key that is ours should be
+    a known one; its value is not even read otherwise.
+    """
+    root = file_origin(source)
+    if _is_directory(source):
+        return _read_directory(source, root, known, is_ours)
+    parsed = parse_file(source)
+    kind = None if parsed.table is None else parsed.table.get("kind")
+    if parsed.table is None or kind is None:
+        return Written(parsed.table, root, parsed.problems)
+    if not isinstance(kind.value, Scalar) or kind.value.text != "ConfigMap":
+        message = (
+            f"expected ConfigMap, got {described(kind.value)}; give the values of a Secret as variables,"
+            " or mount it and name its directory"
+        )
+        return Written(None, root, (*parsed.problems, Problem.at(kind.value.at, "kind", message)))
+    return _read_data(parsed.table.get("data"), root, parsed.problems, is_ours)
+
+
+def _read_data(
+    data: Member | None, root: Origin, problems: tuple[Problem, ...], is_ours: Callable[[str], bool]
+) -> Written:
+    if data is None:
+        return Written(Table((), root), root, problems)
+    if isinstance(data.value, Scalar) and data.value.is_null:
+        return Written(Table((), data.at), data.at, problems)
+    if not isinstance(data.value, Table):
+        message = f"expected a mapping of settings, got {described(data.value)}"
+        return Written(None, data.at, (*problems, Problem.at(data.value.at, "data", message)))
+    ours = tuple(member for member in data.value.members if is_ours(member.key))
+    bare = (msgspec.structs.replace(p, field=p.field.removeprefix("data.")) for p in problems)
+    return Written(Table(ours, data.value.at), data.at, tuple(bare))
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # nobody may look; opening it as a file will say so
+        return False
+
+
+def _read_directory(
+    directory: Path, root: Origin, known: Collection[str], is_ours: Callable[[str], bool]
+) -> Written:
+    """A file for each key, beside hidden entries by which Kubernetes swaps them all at once."""
+    try:
+        files = sorted(path for path in directory.iterdir() if is_ours(path.name))
+    except OSError as error:
+        return Written(None, root, (Problem.at(root, "", f"cannot be read: {error.strerror}"),))
+    problems: list[Problem] = []
+    members: list[Member] = []
+    for file in files:
+        at = file_origin(file)
+        text = read_text(file) if file.name in known else ""
+        if isinstance(text, Problem):
+            problems.append(msgspec.structs.replace(text, field=file.name))
+        else:
+            # One newline at the end is what an editor or `echo` left there, not part of the value.
+            members.append(Member(file.name, at, Scalar(text.removesuffix("\n"), at, is_plain=False)))
+    return Written(Table(tuple(members), root), root, tuple(problems))

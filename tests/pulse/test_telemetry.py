@@ -1,0 +1,239 @@
+"""A pulse's reports as metrics and log lines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from sentinel.core.decision import OBSERVED_AHEAD, Decision, Reason
+from sentinel.core.events import Event
+from sentinel.core.model import Observation
+from sentinel.core.pacing import Verdict
+from sentinel.ports import Outcome
+from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport, Pending
+from sentinel.pulse.telemetry import PulseTelemetry
+from sentinel.runtime import telemetry
+
+NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
+
+
+class Rendered:
+    """Telemetry, with what it has written and counted."""
+
+    def __init__(self, level: str) -> None:
+        self.registry = CollectorRegistry()
+        self.stream = io.StringIO()
+        self.logging = telemetry.configure(level, "json", stream=self.stream)
+        self.telemetry = PulseTelemetry(
+            registry=self.registry,
+            log=telemetry.get_logger("pulse"),
+            shard="region=us-east",
+            resource_type="clusters",
+            broker_type="rabbitmq",
+        )
+
+    @property
+    def lines(self) -> list[dict[str, object]]:
+        return [msgspec.json.decode(line) for line in self.stream.getvalue().splitlines()]
+
+    def named(self, event: str) -> list[dict[str, object]]:
+        return [line for line in self.lines if line["event"] == event]
+
+    def value(self, name: str, **labels: str) -> float | None:
+        labels |= {"shard": "region=us-east", "resource_type": "clusters"}
+        return self.registry.get_sample_value(f"hyperfleet_sentinel_{name}", labels)
+
+
+@pytest.fixture
+def rendered(request: pytest.FixtureRequest) -> Iterator[Rendered]:
+    made = Rendered(getattr(request, "param", "info"))
+    yield made
+    made.logging.restore()
+
+
+def judgement(
+    identifier: str = "cls-1",
+    *,
+    verdict: Verdict = Verdict.PUBLISH,
+    reason: Reason = Reason.GENERATION_CHANGED,
+    is_ready: bool = True,
+    warning: str = "",
+) -> Judgement:
+    seen = Observation(identifier, "Cluster", 2, 1, is_ready, NOW, {})
+    is_due = reason is not Reason.NOT_EXPIRED
+    return Judgement(seen, Decision(is_due, reason, NOW, NOW, timedelta(seconds=10), warning), verdict)
+
+
+def pending(identifier: str, missing: tuple[str, ...] = (), failed: tuple[tuple[str, str], ...] = ()) -> Pending:
+    event = Event(f"id-of-{identifier}", "t", identifier, "2025-10-21T12:00:00Z", msgspec.Raw(b"{}"))
+    return Pending(judgement(identifier), event, missing, failed)
+
+
+def report(*, is_complete: bool = True, fetch_error: str = "", deferred: int = 0) -> CycleReport:
+    return CycleReport(
+        started=NOW,
+        seconds=0.25,
+        fetched=40,
+        skipped=30,
+        published=3,
+        paced=2,
+        deferred=deferred,
+        failed=1,
+        unroutable=0,
+        malformed=0,
+        is_complete=is_complete,
+        fetch_error=fetch_error,
+    )
+
+
+def test_every_series_exists_before_anything_has_happened(rendered: Rendered) -> None:
+    assert rendered.value("events_published_total") == 0
+    assert rendered.value("resources_skipped_total", ready_state="ready") == 0
+    assert rendered.value("resources_skipped_total", ready_state="not_ready") == 0
+    assert rendered.value("api_errors_total", operation="fetch_resources") == 0
+    assert rendered.value("api_errors_total", operation="config_load") == 0
+    assert rendered.value("broker_errors_total", broker_type="rabbitmq") == 0
+    assert rendered.value("config_reloads_total") == 0
+    for reason in Reason:
+        decision = "skip" if reason is Reason.NOT_EXPIRED else "publish"
+        assert rendered.value("decisions_total", decision=decision, reason=reason.value) == 0
+
+
+def test_decisions_are_counted_before_pacing_and_skips_by_readiness(rendered: Rendered) -> None:
+    page = PageReport(
+        [
+            judgement(),
+            judgement(verdict=Verdict.PACED),
+            judgement(verdict=Verdict.REPEATED),
+            judgement(verdict=Verdict.SKIP, reason=Reason.NOT_EXPIRED),
+            judgement(verdict=Verdict.SKIP, reason=Reason.NOT_EXPIRED, is_ready=False),
+        ],
+        ["items[3]: no id"],
+        NOW,
+    )
+
+    rendered.telemetry.judged(page)
+
+    changed = Reason.GENERATION_CHANGED.value
+    assert rendered.value("decisions_total", decision="publish", reason=changed) == 2
+    assert rendered.value("decisions_total", decision="skip", reason="max age not expired") == 2
+    assert rendered.value("paced_total") == 1
+    assert rendered.value("resources_skipped_total", ready_state="ready") == 1
+    assert rendered.value("resources_skipped_total", ready_state="not_ready") == 1
+    assert rendered.value("malformed_resources_total") == 1
+    assert [line["problem"] for line in rendered.named("resource.malformed")] == ["items[3]: no id"]
+
+
+def test_skips_are_not_logged_at_info(rendered: Rendered) -> None:
+    rendered.telemetry.judged(PageReport([judgement(verdict=Verdict.SKIP, reason=Reason.NOT_EXPIRED)], (), NOW))
+
+    assert rendered.lines == []
+
+
+@pytest.mark.parametrize("rendered", ["debug"], indirect=True)
+def test_skips_are_logged_at_debug_with_reason_and_next_event_time(rendered: Rendered) -> None:
+    page = [judgement(verdict=Verdict.SKIP, reason=Reason.NOT_EXPIRED), judgement(verdict=Verdict.PACED)]
+
+    rendered.telemetry.judged(PageReport(page, (), NOW))
+
+    (skipped,), (paced,) = rendered.named("resource.skipped"), rendered.named("resource.paced")
+    assert skipped["reason"] == "max age not expired"
+    assert skipped["next_event_time"] == "2025-10-21T12:00:00Z"
+    assert paced["resource_id"] == "cls-1"
+
+
+def test_published_events_are_logged_at_info_with_their_reason(rendered: Rendered) -> None:
+    rendered.telemetry.answered(Answer([pending("cls-1")], [Outcome.CONFIRMED], [0.004], ""))
+
+    (line,) = rendered.named("event.published")
+    assert line["resource_id"] == "cls-1"
+    assert line["reason"] == "generation changed - new spec to reconcile"
+    assert rendered.value("events_published_total") == 1
+    assert rendered.value("publish_confirm_seconds_count") == 1
+
+
+def test_only_confirmed_events_count_as_published(rendered: Rendered) -> None:
+    outcomes = [Outcome.CONFIRMED, Outcome.UNROUTABLE, Outcome.REFUSED, Outcome.UNCONFIRMED]
+
+    rendered.telemetry.answered(Answer([pending(f"c{n}") for n in range(4)], outcomes, [], "connection lost"))
+
+    assert rendered.value("events_published_total") == 1
+    assert rendered.value("unroutable_total") == 1
+    assert rendered.value("broker_errors_total", broker_type="rabbitmq") == 2
+    (line,) = rendered.named("event.failed")
+    assert (line["events"], line["first_resource_id"], line["error"]) == (3, "c1", "connection lost")
+
+
+def test_a_field_is_warned_about_once_however_many_resources_lack_it(rendered: Rendered) -> None:
+    batch = [pending(f"c{n}", missing=("region",), failed=(("owner", "can't evaluate"),)) for n in range(3)]
+
+    for _ in range(2):
+        rendered.telemetry.answered(Answer(batch, [Outcome.CONFIRMED] * 3, [], ""))
+
+    assert [line["field"] for line in rendered.named("message_data.missing")] == ["region"]
+    assert [line["field"] for line in rendered.named("message_data.failed")] == ["owner"]
+    assert rendered.value("template_errors_total") == 6
+
+
+def test_a_cycle_is_one_line(rendered: Rendered) -> None:
+    rendered.telemetry.finished(report(deferred=4))
+
+    (line,) = rendered.lines
+    assert line["event"] == "cycle.done"
+    assert {key: line[key] for key in ("resources", "selector", "published", "skipped", "paced", "failed")} == {
+        "resources": 40,
+        "selector": "region=us-east",
+        "published": 3,
+        "skipped": 30,
+        "paced": 2,
+        "failed": 1,
+    }
+    assert line["seconds"] == 0.25
+    assert rendered.value("pending_resources") == 40
+    assert rendered.value("deferred_total") == 4
+    assert rendered.value("last_successful_poll_timestamp_seconds") == NOW.timestamp() + 0.25
+    assert rendered.value("reconcile_duration_seconds_count") == 1
+
+
+def test_a_broken_walk_counts_an_error_and_leaves_the_gauges(rendered: Rendered) -> None:
+    rendered.telemetry.finished(report())
+
+    rendered.telemetry.finished(report(is_complete=False, fetch_error="page 3: 500"))
+
+    assert rendered.value("api_errors_total", operation="fetch_resources") == 1
+    assert rendered.value("last_successful_poll_timestamp_seconds") == NOW.timestamp() + 0.25
+    assert [line["error"] for line in rendered.named("fetch.failed")] == ["page 3: 500"]
+
+
+def test_an_observed_generation_ahead_is_warned_about_once_a_cycle(rendered: Rendered) -> None:
+    page = [
+        judgement(f"c{n}", verdict=Verdict.SKIP, reason=Reason.NOT_EXPIRED, warning=OBSERVED_AHEAD) for n in (1, 2)
+    ]
+
+    rendered.telemetry.judged(PageReport(page, (), NOW))
+    rendered.telemetry.finished(report())
+    rendered.telemetry.finished(report())
+
+    (line,) = rendered.named(OBSERVED_AHEAD)
+    assert (line["resources"], line["first_resource_id"]) == (2, "c1")
+
+
+def test_a_flood_of_malformed_items_is_counted_in_full_and_logged_in_part(rendered: Rendered) -> None:
+    rendered.telemetry.judged(PageReport((), [f"items[{n}]: no id" for n in range(500)], NOW))
+
+    assert rendered.value("malformed_resources_total") == 500
+    assert len(rendered.named("resource.malformed")) == 10
+
+
+def test_a_fault_of_our_own_is_logged_with_its_traceback(rendered: Rendered) -> None:
+    try:
+        raise ZeroDivisionError("planted")
+    except ZeroDivisionError as error:
+        rendered.telemetry.crashed(error)
+
+    assert "ZeroDivisionError: planted" in rendered.stream.getvalue()

@@ -1,0 +1,244 @@
+"""Traces reach a collector whole, and a collector in trouble reaches nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+
+import pytest
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from sentinel.runtime import telemetry, tracing
+from sentinel.runtime.tracing import NO_TRACING, OpenTelemetryTracer
+
+LOG = telemetry.get_logger("test")
+HEADERS = "authorization=Bearer%20pl4nted-s3cret,x-tenant=fleet"
+SOON = timedelta(milliseconds=200)
+
+
+class Collector:
+    """Takes what an exporter sends."""
+
+    def __init__(self) -> None:
+        self.requests: list[ExportTraceServiceRequest] = []
+        self.headers: list[dict[str, str]] = []
+        self.url = ""
+
+    async def receive(self, request: web.BaseRequest) -> web.Response:
+        assert request.path == "/v1/traces"
+        self.requests.append(ExportTraceServiceRequest.FromString(await request.read()))
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        return web.Response(content_type="application/x-protobuf")
+
+    @property
+    def spans(self) -> dict[str, WireSpan]:
+        return {
+            span.name: span
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        }
+
+    @property
+    def resource(self) -> dict[str, str]:
+        return {
+            attribute.key: attribute.value.string_value
+            for attribute in self.requests[0].resource_spans[0].resource.attributes
+        }
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[Collector]:
+    collector = Collector()
+    runner = web.ServerRunner(web.Server(collector.receive))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield collector
+    await runner.cleanup()
+
+
+@pytest.fixture
+def log_text() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    configured = telemetry.configure(
+        "debug", "json", stream=stream, secrets=tracing.secrets({"OTEL_EXPORTER_OTLP_HEADERS": HEADERS})
+    )
+    yield stream
+    configured.restore()
+
+
+async def test_spans_reach_the_collector_with_the_identity_that_events_carry(collector: Collector) -> None:
+    tracer = tracing.from_environment(
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": f"{collector.url}/", "OTEL_EXPORTER_OTLP_HEADERS": HEADERS}, log=LOG
+    )
+
+    with tracer.span("sentinel.cycle", resource_type="clusters") as cycle:
+        with tracer.span("sentinel.fetch"):
+            await asyncio.sleep(0)
+        with tracer.span("sentinel.publish") as publish:
+            publish.set(events=3, confirmed=True)
+    await tracer.close()
+
+    spans = collector.spans
+    root, fetch, sent = (spans[name] for name in ("sentinel.cycle", "sentinel.fetch", "sentinel.publish"))
+    for span, wire in ((cycle, root), (publish, sent)):
+        identity, _, flags = span.traceparent.rpartition("-")
+        assert identity == f"00-{root.trace_id.hex()}-{wire.span_id.hex()}"
+        assert len(flags) == 2
+        assert int(flags, 16) & 1, "sampled"
+    assert root.parent_span_id == b""
+    assert fetch.parent_span_id == sent.parent_span_id == root.span_id
+    assert [(attribute.key, attribute.value.string_value) for attribute in root.attributes] == [
+        ("resource_type", "clusters")
+    ]
+    assert {attribute.key for attribute in sent.attributes} == {"events", "confirmed"}
+    assert collector.resource["service.name"] == "hyperfleet-sentinel"
+    assert collector.headers[0]["authorization"] == "Bearer pl4nted-s3cret"
+    assert collector.headers[0]["x-tenant"] == "fleet"
+
+
+async def test_the_service_may_be_given_another_name(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "sentinel-us-east")
+    tracer = tracing.from_environment(
+        {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{collector.url}/v1/traces"}, log=LOG
+    )
+
+    with tracer.span("sentinel.cycle"):
+        pass
+    await tracer.close()
+
+    assert collector.resource["service.name"] == "sentinel-us-east"
+
+
+async def test_a_span_that_an_exception_leaves_is_marked_and_shows_no_secret(collector: Collector) -> None:
+    tracer = tracing.from_environment(
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url},
+        log=LOG,
+        redact=lambda text: text.replace("pl4nted", "***"),
+    )
+
+    with pytest.raises(LookupError), tracer.span("sentinel.cycle"):
+        raise LookupError("pl4nted is lost")
+    await tracer.close()
+
+    span = collector.spans["sentinel.cycle"]
+    assert span.status.code == Status.STATUS_CODE_ERROR
+    assert span.status.message == "LookupError: *** is lost"
+    assert b"pl4nted" not in span.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": ""},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318", "OTEL_SDK_DISABLED": "TRUE"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318", "OTEL_TRACES_EXPORTER": "none"},
+    ],
+)
+def test_tracing_is_off_unless_it_is_asked_for(environ: dict[str, str]) -> None:
+    assert tracing.from_environment(environ, log=LOG) is NO_TRACING
+
+
+async def test_tracing_that_is_off_gives_spans_without_identity() -> None:
+    with NO_TRACING.span("sentinel.cycle", resource_type="clusters") as span:
+        span.set(fetched=3)
+    await NO_TRACING.close()
+
+    assert span.traceparent == ""
+
+
+async def test_a_collector_that_is_gone_costs_a_warning_and_shows_no_secret(
+    log_text: io.StringIO, unused_tcp_port: int
+) -> None:
+    tracer = OpenTelemetryTracer(
+        endpoint=f"http://user:pl4nted-s3cret@127.0.0.1:{unused_tcp_port}/v1/traces",
+        headers={"authorization": "Bearer pl4nted-s3cret"},
+        flush=SOON,
+    )
+
+    with tracer.span("sentinel.cycle"):
+        pass
+    async with asyncio.timeout(10):
+        await tracer.close()
+
+    assert "pl4nted-s3cret" not in log_text.getvalue()
+
+
+async def test_a_collector_that_never_answers_does_not_hold_up_closing() -> None:
+    async with asyncio.timeout(10):
+        silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        tracer = OpenTelemetryTracer(endpoint=f"http://127.0.0.1:{port}/v1/traces", headers={}, flush=SOON)
+
+        with tracer.span("sentinel.cycle"):
+            pass
+        await tracer.close()
+
+        silent.close()
+
+
+@pytest.mark.parametrize("endpoint", ["nonsense", "http://", "ftp://127.0.0.1"])
+async def test_an_endpoint_that_is_none_ends_nothing(log_text: io.StringIO, endpoint: str) -> None:
+    tracer = tracing.from_environment({"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}, log=LOG)
+
+    with tracer.span("sentinel.cycle"):
+        pass
+    async with asyncio.timeout(10):
+        await tracer.close()
+
+
+def test_the_values_of_headers_are_secrets_as_written_and_by_their_last_word() -> None:
+    environ = {
+        "OTEL_EXPORTER_OTLP_HEADERS": HEADERS,
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "api-key=a%3Db=c, broken,empty=",
+    }
+
+    assert set(tracing.secrets(environ)) == {"Bearer pl4nted-s3cret", "pl4nted-s3cret", "fleet", "a=b=c"}
+
+
+def run_script(script: str) -> str:
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 0, result.stderr
+    return result.stdout + result.stderr
+
+
+def test_tracing_that_is_off_loads_nothing() -> None:
+    output = run_script(
+        "import sys\n"
+        "from sentinel.runtime import telemetry, tracing\n"
+        "tracing.from_environment({}, log=telemetry.get_logger('test'))\n"
+        "print([name for name in sys.modules if name.startswith(('opentelemetry', 'requests', 'google'))])"
+    )
+
+    assert output.strip() == "[]"
+
+
+def test_tracing_that_is_not_installed_is_a_warning_that_says_what_to_install() -> None:
+    output = run_script(
+        "import sys\n"
+        "sys.modules['opentelemetry'] = None\n"
+        "from sentinel.runtime import telemetry, tracing\n"
+        "telemetry.configure('info', 'json')\n"
+        "environ = {'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://127.0.0.1:4318'}\n"
+        "tracer = tracing.from_environment(environ, log=telemetry.get_logger('test'))\n"
+        "assert tracer is tracing.NO_TRACING"
+    )
+
+    record = json.loads(output)
+    assert record["level"] == "warning"
+    assert record["event"] == "tracing.unavailable"
+    assert record["remedy"] == "install fleet-sentinel[otel]"
