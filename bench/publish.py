@@ -30,7 +30,7 @@ from sentinel.ports import Outcome
 
 URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
 BATCH = 1000
-WRITE_SIZE = 128 * 1024
+WRITE_SIZE = 256 * 1024
 DEADLINE = timedelta(seconds=60)
 EXCHANGE = "sentinel-bench"
 MODE = events.Mode.STRUCTURED

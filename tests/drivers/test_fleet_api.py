@@ -164,7 +164,7 @@ class TestRequest:
         assert await fetch_ids(make_api(gzip=True)) == ["cls-1"]
 
     @pytest.mark.parametrize(
-        "endpoint", ["ftp://host", "host:8080", "", "http://", "http://host?x=1", "http://host/#x"]
+        "endpoint", ["ftp://host", "host:8080", "", "http://", "http://host?x=1", "http://host/#x", "http://a:b"]
     )
     def test_an_endpoint_that_is_none_is_refused(self, make_api: MakeApi, endpoint: str) -> None:
         with pytest.raises(ValueError, match="endpoint: expected"):
@@ -369,25 +369,28 @@ class TestStreaming:
     ) -> None:
         server.put_many(6)
         server.script = only(2, Fault.HANG)
+        api = make_api(timeout=3600 * SECOND, retry_for=3600 * SECOND)
 
-        async with aclosing(make_api().walk()) as pages:
-            await anext(pages)
-            await server.requests(2)
+        async with asyncio.timeout(10):
+            async with aclosing(api.walk()) as pages:
+                await anext(pages)
+                await server.requests(2)
 
-        await asyncio.wait_for(server.hung_up.wait(), 5)
+            await server.hung_up.wait()
 
     async def test_cancelling_the_consumer_stops_the_request_it_waits_for(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
         server.script = only(1, Fault.HANG)
-        consumer = asyncio.create_task(walk(make_api()))
+        consumer = asyncio.create_task(walk(make_api(timeout=3600 * SECOND, retry_for=3600 * SECOND)))
         await server.requests(1)
 
         consumer.cancel()
 
-        with pytest.raises(asyncio.CancelledError):
-            await consumer
-        await asyncio.wait_for(server.hung_up.wait(), 5)
+        async with asyncio.timeout(10):
+            with pytest.raises(asyncio.CancelledError):
+                await consumer
+            await server.hung_up.wait()
 
     async def test_a_failure_that_nobody_waits_for_any_more_is_quiet(
         self, server: FleetServer, make_api: MakeApi

@@ -247,7 +247,7 @@ class TestProblems:
             ("BROKER_HOST", "a b", "expected a host name or address"),
             ("BROKER_HOST", "amqp://u:hunter2@h", "a URL belongs into BROKER_URL"),
             ("BROKER_EXCHANGE", "é" * 128, "at most 255 bytes"),
-            ("BROKER_VHOST", "\udcff", "expected UTF-8 text"),
+            ("BROKER_VHOST", "\udcff", "a byte that is not UTF-8"),
         ],
     )
     def test_a_bad_value_is_a_problem_under_its_bare_name(self, key: str, value: str, expected: str) -> None:

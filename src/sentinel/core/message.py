@@ -119,7 +119,7 @@ def compile_leaf(text: str) -> Leaf:
     end = valid.end() if valid else 0
     if end < len(text):
         raise TemplateError(
-            f"expected a path such as .metadata.labels.region, got {text!r}: {text[end]!r} cannot stand here",
+            f'expected a path such as .metadata.labels.region, got "{text}": "{text[end]}" cannot stand here',
             line=text.count("\n", 0, end) + 1,
             column=end - text.rfind("\n", 0, end),
         )

@@ -67,11 +67,7 @@ class FleetApi:
         replaces the system's authorities. `fields` are the paths that somebody will read; they are asked for
         where the server has shown that it can restrict its answer to them.
         """
-        base = URL(endpoint)
-        if base.scheme not in {"http", "https"} or not base.host or base.query_string or base.fragment:
-            raise ValueError("endpoint: expected http(s)://host[:port][/path]")
-        if base.user or base.password:
-            raise ValueError("endpoint: expected no credentials; they belong into a token")
+        base = _base(endpoint)
         self._collection = f"{str(base).rstrip('/')}/api/hyperfleet/v1/{quote(resource_type, safe='')}"
         self._is_tls = base.scheme == "https"
         self._selector = selector
@@ -275,6 +271,19 @@ class _Problem(msgspec.Struct):
     reason: str = ""
     message: str = ""
     title: str = ""
+
+
+def _base(endpoint: str) -> URL:
+    """What every URL begins with; a bad one is not shown, for it may contain a password."""
+    try:
+        base = URL(endpoint)
+    except ValueError:
+        base = URL()
+    if base.scheme not in {"http", "https"} or not base.host or base.query_string or base.fragment:
+        raise ValueError("endpoint: expected http(s)://host[:port][/path]")
+    if base.user or base.password:
+        raise ValueError("endpoint: expected no credentials; they belong into a token")
+    return base
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:

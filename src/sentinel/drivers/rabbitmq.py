@@ -30,7 +30,8 @@ from aiormq.exceptions import (
 
 from sentinel import ports
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.amqp_channel import Batch, ConfirmingChannel, describe
+from sentinel.drivers.amqp_channel import ConfirmingChannel, describe
+from sentinel.drivers.amqp_confirms import Batch
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 1000
@@ -177,8 +178,8 @@ class RabbitMQPublisher:
         match batch.outcomes[position]:
             case ports.Outcome.UNROUTABLE:
                 return f"exchange {self._exchange!r} has no queue for routing key {self._routing_key!r}"
-            case ports.Outcome.REFUSED if position in batch.unsendable:
-                return f"cannot be sent: {batch.unsendable[position]}"
+            case ports.Outcome.REFUSED if position in batch.refusals:
+                return f"cannot be sent: {batch.refusals[position]}"
             case ports.Outcome.REFUSED:
                 return "refused by a queue, perhaps because it is full"
             case _:

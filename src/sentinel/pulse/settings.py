@@ -21,7 +21,7 @@ from sentinel.runtime.provenance import Loaded, Origin
 from sentinel.runtime.reading import FAILED, Reading
 from sentinel.runtime.sections import Items, Texts, section
 from sentinel.runtime.settings import ApiSettings, LogSettings
-from sentinel.runtime.yamltree import Listing, Node, Scalar, Table
+from sentinel.runtime.tree import Listing, Node, Scalar, Table
 
 if TYPE_CHECKING:
     from sentinel.core.message import MessageData

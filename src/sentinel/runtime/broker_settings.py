@@ -24,7 +24,7 @@ from sentinel.runtime.provenance import Entry, Loaded, Origin, Source, in_order
 from sentinel.runtime.reading import Reading
 from sentinel.runtime.secrets import MASK, Secret
 from sentinel.runtime.sections import section
-from sentinel.runtime.yamltree import Scalar, Table
+from sentinel.runtime.tree import Scalar, Table
 
 PREFIX = "BROKER_"
 EMULATOR = "PUBSUB_EMULATOR_HOST"

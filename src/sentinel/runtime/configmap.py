@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from sentinel.runtime.provenance import Origin, Problem, file_origin
-from sentinel.runtime.yamltree import Member, Scalar, Table, described, parse_file, read_text
+from sentinel.runtime.tree import Member, Scalar, Table, described
+from sentinel.runtime.yamltree import parse_file, read_text
 
 
 class Written(msgspec.Struct, frozen=True):

@@ -14,7 +14,8 @@ import msgspec
 from sentinel.runtime.provenance import Origin, Source, closest, printable
 from sentinel.runtime.reading import Reading, Shape
 from sentinel.runtime.sections import Elsewhere, Field, Items, Section, Texts
-from sentinel.runtime.yamltree import Node, Scalar, Table, join, parse
+from sentinel.runtime.tree import Member, Node, Scalar, Table, join
+from sentinel.runtime.yamltree import parse
 
 NOT_SETTINGS = frozenset(
     (
@@ -127,10 +128,7 @@ def _replace(table: Table, field: Field, beneath: Node, given: Given, reading: R
     reading.problems.extend(problems)
     if root is None and problems:
         return table
-    value = root or Scalar("", given.at)
-    if isinstance(field.shape, Section) and isinstance(value, Table) and isinstance(beneath, Table):
-        value = merge(beneath, value, field.shape)
-    return table.put(field.key, value, given.at)
+    return table.put(field.key, _over(beneath, root or Scalar("", given.at), field.shape), given.at)
 
 
 def merge(beneath: Table, above: Table, section: Section) -> Table:
@@ -139,12 +137,18 @@ def merge(beneath: Table, above: Table, section: Section) -> Table:
     for member in above.members:
         field = section.get(member.key)
         under = members.get(member.key)
-        if field is not None and under is not None and isinstance(field.shape, Section):
-            if isinstance(member.value, Table) and isinstance(under.value, Table):
-                inner = merge(under.value, member.value, field.shape)
-                member = msgspec.structs.replace(member, value=inner)
-        members[member.key] = member
+        if field is None or under is None:
+            members[member.key] = member
+        else:
+            value = _over(under.value, member.value, field.shape)
+            members[member.key] = Member(member.key, member.at, value)
     return Table(tuple(members.values()), beneath.at)
+
+
+def _over(beneath: Node, above: Node, shape: Shape) -> Node:
+    if isinstance(shape, Section) and isinstance(beneath, Table) and isinstance(above, Table):
+        return merge(beneath, above, shape)
+    return above
 
 
 def _default(field: Field, at: Origin) -> Node:

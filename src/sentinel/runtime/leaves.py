@@ -20,7 +20,7 @@ from sentinel.runtime import durations
 from sentinel.runtime.provenance import Origin, closest, is_utf8, quoted
 from sentinel.runtime.reading import FAILED, Reading
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.yamltree import Node, Scalar, described
+from sentinel.runtime.tree import Node, Scalar, described
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -71,13 +71,13 @@ class Leaf(msgspec.Struct, frozen=True):
         return value
 
 
-def text(expected: str, pattern: str = r"(?s).*", *, hint: str = "") -> Leaf:
+def text(expected: str, pattern: str = r"(?s).*") -> Leaf:
     """A text that has this form as a whole."""
     compiled = re.compile(pattern)
 
     def parse(given: str) -> str:
         if compiled.fullmatch(given) is None:
-            raise Refused(hint)
+            raise Refused
         return given
 
     return Leaf(expected, parse)

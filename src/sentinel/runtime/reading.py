@@ -16,7 +16,7 @@ import msgspec
 from sentinel.runtime import durations
 from sentinel.runtime.provenance import Entry, Origin, Problem, closest
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.yamltree import Node, join
+from sentinel.runtime.tree import Node, join
 
 FAILED: Final = object()
 """What reading gives for a value that has a problem."""

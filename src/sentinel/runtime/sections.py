@@ -19,7 +19,7 @@ from sentinel.runtime import leaves
 from sentinel.runtime.provenance import Origin, Source, is_utf8
 from sentinel.runtime.reading import FAILED, Reading, Shape
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.yamltree import Listing, Member, Node, Scalar, Table, described, join
+from sentinel.runtime.tree import Listing, Member, Node, Scalar, Table, described, join
 
 
 class Elsewhere(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from sentinel.core.selector import SelectorParam
 from sentinel.runtime import leaves
 from sentinel.runtime.broker_settings import BrokerSettings, BrokerType, load_broker
 from sentinel.runtime.layers import Given, from_environment, from_flags, merge, overlay
@@ -24,7 +25,8 @@ from sentinel.runtime.provenance import Entry, Loaded, Origin, Problem, Source, 
 from sentinel.runtime.reading import Reading
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.sections import Elsewhere, section
-from sentinel.runtime.yamltree import Parsed, Table, parse_file
+from sentinel.runtime.tree import Table
+from sentinel.runtime.yamltree import Parsed, parse_file
 
 __all__ = [
     "ApiSettings",
@@ -67,13 +69,6 @@ def _token(given: str) -> Secret:
     if not given.isascii() or not given.isprintable() or " " in given:
         raise Refused("it must not contain spaces or control characters")
     return Secret(given)
-
-
-class SelectorParam(StrEnum):
-    """The query parameter that carries the selector."""
-
-    LABELS = "labels"
-    SEARCH = "search"
 
 
 class LogLevel(StrEnum):

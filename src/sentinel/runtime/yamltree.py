@@ -1,4 +1,4 @@
-"""YAML as written: a tree of texts, each with its line and column.
+"""YAML as written, into a tree of texts.
 
 A loader that turns text into Python values loses what a configuration needs: where a value stood, that a key
 came twice, that `010` was not meant as eight nor `no` as false. Here every scalar keeps its text, and the
@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 import yaml
 
-from sentinel.runtime.provenance import Origin, Problem, file_origin, quoted
+from sentinel.runtime.provenance import Origin, Problem, file_origin
+from sentinel.runtime.tree import Listing, Member, Node, Scalar, Table, described, join
 
 LARGEST_FILE = 1 << 20
 """Bytes; also keeps a mistaken path to a device from being read for ever."""
@@ -24,80 +24,12 @@ MOST_VALUES = 10_000
 """Aliases counted wherever they are used, which is what makes nested aliases dangerous."""
 DEEPEST = 64
 
-_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 _TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = frozenset(
     (None, "!", *(_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")))
 )
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML counts as one
-
-
-class Scalar(msgspec.Struct, frozen=True):
-    """A text, as written."""
-
-    text: str
-    at: Origin
-    is_plain: bool = True
-    """Not quoted, so that `null` means nothing rather than the word."""
-
-    @property
-    def is_null(self) -> bool:
-        """Whether a key was written without a value."""
-        return self.is_plain and self.text in _NULLS
-
-
-class Listing(msgspec.Struct, frozen=True):
-    """Values in order."""
-
-    items: tuple[Node, ...]
-    at: Origin
-
-
-class Member(msgspec.Struct, frozen=True):
-    """A key of a table and its value."""
-
-    key: str
-    at: Origin
-    """Where the key stands; the value knows its own place."""
-    value: Node
-
-
-class Table(msgspec.Struct, frozen=True):
-    """Values by name, in the order in which they were written."""
-
-    members: tuple[Member, ...]
-    at: Origin
-
-    def get(self, key: str) -> Member | None:
-        """The member of this name."""
-        return next((member for member in self.members if member.key == key), None)
-
-    def put(self, key: str, value: Node, at: Origin) -> Table:
-        """The same table with this member set, in its old place where it had one."""
-        new = Member(key, at, value)
-        if self.get(key) is None:
-            return Table((*self.members, new), self.at)
-        return Table(tuple(new if member.key == key else member for member in self.members), self.at)
-
-
-Node: TypeAlias = Scalar | Listing | Table
-
-
-def described(node: Node) -> str:
-    """What a message says was found."""
-    match node:
-        case Table():
-            return "a mapping"
-        case Listing():
-            return "a list"
-        case Scalar():
-            return "nothing" if node.is_null else quoted(node.text)
-
-
-def join(path: str, key: str) -> str:
-    """The path of a key within what has this path."""
-    return f"{path}.{key}" if path else key
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -121,7 +53,8 @@ def parse_file(path: Path) -> Parsed:
         return Parsed(Table((), source), problems)
     if isinstance(root, Table):
         return Parsed(root, problems)
-    message = f"expected a mapping of settings, got {described(root)}"
+    # Its text is not repeated: somebody may have named the file of a token.
+    message = f"expected a mapping of settings, got {'a list' if isinstance(root, Listing) else 'text'}"
     return Parsed(None, (*problems, Problem.at(root.at, "", message)))
 
 
@@ -165,7 +98,7 @@ def parse(text: str, source: Origin, *, within: str = "") -> tuple[Node | None, 
 
 def _events(text: str) -> Iterator[yaml.Event]:
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-    events: Iterator[yaml.Event] = yaml.parse(text, Loader=loader)  # type: ignore[no-untyped-call] # stub lacks it
+    events: Iterator[yaml.Event] = yaml.parse(text, Loader=loader)
     return events
 
 
@@ -228,7 +161,8 @@ class _Builder:
     def build(self, events: Iterator[yaml.Event]) -> Node | None:
         documents = 0
         for event in events:
-            at = self._source.at(event.start_mark.line + 1, event.start_mark.column + 1)
+            mark = event.start_mark
+            at = self._source if mark is None else self._source.at(mark.line + 1, mark.column + 1)
             match event:
                 case yaml.DocumentStartEvent():
                     documents += 1
@@ -275,8 +209,8 @@ class _Builder:
         else:
             self._add(Listing(tuple(closed.items), closed.at), closed.values, closed.anchor)
 
-    def _resolve(self, anchor: str, at: Origin) -> tuple[Node, int]:
-        if anchor not in self._anchors:
+    def _resolve(self, anchor: str | None, at: Origin) -> tuple[Node, int]:
+        if anchor is None or anchor not in self._anchors:
             raise _Unreadable(
                 at, "expected an alias of something above, got one of nothing; quote it if it is text"
             )

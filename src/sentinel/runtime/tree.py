@@ -1,0 +1,81 @@
+"""A configuration as a tree of texts, each of which knows where it was written.
+
+Nothing is interpreted yet: what a text means is for the setting to say that it belongs to.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from sentinel.runtime.provenance import Origin, quoted
+
+_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+
+
+class Scalar(msgspec.Struct, frozen=True):
+    """A text, as written."""
+
+    text: str
+    at: Origin
+    is_plain: bool = True
+    """Not quoted, so that `null` means nothing rather than the word."""
+
+    @property
+    def is_null(self) -> bool:
+        """Whether a key was written without a value."""
+        return self.is_plain and self.text in _NULLS
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Values in order."""
+
+    items: tuple[Node, ...]
+    at: Origin
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A key of a table and its value."""
+
+    key: str
+    at: Origin
+    """Where the key stands; the value knows its own place."""
+    value: Node
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Values by name, in the order in which they were written."""
+
+    members: tuple[Member, ...]
+    at: Origin
+
+    def get(self, key: str) -> Member | None:
+        """The member of this name."""
+        return next((member for member in self.members if member.key == key), None)
+
+    def put(self, key: str, value: Node, at: Origin) -> Table:
+        """The same table with this member set, in its old place where it had one."""
+        new = Member(key, at, value)
+        if self.get(key) is None:
+            return Table((*self.members, new), self.at)
+        return Table(tuple(new if member.key == key else member for member in self.members), self.at)
+
+
+Node: TypeAlias = Scalar | Listing | Table
+
+
+def described(node: Node) -> str:
+    """What a message says was found."""
+    match node:
+        case Table():
+            return "a mapping"
+        case Listing():
+            return "a list"
+        case Scalar():
+            return "nothing" if node.is_null else quoted(node.text)
+
+
+def join(path: str, key: str) -> str:
+    """The path of a key within what has this path."""
+    return f"{path}.{key}" if path else key

@@ -1,0 +1,516 @@
+"""`sentinel run` against a real RabbitMQ and an API on loopback, as a process, consuming what it publishes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sentinel.core.listing import Shape
+from tests.support.fleet_server import Answer, Fault, FleetServer, Received, every, make_resource
+from tests.support.inbox import Inbox
+from tests.support.service import SentinelProcess
+
+
+def settings(server: FleetServer, **more: object) -> dict[str, object]:
+    return {
+        "resource_type": "clusters",
+        "poll_interval": "200ms",
+        "max_age_not_ready": "10s",
+        "max_age_ready": "30m",
+        "hyperfleet_api": {"endpoint": server.url, "timeout": "2s", "page_size": 100},
+        "message_data": {"resource_id": ".id", "resource_type": ".kind", "region": ".metadata.labels.region"},
+        **more,
+    }
+
+
+def broker(inbox: Inbox, **more: str) -> dict[str, str]:
+    return {"BROKER_TYPE": "rabbitmq", "BROKER_URL": inbox.url, "BROKER_EXCHANGE": inbox.exchange, **more}
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def subject(message: dict[str, Any]) -> str:
+    return str(message["subject"])
+
+
+# --- the specification's integration scenarios -----------------------------------------------------------------
+
+
+async def test_scenario_1_a_resource_that_is_due_gets_an_event(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer() as server:
+        server.put(make_resource("cls-123", observed_generation=0, labels={"region": "us-east"}))
+
+        async with SentinelProcess(tmp_path, settings(server), environ=broker(inbox)):
+            (event,) = await inbox.events(1)
+
+    assert event["type"] == "com.redhat.hyperfleet.cluster.reconcile"
+    assert event["source"] == "hyperfleet-sentinel"
+    assert event["specversion"] == "1.0"
+    assert event["subject"] == "cls-123"
+    assert event["data"] == {"resource_id": "cls-123", "resource_type": "Cluster", "region": "us-east"}
+    assert abs(datetime.fromisoformat(event["time"]) - now()) < timedelta(minutes=1)
+
+
+async def test_scenario_2_a_changed_spec_is_published_whatever_the_max_age(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer() as server:
+        server.put(make_resource("calm", last_updated=now()))
+        async with SentinelProcess(tmp_path, settings(server), environ=broker(inbox)) as service:
+            await service.until_event("cycle.done", published=0)
+
+            server.change_spec("calm")
+            (event,) = await inbox.events(1)
+            line = await service.until_event("event.published")
+
+    assert subject(event) == "calm"
+    assert line["reason"] == "generation changed - new spec to reconcile"
+
+
+async def test_scenario_3_while_the_spec_is_stable_max_age_decides(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer() as server:
+        server.put(
+            make_resource("ready-young", last_updated=now() - timedelta(minutes=5)),
+            make_resource("ready-old", last_updated=now() - timedelta(minutes=31)),
+            make_resource("busy-young", phase="NotReady", last_updated=now()),
+            make_resource("busy-old", phase="NotReady", last_updated=now() - timedelta(seconds=15)),
+        )
+        async with SentinelProcess(tmp_path, settings(server), environ=broker(inbox)) as service:
+            events = await inbox.events(2)
+            for _ in range(5):
+                await service.until_event("cycle.done", since=len(service.lines))
+
+    assert sorted(map(subject, events)) == ["busy-old", "ready-old"]
+    assert await inbox.is_empty()
+
+
+async def test_scenario_4_adapters_answer_and_the_next_poll_reads_what_they_reported(
+    tmp_path: Path, inbox: Inbox
+) -> None:
+    async with FleetServer() as server:
+        server.put(make_resource("cls-1", generation=2, observed_generation=1, last_updated=now()))
+        async with SentinelProcess(tmp_path, settings(server), environ=broker(inbox)) as service:
+            (first,) = await inbox.events(1)
+
+            server.report(subject(first), now())
+            quiet = await service.until_event("cycle.done", since=len(service.lines), skipped=1, paced=0)
+            server.change_spec("cls-1")
+            (second,) = await inbox.events(1)
+
+    assert quiet["published"] == 0
+    assert second["id"] != first["id"]
+    assert subject(second) == "cls-1"
+
+
+# --- several processes ------------------------------------------------------------------------------------------
+
+
+async def test_two_processes_with_disjoint_selectors_share_a_fleet(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer() as server:
+        for n in range(20):
+            region = "us-east" if n % 2 else "us-west"
+            server.put(make_resource(f"{region}-{n}", observed_generation=0, labels={"region": region}))
+        east = settings(server, resource_selector=[{"label": "region", "value": "us-east"}])
+        west = settings(server, poll_interval="300ms", resource_selector=[{"label": "region", "value": "us-west"}])
+        async with (
+            SentinelProcess(tmp_path, east, environ=broker(inbox)) as first,
+            SentinelProcess(tmp_path, west, environ=broker(inbox)) as second,
+        ):
+            events = await inbox.events(20)
+            await first.until_event("cycle.done", since=len(first.lines), published=0)
+            await second.until_event("cycle.done", since=len(second.lines), published=0)
+
+            assert await first.metric("events_published_total", shard="region=us-east") == 10
+            assert await second.metric("events_published_total", shard="region=us-west") == 10
+
+    assert sorted(map(subject, events)) == sorted(resource["id"] for resource in server.resources)
+    assert await inbox.is_empty()
+
+
+async def test_processes_with_overlapping_selectors_both_publish_what_both_select(
+    tmp_path: Path, inbox: Inbox
+) -> None:
+    async with FleetServer() as server:
+        server.put(make_resource("shared", observed_generation=0, labels={"region": "us-east", "tier": "gold"}))
+        server.put(make_resource("east-only", observed_generation=0, labels={"region": "us-east"}))
+        one = settings(server, resource_selector=[{"label": "region", "value": "us-east"}])
+        two = settings(server, resource_selector=[{"label": "tier", "value": "gold"}])
+        async with (
+            SentinelProcess(tmp_path, one, environ=broker(inbox)),
+            SentinelProcess(tmp_path, two, environ=broker(inbox)),
+        ):
+            events = await inbox.events(3)
+
+    assert sorted(map(subject, events)) == ["east-only", "shared", "shared"]
+
+
+# --- trouble at the broker --------------------------------------------------------------------------------------
+
+
+async def test_an_exchange_of_another_type_is_said_at_start(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer() as server:
+        environ = broker(inbox, BROKER_EXCHANGE_TYPE="topic")
+
+        async with SentinelProcess(tmp_path, settings(server), environ=environ) as service:
+            code = await service.exit_code()
+
+    assert code == 2
+    assert inbox.exchange in service.stderr.decode()
+    assert "topic" in service.stderr.decode()
+
+
+async def test_with_no_queue_bound_one_probe_a_poll_is_sent_and_readiness_says_so(
+    tmp_path: Path, inbox: Inbox
+) -> None:
+    await inbox.unbind()
+    async with FleetServer() as server:
+        for n in range(300):
+            server.put(make_resource(f"cls-{n}", observed_generation=0))
+        async with SentinelProcess(tmp_path, settings(server), environ=broker(inbox)) as service:
+            for _ in range(3):
+                await service.until_event("cycle.done", since=len(service.lines), unroutable=1)
+            status, body = await service.readiness()
+            probes = await service.metric("unroutable_total")
+            cycles = await service.metric("reconcile_duration_seconds_count")
+            published = await service.metric("events_published_total")
+            await inbox.bind()
+            events = await inbox.events(300)
+            await service.until_event("cycle.done", since=len(service.lines))
+            healed, _ = await service.readiness()
+
+    assert status == 503
+    assert body["checks"]["broker"]["status"] == "error"
+    assert probes <= cycles + 1
+    assert published == 0
+    assert len({subject(event) for event in events}) == 300
+    assert healed == 200
+
+
+async def test_sigterm_in_mid_publish_confirms_what_is_in_flight_and_exits_0(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer() as server:
+        for n in range(5000):
+            server.put(make_resource(f"cls-{n}", observed_generation=0))
+        async with SentinelProcess(tmp_path, settings(server), environ=broker(inbox)) as service:
+            await service.until_event("event.published")
+            code = await service.stop()
+            claimed = {line["resource_id"] for line in service.lines if line.get("event") == "event.published"}
+            events = await inbox.events(len(claimed))
+
+    assert code == 0
+    assert 0 < len(claimed) < 5000
+    assert claimed <= {subject(event) for event in events}
+    assert any(line.get("event") == "cycle.broken_off" for line in service.lines)
+
+
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer(script=lambda request: Fault.HANG) as server:
+        environ = broker(inbox, BROKER_URL="amqp://guest:guest@127.0.0.1:1/")
+        async with SentinelProcess(tmp_path, settings(server), environ=environ) as service:
+            await server.requests(1)
+            await service.until_event("service.started")
+            service.send_signal(signal.SIGTERM)
+            service.send_signal(signal.SIGTERM)
+            code = await service.exit_code()
+
+    assert code in (0, 143)
+
+
+# --- trouble at the API -----------------------------------------------------------------------------------------
+
+TROUBLES: dict[str, Fault | Answer] = {
+    "500": Answer(500),
+    "garbage": Fault.GARBAGE,
+    "half a page": Fault.HALF,
+    "nothing": Fault.EMPTY,
+    "no answer": Fault.DROP,
+}
+
+
+@pytest.mark.parametrize("trouble", list(TROUBLES))
+async def test_an_api_in_trouble_costs_readiness_and_heals_by_itself(
+    tmp_path: Path, inbox: Inbox, trouble: str
+) -> None:
+    is_broken = True
+
+    def script(request: Received) -> Fault | Answer | None:
+        return TROUBLES[trouble] if is_broken else None
+
+    async with FleetServer(script=script) as server:
+        for n in range(10):
+            server.put(make_resource(f"cls-{n}", observed_generation=0))
+        config = settings(server)
+        config["hyperfleet_api"] = {"endpoint": server.url, "timeout": "500ms"}
+        async with SentinelProcess(tmp_path, config, environ=broker(inbox)) as service:
+            await service.until_event("fetch.failed")
+            status, body = await service.readiness()
+            alive, _ = await service.liveness()
+            errors = await service.metric("api_errors_total", operation="fetch_resources")
+            is_broken = False
+            events = await inbox.events(10)
+            await service.until_event("cycle.done", since=len(service.lines))
+            healed, _ = await service.readiness()
+
+    assert (status, alive, healed) == (503, 200, 200)
+    assert body["checks"]["hyperfleet_api"]["status"] == "error"
+    assert errors >= 1
+    assert len({subject(event) for event in events}) == 10
+
+
+async def test_with_every_seventh_request_failing_a_walk_still_completes(tmp_path: Path, inbox: Inbox) -> None:
+    faults = (Answer(500), Fault.GARBAGE, Fault.TRUNCATED, Fault.HALF, Fault.DROP, Answer(429))
+    async with FleetServer(script=every(7, *faults)) as server:
+        for n in range(500):
+            server.put(make_resource(f"cls-{n}", observed_generation=0))
+        config = settings(server)
+        config["hyperfleet_api"] = {"endpoint": server.url, "timeout": "5s", "page_size": 20}
+        async with SentinelProcess(tmp_path, config, environ=broker(inbox)) as service:
+            line = await service.until_event("cycle.done", within=60)
+            events = await inbox.events(500)
+
+    assert line["resources"] == 500
+    assert len({subject(event) for event in events}) == 500
+
+
+async def test_api_and_broker_that_come_up_later_are_found(tmp_path: Path, inbox: Inbox) -> None:
+    """Started before either can be reached; the process lives, says so, and recovers by itself."""
+    is_up = False
+
+    def script(request: Received) -> Fault | Answer | None:
+        return None if is_up else Fault.DROP
+
+    async with FleetServer(script=script) as server:
+        server.put(make_resource("cls-1", observed_generation=0))
+        config = settings(server)
+        config["hyperfleet_api"] = {"endpoint": server.url, "timeout": "500ms"}
+        async with SentinelProcess(tmp_path, config, environ=broker(inbox)) as service:
+            await service.until_event("fetch.failed")
+            assert (await service.readiness())[0] == 503
+            assert (await service.liveness())[0] == 200
+            is_up = True
+            (event,) = await inbox.events(1)
+
+    assert subject(event) == "cls-1"
+
+
+async def test_a_cursor_server_is_followed_by_its_cursor(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer(shape=Shape.CURSOR) as server:
+        for n in range(25):
+            server.put(make_resource(f"cls-{n}", observed_generation=0))
+        config = settings(server)
+        config["hyperfleet_api"] = {"endpoint": server.url, "page_size": 10}
+        async with SentinelProcess(tmp_path, config, environ=broker(inbox)):
+            events = await inbox.events(25)
+
+    assert len({subject(event) for event in events}) == 25
+    assert "after" not in server.received[0].query
+    assert "after" in server.received[1].query
+
+
+# --- time -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_adapter_clock_four_minutes_fast_delays_nothing(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer() as server:
+        server.put(make_resource("fast", phase="NotReady", last_updated=now() + timedelta(minutes=4)))
+        config = settings(server, max_age_not_ready="1s")
+        async with SentinelProcess(tmp_path, config, environ=broker(inbox)):
+            events = await inbox.events(2)
+
+    assert [subject(event) for event in events] == ["fast", "fast"]
+    first, second = (datetime.fromisoformat(event["time"]) for event in events)
+    assert second - first >= timedelta(milliseconds=900)
+
+
+async def test_a_status_that_stands_still_is_published_once_per_max_age(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer() as server:
+        server.put(make_resource("stuck", phase="NotReady", last_updated=now() - timedelta(hours=1)))
+        config = settings(server, poll_interval="100ms", max_age_not_ready="1s")
+        async with SentinelProcess(tmp_path, config, environ=broker(inbox)) as service:
+            events = await inbox.events(4)
+            paced = await service.metric("paced_total")
+
+    times = [datetime.fromisoformat(event["time"]) for event in events]
+    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    assert all(gap >= timedelta(milliseconds=900) for gap in gaps), gaps
+    assert paced >= 15
+
+
+# --- how it is run ----------------------------------------------------------------------------------------------
+
+
+async def test_a_configuration_with_problems_exits_2_before_it_opens_a_connection(
+    tmp_path: Path, inbox: Inbox
+) -> None:
+    async with FleetServer() as server:
+        config = settings(server, pol_interval="5s")
+
+        async with SentinelProcess(tmp_path, config, environ=broker(inbox)) as service:
+            code = await service.exit_code()
+
+    assert code == 2
+    assert b"pol_interval" in service.stderr
+    assert b"poll_interval" in service.stderr
+    assert server.received == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "BROKER_TYPE"),
+        ({"BROKER_TYPE": "pubsub", "BROKER_PROJECT_ID": "p"}, "not available in this version"),
+        ({"BROKER_TYPE": "carrier-pigeon"}, "BROKER_TYPE"),
+    ],
+)
+async def test_a_broker_that_cannot_be_used_exits_2_with_its_name(
+    tmp_path: Path, environ: dict[str, str], said: str
+) -> None:
+    async with FleetServer() as server:
+        async with SentinelProcess(tmp_path, settings(server), environ=environ) as service:
+            code = await service.exit_code()
+
+    assert code == 2
+    assert said in service.stderr.decode()
+    assert server.received == []
+
+
+async def test_stdout_gets_each_event_as_one_line(tmp_path: Path) -> None:
+    async with FleetServer() as server:
+        for n in range(3):
+            server.put(make_resource(f"cls-{n}", observed_generation=0))
+        async with SentinelProcess(tmp_path, settings(server), environ={"BROKER_TYPE": "stdout"}) as service:
+            await service.until_event("cycle.done", published=3)
+            code = await service.stop(signal.SIGINT)
+
+    assert code == 0
+    events = [msgspec.json.decode(line) for line in service.stdout.splitlines()]
+    assert sorted(map(subject, events)) == ["cls-0", "cls-1", "cls-2"]
+
+
+async def test_an_example_runs_end_to_end(tmp_path: Path, inbox: Inbox) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    async with FleetServer() as server:
+        server.put(make_resource("east", observed_generation=0, labels={"region": "us-east"}))
+        server.put(make_resource("west", observed_generation=0, labels={"region": "us-west"}))
+        arguments = [
+            f"--set=hyperfleet_api.endpoint={server.url}",
+            "--set=poll_interval=200ms",
+            f"--broker-config={examples / 'broker-rabbitmq-configmap.yaml'}",
+        ]
+        environ = {"BROKER_URL": inbox.url, "BROKER_EXCHANGE": inbox.exchange}
+        config = examples / "sentinel-us-east-config.yaml"
+        async with SentinelProcess(tmp_path, config, environ=environ, arguments=arguments) as service:
+            (event,) = await inbox.events(1)
+            await service.until_event("cycle.done", since=len(service.lines), published=0)
+
+    assert event["data"] == {"resource_id": "east", "resource_type": "Cluster", "region": "us-east"}
+    assert server.received[0].target.startswith(
+        "/api/hyperfleet/v1/clusters?labels=region=us-east&page=1&size=100"
+    )
+    assert await inbox.is_empty()
+
+
+async def test_binary_mode_puts_the_data_alone_into_the_body(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer() as server:
+        server.put(make_resource("cls-1", observed_generation=0))
+        config = settings(server, event_mode="binary", message_data={"id": ".id"})
+        async with SentinelProcess(tmp_path, config, environ=broker(inbox)):
+            (message,) = await inbox.messages(1)
+
+    assert message.body == b'{"id":"cls-1"}'
+    assert message.content_type == "application/json"
+    assert message.headers["cloudEvents:subject"] == "cls-1"
+
+
+async def test_only_what_it_needs_is_loaded(tmp_path: Path, inbox: Inbox) -> None:
+    """Seen from inside the process, whatever else is installed."""
+    unwanted = ("litestar", "uvicorn", "sqlalchemy", "grpc", "cel", "celpy", "rich", "opentelemetry", "google")
+    async with FleetServer() as server:
+        server.put(make_resource("cls-1", observed_generation=0))
+        spy = tmp_path / "spy" / "sitecustomize.py"
+        spy.parent.mkdir()
+        spy.write_text(
+            "import atexit, pathlib, sys\n"
+            f"out = pathlib.Path({str(tmp_path / 'modules')!r})\n"
+            "atexit.register(lambda: out.write_text(' '.join(sorted({m.partition('.')[0] for m in sys.modules}))))\n"
+        )
+        environ = broker(inbox, PYTHONPATH=str(spy.parent))
+        async with SentinelProcess(tmp_path, settings(server), environ=environ) as service:
+            await inbox.events(1)
+            code = await service.stop()
+
+    loaded = (tmp_path / "modules").read_text().split()
+    assert code == 0
+    assert "aio_pika" in loaded
+    assert [name for name in unwanted if name in loaded] == []
+
+
+async def test_each_pod_of_settings_is_in_the_first_line_and_nothing_secret(tmp_path: Path, inbox: Inbox) -> None:
+    """A unique string in every secret setting is found in no log, metric, probe, dump or error."""
+    secrets = {
+        "HYPERFLEET_API_TOKEN": "planted-api-token-7f3a",
+        "BROKER_PASSWORD": "planted-password-91bc",
+        "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer planted-otel-header-55de",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+    }
+    token_file = tmp_path / "token"
+    token_file.write_text("planted-token-file-2c40\n")
+
+    def echo(request: Received) -> Answer:
+        """A server that repeats the token in its error."""
+        return Answer(403, f"no access with {request.headers.get('Authorization')}".encode())
+
+    async with FleetServer(script=echo) as server:
+        config = settings(server)
+        config["hyperfleet_api"] = {"endpoint": server.url, "token_file": str(token_file)}
+        environ = {
+            "BROKER_TYPE": "rabbitmq",
+            "BROKER_HOST": "127.0.0.1",
+            "BROKER_USERNAME": "nobody",
+            "BROKER_EXCHANGE": inbox.exchange,
+            **secrets,
+        }
+        seen = b""
+        for variables in (
+            environ,
+            {key: value for key, value in environ.items() if key != "HYPERFLEET_API_TOKEN"},
+            {**environ, "BROKER_URL": "amqp://nobody:planted-url-password-aa01@127.0.0.1:5672/"},
+        ):
+            arguments = ["--log-level=debug"]
+            async with SentinelProcess(tmp_path, config, environ=variables, arguments=arguments) as service:
+                await service.until_event("fetch.failed")
+                await service.until_event("broker.disconnected")
+                seen += str(await service.readiness()).encode() + (await service.metrics_text()).encode()
+                assert await service.stop() == 0
+            seen += service.stderr + service.stdout
+            seen += await _run_check(config, tmp_path, variables)
+
+    assert b"fetch.failed" in seen
+    for part in (b"api-token-7f3a", b"password-91bc", b"otel-header-55de", b"token-file-2c40", b"password-aa01"):
+        assert part not in seen
+
+
+async def _run_check(config: dict[str, object], directory: Path, environ: dict[str, str]) -> bytes:
+    """Everything that `sentinel check --show` says."""
+    import os
+    import sys
+
+    path = directory / "check.yaml"
+    path.write_bytes(msgspec.json.encode(config))
+    said = b""
+    for output in ("table", "json", "yaml"):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sentinel.cli", "check", "--show", "--config", str(path), "--output", output),
+            env={"PATH": os.environ["PATH"], **environ},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        printed, _ = await process.communicate()
+        assert process.returncode == 0
+        said += printed
+    return said
