@@ -112,8 +112,8 @@ def metrics_page() -> str:
     )
     lines = [
         "# Metrics\n",
-        f"{GENERATED}`GET :8080/metrics`, in Prometheus' text format. `shard` is the selector, sorted `k=v,k=v`, or",
-        "`all`. Labels are closed sets: no resource id and no error text is ever among them.\n",
+        f"{GENERATED}`GET :8080/metrics`, in Prometheus' text format. `shard` is the selector, sorted `k=v,k=v`,",
+        "or `all`. Labels are closed sets: no resource id and no error text is ever among them.\n",
         "| metric | type | labels | what it counts |",
         "|---|---|---|---|",
     ]

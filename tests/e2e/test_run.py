@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from sentinel.core.listing import Shape
 from tests.support.fleet_server import Answer, Fault, FleetServer, Received, every, make_resource
 from tests.support.inbox import Inbox
 from tests.support.service import SentinelProcess
+from tests.support.traces import TraceCollector
 
 
 def settings(server: FleetServer, **more: object) -> dict[str, object]:
@@ -336,7 +340,7 @@ async def test_a_status_that_stands_still_is_published_once_per_max_age(tmp_path
             paced = await service.metric("paced_total")
 
     times = [datetime.fromisoformat(event["time"]) for event in events]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert all(gap >= timedelta(milliseconds=900) for gap in gaps), gaps
     assert paced >= 15
 
@@ -370,9 +374,8 @@ async def test_a_configuration_with_problems_exits_2_before_it_opens_a_connectio
 async def test_a_broker_that_cannot_be_used_exits_2_with_its_name(
     tmp_path: Path, environ: dict[str, str], said: str
 ) -> None:
-    async with FleetServer() as server:
-        async with SentinelProcess(tmp_path, settings(server), environ=environ) as service:
-            code = await service.exit_code()
+    async with FleetServer() as server, SentinelProcess(tmp_path, settings(server), environ=environ) as service:
+        code = await service.exit_code()
 
     assert code == 2
     assert said in service.stderr.decode()
@@ -437,7 +440,7 @@ async def test_only_what_it_needs_is_loaded(tmp_path: Path, inbox: Inbox) -> Non
         spy.write_text(
             "import atexit, pathlib, sys\n"
             f"out = pathlib.Path({str(tmp_path / 'modules')!r})\n"
-            "atexit.register(lambda: out.write_text(' '.join(sorted({m.partition('.')[0] for m in sys.modules}))))\n"
+            "atexit.register(lambda: out.write_text(' '.join({m.partition('.')[0] for m in sys.modules})))\n"
         )
         environ = broker(inbox, PYTHONPATH=str(spy.parent))
         async with SentinelProcess(tmp_path, settings(server), environ=environ) as service:
@@ -450,8 +453,25 @@ async def test_only_what_it_needs_is_loaded(tmp_path: Path, inbox: Inbox) -> Non
     assert [name for name in unwanted if name in loaded] == []
 
 
-async def test_each_pod_of_settings_is_in_the_first_line_and_nothing_secret(tmp_path: Path, inbox: Inbox) -> None:
-    """A unique string in every secret setting is found in no log, metric, probe, dump or error."""
+async def test_a_cycle_is_one_trace_and_its_events_carry_its_traceparent(tmp_path: Path, inbox: Inbox) -> None:
+    async with FleetServer() as server, TraceCollector() as collector:
+        server.put(make_resource("cls-1", observed_generation=0))
+        environ = broker(inbox, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, OTEL_BSP_SCHEDULE_DELAY="100")
+        async with SentinelProcess(tmp_path, settings(server), environ=environ) as service:
+            (event,) = await inbox.events(1)
+            assert await service.stop() == 0
+        spans = collector.spans
+
+    _, trace_id, span_id, _ = event["traceparent"].split("-")
+    (cycle,) = [span for span in spans if span.trace_id.hex() == trace_id]
+    assert cycle.name == "sentinel.cycle"
+    assert cycle.span_id.hex() == span_id
+    attributes = {attribute.key: attribute.value.int_value for attribute in cycle.attributes}
+    assert attributes["published"] == 1
+
+
+async def test_a_secret_is_in_no_log_metric_probe_dump_or_error(tmp_path: Path, inbox: Inbox) -> None:
+    """A unique string is planted in every secret setting, and then looked for in all that can be read."""
     secrets = {
         "HYPERFLEET_API_TOKEN": "planted-api-token-7f3a",
         "BROKER_PASSWORD": "planted-password-91bc",
@@ -497,9 +517,6 @@ async def test_each_pod_of_settings_is_in_the_first_line_and_nothing_secret(tmp_
 
 async def _run_check(config: dict[str, object], directory: Path, environ: dict[str, str]) -> bytes:
     """Everything that `sentinel check --show` says."""
-    import os
-    import sys
-
     path = directory / "check.yaml"
     path.write_bytes(msgspec.json.encode(config))
     said = b""
