@@ -78,6 +78,16 @@ def test_a_dot_alone_is_the_whole_resource() -> None:
     assert data({"all": "."}, {"id": "a", "n": 1}) == {"all": "map[id:a n:1]"}
 
 
+def test_the_fields_that_are_read_are_known_beforehand() -> None:
+    composer = Composer({"b": ".spec.nodes", "c": {"a": ".id", "again": ".id"}, "d": "literal"})
+
+    assert composer.fields_read() == ("id", "spec.nodes")
+
+
+def test_whoever_reads_the_whole_resource_needs_every_field() -> None:
+    assert Composer({"all": ".", "id": ".id"}).fields_read() is None
+
+
 @pytest.mark.parametrize("text", ["plain", "a.b", "-", " .id"])
 def test_text_that_does_not_begin_with_a_dot_is_a_literal(text: str) -> None:
     assert compile_leaf(text) == Literal(text)

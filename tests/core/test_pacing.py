@@ -261,3 +261,18 @@ def test_an_allowance_never_exceeds_its_rate_by_more_than_one_cycle(rate: float,
         granted += allowance.take(now)
 
     assert granted <= rate * sum(gaps) + max(1.0, rate * 5) + 1e-6
+
+
+def test_a_healthy_resource_leaves_no_trace_at_all() -> None:
+    polls = Polls(Pacer())
+
+    assert polls.poll(NOW, resource(updated=NOW)) == [Verdict.SKIP]
+    assert len(polls.pacer) == 0
+
+
+def test_a_resource_nobody_has_reported_on_is_paced_like_any_other() -> None:
+    polls = Polls(Pacer())
+
+    verdicts = [polls.poll(NOW + n * 5 * SECOND, resource(updated=None))[0] for n in range(3)]
+
+    assert verdicts == [Verdict.PUBLISH, Verdict.PACED, Verdict.PUBLISH]

@@ -312,8 +312,9 @@ async def test_a_cursor_server_is_followed_by_its_cursor(tmp_path: Path, inbox: 
             events = await inbox.events(25)
 
     assert len({subject(event) for event in events}) == 25
-    assert "after" not in server.received[0].query
+    assert {"after", "fields"}.isdisjoint(server.received[0].query)
     assert "after" in server.received[1].query
+    assert "metadata.labels.region" in server.received[1].query["fields"].split(",")
 
 
 # --- time -------------------------------------------------------------------------------------------------------

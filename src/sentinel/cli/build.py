@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from sentinel.core.decision import Policy
 from sentinel.core.events import Mode
 from sentinel.core.message import Composer
+from sentinel.core.model import FIELDS
 from sentinel.core.pacing import Pacer
 from sentinel.ports import Clock, Fleet, Publisher
 from sentinel.pulse.report import Observer
@@ -91,6 +92,7 @@ def build_fleet(settings: PulseSettings) -> Fleet:
     from sentinel.drivers.fleet_api import FleetApi
 
     api = settings.hyperfleet_api
+    composed = Composer(settings.message_data).fields_read()
     return FleetApi(
         endpoint=api.endpoint,
         resource_type=settings.resource_type,
@@ -105,6 +107,7 @@ def build_fleet(settings: PulseSettings) -> Fleet:
         token_file=api.token_file,
         ca_file=api.ca_file,
         gzip=api.gzip,
+        fields=() if composed is None else (*FIELDS, *(path for path in composed if path not in FIELDS)),
     )
 
 

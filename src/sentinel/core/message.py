@@ -9,7 +9,7 @@ an event, both are told to the caller, by field, so that it can count them and w
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -96,6 +96,11 @@ class Composer:
     def __init__(self, message_data: MessageData) -> None:
         self._tree = _compile(message_data)
 
+    def fields_read(self) -> tuple[str, ...] | None:
+        """The paths that composing reads, so that a server can be asked for just those; None for everything."""
+        paths = {leaf.names for leaf in _leaves(self._tree) if isinstance(leaf, FieldPath)}
+        return None if () in paths else tuple(sorted(map(".".join, paths)))
+
     def compose(self, document: Json) -> Composed:
         """The data for this resource."""
         missing: list[str] = []
@@ -131,6 +136,14 @@ def _compile(message_data: MessageData) -> _Tree:
         name: compile_leaf(value) if isinstance(value, str) else _compile(value)
         for name, value in message_data.items()
     }
+
+
+def _leaves(tree: _Tree) -> Iterator[Leaf]:
+    for node in tree.values():
+        if isinstance(node, dict):
+            yield from _leaves(node)
+        else:
+            yield node
 
 
 def _fill(tree: _Tree, document: Json, prefix: str, missing: list[str], failed: list[tuple[str, str]]) -> _Filled:

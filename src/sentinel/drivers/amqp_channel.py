@@ -214,5 +214,9 @@ def _never() -> bool:
 
 def describe(error: BaseException | None) -> str:
     """What a library's error says, without its class and numbers; never the address, which holds a secret."""
-    texts = [text for text in error.args if isinstance(text, str) and text] if error is not None else []
-    return texts[-1] if texts else type(error).__name__ if error is not None else "closed"
+    if error is None:
+        return "closed"
+    texts = [text for text in error.args if isinstance(text, str) and text]
+    if texts:
+        return texts[-1]
+    return "timed out" if isinstance(error, TimeoutError) else type(error).__name__

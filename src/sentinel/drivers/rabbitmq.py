@@ -70,8 +70,8 @@ class RabbitMQPublisher:
     is of another kind. Where this user may not declare, it is enough that the exchange exists; the default
     exchange, which has no name, always does.
 
-    While there is no connection, `publish` waits for one until its deadline. When the connection is lost
-    under it, it returns at once, and what had no answer yet is unconfirmed.
+    While there is no connection, `publish` waits for what the attempt under way, or the next one, brings. When
+    the connection is lost under it, it returns at once, and what had no answer yet is unconfirmed.
     """
 
     broker_type = "rabbitmq"
@@ -115,18 +115,22 @@ class RabbitMQPublisher:
         self._observe = observe
         self._keeper: asyncio.Task[None] | None = None
         self._channel: ConfirmingChannel | None = None
-        self._is_connected = asyncio.Event()
+        self._attempted = asyncio.Event()
+        """Rung at the end of every attempt to connect, and at the end of all of them."""
+        self._misconfigured: ports.BrokerMisconfigured | None = None
         self._connectivity: Connectivity | None = None
 
     async def open(self) -> None:
         if self._keeper is not None:
             return
-        first_attempt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keeper = asyncio.create_task(self._keep_connected(first_attempt), name="rabbitmq")
+        self._misconfigured = self._connectivity = None
+        self._keeper = asyncio.create_task(self._keep_connected(), name="rabbitmq")
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_ATTEMPT.total_seconds()):
-                    await first_attempt
+                    await self._attempted.wait()
+            if self._misconfigured is not None:
+                raise self._misconfigured
         except BaseException:
             await self.close()
             raise
@@ -140,7 +144,7 @@ class RabbitMQPublisher:
                 await asyncio.sleep(0)
                 channel = await self._wait_for_channel()
                 if channel is None:
-                    reason = _NOT_OPEN
+                    reason = self.trouble() or ""
                 else:
                     await channel.send(batch)
                     reason = f"connection lost: {channel.lost.result()}" if channel.lost.done() else ""
@@ -166,8 +170,7 @@ class RabbitMQPublisher:
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
-            # A publish that still waits for a connection learns that there will be none.
-            self._is_connected.set()
+            self._ring()
             await asyncio.wait((keeper,))
 
     def _explain(self, batch: Batch, unconfirmed: str) -> str:
@@ -186,42 +189,42 @@ class RabbitMQPublisher:
                 return unconfirmed
 
     async def _wait_for_channel(self) -> ConfirmingChannel | None:
-        """The channel, as soon as there is one in use; None once the publisher is closed."""
-        while self._keeper is not None:
-            if self._channel is not None and not self._channel.lost.done():
-                return self._channel
-            self._is_connected.clear()
-            await self._is_connected.wait()
-        return None
+        """The channel in use, if there is one or the next attempt brings one."""
+        if self._keeper is not None and (self._channel is None or self._channel.lost.done()):
+            await self._attempted.wait()
+        return self._channel
 
-    async def _keep_connected(self, first_attempt: asyncio.Future[None]) -> None:
+    def _ring(self) -> None:
+        self._attempted.set()
+        self._attempted.clear()
+
+    async def _keep_connected(self) -> None:
         now = asyncio.get_running_loop().time
         failures = 0
         while True:
             begun = now()
             try:
-                reason = await self._connect_until_lost(first_attempt)
-            except ports.BrokerMisconfigured as error:
-                if not first_attempt.done():
-                    first_attempt.set_exception(error)
-                reason = str(error)
-            except asyncio.CancelledError:
-                # aiormq ends with it, too, what waits for a connection that it gives up.
-                if (task := asyncio.current_task()) is None or task.cancelling():
-                    raise
-                reason = "given up"
+                connection, channel = await self._connect()
             except Exception as error:
-                reason = describe(error)
-            self._report(Connectivity(is_connected=False, broker=self._broker, reason=reason))
-            if not first_attempt.done():
-                first_attempt.set_result(None)
+                self._misconfigured = error if isinstance(error, ports.BrokerMisconfigured) else None
+                self._report(Connectivity(is_connected=False, broker=self._broker, reason=describe(error)))
+                self._ring()
+            else:
+                try:
+                    self._channel = channel
+                    self._report(Connectivity(is_connected=True, broker=self._broker))
+                    self._ring()
+                    reason = f"connection lost: {await channel.lost}"
+                    self._report(Connectivity(is_connected=False, broker=self._broker, reason=reason))
+                finally:
+                    self._channel = None
+                    await _release(connection)
             await asyncio.sleep(self._reconnect.delay(failures, self._random()).total_seconds())
             # Only a connection that lasted starts the count again: one that is lost as soon as it is made
             # must not be made ten times a second.
             failures = 0 if now() - begun > 2 * self._reconnect.maximum.total_seconds() else failures + 1
 
-    async def _connect_until_lost(self, first_attempt: asyncio.Future[None]) -> str:
-        """Makes a connection, keeps it in use, and says why it was lost; raises where it cannot be had."""
+    async def _connect(self) -> tuple[Connection, ConfirmingChannel]:
         connection = Connection(
             make_url(self._url, heartbeat=max(1, round(self._heartbeat.total_seconds()))),
             ssl_context=await self._trust() if self._is_tls else None,
@@ -229,20 +232,16 @@ class RabbitMQPublisher:
         )
         try:
             async with asyncio.timeout(_ATTEMPT.total_seconds()):
-                channel = await self._connect(connection)
-            self._channel = channel
-            self._report(Connectivity(is_connected=True, broker=self._broker))
-            self._is_connected.set()
-            if not first_attempt.done():
-                first_attempt.set_result(None)
-            return f"connection lost: {await channel.lost}"
-        finally:
-            self._channel = None
-            with suppress(Exception):
-                async with asyncio.timeout(_CLOSING.total_seconds()):
-                    await connection.close()
+                return connection, await self._open_channel(connection)
+        except BaseException as error:
+            await _release(connection)
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling():
+                # aiormq ends with it, too, what waits for a connection that it gives up.
+                raise ConnectionError("connection lost") from error
+            raise
 
-    async def _connect(self, connection: Connection) -> ConfirmingChannel:
+    async def _open_channel(self, connection: Connection) -> ConfirmingChannel:
         try:
             await connection.connect()
         except InvalidFrameError as error:
@@ -280,6 +279,13 @@ class RabbitMQPublisher:
         if connectivity != self._connectivity:
             self._connectivity = connectivity
             self._observe(connectivity)
+
+
+async def _release(connection: Connection) -> None:
+    # Whatever is wrong with it, we are done with it.
+    with suppress(Exception):
+        async with asyncio.timeout(_CLOSING.total_seconds()):
+            await connection.close()
 
 
 async def _require_exchange(connection: AbstractConnection, name: str, kind: str) -> None:
