@@ -221,11 +221,12 @@ def test_a_process_ends_although_nobody_reads(pipe: Pipe) -> None:
     assert (finished.returncode, finished.stderr) == (0, b"")
 
 
-def test_a_process_ends_quietly_although_its_reader_has_gone(pipe: Pipe) -> None:
+@pytest.mark.parametrize("events", [1, 1_000])
+def test_a_process_ends_quietly_although_its_reader_has_gone(pipe: Pipe, events: int) -> None:
     pipe.reader.close()
 
     finished = subprocess.run(
-        program(events=1_000), stdout=pipe.writer, stderr=subprocess.PIPE, timeout=60, check=False
+        program(events=events), stdout=pipe.writer, stderr=subprocess.PIPE, timeout=60, check=False
     )
 
     assert (finished.returncode, finished.stderr) == (0, b"")
@@ -234,6 +235,7 @@ def test_a_process_ends_quietly_although_its_reader_has_gone(pipe: Pipe) -> None
 def program(before: str = "", *, events: int) -> list[str]:
     """A process that publishes to its standard output and ends."""
     return [
+        *("env", "-u", "PYTHONUNBUFFERED"),  # which would hide what buffers do when a process ends
         sys.executable,
         "-c",
         f"""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from tests.support.inbox import Inbox, open_inbox
+from tests.support.inbox import Inbox
+from tests.support.rabbitmq import Inbox as Queue
 
 
 @pytest.fixture
-async def inbox(rabbitmq_url: str) -> AsyncIterator[Inbox]:
+def inbox(rabbitmq_url: str, mailbox: Queue) -> Inbox:
     """A queue in which to read what was published."""
-    async with open_inbox(rabbitmq_url) as opened:
-        yield opened
+    return Inbox(rabbitmq_url, mailbox)

@@ -1,0 +1,61 @@
+"""Fixtures that tests of every room share. Those that need a broker fail without one; none is ever skipped."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.support.rabbitmq import Inbox, PrivateRabbitMQ, inbox, url_of
+from tools.services import RABBITMQ_PORT, NotAnswering, RabbitMQNode, ServiceError, TlsFiles, free_port, greet
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url() -> str:
+    """The RabbitMQ that all tests share; whatever is made on it is removed again by who made it."""
+    try:
+        greet(RABBITMQ_PORT)
+    except (NotAnswering, ServiceError) as error:
+        pytest.fail(
+            f"no RabbitMQ on port {RABBITMQ_PORT} ({error}): run `make test`, "
+            "or `python -m tools.services rabbitmq -- pytest ...`"
+        )
+    return url_of(RABBITMQ_PORT)
+
+
+@pytest.fixture
+async def mailbox(rabbitmq_url: str) -> AsyncIterator[Inbox]:
+    """A durable fanout exchange of this test's own, and a durable queue bound to it."""
+    async with inbox(rabbitmq_url) as box:
+        yield box
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """Who vouches for the private node."""
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def ca_file(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("authority") / "ca.pem"
+    authority.cert_pem.write_to_path(str(file))
+    return file
+
+
+@pytest.fixture(scope="session")
+def private_rabbitmq(
+    authority: trustme.CA, ca_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrivateRabbitMQ]:
+    """A node of our own; who stops it starts it again."""
+    directory = tmp_path_factory.mktemp("rabbitmq")
+    issued = authority.issue_cert("127.0.0.1", "localhost")
+    certificate, key = directory / "certificate.pem", directory / "key.pem"
+    for pem in issued.cert_chain_pems:
+        pem.write_to_path(str(certificate), append=True)
+    issued.private_key_pem.write_to_path(str(key))
+    tls = TlsFiles(authority=ca_file, certificate=certificate, key=key, port=free_port())
+    with RabbitMQNode(port=free_port(), directory=directory, tls=tls) as node:
+        yield PrivateRabbitMQ(node)

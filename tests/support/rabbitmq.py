@@ -1,0 +1,296 @@
+"""A real RabbitMQ, as tests need it: names of their own, what arrived, a way in that can fail, a node to kill."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+import aio_pika
+import msgspec
+import pamqp.frame
+from aio_pika.abc import AbstractChannel, AbstractExchange, AbstractIncomingMessage, AbstractQueue
+from pamqp.commands import Basic
+
+from sentinel.core.events import Event
+from sentinel.drivers.rabbitmq import amqp_url
+from tools.services import RabbitMQNode
+
+PATIENCE = timedelta(seconds=20)
+"""Far more than anything here takes; when it is used up, something does not happen at all."""
+
+
+def url_of(port: int, *, vhost: str = "/", user: tuple[str, str] = ("guest", "guest"), tls: bool = False) -> str:
+    """The address of a broker on loopback; the user is a name and a password."""
+    return amqp_url(host="127.0.0.1", port=port, vhost=vhost, username=user[0], password=user[1], tls=tls)
+
+
+def unique(what: str) -> str:
+    """A name that no other test has."""
+    return f"test-{what}-{uuid.uuid4().hex[:12]}"
+
+
+def make_events(count: int, *, first: int = 0, padding: int = 0) -> list[Event]:
+    """Events that differ in everything that may differ within a batch."""
+    return [
+        Event(
+            id=f"event-{number}",
+            type="com.redhat.hyperfleet.cluster.reconcile",
+            subject=f"cls-{number}",
+            time="2026-03-01T12:00:00.250000Z",
+            data=msgspec.Raw(msgspec.json.encode({"resource_id": f"cls-{number}", "padding": "x" * padding})),
+        )
+        for number in range(first, first + count)
+    ]
+
+
+async def eventually(holds: Callable[[], bool], *, within: timedelta = PATIENCE) -> None:
+    """Waits for something that nobody announces."""
+    async with asyncio.timeout(within.total_seconds()):
+        while not holds():  # noqa: ASYNC110 - the driver has no event for it, and should not have one for tests
+            await asyncio.sleep(0.01)
+
+
+class Inbox:
+    """An exchange and a queue that one test alone uses; what was published can be received from it."""
+
+    def __init__(
+        self, channel: AbstractChannel, exchange: AbstractExchange, queue: AbstractQueue, routing_key: str
+    ) -> None:
+        self.exchange = exchange.name
+        self.queue = queue.name
+        self._channel = channel
+        self._exchange = exchange
+        self._queue = queue
+        self._routing_key = routing_key
+
+    async def bind(self) -> None:
+        await self._queue.bind(self._exchange, self._routing_key)
+
+    async def unbind(self) -> None:
+        await self._queue.unbind(self._exchange, self._routing_key)
+
+    async def delete_exchange(self) -> None:
+        await self._channel.exchange_delete(self.exchange)
+
+    async def receive(self, count: int, *, within: timedelta = PATIENCE) -> list[AbstractIncomingMessage]:
+        """The next so many messages, in the order of the queue."""
+        messages: list[AbstractIncomingMessage] = []
+        complete = asyncio.Event()
+
+        async def take(message: AbstractIncomingMessage) -> None:
+            if len(messages) == count:
+                await message.nack(requeue=True)
+                return
+            messages.append(message)
+            await message.ack()
+            if len(messages) == count:
+                complete.set()
+
+        if count:
+            tag = await self._queue.consume(take)
+            try:
+                async with asyncio.timeout(within.total_seconds()):
+                    await complete.wait()
+            finally:
+                await self._queue.cancel(tag)
+        return messages
+
+    async def receive_all(self) -> list[AbstractIncomingMessage]:
+        """Everything that waits in the queue at this moment."""
+        return await self.receive(await self.waiting())
+
+    async def waiting(self) -> int:
+        """How many messages wait in the queue."""
+        return (await self._queue.declare()).message_count or 0
+
+
+@asynccontextmanager
+async def inbox(
+    url: str,
+    *,
+    exchange: str | None = None,
+    queue: str | None = None,
+    exchange_type: str = "fanout",
+    durable: bool = True,
+    routing_key: str = "",
+    is_bound: bool = True,
+    arguments: Mapping[str, int | str] | None = None,
+) -> AsyncIterator[Inbox]:
+    """An inbox on the broker, gone afterwards with everything in it; named, it is the one of before."""
+    connection = await aio_pika.connect(url, timeout=PATIENCE.total_seconds())
+    async with connection:
+        channel = await connection.channel()
+        await channel.set_qos(prefetch_count=500)
+        declared = await channel.declare_exchange(exchange or unique("exchange"), exchange_type, durable=durable)
+        held = await channel.declare_queue(queue or unique("queue"), durable=True, arguments=dict(arguments or {}))
+        box = Inbox(channel, declared, held, routing_key)
+        if is_bound:
+            await box.bind()
+        yield box
+        if not connection.is_closed and not channel.is_closed:
+            await channel.queue_delete(box.queue)
+            await channel.exchange_delete(box.exchange)
+
+
+class Proxy:
+    """Stands between a publisher and the broker, and can let it down in every way a network can."""
+
+    def __init__(self, url: str) -> None:
+        self._target = urlsplit(url)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._answering = asyncio.Event()
+        self._answering.set()
+        self.connections = 0
+        """How many were made so far, those that failed at once included."""
+        self.sent = bytearray()
+        """What the publisher sent over the last connection."""
+        self.port = 0
+
+    @property
+    def open(self) -> int:
+        """How many connections there are at this moment."""
+        return len(self._tasks)
+
+    async def __aenter__(self) -> Self:
+        await self.heal()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.cut()
+
+    @property
+    def url(self) -> str:
+        """The broker's address with the way through here."""
+        return self._target._replace(
+            netloc=f"{self._target.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
+        ).geturl()
+
+    @property
+    def published(self) -> int:
+        """How many messages the publisher has sent over the last connection."""
+        rest, count = bytes(self.sent[8:]), 0
+        while rest and (size := pamqp.frame.frame_parts(rest)[2]) is not None and len(rest) >= size + 8:
+            consumed, _, frame = pamqp.frame.unmarshal(rest)
+            count += isinstance(frame, Basic.Publish)
+            rest = rest[consumed:]
+        return count
+
+    async def cut(self) -> None:
+        """Ends every connection, and accepts none."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def heal(self) -> None:
+        """Accepts connections again."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def hold_answers(self) -> None:
+        """From now on nothing that the broker says arrives, and nobody is told."""
+        self._answering.clear()
+
+    def let_answers_pass(self) -> None:
+        """What was held arrives, and what follows."""
+        self._answering.set()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        self.sent = bytearray()
+        try:
+            assert self._target.hostname is not None
+            assert self._target.port is not None
+            there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
+            try:
+                async with asyncio.TaskGroup() as ways:
+                    ways.create_task(self._forward(reader, back, keep=self.sent))
+                    ways.create_task(self._forward(there, writer, keep=None))
+            finally:
+                back.transport.abort()
+        except (asyncio.CancelledError, OSError, ExceptionGroup):
+            pass
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(task)
+
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bytearray | None
+    ) -> None:
+        while data := await reader.read(65536):
+            if keep is not None:
+                keep += data
+            else:
+                await self._answering.wait()
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionResetError
+
+
+class PrivateRabbitMQ:
+    """A node that is not shared, with a TLS listener: it may be stopped, killed, starved and interrogated."""
+
+    def __init__(self, node: RabbitMQNode) -> None:
+        self._node = node
+        self.url = url_of(node.port)
+
+    @property
+    def tls_port(self) -> int:
+        assert self._node.tls is not None
+        return self._node.tls.port
+
+    async def kill(self) -> None:
+        """As a power cut would."""
+        await asyncio.to_thread(self._node.kill)
+
+    async def stop(self) -> None:
+        """As an administrator would."""
+        await asyncio.to_thread(self._node.stop)
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self._node.start)
+
+    async def control(self, *arguments: str) -> str:
+        """`rabbitmqctl` with these arguments."""
+        return await asyncio.to_thread(self._node.control, *arguments)
+
+    async def close_connections(self) -> None:
+        await self.control("close_all_connections", "closed by a test")
+
+    @asynccontextmanager
+    async def alarm(self) -> AsyncIterator[None]:
+        """A memory alarm: the broker takes no messages, and says so to those who send any."""
+        await self.control("set_vm_memory_high_watermark", "0.000001")
+        try:
+            yield
+        finally:
+            await self.end_alarm()
+
+    async def end_alarm(self) -> None:
+        await self.control("set_vm_memory_high_watermark", "0.4")
+
+    @asynccontextmanager
+    async def user(self, *, password: str, configure: str = ".*", vhost: str = "/") -> AsyncIterator[str]:
+        """A user who may write and read, and configure what the pattern says."""
+        name = unique("user")
+        await self.control("add_user", name, password)
+        await self.control("set_permissions", "-p", vhost, name, configure, ".*", ".*")
+        try:
+            yield name
+        finally:
+            with suppress(Exception):
+                await self.control("delete_user", name)
