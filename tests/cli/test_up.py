@@ -45,7 +45,8 @@ async def running(
         stdin=asyncio.subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
+        # Unbuffered output would hide what a buffer does when its reader has gone.
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "PYTHONUNBUFFERED": ""},
     )
     try:
         async with asyncio.timeout(AMPLE):

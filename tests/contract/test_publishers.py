@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import msgspec
 import pytest
+from aio_pika.abc import AbstractIncomingMessage
 
 from sentinel import ports
 from sentinel.core.events import STRUCTURED_CONTENT_TYPE, Mode
 from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.rabbitmq import RabbitMQPublisher
 from sentinel.drivers.stdout import StdoutPublisher
+from sentinel.runtime.backoff import Backoff
 from tests.contract.publisher import (
     AMPLE,
+    ConnectionContract,
+    ConnectionHarness,
     PublisherContract,
     RoutingContract,
     RoutingHarness,
@@ -22,6 +28,7 @@ from tests.contract.publisher import (
     StallingHarness,
     make_event,
 )
+from tests.support.rabbitmq import Inbox, Proxy
 
 
 class MemoryHarness(RoutingHarness, StallingHarness):
@@ -53,7 +60,7 @@ class MemoryHarness(RoutingHarness, StallingHarness):
     async def stall(self) -> None:
         filler = self._broker.publisher()
         await filler.open()
-        await filler.publish([make_event(0)] * self.capacity, deadline=AMPLE)
+        await filler.publish([make_event(0)] * self.capacity, deadline=timedelta(0))
 
     async def resume(self) -> None:
         await self.receive(self.capacity)
@@ -101,6 +108,55 @@ class StdoutHarness(StallingHarness):
         return ports.Message(line, STRUCTURED_CONTENT_TYPE, named)
 
 
+class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
+    """The broker that tests share, behind a proxy that can fail."""
+
+    def __init__(self, proxy: Proxy, inbox: Inbox) -> None:
+        self._proxy = proxy
+        self._inbox = inbox
+
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+        return RabbitMQPublisher(
+            url=self._proxy.url,
+            exchange=self._inbox.exchange,
+            exchange_type="fanout",
+            mode=mode,
+            reconnect=Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50)),
+        )
+
+    async def receive(self, count: int) -> list[ports.Message]:
+        return [_neutral(message) for message in await self._inbox.receive(count)]
+
+    async def receive_waiting(self) -> list[ports.Message]:
+        return [_neutral(message) for message in await self._inbox.receive_all()]
+
+    async def unbind(self) -> None:
+        await self._inbox.unbind()
+
+    async def bind(self) -> None:
+        await self._inbox.bind()
+
+    async def stall(self) -> None:
+        self._proxy.hold_answers()
+
+    async def resume(self) -> None:
+        self._proxy.let_answers_pass()
+
+    async def cut(self) -> None:
+        await self._proxy.cut()
+
+    async def heal(self) -> None:
+        await self._proxy.heal()
+
+
+def _neutral(message: AbstractIncomingMessage) -> ports.Message:
+    prefix = "cloudEvents:"
+    attributes = {
+        name.removeprefix(prefix): str(value) for name, value in message.headers.items() if name.startswith(prefix)
+    }
+    return ports.Message(message.body, message.content_type or "", attributes)
+
+
 class TestMemoryPublisher(PublisherContract, RoutingContract, StallingContract):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
@@ -113,3 +169,10 @@ class TestStdoutPublisher(PublisherContract, StallingContract):
         harness = await StdoutHarness.make()
         yield harness
         harness.close()
+
+
+class TestRabbitMQPublisher(PublisherContract, RoutingContract, StallingContract, ConnectionContract):
+    @pytest.fixture
+    async def harness(self, rabbitmq_url: str, mailbox: Inbox) -> AsyncIterator[RabbitMQHarness]:
+        async with Proxy(rabbitmq_url) as proxy:
+            yield RabbitMQHarness(proxy, mailbox)

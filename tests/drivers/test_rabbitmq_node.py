@@ -1,4 +1,4 @@
-"""The RabbitMQ publisher on a node of its own: restarted, killed, starved, behind TLS, with users of little power."""
+"""The RabbitMQ publisher on a node of its own: killed, restarted, starved, behind TLS, with users of little power."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import trustme
 
-from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq import RabbitMQPublisher
-from sentinel.ports import BrokerMisconfigured, Outcome, Receipt
-from tests.support.rabbitmq import PrivateRabbitMQ, eventually, inbox, make_events, unique, url_of
+from sentinel.ports import BrokerMisconfigured, Outcome
+from tests.support.rabbitmq import PrivateRabbitMQ, Proxy, eventually, inbox, make_events, unique, url_of
 
 AMPLE = timedelta(seconds=60)
-MANY = 20_000
+SHORT = timedelta(milliseconds=200)
+MANY = 5_000
+ENOUGH = 500_000
+"""Bytes after which a batch of so many is well under way."""
 
 
 @asynccontextmanager
@@ -31,34 +32,152 @@ async def opened(url: str, exchange: str, *, ca_file: Path | None = None) -> Asy
         await publisher.close()
 
 
-async def publish_all(publisher: RabbitMQPublisher, events: list[Event]) -> set[str]:
-    """Publishes until everything is confirmed, as a pulse does, and says what was."""
-    confirmed: set[str] = set()
-    async with asyncio.timeout(AMPLE.total_seconds()):
-        while rest := [event for event in events if event.id not in confirmed]:
-            receipt = await publisher.publish(rest, deadline=AMPLE)
-            answers = zip(rest, receipt.outcomes, strict=True)
-            confirmed |= {event.id for event, outcome in answers if outcome is Outcome.CONFIRMED}
-            await asyncio.sleep(0.02)
-    return confirmed
+async def lose_in_mid_batch(
+    broker: PrivateRabbitMQ, lose: Callable[[], Awaitable[None]], restore: Callable[[], Awaitable[None]]
+) -> None:
+    """Takes the broker away while thousands are under way, and looks afterwards for all that was confirmed.
 
+    What the broker says is held back meanwhile, so that it has confirmed more than the publisher knows.
+    """
+    exchange, queue = unique("exchange"), unique("queue")
+    events = make_events(MANY)
+    async with Proxy(broker.url) as proxy, opened(proxy.url, exchange) as publisher:
+        async with inbox(broker.url, exchange=exchange, queue=queue, keep=True):
+            publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
+            await eventually(lambda: len(proxy.sent) > ENOUGH)
+            proxy.hold_answers()
+        await lose()
+        proxy.let_answers_pass()
+        receipt = await publishing
+        await restore()
+        await eventually(lambda: publisher.trouble() is None, within=AMPLE)
+        again = await publisher.publish(make_events(MANY, first=MANY), deadline=AMPLE)
+        async with inbox(broker.url, exchange=exchange, queue=queue) as box:
+            received = {message.message_id for message in await box.receive_all()}
 
-async def interrupted(
-    publisher: RabbitMQPublisher, events: list[Event], interrupt: Callable[[], Awaitable[None]]
-) -> Receipt:
-    """Publishes, and interrupts when the first events of many have been confirmed."""
-    publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
-    # The loop is given up between the writes of a batch, so a tenth of it is out long before the rest.
-    await asyncio.sleep(0.05)
-    await interrupt()
-    return await publishing
+    answers = zip(events, receipt.outcomes, strict=True)
+    confirmed = {event.id for event, outcome in answers if outcome is Outcome.CONFIRMED}
+    assert 0 < len(confirmed) < MANY
+    assert receipt.error
+    assert again.outcomes == [Outcome.CONFIRMED] * MANY
+    assert confirmed <= received
+    assert {f"event-{MANY + number}" for number in range(MANY)} <= received
 
 
 class TestLoss:
-    async def test_nothing_confirmed_is_missing_after_the_broker_closes_all_connections(
+    async def test_nothing_confirmed_is_missing_when_the_broker_closes_connections(
         self, private_rabbitmq: PrivateRabbitMQ
     ) -> None:
-        exchange, queue = unique("exchange"), unique("queue")
-        events = make_events(MANY)
-        async with inbox(private_rabbitmq.url, exchange=exchange, queue=queue):
+        async def nothing() -> None:
             pass
+
+        await lose_in_mid_batch(private_rabbitmq, private_rabbitmq.close_connections, nothing)
+
+    async def test_nothing_confirmed_is_missing_when_the_broker_is_restarted(
+        self, private_rabbitmq: PrivateRabbitMQ
+    ) -> None:
+        await lose_in_mid_batch(private_rabbitmq, private_rabbitmq.stop, private_rabbitmq.start)
+
+    async def test_nothing_confirmed_is_missing_when_the_broker_is_killed(
+        self, private_rabbitmq: PrivateRabbitMQ
+    ) -> None:
+        await lose_in_mid_batch(private_rabbitmq, private_rabbitmq.kill, private_rabbitmq.start)
+
+
+class TestAlarm:
+    async def test_while_the_broker_takes_nothing_nothing_is_sent(self, private_rabbitmq: PrivateRabbitMQ) -> None:
+        async with (
+            inbox(private_rabbitmq.url) as box,
+            Proxy(private_rabbitmq.url) as proxy,
+            opened(proxy.url, box.exchange) as publisher,
+        ):
+            async with private_rabbitmq.alarm():
+                first = await publisher.publish(make_events(2_000), deadline=SHORT)
+                await eventually(lambda: publisher.trouble() is not None)
+                trouble = publisher.trouble()
+                sent = proxy.published
+                second = await publisher.publish(make_events(100, first=2_000), deadline=SHORT)
+
+                assert Outcome.UNCONFIRMED in first.outcomes
+                assert trouble is not None
+                assert "the broker takes no messages at present" in trouble
+                assert second.outcomes == [Outcome.UNCONFIRMED] * 100
+                assert second.error == trouble
+                assert proxy.published == sent
+                waiting = asyncio.create_task(publisher.publish(make_events(50, first=2_100), deadline=AMPLE))
+            receipt = await waiting
+
+            assert receipt.outcomes == [Outcome.CONFIRMED] * 50
+            assert publisher.trouble() is None
+            assert proxy.connections == 1
+
+
+class TestTls:
+    async def test_a_broker_that_the_authority_vouches_for_is_used(
+        self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path
+    ) -> None:
+        async with inbox(private_rabbitmq.url) as box:
+            url = url_of(private_rabbitmq.tls_port, tls=True)
+            async with opened(url, box.exchange, ca_file=ca_file) as publisher:
+                receipt = await publisher.publish(make_events(2_000), deadline=AMPLE)
+            messages = await box.receive(2_000)
+
+        assert receipt.outcomes == [Outcome.CONFIRMED] * 2_000
+        assert len(messages) == 2_000
+
+    async def test_a_broker_that_nobody_vouches_for_is_refused(
+        self, private_rabbitmq: PrivateRabbitMQ, tmp_path: Path
+    ) -> None:
+        stranger = tmp_path / "stranger.pem"
+        trustme.CA().cert_pem.write_to_path(str(stranger))
+
+        for ca_file in (stranger, None):
+            url = url_of(private_rabbitmq.tls_port, tls=True)
+            async with opened(url, "amq.fanout", ca_file=ca_file) as publisher:
+                trouble = publisher.trouble()
+
+            assert trouble is not None
+            assert "certificate verify failed" in trouble
+
+    async def test_an_authority_that_appears_late_is_read(
+        self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path, tmp_path: Path
+    ) -> None:
+        late = tmp_path / "late.pem"
+        url = url_of(private_rabbitmq.tls_port, tls=True)
+
+        async with opened(url, "amq.fanout", ca_file=late) as publisher:
+            trouble = publisher.trouble()
+            late.write_bytes(ca_file.read_bytes())
+            await eventually(lambda: publisher.trouble() is None)
+
+        assert trouble == f"127.0.0.1:{private_rabbitmq.tls_port}: {late}: No such file or directory"
+
+
+class TestUsers:
+    async def test_awkward_characters_in_credentials_and_virtual_host_are_passed_on(
+        self, private_rabbitmq: PrivateRabbitMQ
+    ) -> None:
+        vhost, password = "fleet/eu west%", "p@ss:w/rd% é+&?#"
+        await private_rabbitmq.control("add_vhost", vhost)
+
+        async with private_rabbitmq.user(password=password, vhost=vhost) as name:
+            url = url_of(private_rabbitmq.port, vhost=vhost, user=(name, password))
+            async with inbox(url) as box, opened(url, box.exchange) as publisher:
+                receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+
+        assert receipt.outcomes == [Outcome.CONFIRMED]
+
+    async def test_a_user_who_may_not_declare_can_publish_to_what_exists(
+        self, private_rabbitmq: PrivateRabbitMQ
+    ) -> None:
+        async with (
+            private_rabbitmq.user(password="powerless", configure="^$") as name,
+            inbox(private_rabbitmq.url) as box,
+        ):
+            url = url_of(private_rabbitmq.port, user=(name, "powerless"))
+            async with opened(url, box.exchange) as publisher:
+                receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+
+            assert receipt.outcomes == [Outcome.CONFIRMED]
+            with pytest.raises(BrokerMisconfigured, match=r"no exchange 'missing'.*access to exchange 'missing'"):
+                await RabbitMQPublisher(url=url, exchange="missing", exchange_type="fanout").open()

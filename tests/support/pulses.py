@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
+
 from sentinel.core.decision import Policy
 from sentinel.core.events import Mode
 from sentinel.core.message import Composer, MessageData
@@ -28,7 +30,7 @@ class Recorder:
         self.crashes: list[BaseException] = []
 
     def judged(self, page: PageReport) -> None:
-        self.pages.append(page)
+        self.pages.append(msgspec.structs.replace(page, resources=()))
 
     def answered(self, answer: Answer) -> None:
         self.answers.append(answer)

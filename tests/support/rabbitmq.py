@@ -120,9 +120,10 @@ async def inbox(
     durable: bool = True,
     routing_key: str = "",
     is_bound: bool = True,
+    keep: bool = False,
     arguments: Mapping[str, int | str] | None = None,
 ) -> AsyncIterator[Inbox]:
-    """An inbox on the broker, gone afterwards with everything in it; named, it is the one of before."""
+    """An inbox on the broker, gone afterwards with everything in it unless it is to be kept under its names."""
     connection = await aio_pika.connect(url, timeout=PATIENCE.total_seconds())
     async with connection:
         channel = await connection.channel()
@@ -133,7 +134,7 @@ async def inbox(
         if is_bound:
             await box.bind()
         yield box
-        if not connection.is_closed and not channel.is_closed:
+        if not keep:
             await channel.queue_delete(box.queue)
             await channel.exchange_delete(box.exchange)
 
@@ -246,6 +247,7 @@ class PrivateRabbitMQ:
 
     def __init__(self, node: RabbitMQNode) -> None:
         self._node = node
+        self.port = node.port
         self.url = url_of(node.port)
 
     @property

@@ -14,7 +14,7 @@ import msgspec
 
 from sentinel.core.decision import Decision
 from sentinel.core.events import Event
-from sentinel.core.model import Observation
+from sentinel.core.model import Observation, Resource
 from sentinel.core.pacing import Verdict
 from sentinel.ports import Outcome
 
@@ -33,6 +33,9 @@ class PageReport(msgspec.Struct, frozen=True):
     judgements: Sequence[Judgement]
     malformed: Sequence[str]
     at: datetime
+    resources: Sequence[Resource] = ()
+    """The resources judged, aligned, for whoever wants more of them than the decision read. Do not keep them: each
+    is a window on its page."""
 
 
 class Pending(msgspec.Struct, frozen=True):

@@ -171,7 +171,7 @@ class Pulse:
             if verdict is Verdict.PUBLISH:
                 due.append((resource, judgement))
         walk.count(judgements, page)
-        self._observer.judged(PageReport(judgements, page.malformed, now))
+        self._observer.judged(PageReport(judgements, page.malformed, now, page.resources))
         return due
 
     def _compose(self, due: Sequence[tuple[Resource, Judgement]], traceparent: str, walk: _Walk) -> list[Pending]:
