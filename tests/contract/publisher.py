@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 AMPLE = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=150)
-MANY = 3_000
-"""A batch that is certainly still under way when its first tenth has arrived."""
+MANY, FEW = 3_000, 10
+"""So many events are as a rule still under way when so few of them have arrived."""
 ATTEMPTS = 100
 """How often a test tries again while a driver reconnects; each attempt lasts at most `AMPLE`."""
 
@@ -412,8 +412,9 @@ class ConnectionContract:
 
         async with opened(harness.publisher()) as publisher:
             await publish_until_confirmed(publisher, make_event(MANY))
+            receiving = asyncio.create_task(harness.receive(FEW))
             publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
-            received = ids(await harness.receive(MANY // 10))
+            received = ids(await receiving)
             await harness.cut()
             receipt = await publishing
             await harness.heal()

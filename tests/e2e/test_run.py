@@ -17,6 +17,7 @@ import pytest
 from sentinel.core.listing import Shape
 from tests.support.fleet_server import Answer, Fault, FleetServer, Received, every, make_resource
 from tests.support.inbox import Inbox
+from tests.support.rabbitmq import Proxy
 from tests.support.service import SentinelProcess
 from tests.support.traces import TraceCollector
 
@@ -288,17 +289,28 @@ async def test_api_and_broker_that_come_up_later_are_found(tmp_path: Path, inbox
     def script(request: Received) -> Fault | Answer | None:
         return None if is_up else Fault.DROP
 
-    async with FleetServer(script=script) as server:
+    async with FleetServer(script=script) as server, Proxy(inbox.url) as way_to_broker:
+        await way_to_broker.cut()
         server.put(make_resource("cls-1", observed_generation=0))
         config = settings(server)
         config["hyperfleet_api"] = {"endpoint": server.url, "timeout": "500ms"}
-        async with SentinelProcess(tmp_path, config, environ=broker(inbox)) as service:
+        environ = broker(inbox, BROKER_URL=way_to_broker.url)
+        async with SentinelProcess(tmp_path, config, environ=environ) as service:
             await service.until_event("fetch.failed")
-            assert (await service.readiness())[0] == 503
-            assert (await service.liveness())[0] == 200
+            status, body = await service.readiness()
+            alive, _ = await service.liveness()
             is_up = True
+            await service.until_event("event.failed")
+            await way_to_broker.heal()
             (event,) = await inbox.events(1)
+            await service.until_event("cycle.done", since=len(service.lines))
+            healed, _ = await service.readiness()
 
+    assert (status, alive, healed) == (503, 200, 200)
+    assert {name for name, check in body["checks"].items() if check["status"] == "error"} == {
+        "hyperfleet_api",
+        "broker",
+    }
     assert subject(event) == "cls-1"
 
 

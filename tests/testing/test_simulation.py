@@ -152,7 +152,7 @@ def history(seed: int) -> list[Document]:
     async def scenario() -> list[Document]:
         clusters, pools = FakeFleet(), FakeFleet(kind="NodePool")
         for number in range(5):
-            clusters.put(f"cls-{number}")
+            clusters.put(f"cls-{number}", labels={"region": "us-east"})
             pools.put(f"np-{number}", owner=Owner(f"cls-{number}", "Cluster"))
         owners = SimulatedOwners(
             fleets=[clusters, pools], clock=SimulatedClock(), random=randomness(seed), pause=2 * SECOND
@@ -178,4 +178,11 @@ def test_owners_change_much_and_keep_the_size_of_a_fleet(seed: int) -> None:
     assert 4 <= len(documents) <= 20
     assert any(document.generation > 5 for document in documents)
     assert any(document.id.startswith("new-") for document in documents)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_owners_add_is_labelled_and_owned_like_the_rest(seed: int) -> None:
+    documents = history(seed)
+
     assert all(document.owner is not None for document in documents if document.kind == "NodePool")
+    assert all(document.labels for document in documents if document.kind == "Cluster")

@@ -49,12 +49,12 @@ def log_options(command: F) -> F:
     level = click.option(
         "--log-level",
         type=click.Choice([level.value for level in LogLevel]),
-        help="The least important event that is still logged. Default: info.",
+        help="The least important event that is still logged; beats the settings.",
     )
     layout = click.option(
         "--log-format",
         type=click.Choice([layout.value for layout in LogFormat]),
-        help="How log lines are laid out. Default: console on a terminal, otherwise json.",
+        help="How log lines are laid out; beats the settings. Otherwise console on a terminal, else json.",
     )
     return level(layout(command))
 

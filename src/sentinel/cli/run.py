@@ -11,28 +11,19 @@ from pathlib import Path
 import click
 
 from sentinel.cli import options
+from sentinel.cli.addresses import bind_address
 from sentinel.cli.build import Unavailable, build_fleet, build_publisher, build_pulse
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import lifecycle, process, telemetry, tracing
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
-from sentinel.runtime.http import Address, Listener, listeners, parse_address
+from sentinel.runtime.http import Address, Listener, listeners
 from sentinel.runtime.lifecycle import Shared, opened
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.provenance import Loaded
 from sentinel.runtime.settings import BrokerSettings, load_broker
 from sentinel.runtime.tracing import Tracer
-
-
-class _BindAddress(click.ParamType[Address | None]):
-    name = "address"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Address | None:
-        try:
-            return value if isinstance(value, Address) else parse_address(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.command()
@@ -44,14 +35,16 @@ class _BindAddress(click.ParamType[Address | None]):
 )
 @click.option(
     "--metrics-bind-address",
-    type=_BindAddress(),
+    metavar="ADDRESS",
+    callback=bind_address,
     default=":8080",
     show_default=True,
     help="Where /metrics is served; 0 for nowhere.",
 )
 @click.option(
     "--health-probe-bind-address",
-    type=_BindAddress(),
+    metavar="ADDRESS",
+    callback=bind_address,
     default=":8081",
     show_default=True,
     help="Where /healthz and /readyz are served; 0 for nowhere.",

@@ -20,6 +20,7 @@ import click
 import msgspec
 
 from sentinel.cli import options
+from sentinel.cli.addresses import bind_address
 from sentinel.cli.board import Board, Observers
 from sentinel.cli.build import build_pulse
 from sentinel.cli.demo import DEFAULTS, KINDS, Demo
@@ -32,7 +33,7 @@ from sentinel.runtime import durations, lifecycle, process, telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
-from sentinel.runtime.http import Address, Listener, ListenError, metrics_pages, parse_address, probe_pages
+from sentinel.runtime.http import Address, Listener, ListenError, metrics_pages, probe_pages
 from sentinel.runtime.lifecycle import Loop, Part, Shared, opened
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.provenance import Loaded
@@ -45,13 +46,6 @@ if TYPE_CHECKING:
 _RESTART = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=10))
 _DRAIN = timedelta(seconds=3)
 """Short: somebody waits, and what is still under way belongs to a fleet that ends with us."""
-
-
-def _address(context: click.Context, parameter: click.Parameter, text: str) -> Address | None:
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 def _duration(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
@@ -69,7 +63,7 @@ def _duration(context: click.Context, parameter: click.Parameter, text: str | No
     metavar="ADDRESS",
     default="127.0.0.1:8080",
     show_default=True,
-    callback=_address,
+    callback=bind_address,
     help="Where /healthz, /readyz and /metrics are served; port 0 picks a free one.",
 )
 @click.option(

@@ -18,7 +18,7 @@ from typing import assert_never
 import msgspec
 
 from sentinel import ports
-from sentinel.testing.fleet import Document, FakeFleet, Owner
+from sentinel.testing.fleet import Document, FakeFleet
 
 
 class Manner(StrEnum):
@@ -143,18 +143,20 @@ class SimulatedOwners:
         surplus = len(documents) - size
         chance = self._random.random()
         if not documents or chance < 0.1 - 0.05 * surplus:
-            self._add(fleet)
+            self._add(fleet, documents)
         elif chance > 0.9 - 0.05 * surplus:
             fleet.remove(self._random.choice(documents).id)
         else:
             chosen = self._random.choice(documents)
             fleet.change_spec(chosen.id, {"replicas": self._random.randint(1, 9)}, at=self._clock.now())
 
-    def _add(self, fleet: FakeFleet) -> None:
+    def _add(self, fleet: FakeFleet, documents: Sequence[Document]) -> None:
         self._added += 1
-        name = f"new-{fleet.kind.lower()}-{self._added}"
-        fleet.put(name, spec={"replicas": 3}, owner=self._owner_of(fleet), at=self._clock.now())
-
-    def _owner_of(self, fleet: FakeFleet) -> Owner | None:
-        candidates = [document for document in fleet.documents() if document.owner is not None]
-        return self._random.choice(candidates).owner if candidates else None
+        like = self._random.choice(documents) if documents else None
+        fleet.put(
+            f"new-{fleet.kind.lower()}-{self._added}",
+            labels=like.labels if like else None,
+            owner=like.owner if like else None,
+            spec={"replicas": 3},
+            at=self._clock.now(),
+        )
