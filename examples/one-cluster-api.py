@@ -21,10 +21,10 @@ CLUSTER = {
 
 
 class Api(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
+    def do_GET(self) -> None:
         self.answer({"page": 1, "size": 1, "total": 1, "items": [CLUSTER]})
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         if self.path == "/change":
             CLUSTER["generation"] += 1
         elif self.path == "/report":
