@@ -66,7 +66,7 @@ async def every_claimed_event_has_arrived(
     for n in range(DUE):
         fleet.put(f"cls-{n}")
     recorder, stopping = Recorder(), Stopping()
-    async with inbox(node.url) as first:
+    async with inbox(node.url, keep=True) as first:
         publisher = wrap(RabbitMQPublisher(url=node.url, exchange=first.exchange, exchange_type="fanout"))
         await publisher.open()
         pulse = make_pulse(
@@ -112,7 +112,7 @@ async def test_the_process_lives_through_a_broker_restart_and_recovers_within_a_
     private_rabbitmq: PrivateRabbitMQ, tmp_path: Path
 ) -> None:
     node = private_rabbitmq
-    async with FleetServer() as server, inbox(node.url) as first:
+    async with FleetServer() as server, inbox(node.url, keep=True) as first:
         config = {
             "resource_type": "clusters",
             "poll_interval": "1s",

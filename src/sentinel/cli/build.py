@@ -11,7 +11,6 @@ from typing import assert_never
 
 from prometheus_client import CollectorRegistry
 
-from sentinel.core.decision import Policy
 from sentinel.core.events import Mode
 from sentinel.core.message import Composer
 from sentinel.core.model import FIELDS
@@ -132,11 +131,7 @@ def build_pulse(
     pulse = Pulse(
         resource_type=settings.resource_type,
         poll_interval=settings.poll_interval,
-        policy=Policy(
-            max_age_not_ready=settings.max_age_not_ready,
-            max_age_ready=settings.max_age_ready,
-            checks_generation=settings.generation_check,
-        ),
+        policy=settings.policy,
         pacer=Pacer(republish_interval=settings.republish_interval),
         composer=Composer(settings.message_data),
         fleet=fleet,

@@ -67,6 +67,8 @@ def log_overrides(*, log_level: str | None, log_format: str | None) -> dict[str,
 
 def encode(data: object, output: Output) -> str:
     """Data as JSON or YAML text, for scripts; without a newline at its end."""
+    encoded = msgspec.json.encode(data)
     if output is Output.YAML:
-        return msgspec.yaml.encode(data).decode().rstrip("\n")
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+        # By way of JSON, so that both say the same: YAML has times of its own, which are written differently.
+        return msgspec.yaml.encode(msgspec.json.decode(encoded)).decode().rstrip("\n")
+    return msgspec.json.format(encoded, indent=2).decode()

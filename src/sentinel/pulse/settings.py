@@ -5,6 +5,7 @@ One file, one shard. The docstring of each field is its entry in the reference.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from sentinel.core import message
+from sentinel.core.decision import Policy
 from sentinel.core.events import Mode
 from sentinel.core.selector import LabelMatch, Selector
 from sentinel.runtime import leaves, settings
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 else:
     MessageData = Mapping  # annotations are evaluated here, and a recursive alias would have no end
 
-__all__ = ["LabelMatch", "PulseSettings", "load"]
+__all__ = ["LabelMatch", "PulseSettings", "is_selectable", "load"]
+
+_LABEL = r"[A-Za-z0-9._/-]+"
 
 
 def _resource_type() -> Leaf:
@@ -69,7 +73,7 @@ def _selector() -> Items:
     return _SelectorItems(
         item=section(
             LabelMatch,
-            label=leaves.text("the name of a label, such as region", r"[A-Za-z0-9._/-]+"),
+            label=leaves.text("the name of a label, such as region", _LABEL),
             value=Leaf("the value of a label, without commas and equals signs", _label_value),
         ),
         expected="a list of {label, value}, or [] to watch everything",
@@ -139,6 +143,24 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     def shard(self) -> str:
         """The name of what is watched, in metrics and logs: sorted `label=value`, or `all`."""
         return self.selector.shard
+
+    @property
+    def policy(self) -> Policy:
+        """What is due, and when."""
+        return Policy(
+            max_age_not_ready=self.max_age_not_ready,
+            max_age_ready=self.max_age_ready,
+            checks_generation=self.generation_check,
+        )
+
+
+def is_selectable(match: LabelMatch) -> bool:
+    """Whether a requirement could be written into `resource_selector`; a resource may have labels that cannot."""
+    try:
+        _label_value(match.value)
+    except Refused:
+        return False
+    return re.fullmatch(_LABEL, match.label) is not None
 
 
 def load(

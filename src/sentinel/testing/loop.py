@@ -80,6 +80,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
             return []
         self._turns += 1
         if self._turns > self._most_turns:
+            self._turns = 0  # the tasks that are left may still be cancelled
             raise Livelock(f"{self._most_turns:,} turns of the loop without time moving; {_who_waits(self)}")
         return []
 

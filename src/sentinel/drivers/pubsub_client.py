@@ -1,0 +1,145 @@
+"""The way to Pub/Sub: Google's generated client on an asynchronous channel, and the topic behind it.
+
+The generated client is used as it is, except that its channel is made here: gRPC would wait up to two minutes
+before it looks again for a server that was away, and through any HTTP proxy for an emulator on this machine. The
+connection itself is gRPC's; it is made again whenever something is to be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+import google.auth
+import grpc.aio  # type: ignore[import-untyped]  # it ships no types
+from google.api_core import exceptions
+from google.auth.credentials import Credentials
+from google.auth.exceptions import GoogleAuthError
+from google.pubsub_v1.services.publisher import PublisherAsyncClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
+
+from sentinel import ports
+
+SERVICE = "pubsub.googleapis.com:443"
+
+CALL_FAILED = (exceptions.GoogleAPICallError, grpc.aio.BaseError)
+"""What a call raises: a status, or gRPC's own word on a channel that is closed."""
+
+
+class NotAccepted(ports.BrokerMisconfigured):
+    """The credentials are there, and Google does not take them."""
+
+
+_LOOKUP = timedelta(seconds=20)
+"""How long credentials may be looked for; off Google Cloud, its metadata server is given up after about ten."""
+_CALL = timedelta(seconds=10)
+_CLOSING = timedelta(seconds=2)
+_LONGEST_REASON = 300
+
+_CHANNEL: Sequence[tuple[str, int]] = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_500),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # in spite of its name: what one attempt to connect may take
+    ("grpc.keepalive_time_ms", 30_000),  # Google answers more frequent ones by closing the connection
+    ("grpc.keepalive_timeout_ms", 10_000),  # for data that nobody acknowledges, too
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_metadata_size", 4 * 1024 * 1024),  # where Google puts the details of an error
+)
+_EMULATOR_CHANNEL = (*_CHANNEL, ("grpc.enable_http_proxy", 0))
+
+
+async def connect(*, endpoint: str, emulator_host: str) -> PublisherAsyncClient:
+    """A client of the emulator, or else of Google's service with what credentials the environment has.
+
+    Nothing is sent yet. Raises `ports.BrokerMisconfigured` where there are no credentials.
+    """
+    if emulator_host:
+        channel = grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL)
+    else:
+        credentials = await _find_credentials()
+        channel = PublisherGrpcAsyncIOTransport.create_channel(endpoint, credentials=credentials, options=_CHANNEL)
+    # A channel of our own also keeps the client from looking for an emulator in the environment.
+    return PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
+
+
+async def release(client: PublisherAsyncClient) -> None:
+    """Ends the connection, and with it every call that is under way."""
+    # Whatever is wrong with it, we are done with it.
+    with suppress(Exception):
+        async with asyncio.timeout(_CLOSING.total_seconds()):
+            await client.transport.close()  # type: ignore[no-untyped-call]  # the generated code has none here
+
+
+async def require_topic(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:
+    """Finds the topic, or creates it; false where we may not look, so that only publishing will tell.
+
+    The publisher's role does not include looking. Raises `ports.BrokerMisconfigured` where every event would be
+    refused, and what `CALL_FAILED` names where Pub/Sub could not be asked.
+    """
+    try:
+        return await _find_or_create(client, topic, may_create=may_create)
+    except exceptions.Unauthenticated as error:
+        raise NotAccepted(f"the credentials are not accepted: {describe(error)}") from error
+    except exceptions.NotFound as error:
+        hint = "create it, or let it be created"
+        raise ports.BrokerMisconfigured(f"topic {topic!r}: {describe(error)}; {hint}") from error
+    except (exceptions.InvalidArgument, exceptions.PermissionDenied) as error:
+        raise ports.BrokerMisconfigured(f"topic {topic!r}: {describe(error)}") from error
+
+
+async def _find_or_create(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:
+    is_missing = False
+    try:
+        await client.get_topic(topic=topic, retry=None, timeout=_CALL.total_seconds())
+    except exceptions.NotFound:
+        is_missing = True
+        if not may_create:
+            raise
+    except exceptions.PermissionDenied:
+        if not may_create:
+            return False
+    else:
+        return True
+    try:
+        await client.create_topic(name=topic, retry=None, timeout=_CALL.total_seconds())
+    except exceptions.AlreadyExists:
+        pass
+    except exceptions.PermissionDenied:
+        if is_missing:
+            raise
+        return False
+    return True
+
+
+def describe(error: Exception) -> str:
+    """What went wrong, in a line; Google's texts name places and permissions, and no secrets."""
+    match error:
+        case ports.BrokerMisconfigured():
+            return str(error)
+        case exceptions.GoogleAPICallError():
+            status = getattr(error.grpc_status_code, "name", "")
+            text = f"{status}: {error.message}" if status else str(error.message)
+        case TimeoutError():
+            text = "timed out"
+        case _:
+            text = str(error) or type(error).__name__
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}…"
+
+
+async def _find_credentials() -> Credentials:
+    # In a thread, because it reads files and may wait for the metadata server. Refreshing them is done by gRPC,
+    # in threads of its own.
+    try:
+        async with asyncio.timeout(_LOOKUP.total_seconds()):
+            found, _ = await asyncio.to_thread(
+                google.auth.default, default_scopes=PublisherGrpcAsyncIOTransport.AUTH_SCOPES
+            )
+    except GoogleAuthError as error:
+        # Only the library's sentence: what it adds may quote the file.
+        sentence = next((text for text in error.args if isinstance(text, str)), type(error).__name__)
+        raise ports.BrokerMisconfigured(f"no credentials for Google Cloud: {sentence}") from None
+    return found
