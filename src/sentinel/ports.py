@@ -64,6 +64,8 @@ class Outcome(StrEnum):
     """The broker said no."""
     UNCONFIRMED = "unconfirmed"
     """No answer by the deadline, or the connection was lost before one; it may have arrived."""
+    UNSENDABLE = "unsendable"
+    """It was not even sent, and never could be: too large, or not expressible in the broker's protocol."""
 
 
 class Receipt(msgspec.Struct, frozen=True):

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.decision import Decision, Policy, Reason, decide
+from sentinel.core.decision import Policy, decide
 from sentinel.core.model import Observation
-from sentinel.core.pacing import Allowance, Pacer, Shortlist, Verdict
+from sentinel.core.pacing import Pacer, Verdict
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -41,7 +41,7 @@ class Polls:
             decision = decide(one, POLICY, now, self.pacer.first_seen(one, now))
             verdict = self.pacer.consider(one, decision)
             if verdict is Verdict.PUBLISH:
-                self.pacer.published(one.id, one.generation)
+                self.pacer.settled(one.id, one.generation)
             verdicts.append(verdict)
         self.pacer.end(is_complete=is_complete)
         return verdicts
@@ -191,7 +191,7 @@ def test_an_entry_takes_no_more_than_150_bytes() -> None:
     pacer.begin(NOW)
     count = 100_000
     for n in range(count):
-        pacer.published(f"cluster-{n:08d}", 3)
+        pacer.settled(f"cluster-{n:08d}", 3)
 
     table = pacer._table
     size = sys.getsizeof(table) + sum(map(sys.getsizeof, table)) + sum(map(sys.getsizeof, table.values()))
@@ -216,53 +216,6 @@ def test_the_same_generation_never_goes_twice_within_the_max_age(steps: list[tup
             assert generation in published
 
 
-def due(reason: Reason, since: datetime) -> Decision:
-    return Decision(True, reason, NOW, since, 10 * SECOND)
-
-
-def test_a_shortlist_takes_generation_changes_first_then_those_that_waited_longest() -> None:
-    shortlist = Shortlist[str](3)
-    shortlist.offer("young", due(Reason.EXPIRED_READY, NOW - SECOND))
-    shortlist.offer("old", due(Reason.EXPIRED_NOT_READY, NOW - 60 * SECOND))
-    shortlist.offer("older", due(Reason.EXPIRED_READY, NOW - 90 * SECOND))
-    shortlist.offer("changed", due(Reason.GENERATION_CHANGED, NOW))
-
-    assert shortlist.chosen() == ["changed", "older", "old"]
-    assert shortlist.left_out == 1
-
-
-def test_an_empty_shortlist_leaves_everyone_out() -> None:
-    shortlist = Shortlist[str](0)
-    shortlist.offer("changed", due(Reason.GENERATION_CHANGED, NOW))
-
-    assert shortlist.chosen() == []
-    assert shortlist.left_out == 1
-
-
-def test_an_allowance_spreads_events_over_cycles() -> None:
-    allowance = Allowance(per_second=10, poll_interval=5 * SECOND)
-
-    assert [allowance.take(NOW + n * 5 * SECOND) for n in range(3)] == [50, 50, 50]
-
-
-def test_an_allowance_below_one_event_a_poll_still_lets_events_through() -> None:
-    allowance = Allowance(per_second=0.1, poll_interval=5 * SECOND)
-
-    assert [allowance.take(NOW + n * 5 * SECOND) for n in range(5)] == [1, 0, 1, 0, 1]
-
-
-@given(st.floats(0.01, 1000), st.lists(st.integers(0, 60), min_size=1, max_size=50))
-def test_an_allowance_never_exceeds_its_rate_by_more_than_one_cycle(rate: float, gaps: list[int]) -> None:
-    allowance = Allowance(per_second=rate, poll_interval=5 * SECOND)
-    now, granted = NOW, allowance.take(NOW)
-
-    for gap in gaps:
-        now += gap * SECOND
-        granted += allowance.take(now)
-
-    assert granted <= rate * sum(gaps) + max(1.0, rate * 5) + 1e-6
-
-
 def test_a_healthy_resource_leaves_no_trace_at_all() -> None:
     polls = Polls(Pacer())
 
@@ -276,3 +229,13 @@ def test_a_resource_nobody_has_reported_on_is_paced_like_any_other() -> None:
     verdicts = [polls.poll(NOW + n * 5 * SECOND, resource(updated=None))[0] for n in range(3)]
 
     assert verdicts == [Verdict.PUBLISH, Verdict.PACED, Verdict.PUBLISH]
+
+
+def test_a_clock_set_back_after_a_future_time_was_seen_delays_by_one_interval_at_most() -> None:
+    polls = Polls(Pacer())
+    past = NOW - timedelta(hours=1)
+    fast = resource(updated=NOW + timedelta(minutes=4))
+    polls.poll(NOW, fast)
+
+    assert polls.poll(past, fast) == [Verdict.SKIP]
+    assert polls.poll(past + 10 * SECOND, fast) == [Verdict.PUBLISH]

@@ -156,7 +156,7 @@ class TestMessages:
         async with opened(make_publisher(rabbitmq_url, mailbox.exchange)) as publisher:
             receipt = await publisher.publish(events, deadline=AMPLE)
 
-        assert receipt.outcomes == [Outcome.REFUSED, Outcome.CONFIRMED, Outcome.REFUSED, Outcome.CONFIRMED]
+        assert receipt.outcomes == [Outcome.UNSENDABLE, Outcome.CONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
         assert receipt.error.startswith("cannot be sent: its attributes take")
         assert len(receipt.seconds) == 2
         assert ids(await mailbox.receive(2)) == ["event-1", "event-3"]

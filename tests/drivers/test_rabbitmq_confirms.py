@@ -75,7 +75,7 @@ def test_an_event_that_is_passed_over_takes_no_number() -> None:
 
     unconfirmed.answered(2, Outcome.CONFIRMED, now=1, and_all_before=False)
 
-    assert batch.outcomes == [Outcome.UNCONFIRMED, Outcome.REFUSED, Outcome.CONFIRMED]
+    assert batch.outcomes == [Outcome.UNCONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
     assert batch.refusals == {1: "too long"}
     assert batch.rest == 0
 

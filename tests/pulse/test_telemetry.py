@@ -219,7 +219,8 @@ def test_an_observed_generation_ahead_is_warned_about_once_a_cycle(rendered: Ren
     rendered.telemetry.finished(report())
     rendered.telemetry.finished(report())
 
-    (line,) = rendered.named(OBSERVED_AHEAD)
+    (line,) = rendered.named("resource.ahead")
+    assert line["problem"] == "observed_generation ahead of generation - potential API issue"
     assert (line["resources"], line["first_resource_id"]) == (2, "c1")
 
 

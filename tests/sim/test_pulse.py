@@ -446,3 +446,111 @@ def test_a_malformed_item_is_counted_and_the_rest_goes_out() -> None:
 
     (report,) = scene.recorder.cycles
     assert (report.malformed, report.published, report.fetched) == (1, 1, 1)
+
+
+class SilentPublisher(ScriptedPublisher):
+    """A broker that accepts and never answers."""
+
+    async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
+        await asyncio.sleep(deadline.total_seconds())
+        return Receipt([Outcome.UNCONFIRMED] * len(events), [], "no answer")
+
+
+@pytest.mark.parametrize("seconds", [1, 5, 10, 15, 20, 30])
+def test_a_broker_that_never_answers_costs_no_cycle_more_than_a_poll_and_never_the_process(seconds: int) -> None:
+    async def scenario() -> tuple[list[float], set[str | None]]:
+        scene = Scene(SilentPublisher(), poll_interval=seconds * SECOND)
+        for n in range(50):
+            scene.fleet.put(f"cluster-{n}")
+        liveness: set[str | None] = set()
+
+        async def probe() -> None:
+            while True:
+                await scene.clock.sleep(SECOND)
+                liveness.add(scene.pulse.liveness["loop"]())
+
+        async with asyncio.TaskGroup() as group:
+            probing = group.create_task(probe())
+            await scene.run(5 * MINUTE)
+            probing.cancel()
+        return [report.seconds for report in scene.recorder.cycles], liveness
+
+    durations, liveness = loop.run(scenario())
+
+    assert max(durations) <= 5 + 0.1  # the publish deadline of these tests
+    assert liveness == {None}
+
+
+def test_stopping_ends_the_retries() -> None:
+    async def scenario() -> timedelta:
+        scene = Scene(ScriptedPublisher(then=Outcome.REFUSED))
+        scene.fleet.put("one")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(scene.pulse.run(scene.stopping))
+            await scene.clock.sleep(SECOND)
+            asked = scene.clock.now()
+            scene.stopping.request()
+        return scene.clock.now() - asked
+
+    assert loop.run(scenario()) < SECOND / 10
+
+
+def test_an_event_that_cannot_be_sent_holds_up_nobody() -> None:
+    async def scenario() -> Scene:
+        scene = Scene(ScriptedPublisher(Outcome.UNSENDABLE))
+        for n in range(30):
+            scene.fleet.put(f"cluster-{n}")
+        await scene.run(5 * SECOND)
+        return scene
+
+    scene = loop.run(scenario())
+
+    first, second = scene.recorder.cycles
+    assert (first.published, first.failed, first.deferred) == (29, 1, 0)
+    assert (second.published, second.failed, second.paced) == (0, 0, 30)
+    assert scene.pulse.checks["broker"]() is None
+
+
+def test_readiness_names_the_reason_of_what_did_not_get_through() -> None:
+    async def scenario() -> Scene:
+        script = [Outcome.CONFIRMED, Outcome.UNROUTABLE, Outcome.REFUSED]
+        scene = Scene(ScriptedPublisher(*script))
+        for n in range(3):
+            scene.fleet.put(f"cluster-{n}")
+        await scene.pulse.cycle(scene.clock.now(), scene.stopping)
+        return scene
+
+    scene = loop.run(scenario())
+
+    assert scene.pulse.checks["broker"]() == "the broker says unroutable"
+    assert scene.recorder.answers[-1].error == "the broker says unroutable"
+
+
+def test_under_a_ceiling_trouble_at_the_broker_ends_the_cycle_too() -> None:
+    async def scenario() -> Scene:
+        scene = Scene(ScriptedPublisher(then=Outcome.UNROUTABLE), max_events_per_second=100.0)
+        for n in range(500):
+            scene.fleet.put(f"cluster-{n}")
+        await scene.pulse.cycle(scene.clock.now(), scene.stopping)
+        return scene
+
+    scene = loop.run(scenario())
+
+    (report,) = scene.recorder.cycles
+    assert (report.unroutable, report.deferred) == (1, 499)
+    assert report.seconds < 0.1
+
+
+def test_a_changed_spec_does_not_wait_for_an_allowance_that_nobody_used() -> None:
+    async def scenario() -> Scene:
+        scene = Scene(max_events_per_second=0.1)
+        scene.fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(scene.run(40 * SECOND))
+            await scene.clock.sleep(33 * SECOND)
+            scene.fleet.change_spec("calm", {}, at=scene.clock.now())
+        return scene
+
+    scene = loop.run(scenario())
+
+    assert scene.publisher.times_of("calm")[0] == START + 35 * SECOND

@@ -13,15 +13,11 @@ bytes, rather than an object.
 
 from __future__ import annotations
 
-import heapq
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Generic, TypeVar
 
-from sentinel.core.decision import Decision, Reason
+from sentinel.core.decision import Decision
 from sentinel.core.model import Observation
-
-T = TypeVar("T")
 
 
 class Verdict(StrEnum):
@@ -82,7 +78,12 @@ class Pacer:
         entry = self._table.get(key)
         if entry is not None and entry >> _STAMP:
             if (entry >> _STAMP) & _STAMP_MASK == _stamp(updated):
-                return _EPOCH + (entry >> _SEEN) * _MILLISECOND
+                seen = entry >> _SEEN
+                if seen > _milliseconds(now):
+                    # The clock was set back: count from now, as for what was published.
+                    seen = _milliseconds(now)
+                    self._table[key] = entry & ((1 << _SEEN) - 1) | seen << _SEEN
+                return _EPOCH + seen * _MILLISECOND
             entry &= (1 << _STAMP) - 1
             self._table[key] = entry
         if updated <= now:
@@ -119,8 +120,8 @@ class Pacer:
         self._admitted.add(key)
         return Verdict.PUBLISH
 
-    def published(self, resource_id: str, generation: int) -> None:
-        """The broker has confirmed the event for this generation; until it does, the resource stays due."""
+    def settled(self, resource_id: str, generation: int) -> None:
+        """The broker has confirmed the event for this generation, or none ever would; until then it stays due."""
         key = hash(resource_id)
         future = self._table.get(key, 0) >> _STAMP << _STAMP
         self._table[key] = future | _clamped(generation) << _GENERATION | self._now << _PUBLISHED | self._walk
@@ -137,7 +138,7 @@ class Pacer:
         vanished = [
             key
             for key, entry in self._table.items()
-            if (self._walk - entry & _WALK_MASK) & _WALK_MASK >= _WALKS_UNTIL_FORGOTTEN
+            if (self._walk - entry) & _WALK_MASK >= _WALKS_UNTIL_FORGOTTEN
         ]
         for key in vanished:
             del self._table[key]
@@ -163,54 +164,3 @@ def _clamped(generation: int) -> int:
 def _stamp(updated: datetime) -> int:
     """Recognises a time again; never 0, which stands for none."""
     return hash(updated) & _STAMP_MASK or 1
-
-
-class Allowance:
-    """The ceiling: how many events a cycle may send, so that a backlog is spread over many."""
-
-    def __init__(self, *, per_second: float, poll_interval: timedelta) -> None:
-        self._per_second = per_second
-        self._capacity = max(1.0, per_second * poll_interval.total_seconds())
-        self._tokens = self._capacity
-        self._filled: datetime | None = None
-
-    def take(self, now: datetime) -> int:
-        """What this cycle may send. What it does not use is not saved up beyond one cycle's worth."""
-        if self._filled is not None:
-            elapsed = max(0.0, (now - self._filled).total_seconds())
-            self._tokens = min(self._capacity, self._tokens + elapsed * self._per_second)
-        self._filled = now
-        whole = int(self._tokens + 1e-9)
-        self._tokens -= whole
-        return whole
-
-
-class Shortlist(Generic[T]):
-    """The most urgent of many: generation changes first, then whoever has waited longest.
-
-    Holds no more than its size, so that a backlog of any length costs no memory.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._offered = 0
-        self._heap: list[tuple[int, float, int, T]] = []
-
-    def offer(self, candidate: T, decision: Decision) -> None:
-        """Takes the candidate on, in place of a less urgent one where the list is full."""
-        self._offered += 1
-        is_change = decision.reason is Reason.GENERATION_CHANGED
-        entry = (int(is_change), -decision.due_time.timestamp(), -self._offered, candidate)
-        if len(self._heap) < self._size:
-            heapq.heappush(self._heap, entry)
-        elif self._size:
-            heapq.heappushpop(self._heap, entry)
-
-    @property
-    def left_out(self) -> int:
-        """How many had to wait for another cycle."""
-        return self._offered - len(self._heap)
-
-    def chosen(self) -> list[T]:
-        """The candidates on the list, the most urgent first."""
-        return [candidate for *_, candidate in sorted(self._heap, key=lambda entry: entry[:3], reverse=True)]

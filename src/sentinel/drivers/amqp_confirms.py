@@ -34,7 +34,7 @@ class Batch:
 
     def refuse_next(self, reason: str) -> None:
         """Passes over an event that cannot be sent."""
-        self.outcomes[self.begun] = Outcome.REFUSED
+        self.outcomes[self.begun] = Outcome.UNSENDABLE
         self.refusals[self.begun] = reason
         self.begun += 1
 

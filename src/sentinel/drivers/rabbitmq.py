@@ -181,7 +181,7 @@ class RabbitMQPublisher:
         match batch.outcomes[position]:
             case ports.Outcome.UNROUTABLE:
                 return f"exchange {self._exchange!r} has no queue for routing key {self._routing_key!r}"
-            case ports.Outcome.REFUSED if position in batch.refusals:
+            case ports.Outcome.UNSENDABLE:
                 return f"cannot be sent: {batch.refusals[position]}"
             case ports.Outcome.REFUSED:
                 return "refused by a queue, perhaps because it is full"

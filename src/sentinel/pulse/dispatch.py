@@ -15,9 +15,12 @@ from sentinel.core.pacing import Pacer
 from sentinel.ports import Outcome, Publisher
 from sentinel.pulse.report import Answer, Observer, Pending
 from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.stopping import Stopping
 
 _RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
 _RETRIED = frozenset({Outcome.REFUSED, Outcome.UNCONFIRMED})
+_SETTLED = frozenset({Outcome.CONFIRMED, Outcome.UNSENDABLE})
+"""Nothing is gained by sending these again soon."""
 
 
 class Dispatch:
@@ -32,34 +35,34 @@ class Dispatch:
         deadline: timedelta,
         random: Callable[[], float],
     ) -> None:
-        """`deadline` bounds one attempt at a batch, and all the retries of a cycle together."""
+        """`deadline` bounds one attempt at a batch, and what a cycle spends on attempts that failed."""
         self._publisher = publisher
         self._pacer = pacer
         self._observer = observer
         self._deadline = deadline
         self._random = random
         self._is_routed = False
-        self._patience = deadline
         self.trouble: str | None = None
         """Why the last event that was sent did not get through, or None where it did."""
-        self.begin()
+        self.begin(Stopping())
 
-    def begin(self) -> None:
-        """Begins a cycle."""
+    def begin(self, stopping: Stopping) -> None:
+        """Begins a cycle; once stopping is requested, nothing is tried again."""
+        self._stopping = stopping
         self._patience = self._deadline
-        self._is_halted = False
+        self.is_halted = False
+        """Whether the rest of this cycle is left for the next."""
         self.published = self.failed = self.unroutable = self.deferred = 0
         self.error = ""
 
     async def send(self, batch: Sequence[Pending]) -> None:
         """Sends a batch; returns when every event of it has an outcome, or was left for a later cycle."""
         rest = batch
-        if rest and not self._is_halted and not self._is_routed:
-            await self._send(rest[:1])
-            rest = rest[1:]
-        if rest and not self._is_halted:
-            await self._send(rest)
-            rest = ()
+        while rest and not self.is_halted:
+            # An event that cannot be sent at all proves nothing, so the next one is the probe.
+            size = len(rest) if self._is_routed else 1
+            await self._send(rest[:size])
+            rest = rest[size:]
         self.hold_back(len(rest))
 
     def hold_back(self, count: int) -> None:
@@ -72,47 +75,49 @@ class Dispatch:
         open_ones = list(range(len(batch)))
         error = ""
         attempt = 0
+        now = asyncio.get_running_loop().time
         while True:
+            begun = now()
             receipt = await self._publisher.publish([batch[n].event for n in open_ones], deadline=self._deadline)
-            error = receipt.error
             seconds.extend(receipt.seconds)
             for n, outcome in zip(open_ones, receipt.outcomes, strict=True):
                 outcomes[n] = outcome
             open_ones = [n for n in open_ones if outcomes[n] in _RETRIED]
-            if not open_ones or not await self._wait_to_retry(attempt):
+            # Of several reasons the last one counts, unless it is about events that got through in the end.
+            error = receipt.error or error
+            if not open_ones or not await self._wait_to_retry(attempt, timedelta(seconds=now() - begun)):
                 break
             attempt += 1
         self._settle(batch, outcomes, seconds, error)
 
-    async def _wait_to_retry(self, attempt: int) -> bool:
-        """Waits out the backoff; false where this cycle's patience is at its end."""
+    async def _wait_to_retry(self, attempt: int, spent: timedelta) -> bool:
+        """Waits out the backoff; false where this cycle's patience is at its end, or the process's."""
         wait = _RETRY.delay(attempt, self._random())
-        if wait > self._patience:
+        self._patience -= spent + wait
+        if self._patience < timedelta(0):
             return False
-        self._patience -= wait
-        await asyncio.sleep(wait.total_seconds())
-        return True
+        return not await self._stopping.interrupts(asyncio.sleep(wait.total_seconds()))
 
     def _settle(
         self, batch: Sequence[Pending], outcomes: Sequence[Outcome], seconds: Sequence[float], error: str
     ) -> None:
         for pending, outcome in zip(batch, outcomes, strict=True):
-            if outcome is Outcome.CONFIRMED:
+            if outcome in _SETTLED:
                 resource = pending.judgement.resource
-                self._pacer.published(resource.id, resource.generation)
-        confirmed = outcomes.count(Outcome.CONFIRMED)
-        unroutable = outcomes.count(Outcome.UNROUTABLE)
-        failed = len(outcomes) - confirmed - unroutable
+                self._pacer.settled(resource.id, resource.generation)
+        confirmed, unroutable = outcomes.count(Outcome.CONFIRMED), outcomes.count(Outcome.UNROUTABLE)
+        unsendable, unconfirmed = outcomes.count(Outcome.UNSENDABLE), outcomes.count(Outcome.UNCONFIRMED)
+        refused = len(outcomes) - confirmed - unroutable - unsendable - unconfirmed
         self.published += confirmed
         self.unroutable += unroutable
-        self.failed += failed
-        if confirmed == len(outcomes):
-            self._is_routed = True
+        self.failed += unsendable + unconfirmed + refused
+        if unroutable or unconfirmed or refused:
+            self.trouble = self.error = error
+        elif confirmed:
             self.trouble = None
-        else:
-            self.trouble = self.error = error or f"the broker answered {outcomes[-1]}"
         if unroutable:
             self._is_routed = False
-        if unroutable or Outcome.UNCONFIRMED in outcomes or not confirmed:
-            self._is_halted = True
+        elif confirmed:
+            self._is_routed = True
+        self.is_halted = bool(unroutable or unconfirmed or (refused and not confirmed))
         self._observer.answered(Answer(batch, outcomes, seconds, error))

@@ -15,18 +15,16 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from sentinel.core import events
+from sentinel.core.ceiling import Allowance, Shortlist
 from sentinel.core.decision import Policy, decide
 from sentinel.core.message import Composer
 from sentinel.core.model import Malformed, Resource
-from sentinel.core.pacing import Allowance, Pacer, Shortlist, Verdict
+from sentinel.core.pacing import Pacer, Verdict
 from sentinel.ports import Clock, FetchError, Fleet, Page, Publisher
 from sentinel.pulse.dispatch import Dispatch
 from sentinel.pulse.report import CycleReport, Judgement, Observer, PageReport, Pending
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.tracing import Span, Tracer
-
-_SLICES_PER_SECOND = 10
-"""Events under a ceiling leave in slices of a tenth of a second, so that no second sees more than its share."""
 
 _PATIENCE = timedelta(seconds=30)
 """Added to what a step may take by its own timeouts before the loop counts as stuck."""
@@ -66,7 +64,6 @@ class Pulse:
         self._observer = observer
         self._tracer = tracer
         self._randomness = randomness
-        self._per_second = max_events_per_second
         self._allowance = (
             Allowance(per_second=max_events_per_second, poll_interval=poll_interval)
             if max_events_per_second is not None
@@ -99,7 +96,7 @@ class Pulse:
         started = self._clock.now()
         self._progress = started
         self._pacer.begin(at)
-        self._dispatch.begin()
+        self._dispatch.begin(stopping)
         walk = _Walk()
         with self._tracer.span("sentinel.cycle", resource_type=self._resource_type) as span:
             async with asyncio.TaskGroup() as group:
@@ -133,8 +130,12 @@ class Pulse:
         return f"no progress since {events.timestamp(self._progress)}"
 
     async def _walk(self, walk: _Walk, span: Span, group: asyncio.TaskGroup) -> None:
-        allowed = self._allowance.take(self._clock.now()) if self._allowance is not None else None
-        shortlist = Shortlist[tuple[Resource, Judgement]](allowed) if allowed is not None else None
+        allowance = self._allowance
+        shortlist = (
+            None
+            if allowance is None
+            else Shortlist[tuple[Resource, Judgement]](allowance.available(self._clock.now()))
+        )
         sending: asyncio.Task[None] | None = None
         try:
             async with aclosing(self._fleet.walk()) as pages:
@@ -153,9 +154,9 @@ class Pulse:
             walk.is_complete = True
         except FetchError as error:
             walk.error = str(error)
-        if shortlist is not None:
+        if shortlist is not None and allowance is not None:
             self._dispatch.hold_back(shortlist.left_out)
-            await self._spread(shortlist.chosen(), walk, span, group)
+            await self._spread(shortlist.chosen(), allowance, walk, span, group)
 
     def _judge(self, page: Page, walk: _Walk) -> list[tuple[Resource, Judgement]]:
         now = self._progress = self._clock.now()
@@ -201,19 +202,22 @@ class Pulse:
     async def _spread(
         self,
         chosen: Sequence[tuple[Resource, Judgement]],
+        allowance: Allowance,
         walk: _Walk,
         span: Span,
         group: asyncio.TaskGroup,
     ) -> None:
         """Sends under the ceiling: a slice, a pause, a slice."""
-        per_second = self._per_second or 1.0
-        size = max(1, int(per_second / _SLICES_PER_SECOND))
-        for start in range(0, len(chosen), size):
-            if start:
-                await self._clock.sleep(timedelta(seconds=size / per_second))
+        sent = 0
+        while sent < len(chosen) and not self._dispatch.is_halted:
+            if sent:
+                await self._clock.sleep(allowance.pause)
             self._progress = self._clock.now()
-            batch = self._compose(chosen[start : start + size], span.traceparent, walk)
+            batch = self._compose(chosen[sent : sent + allowance.slice], span.traceparent, walk)
+            sent = min(len(chosen), sent + allowance.slice)
+            allowance.spend(len(batch))
             await asyncio.wait({group.create_task(self._dispatch.send(batch))})
+        self._dispatch.hold_back(len(chosen) - sent)
 
     def _report(self, walk: _Walk, started: datetime) -> CycleReport:
         sent = self._dispatch

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sentinel.core.decision import Reason
+from sentinel.core.decision import OBSERVED_AHEAD, Reason
 from sentinel.core.pacing import Verdict
 from sentinel.ports import Outcome
 from sentinel.pulse.report import Answer, CycleReport, PageReport, Pending
@@ -91,7 +91,7 @@ class PulseTelemetry:
             buckets=_CONFIRM_BUCKETS,
         ).labels(*labels)
         self._fields_warned: set[str] = set()
-        self._ahead: list[str] = []
+        self._first_ahead = ""
         self._ahead_count = 0
         self._malformed_logged = 0
 
@@ -111,8 +111,7 @@ class PulseTelemetry:
                 paced += 1
             if decision.warning:
                 self._ahead_count += 1
-                if not self._ahead:
-                    self._ahead.append(judgement.resource.id)
+                self._first_ahead = self._first_ahead or judgement.resource.id
         for reason, count in reasons.items():
             self._decisions[reason].inc(count)
         for is_ready, count in skipped.items():
@@ -161,11 +160,12 @@ class PulseTelemetry:
         self._deferred.inc(report.deferred)
         if self._ahead_count:
             self._log.warning(
-                "observed_generation ahead of generation - potential API issue",
+                "resource.ahead",
+                problem=OBSERVED_AHEAD,
                 resources=self._ahead_count,
-                first_resource_id=self._ahead[0],
+                first_resource_id=self._first_ahead,
             )
-        self._ahead, self._ahead_count, self._malformed_logged = [], 0, 0
+        self._first_ahead, self._ahead_count, self._malformed_logged = "", 0, 0
         if report.is_complete:
             self._pending_resources.set(report.fetched)
             self._last_success.set(report.started.timestamp() + report.seconds)
@@ -192,7 +192,7 @@ class PulseTelemetry:
     def _count(self, outcomes: Iterable[Outcome]) -> int:
         """Counts outcomes; says how many were not confirmed."""
         tally = Tally(outcomes)
-        errors = tally[Outcome.REFUSED] + tally[Outcome.UNCONFIRMED]
+        errors = tally[Outcome.REFUSED] + tally[Outcome.UNCONFIRMED] + tally[Outcome.UNSENDABLE]
         self._published.inc(tally[Outcome.CONFIRMED])
         self._unroutable.inc(tally[Outcome.UNROUTABLE])
         self._broker_errors.inc(errors)
