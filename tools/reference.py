@@ -131,11 +131,11 @@ def commands_page() -> str:
     parts = [
         f"# Commands\n\n{GENERATED}Exit codes: 0 success, 1 failure while running, 2 bad usage or configuration.\n"
     ]
-    context = click.Context(cli, info_name="sentinel", color=False)
+    context = click.Context(cli, info_name="sentinel", color=False, terminal_width=80, **cli.context_settings)
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None, name
-        inner = click.Context(command, info_name=name, parent=context, max_content_width=100, color=False)
+        inner = click.Context(command, info_name=name, parent=context)
         parts.append(f"## `sentinel {name}`\n\n```\n{command.get_help(inner)}\n```\n")
     return "\n".join(parts)
 

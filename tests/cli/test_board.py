@@ -80,6 +80,16 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
     assert board.rate(START + 71 * SECOND) == 0.0
 
 
+def test_a_board_that_nobody_looks_at_does_not_grow() -> None:
+    board = Board(started=START)
+    clusters = board.observer("clusters")
+
+    for number in range(500):
+        cycle(clusters, [judge("cls-1", generation=2)], now=START + number * SECOND)
+
+    assert len(board._published) <= 20
+
+
 def test_a_fault_of_our_own_is_named_without_its_text() -> None:
     board = Board(started=START)
 

@@ -241,6 +241,19 @@ def test_a_loop_that_returns_early_has_failed() -> None:
     assert "returns returned although nobody had asked it to stop" in str(records)
 
 
+def test_a_loop_that_ends_in_a_cancellation_of_somebody_else_has_failed() -> None:
+    async def leaks(stopping: Stopping) -> None:
+        raise asyncio.CancelledError
+
+    journal = Journal()
+
+    with recorded() as records:
+        code = journal.run(journal.part("pulse", leaks, journal.patient("other")), stop_after=None)
+
+    assert code == ExitCode.FAILURE
+    assert "ended in a cancellation that nobody had asked for" in str(records)
+
+
 def test_a_finite_part_may_return_and_the_run_is_over_with_the_last_of_them() -> None:
     journal = Journal()
 
@@ -505,6 +518,23 @@ def test_what_does_not_close_in_time_or_fails_to_close_does_not_keep_the_rest_op
     assert journal.entries == ["open http", "open broker", "stopped pulse", "closed http"]
     events = {record["event"]: record["name"] for record in records if "name" in record}
     assert events == {"close.failed": "pulse", "close.expired": "broker"}
+
+
+def test_closing_has_an_end_however_many_steps_hang() -> None:
+    journal = Journal()
+    hanging = [journal.shared(f"broker {number}", closing=3600) for number in range(10)]
+    part = journal.part("pulse")
+
+    async def scenario() -> timedelta:
+        asyncio.get_running_loop().call_later(100, journal.stopping.request)
+        await lifecycle.run(parts=[lambda: part], shared=hanging, log=LOG, stopping=journal.stopping, signals=())
+        return elapsed()
+
+    with recorded():
+        ended = simulated.run(scenario())
+
+    assert "stopped pulse" in journal.entries
+    assert 103 * SECOND <= ended <= 110 * SECOND
 
 
 def test_a_run_that_is_cancelled_cancels_its_loops_and_closes_everything() -> None:

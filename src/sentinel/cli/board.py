@@ -85,10 +85,13 @@ class Board:
 
     def rate(self, now: datetime) -> float:
         """Events a second, lately."""
-        while self._published and self._published[0][0] <= now - _RATE_WINDOW:
-            self._published.popleft()
+        self._forget_published_before(now - _RATE_WINDOW)
         lately = min(now - self.started, _RATE_WINDOW)
         return sum(count for _, count in self._published) / max(lately.total_seconds(), 1)
+
+    def _forget_published_before(self, moment: datetime) -> None:
+        while self._published and self._published[0][0] <= moment:
+            self._published.popleft()
 
     def happened(self, happening: Happening) -> None:
         """Puts a happening up."""
@@ -98,6 +101,7 @@ class Board:
         """Puts up what was sent."""
         for pending, outcome in zip(answer.pending, answer.outcomes, strict=True):
             self.happened(Happening(at, pending.judgement, outcome))
+        self._forget_published_before(at - _RATE_WINDOW)
         self._published.append((at, answer.outcomes.count(Outcome.CONFIRMED)))
 
     def finished(self, column: Column, report: CycleReport) -> None:

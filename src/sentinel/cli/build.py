@@ -86,8 +86,8 @@ def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
     )
 
 
-def build_fleet(settings: PulseSettings) -> Fleet:
-    """The HyperFleet API that the settings name."""
+def build_fleet(settings: PulseSettings, *, on_token: Callable[[str], None] = lambda token: None) -> Fleet:
+    """The HyperFleet API that the settings name; `on_token` hears of tokens that have to stay secret."""
     from sentinel.drivers.fleet_api import FleetApi
 
     api = settings.hyperfleet_api
@@ -106,6 +106,7 @@ def build_fleet(settings: PulseSettings) -> Fleet:
         token_file=api.token_file,
         ca_file=api.ca_file,
         gzip=api.gzip,
+        on_token=on_token,
         fields=() if composed is None else (*FIELDS, *(path for path in composed if path not in FIELDS)),
     )
 

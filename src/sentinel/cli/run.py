@@ -99,7 +99,7 @@ def run(
         parts=[
             lambda: build_pulse(
                 settings,
-                fleet=build_fleet(settings),
+                fleet=build_fleet(settings, on_token=logging.redactor.add),
                 publisher=publisher,
                 clock=SystemClock(),
                 tracer=tracer,

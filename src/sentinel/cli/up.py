@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -49,10 +49,13 @@ _DRAIN = timedelta(seconds=3)
 
 
 def _duration(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
-    try:
-        return None if text is None else durations.parse(text)
-    except ValueError as error:
-        raise click.BadParameter(f'expected a duration such as 30s, got "{text}"') from error
+    if text is None:
+        return None
+    with suppress(ValueError):
+        duration = durations.parse(text)
+        if duration > timedelta(0):
+            return duration
+    raise click.BadParameter(f'expected a duration such as 30s, got "{text}"')
 
 
 @click.command

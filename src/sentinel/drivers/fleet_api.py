@@ -60,12 +60,14 @@ class FleetApi:
         gzip: bool = False,
         fields: tuple[str, ...] = (),
         random: Callable[[], float] = randomness.random,
+        on_token: Callable[[str], None] = lambda token: None,
     ) -> None:
         """`timeout` bounds each request, `retry_for` everything that is done for one page.
 
         `token` wins over `token_file`, which is read for every request and may change at any time. `ca_file`
         replaces the system's authorities. `fields` are the paths that somebody will read; they are asked for
-        where the server has shown that it can restrict its answer to them.
+        where the server has shown that it can restrict its answer to them. `on_token` hears of every token that
+        the file has held, before it is used: it must be kept out of the log.
         """
         base = _base(endpoint)
         self._collection = f"{str(base).rstrip('/')}/api/hyperfleet/v1/{quote(resource_type, safe='')}"
@@ -83,6 +85,8 @@ class FleetApi:
         self._random = random
         self._token = token
         self._token_file = token_file
+        self._token_read = ""
+        self._on_token = on_token
         self._ca_file = ca_file
         self._headers = {
             "Accept": "application/json",
@@ -247,6 +251,9 @@ class FleetApi:
                 raise _Trouble(f"{where}: expected a token, got nothing", is_final=True)
         if not all("!" <= character <= "~" for character in token):
             raise _Trouble(f"{where}: expected visible ASCII characters alone", is_final=True)
+        if token != self._token_read:
+            self._on_token(token)
+            self._token_read = token
         return token
 
 

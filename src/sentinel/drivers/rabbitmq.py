@@ -42,7 +42,7 @@ RECONNECT = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(secon
 _FIRST_ATTEMPT = timedelta(seconds=3)
 """How long opening waits for the broker before it leaves the rest to the background."""
 _ATTEMPT = timedelta(seconds=10)
-_CLOSING = timedelta(seconds=5)
+_CLOSING = timedelta(seconds=2)
 _NOT_OPEN = "the publisher is not open"
 
 

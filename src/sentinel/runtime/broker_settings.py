@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, assert_never
+from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -142,19 +142,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
 
     emulator_host: str = msgspec.field(default="", name=EMULATOR)
     """Pub/Sub: host and port of an emulator to use instead of Google's service."""
-
-    @property
-    def metric_label(self) -> str:
-        """The broker as metrics name it."""
-        match self.type:
-            case BrokerType.RABBITMQ:
-                return "rabbitmq"
-            case BrokerType.PUBSUB:
-                return "gcp-pubsub"
-            case BrokerType.STDOUT:
-                return "stdout"
-            case _:
-                assert_never(self.type)
 
 
 _URL_PARTS = ("BROKER_HOST", "BROKER_PORT", "BROKER_VHOST", "BROKER_USERNAME", "BROKER_PASSWORD")

@@ -43,9 +43,13 @@ __all__ = ["ExitCode", "Loop", "LoopEnded", "Part", "PartFactory", "Shared", "St
 DRAIN = timedelta(seconds=20)
 """Leaves a third of Kubernetes' usual grace period for closing."""
 CLOSING = timedelta(seconds=3)
+"""For one step of closing; all steps together have no more than three times as long."""
+_CLOSING_STEPS = 3
 
 
 class ExitCode(IntEnum):
+    """What the process ends with."""
+
     SUCCESS = 0
     FAILURE = 1
     MISCONFIGURED = 2
@@ -109,6 +113,8 @@ class _Service:
     has_several_parts: bool
     code: ExitCode = ExitCode.SUCCESS
     startup: str | None = "starting"
+    close_by: float | None = None
+    """On the loop's clock; set when the first step of the last closing begins."""
 
     def stop(self, **why: object) -> None:
         """Readiness goes before anything else does, so that nobody is sent here meanwhile."""
@@ -184,11 +190,16 @@ class _Service:
 
     async def close(self, name: str, step: Step) -> None:
         """One step of closing: whatever becomes of it, the next one is taken."""
+        now = asyncio.get_running_loop().time()
+        limit = self.closing.total_seconds()
+        if self.stopping.requested:
+            self.close_by = self.close_by or now + _CLOSING_STEPS * limit
+            limit = min(limit, max(0.0, self.close_by - now))
         try:
-            async with asyncio.timeout(self.closing.total_seconds()):
+            async with asyncio.timeout(limit):
                 await step()
         except TimeoutError:
-            self.log.warning("close.expired", name=name, after=self.closing)
+            self.log.warning("close.expired", name=name, after=timedelta(seconds=limit))
         except Exception as error:
             self.log.unexpected("close.failed", name=name, error=error)
 
@@ -256,7 +267,15 @@ class _Supervised:
         self.name = name
 
     async def _keep(self, loop: Loop, part: Part) -> None:
-        await loop(self._service.stopping)
+        try:
+            await loop(self._service.stopping)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                # Libraries let the cancellation of something of their own escape. A task group takes it for
+                # ours and says nothing, and the loop would be gone unnoticed.
+                raise LoopEnded(f"{_name(loop)} ended in a cancellation that nobody had asked for") from error
+            raise
         if not part.is_finite and not self._service.stopping.requested:
             raise LoopEnded(f"{_name(loop)} returned although nobody had asked it to stop")
 

@@ -14,7 +14,7 @@ import string
 from collections.abc import Iterable
 from urllib.parse import quote, unquote, urlsplit
 
-MASK = "***"
+from sentinel.runtime.secrets import MASK
 
 _SHORT = 4
 """Secrets shorter than this are masked only where they stand alone: masking every `a` would leave no log."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
@@ -25,6 +24,8 @@ from sentinel.runtime.provenance import Entry, Loaded, Origin, Problem, Source, 
 from sentinel.runtime.reading import Reading
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.sections import Elsewhere, section
+from sentinel.runtime.telemetry import Format as LogFormat
+from sentinel.runtime.telemetry import Level as LogLevel
 from sentinel.runtime.tree import Table
 from sentinel.runtime.yamltree import Parsed, parse_file
 
@@ -69,22 +70,6 @@ def _token(given: str) -> Secret:
     if not given.isascii() or not given.isprintable() or " " in given:
         raise Refused("it must not contain spaces or control characters")
     return Secret(given)
-
-
-class LogLevel(StrEnum):
-    """The least important event that is still logged."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """How a log line is laid out."""
-
-    JSON = "json"
-    CONSOLE = "console"
 
 
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
