@@ -79,6 +79,16 @@ class Receipt(msgspec.Struct, frozen=True):
     """Why, for the first that was not confirmed; free of secrets."""
 
 
+class Connectivity(msgspec.Struct, frozen=True):
+    """A change in the connection to a broker, for whoever renders it."""
+
+    is_connected: bool
+    broker: str
+    """Where it is, without credentials."""
+    reason: str = ""
+    """Why events cannot be sent; free of secrets."""
+
+
 class BrokerMisconfigured(Exception):
     """The broker answers, and will refuse every event until a person changes something."""
 

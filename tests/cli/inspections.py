@@ -1,0 +1,54 @@
+"""What tests of commands that look at a live fleet share: a configuration for a server, and a way to call one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from click.testing import CliRunner, Result
+
+from tests.support.fleet_server import FleetServer
+
+FOREIGN = ("BROKER_TYPE", "BROKER_URL", "HYPERFLEET_API_TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT")
+"""Variables of whoever runs the tests, which would count as settings."""
+
+
+def write_config(directory: Path, server: FleetServer, *, name: str = "sentinel", **more: object) -> Path:
+    """A configuration file for this server; `more` are further keys, or other values for these."""
+    settings: dict[str, object] = {
+        "resource_type": "clusters",
+        "hyperfleet_api": {"endpoint": server.url, "page_size": 5, "timeout": "1s"},
+        "poll_interval": "1s",
+        **more,
+    }
+    file = directory / f"{name}.yaml"
+    file.write_text(json.dumps(settings))
+    return file
+
+
+async def invoke(command: click.Command, *arguments: object, environ: Mapping[str, str] | None = None) -> Result:
+    """Calls a command, in a thread because the server is on this one's loop."""
+    env = {**dict.fromkeys(FOREIGN), **(environ or {})}
+    result = await asyncio.to_thread(
+        CliRunner().invoke, command, [str(argument) for argument in arguments], env=env, standalone_mode=False
+    )
+    if result.exception is not None and not isinstance(result.exception, click.ClickException):
+        raise result.exception
+    return result
+
+
+def code_of(result: Result) -> int:
+    """The exit code, which `main` makes of what a command returns or raises."""
+    if isinstance(result.exception, click.ClickException):
+        return 2
+    return int(result.return_value or 0)
+
+
+def body_of(result: Result) -> dict[str, Any]:
+    """What was printed for scripts."""
+    body: dict[str, Any] = json.loads(result.stdout)
+    return body

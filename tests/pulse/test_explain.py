@@ -1,0 +1,305 @@
+"""`explain` is a cycle that sends nothing: what it says is what a pulse would do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.core.decision import OBSERVED_AHEAD, Reason
+from sentinel.core.pacing import Verdict
+from sentinel.ports import FetchError, Page
+from sentinel.pulse.explain import Explanation, Findings, Nowhere, Row, UnknownResource, explain
+from sentinel.pulse.settings import LabelMatch, PulseSettings
+from sentinel.runtime.settings import ApiSettings
+from sentinel.runtime.stopping import Stopping
+from sentinel.testing import loop
+from sentinel.testing.clock import START
+from sentinel.testing.fleet import FakeFleet
+from sentinel.testing.loop import SimulatedClock
+from tests.support.pulses import MINUTE, SECOND, Recorder, make_pulse
+
+SETTINGS = PulseSettings(resource_type="clusters", hyperfleet_api=ApiSettings(endpoint="http://fleet"))
+
+
+class CountedFleet(FakeFleet):
+    """Counts the pages it was asked for."""
+
+    pages = 0
+
+    async def walk(self) -> AsyncGenerator[Page, None]:
+        async for page in super().walk():
+            self.pages += 1
+            yield page
+
+
+def explained(
+    fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime = START, only: str | None = None
+) -> Findings:
+    return loop.run(explain(settings, fleet=fleet, at=at, only=only))
+
+
+def row_of(fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime = START) -> Row:
+    (row,) = explained(fleet, settings, at=at).explanation.resources
+    return row
+
+
+def published_by_a_pulse(fleet: FakeFleet) -> list[str]:
+    """The ids for which a pulse with pacing off sends an event at the same moment."""
+
+    async def scenario() -> list[str]:
+        recorder = Recorder()
+        pulse = make_pulse(
+            fleet=fleet,
+            publisher=Nowhere(),
+            clock=SimulatedClock(),
+            observer=recorder,
+            republish_interval=timedelta(0),
+        )
+        await pulse.cycle(START, Stopping())
+        return recorder.confirmed
+
+    return loop.run(scenario())
+
+
+def ids(rows: Sequence[Row], verdict: Verdict) -> list[str]:
+    return [row.id for row in rows if row.decision is verdict]
+
+
+ages = st.sampled_from([-600, -1, 0, 1, 9, 10, 11, 1799, 1800, 1801, 10**9])
+times = st.one_of(
+    ages.map(lambda age: (START - timedelta(seconds=age)).isoformat()),
+    st.sampled_from(["", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "yesterday"]),
+)
+generations = st.integers(0, 3)
+flat = st.fixed_dictionaries(
+    {},
+    optional={
+        "phase": st.sampled_from(["Ready", "ready", "NotReady", ""]),
+        "observed_generation": generations,
+        "observedGeneration": generations,
+        "last_updated_time": times,
+        "lastTransitionTime": times,
+        "conditions": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "type": st.sampled_from(["Ready", "Reconciled", "Available"]),
+                    "status": st.sampled_from(["True", "False", "Unknown"]),
+                },
+                optional={"observed_generation": generations, "last_updated_time": times},
+            ),
+            max_size=3,
+        ),
+    },
+)
+documents = st.fixed_dictionaries(
+    {"id": st.integers(0, 12).map(lambda n: f"cls-{n}")},
+    optional={"generation": generations, "kind": st.just("Cluster"), "status": flat},
+).map(msgspec.json.encode)
+broken = documents.map(lambda document: document[:-1] + b',"spec":"\xff"}')
+"""In a part that no decision reads, which shows only when the whole document is decoded."""
+
+
+@given(st.lists(documents | broken, max_size=25))
+def test_what_is_explained_as_publish_is_what_a_pulse_publishes(items: list[bytes]) -> None:
+    fleet = FakeFleet(page_size=4)
+    for item in items:
+        fleet.put_encoded(item)
+
+    rows = explained(fleet).explanation.resources
+
+    assert sorted(ids(rows, Verdict.PUBLISH)) == sorted(published_by_a_pulse(fleet))
+    assert len({row.id for row in rows}) == len(rows)
+
+
+def test_a_resource_that_is_due_has_its_next_event_at_the_moment_explained() -> None:
+    fleet = FakeFleet()
+    fleet.put("old", observed_generation=1, last_updated_time=START - MINUTE)
+
+    row = row_of(fleet, at=START + SECOND)
+
+    assert row.decision is Verdict.PUBLISH
+    assert row.reason is Reason.EXPIRED_NOT_READY
+    assert row.next_event_time == START + SECOND
+
+
+def test_a_resource_that_is_not_due_says_when_it_will_be() -> None:
+    fleet = FakeFleet()
+    fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START - MINUTE)
+
+    row = row_of(fleet)
+
+    assert row.decision is Verdict.SKIP
+    assert row.reason is Reason.NOT_EXPIRED
+    assert row.next_event_time == START + 29 * MINUTE
+
+
+def test_the_moment_may_be_chosen() -> None:
+    fleet = FakeFleet()
+    fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
+
+    now, later = row_of(fleet), row_of(fleet, at=START + 30 * MINUTE)
+
+    assert (now.decision, later.decision) == (Verdict.SKIP, Verdict.PUBLISH)
+
+
+def test_a_status_from_the_future_counts_from_the_moment_explained() -> None:
+    fleet = FakeFleet()
+    fleet.put("fast", observed_generation=1, last_updated_time=START + 4 * MINUTE)
+
+    row = row_of(fleet)
+
+    assert row.last_updated_time == START + 4 * MINUTE
+    assert row.next_event_time == START + 10 * SECOND
+
+
+@pytest.mark.parametrize("age", [MINUTE, timedelta(0)])
+def test_the_data_is_composed_whether_it_is_due_or_not(age: timedelta) -> None:
+    fleet = FakeFleet()
+    fleet.put("cls", labels={"region": "eu"}, observed_generation=1, last_updated_time=START - age)
+    settings = msgspec.structs.replace(SETTINGS, message_data={"id": ".id", "where": {"region": ".labels.region"}})
+
+    row = row_of(fleet, settings)
+
+    assert msgspec.json.decode(row.data) == {"id": "cls", "where": {"region": "eu"}}
+
+
+def test_fields_that_came_out_empty_and_generations_ahead_are_warnings() -> None:
+    fleet = FakeFleet()
+    fleet.put("odd", name="odd", observed_generation=2, last_updated_time=START)
+    settings = msgspec.structs.replace(SETTINGS, message_data={"a": {"b": ".spec.missing"}, "c": ".name.first"})
+
+    row = row_of(fleet, settings)
+
+    ahead, missing, failed = row.warnings
+    assert ahead == OBSERVED_AHEAD
+    assert missing == "message_data.a.b: the resource has no such field"
+    assert failed.startswith("message_data.c: can't evaluate field first")
+
+
+def test_neither_pacing_nor_a_ceiling_hides_anything() -> None:
+    fleet = FakeFleet(page_size=10)
+    for n in range(30):
+        fleet.put(f"cls-{n}")
+    settings = msgspec.structs.replace(SETTINGS, max_events_per_second=0.1, republish_interval=timedelta(hours=1))
+
+    summary = explained(fleet, settings).explanation.summary
+
+    assert (summary.fetched, summary.publish, summary.skip) == (30, 30, 0)
+
+
+def test_a_due_resource_that_cannot_be_composed_is_malformed_and_not_listed() -> None:
+    fleet = FakeFleet()
+    fleet.put_encoded(b'{"id":"due","spec":"\xff"}')
+    fleet.put_encoded(b'{"id":"calm","status":{"last_updated_time":"2025-01-01T00:00:00Z"},"spec":"\xff"}')
+    fleet.put_encoded(b'{"id":7}')
+
+    found = explained(fleet)
+
+    assert found.explanation.resources == []
+    assert sorted(text.partition(":")[0] for text in found.malformed) == ["calm", "due", "item 3"]
+    assert found.explanation.summary.malformed == 3
+
+
+def test_a_resource_that_comes_twice_is_explained_once_and_as_what_becomes_of_it() -> None:
+    class Repeating(FakeFleet):
+        async def walk(self) -> AsyncGenerator[Page, None]:
+            async for page in super().walk():
+                yield page
+            self.put("cls", observed_generation=1, last_updated_time=START - MINUTE)
+            async for page in super().walk():
+                yield page
+            async for page in super().walk():
+                yield page
+
+    fleet = Repeating()
+    fleet.put("cls", observed_generation=1, last_updated_time=START)
+
+    row = row_of(fleet)
+
+    assert row.decision is Verdict.PUBLISH
+
+
+def test_one_resource_is_explained_alone_and_the_walk_ends_where_it_is_found() -> None:
+    fleet = CountedFleet(page_size=1)
+    for n in range(9):
+        fleet.put(f"cls-{n}", observed_generation=n % 2, last_updated_time=START)
+
+    due, calm = (explained(fleet, only=only).explanation for only in ("cls-4", "cls-5"))
+
+    assert [(row.id, row.decision) for row in (*due.resources, *calm.resources)] == [
+        ("cls-4", Verdict.PUBLISH),
+        ("cls-5", Verdict.SKIP),
+    ]
+    assert (due.summary.fetched, due.summary.publish, calm.summary.skip) == (1, 1, 1)
+    assert fleet.pages < 2 * 9
+
+
+def test_an_unknown_resource_is_said_with_where_it_was_looked_for() -> None:
+    fleet = FakeFleet()
+    fleet.put("cls-1", labels={"region": "eu"})
+    settings = msgspec.structs.replace(SETTINGS, resource_selector=(LabelMatch("region", "eu"),))
+
+    with pytest.raises(UnknownResource, match=r"cls-2: no such resource among the 1 clusters .*region=eu"):
+        explained(fleet, settings, only="cls-2")
+
+
+@pytest.mark.parametrize("only", [None, "cls-7"])
+def test_a_fleet_that_cannot_be_read_to_its_end_is_not_half_explained(only: str | None) -> None:
+    fleet = FakeFleet(page_size=2)
+    for n in range(9):
+        fleet.put(f"cls-{n}")
+    fleet.fail("page 2: 500 three times", after_pages=1)
+
+    with pytest.raises(FetchError, match="page 2: 500 three times"):
+        explained(fleet, only=only)
+
+
+def summary_of(explanation: Explanation) -> dict[str, tuple[int, float]]:
+    by_reason = explanation.summary.by_reason
+    return {reason.name: (each.resources, round(each.events_per_minute, 6)) for reason, each in by_reason.items()}
+
+
+def test_each_resource_is_expected_to_get_one_event_per_max_age_in_force() -> None:
+    fleet = FakeFleet()
+    for n in range(30):
+        fleet.put(f"ready-{n}", observed_generation=1, is_ready=True, last_updated_time=START - n * MINUTE)
+    for n in range(10):
+        fleet.put(f"busy-{n}", observed_generation=1, last_updated_time=START - n * 2 * SECOND)
+    fleet.put("changed", generation=2, observed_generation=1, is_ready=True, last_updated_time=START)
+    fleet.put("new", generation=0)
+
+    explanation = explained(fleet).explanation
+
+    assert summary_of(explanation) == {
+        "GENERATION_CHANGED": (1, 6),
+        "EXPIRED_NOT_READY": (10, 60),
+        "EXPIRED_READY": (30, 1),
+        "NEVER_UPDATED": (1, 6),
+    }
+    assert explanation.summary.events_per_minute == pytest.approx(73)
+
+
+def test_events_are_only_expected_at_polls() -> None:
+    fleet = FakeFleet()
+    fleet.put("busy", observed_generation=1, last_updated_time=START)
+    settings = msgspec.structs.replace(SETTINGS, poll_interval=6 * SECOND)
+
+    summary = explained(fleet, settings).explanation.summary
+
+    assert summary.events_per_minute == 5
+
+
+def test_progress_is_told_page_by_page() -> None:
+    fleet = FakeFleet(page_size=2)
+    for n in range(5):
+        fleet.put(f"cls-{n}", observed_generation=1, is_ready=True, last_updated_time=START)
+    told: list[int] = []
+
+    loop.run(explain(SETTINGS, fleet=fleet, at=START, progress=told.append))
+
+    assert told == [2, 4, 5]
