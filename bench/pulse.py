@@ -19,6 +19,7 @@ from pathlib import Path
 import aio_pika
 import msgspec
 
+from bench.publish import URL
 from tests.support.service import SentinelProcess
 
 PAGE_SIZE = 500
@@ -31,19 +32,20 @@ class PulseFigures(msgspec.Struct, frozen=True):
     """What one fleet costs."""
 
     resources: int
+    broker: str
     is_healthy: bool
     """Nothing is due; otherwise every status stands still, and every resource is due and paced."""
     microseconds_per_resource: float
     peak_mebibytes: float
 
 
-async def measure(resources: int, *, broker_url: str, is_healthy: bool = True) -> PulseFigures:
-    """Runs a pulse over so many resources until the figures are steady."""
+async def measure(resources: int, *, broker: str = "rabbitmq", is_healthy: bool = True) -> PulseFigures:
+    """Runs a pulse over so many resources, connected to `rabbitmq` or `pubsub`, until the figures are steady."""
     updated = datetime.now(UTC) if is_healthy else datetime.now(UTC) - timedelta(hours=1)
     cycles = max(3, _ENOUGH // resources)
     async with (
         _server(resources, updated) as endpoint,
-        _exchange(broker_url) as exchange,
+        _DESTINATIONS[broker]() as environ,
     ):
         with tempfile.TemporaryDirectory() as directory:
             config = {
@@ -53,7 +55,6 @@ async def measure(resources: int, *, broker_url: str, is_healthy: bool = True) -
                 "max_age_ready": "24h" if is_healthy else "30m",
                 "hyperfleet_api": {"endpoint": endpoint, "page_size": PAGE_SIZE},
             }
-            environ = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": broker_url, "BROKER_EXCHANGE": exchange}
             async with SentinelProcess(Path(directory), config, environ=environ) as service:
                 await _more_cycles(service, 2)
                 begun, at = await _cycles(service), _cpu_seconds(service.pid)
@@ -61,6 +62,7 @@ async def measure(resources: int, *, broker_url: str, is_healthy: bool = True) -
                 walked = (await _cycles(service) - begun) * resources
                 figures = PulseFigures(
                     resources,
+                    broker,
                     is_healthy,
                     (_cpu_seconds(service.pid) - at) / walked * 1e6,
                     _peak_mebibytes(service.pid),
@@ -114,14 +116,29 @@ async def _server(resources: int, updated: datetime) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _exchange(url: str) -> AsyncIterator[str]:
+async def _rabbitmq() -> AsyncIterator[dict[str, str]]:
     """An exchange of our own, with a queue that keeps only the last messages."""
     name = f"bench-{uuid.uuid4().hex}"
-    async with await aio_pika.connect(url) as connection:
+    async with await aio_pika.connect(URL) as connection:
         channel = await connection.channel()
         exchange = await channel.declare_exchange(name, aio_pika.ExchangeType.FANOUT, durable=True)
         queue = await channel.declare_queue(name, exclusive=True, arguments={"x-max-length": 1000})
         await queue.bind(exchange)
-        yield name
+        yield {"BROKER_TYPE": "rabbitmq", "BROKER_URL": URL, "BROKER_EXCHANGE": name}
         await queue.delete(if_unused=False, if_empty=False)
         await exchange.delete(if_unused=False)
+
+
+@asynccontextmanager
+async def _pubsub() -> AsyncIterator[dict[str, str]]:
+    """A topic of our own on the emulator; without subscriptions it keeps nothing."""
+    yield {
+        "BROKER_TYPE": "pubsub",
+        "BROKER_PROJECT_ID": "sentinel-bench",
+        "BROKER_TOPIC": f"bench-{uuid.uuid4().hex}",
+        "BROKER_CREATE_TOPIC": "true",
+        "PUBSUB_EMULATOR_HOST": os.environ["PUBSUB_EMULATOR_HOST"],
+    }
+
+
+_DESTINATIONS = {"rabbitmq": _rabbitmq, "pubsub": _pubsub}

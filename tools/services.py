@@ -1,10 +1,11 @@
 """Runs a command beside the services it needs, on loopback, and ends only what it started.
 
-    python -m tools.services rabbitmq -- pytest tests
+    python -m tools.services rabbitmq pubsub -- pytest tests
 
 A service that already answers on its usual port is used as it is and left alone. Otherwise its package is
 installed where it is missing, and an instance is started that keeps everything it writes in a temporary
-directory. The exit code is the command's.
+directory. Where a part cannot be installed the command runs without it, unless SENTINEL_REQUIRE_ALL is 1. The
+exit code is the command's.
 
 A further service is one more function in `SERVICES`: a context manager that holds while the service answers.
 """
@@ -36,12 +37,14 @@ from pamqp.exceptions import PAMQPException
 
 LOOPBACK = "127.0.0.1"
 RABBITMQ_PORT = 5672
+EMULATOR = "PUBSUB_EMULATOR_HOST"
 
 _BOOT = timedelta(seconds=120)
 """How long a node may take to answer: a cold machine with two busy cores needs half a minute."""
 _SHUTDOWN = timedelta(seconds=30)
 _COMMAND_GRACE = timedelta(seconds=20)
 _PROBE = timedelta(seconds=5)
+_LOWEST_PORT = 10_000
 _DEBIAN_SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 
 Answer = TypeVar("Answer", bound=Frame)
@@ -49,6 +52,10 @@ Answer = TypeVar("Answer", bound=Frame)
 
 class ServiceError(Exception):
     """A service cannot be provided; the text says why and what to do."""
+
+
+class ServiceMissing(ServiceError):
+    """A service is not on this machine, and is not ours to install."""
 
 
 class Interrupted(BaseException):
@@ -105,11 +112,25 @@ def greet(port: int) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody uses at this moment."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of the loopback interface that nobody uses, and that the system gives to no outgoing connection.
+
+    A service that is stopped and started again must find its port free. One from the range of outgoing
+    connections may be gone by then, even to a client that tries to reach it: that client is at last connected
+    to itself.
+    """
+    for _ in range(1000):
+        port = _LOWEST_PORT + secrets.randbelow(_first_outgoing_port() - _LOWEST_PORT)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
+    raise ServiceError("no port is free")
+
+
+def _first_outgoing_port() -> int:
+    ports = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(ports.read_text().split()[0]) if ports.exists() else 32768
+    # Where the system keeps nothing aside, any port will have to do.
+    return first if first > _LOWEST_PORT + 1000 else 65536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,9 +375,144 @@ def rabbitmq() -> Iterator[None]:
         say("stopping RabbitMQ")
 
 
+# --- Pub/Sub ----------------------------------------------------------------------------------------------------
+
+
+def greet_pubsub(host: str) -> None:
+    """Asks a Pub/Sub emulator for its topics.
+
+    Raises `NotAnswering` where nothing listens yet, `ServiceError` where something else answers.
+    """
+    # Heavy, and needed only by those who ask for Pub/Sub.
+    import grpc  # type: ignore[import-untyped]  # it ships no types
+    from google.api_core import exceptions
+    from google.pubsub_v1.services.publisher import PublisherClient
+    from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+
+    with grpc.insecure_channel(host, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        client = PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+        try:
+            client.list_topics(project="projects/greeting", retry=None, timeout=_PROBE.total_seconds())
+        except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded) as error:
+            raise NotAnswering(str(error)) from error
+        except exceptions.GoogleAPICallError as error:
+            raise ServiceError(f"no answer that Pub/Sub would give: {error}") from error
+
+
+class PubSubEmulator:
+    """Google's Pub/Sub emulator: loopback only, everything in memory, so that a start is a start from nothing.
+
+    Run by Java itself: gcloud would add seconds, and a process in between.
+    """
+
+    def __init__(self, *, port: int, directory: Path) -> None:
+        self.host = f"{LOOPBACK}:{port}"
+        self._port = port
+        self._command = _emulator_command(port)
+        self._log = directory / "emulator.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Starts the emulator and returns when it answers."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        end = time.monotonic() + _BOOT.total_seconds()
+        while time.monotonic() < end:
+            if self._process.poll() is not None:
+                raise ServiceError(f"the Pub/Sub emulator ended while starting:\n{self._tail()}")
+            with suppress(NotAnswering):
+                greet_pubsub(self.host)
+                return
+            time.sleep(0.1)
+        raise ServiceError(f"the Pub/Sub emulator does not answer after {_BOOT}:\n{self._tail()}")
+
+    def kill(self) -> None:
+        """Ends the emulator, and with it all it knows; harmless when it does not run."""
+        process, self._process = self._process, None
+        if process is not None:
+            _kill_session(process)
+
+    def _tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-25:])
+
+
+def _emulator_command(port: int) -> list[str]:
+    """How to run the emulator of the Google Cloud CLI that is installed; raises `ServiceMissing`."""
+    gcloud = shutil.which("gcloud")
+    if gcloud is None:
+        raise ServiceMissing(f"no Pub/Sub emulator: install the Google Cloud CLI, or set {EMULATOR}")
+    jars = _emulator_jars(Path(gcloud).resolve().parent.parent) or _emulator_jars(_sdk_root(gcloud))
+    if not jars:
+        raise ServiceMissing(
+            "no Pub/Sub emulator: add the component pubsub-emulator to the Google Cloud CLI, "
+            f"or the package google-cloud-cli-pubsub-emulator, or set {EMULATOR}"
+        )
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if java is None:
+        raise ServiceMissing(f"no Pub/Sub emulator: it needs Java; install it, or set {EMULATOR}")
+    return [java, "-Xmx1g", "-jar", str(jars[-1]), f"--host={LOOPBACK}", f"--port={port}"]
+
+
+def _emulator_jars(root: Path) -> list[Path]:
+    return sorted(root.glob("platform/pubsub-emulator/lib/*emulator*.jar"))
+
+
+def _sdk_root(gcloud: str) -> Path:
+    # For installations whose command is a wrapper that stands somewhere else.
+    asked = [gcloud, "info", "--format=value(installation.sdk_root)"]
+    done = subprocess.run(
+        asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_BOOT.total_seconds(), check=False
+    )
+    return Path(done.stdout.strip() or "/nonexistent")
+
+
+@contextmanager
+def pubsub() -> Iterator[None]:
+    """A Pub/Sub emulator, which the command finds by PUBSUB_EMULATOR_HOST."""
+    given = os.environ.get(EMULATOR)
+    if given:
+        try:
+            greet_pubsub(given)
+        except (NotAnswering, ServiceError) as error:
+            raise ServiceError(f"{EMULATOR} is {given}, but no emulator answers there: {error}") from error
+        say(f"using the Pub/Sub emulator at {given}")
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="sentinel-pubsub-", ignore_cleanup_errors=True) as directory:
+        emulator = PubSubEmulator(port=free_port(), directory=Path(directory))
+        say(f"starting the Pub/Sub emulator at {emulator.host}")
+        with emulator:
+            say("the Pub/Sub emulator answers")
+            os.environ[EMULATOR] = emulator.host
+            try:
+                yield
+            finally:
+                del os.environ[EMULATOR]
+                say("stopping the Pub/Sub emulator")
+
+
 # --- the command ------------------------------------------------------------------------------------------------
 
-SERVICES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {"rabbitmq": rabbitmq}
+SERVICES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
+    "rabbitmq": rabbitmq,
+    "pubsub": pubsub,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -378,7 +534,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with ExitStack() as running:
             for name in names:
-                running.enter_context(SERVICES[name]())
+                try:
+                    running.enter_context(SERVICES[name]())
+                except ServiceMissing as error:
+                    if os.environ.get("SENTINEL_REQUIRE_ALL") == "1":
+                        raise
+                    say(f"{error}; going on without it")
             return _run(command)
     except ServiceError as error:
         say(str(error))

@@ -14,6 +14,8 @@ from aio_pika.abc import AbstractIncomingMessage
 from sentinel import ports
 from sentinel.core.events import STRUCTURED_CONTENT_TYPE, Mode
 from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.pubsub import PubSubPublisher
+from sentinel.drivers.pubsub_messages import Limits
 from sentinel.drivers.rabbitmq import RabbitMQPublisher
 from sentinel.drivers.stdout import StdoutPublisher
 from sentinel.runtime.backoff import Backoff
@@ -28,7 +30,10 @@ from tests.contract.publisher import (
     StallingHarness,
     make_event,
 )
+from tests.support import pubsub
 from tests.support.rabbitmq import Inbox, Proxy
+
+AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
 
 
 class MemoryHarness(RoutingHarness, StallingHarness):
@@ -157,6 +162,58 @@ def _neutral(message: AbstractIncomingMessage) -> ports.Message:
     return ports.Message(message.body, message.content_type or "", attributes)
 
 
+class PubSubHarness(ConnectionHarness):
+    """The emulator that tests share, behind a proxy that can fail."""
+
+    def __init__(self, proxy: Proxy, mailbox: pubsub.Mailbox) -> None:
+        self._proxy = proxy
+        self._mailbox = mailbox
+
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+        return PubSubPublisher(
+            project_id=pubsub.PROJECT,
+            topic=self._mailbox.topic,
+            mode=mode,
+            emulator_host=f"127.0.0.1:{self._proxy.port}",
+            # Many small requests, so that some are under way whenever something happens.
+            limits=Limits(count=20),
+            retry=AT_ONCE,
+        )
+
+    async def receive(self, count: int) -> list[ports.Message]:
+        return [pubsub.as_message(message) for message in await self._mailbox.receive(count)]
+
+    async def receive_waiting(self) -> list[ports.Message]:
+        return [pubsub.as_message(message) for message in await self._mailbox.receive_waiting()]
+
+    async def cut(self) -> None:
+        await self._proxy.cut()
+
+    async def heal(self) -> None:
+        await self._proxy.heal()
+
+
+class StallingPubSubHarness(StallingHarness):
+    """A service of our own making: the emulator never stalls."""
+
+    def __init__(self, service: pubsub.FakeService) -> None:
+        self._service = service
+
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+        return PubSubPublisher(
+            project_id=pubsub.PROJECT, topic="topic", mode=mode, emulator_host=self._service.host, retry=AT_ONCE
+        )
+
+    async def receive(self, count: int) -> list[ports.Message]:
+        return [pubsub.as_message(message) for message in self._service.taken[:count]]
+
+    async def stall(self) -> None:
+        self._service.is_answering.clear()
+
+    async def resume(self) -> None:
+        self._service.is_answering.set()
+
+
 class TestMemoryPublisher(PublisherContract, RoutingContract, StallingContract):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
@@ -176,3 +233,18 @@ class TestRabbitMQPublisher(PublisherContract, RoutingContract, StallingContract
     async def harness(self, rabbitmq_url: str, mailbox: Inbox) -> AsyncIterator[RabbitMQHarness]:
         async with Proxy(rabbitmq_url) as proxy:
             yield RabbitMQHarness(proxy, mailbox)
+
+
+class TestPubSubPublisher(PublisherContract, ConnectionContract):
+    @pytest.fixture
+    async def harness(self) -> AsyncIterator[PubSubHarness]:
+        host = pubsub.emulator_host()
+        async with Proxy(f"tcp://{host}") as proxy, pubsub.mailbox(host) as mailbox:
+            yield PubSubHarness(proxy, mailbox)
+
+
+class TestPubSubPublisherThatStalls(StallingContract):
+    @pytest.fixture
+    async def harness(self) -> AsyncIterator[StallingPubSubHarness]:
+        async with pubsub.fake_service() as service:
+            yield StallingPubSubHarness(service)

@@ -16,8 +16,8 @@ from cloudevents.core.bindings.amqp import AMQPMessage, from_amqp
 from cloudevents.core.formats.json import JSONFormat
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.rabbitmq import Connectivity, RabbitMQPublisher, amqp_url
-from sentinel.ports import BrokerMisconfigured, Outcome, Receipt
+from sentinel.drivers.rabbitmq import RabbitMQPublisher, amqp_url
+from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 from tests.support.rabbitmq import Inbox, Proxy, eventually, inbox, make_events, unique, url_of
 from tools.services import RABBITMQ_PORT

@@ -151,6 +151,7 @@ class TestValues:
             "BROKER_PROJECT_ID",
             "BROKER_TOPIC",
             "BROKER_CREATE_TOPIC",
+            "BROKER_ORDERING_KEY",
             "PUBSUB_EMULATOR_HOST",
         ]
 

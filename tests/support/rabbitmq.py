@@ -15,11 +15,12 @@ import aio_pika
 import msgspec
 import pamqp.frame
 from aio_pika.abc import AbstractChannel, AbstractExchange, AbstractIncomingMessage, AbstractQueue
+from aio_pika.exceptions import DeliveryError
 from pamqp.commands import Basic
 
 from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq import amqp_url
-from tools.services import RabbitMQNode
+from tools.services import RabbitMQNode, free_port
 
 PATIENCE = timedelta(seconds=20)
 """Far more than anything here takes; when it is used up, something does not happen at all."""
@@ -57,7 +58,11 @@ async def eventually(holds: Callable[[], bool], *, within: timedelta = PATIENCE)
 
 
 class Inbox:
-    """An exchange and a queue that one test alone uses; what was published can be received from it."""
+    """An exchange and a queue that one test alone uses; what was published can be received from it.
+
+    From the first look on, everything is consumed as it comes and kept here: a consumer that is cancelled leaves
+    behind messages that were on their way to it, which are neither received nor counted as waiting.
+    """
 
     def __init__(
         self, channel: AbstractChannel, exchange: AbstractExchange, queue: AbstractQueue, routing_key: str
@@ -68,6 +73,11 @@ class Inbox:
         self._exchange = exchange
         self._queue = queue
         self._routing_key = routing_key
+        self._is_consuming = False
+        self._arrived: list[AbstractIncomingMessage] = []
+        self._arrival = asyncio.Event()
+        self._marker = ""
+        self._is_marked = asyncio.Event()
 
     async def bind(self) -> None:
         await self._queue.bind(self._exchange, self._routing_key)
@@ -80,34 +90,49 @@ class Inbox:
 
     async def receive(self, count: int, *, within: timedelta = PATIENCE) -> list[AbstractIncomingMessage]:
         """The next so many messages, in the order of the queue."""
-        messages: list[AbstractIncomingMessage] = []
-        complete = asyncio.Event()
-
-        async def take(message: AbstractIncomingMessage) -> None:
-            if len(messages) == count:
-                await message.nack(requeue=True)
-                return
-            messages.append(message)
-            await message.ack()
-            if len(messages) == count:
-                complete.set()
-
-        if count:
-            tag = await self._queue.consume(take)
-            try:
-                async with asyncio.timeout(within.total_seconds()):
-                    await complete.wait()
-            finally:
-                await self._queue.cancel(tag)
-        return messages
+        await self._consume()
+        async with asyncio.timeout(within.total_seconds()):
+            while len(self._arrived) < count:
+                self._arrival.clear()
+                await self._arrival.wait()
+        received, self._arrived = self._arrived[:count], self._arrived[count:]
+        return received
 
     async def receive_all(self) -> list[AbstractIncomingMessage]:
-        """Everything that waits in the queue at this moment."""
+        """Everything that is there at this moment."""
         return await self.receive(await self.waiting())
 
     async def waiting(self) -> int:
-        """How many messages wait in the queue."""
-        return (await self._queue.declare()).message_count or 0
+        """How many messages are there at this moment."""
+        await self._consume()
+        # The broker's own count leaves out what is on its way; a message of ours comes behind all of it.
+        self._marker = unique("marker")
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            await self._append(aio_pika.Message(b"", message_id=self._marker))
+            await self._is_marked.wait()
+        self._is_marked.clear()
+        return len(self._arrived)
+
+    async def _append(self, message: aio_pika.Message) -> None:
+        while True:
+            try:
+                await self._channel.default_exchange.publish(message, routing_key=self.queue)
+                return
+            except DeliveryError:
+                # The queue is full, and being emptied.
+                await asyncio.sleep(0.01)
+
+    async def _consume(self) -> None:
+        if not self._is_consuming:
+            self._is_consuming = True
+            await self._queue.consume(self._take, no_ack=True)
+
+    async def _take(self, message: AbstractIncomingMessage) -> None:
+        if message.message_id == self._marker:
+            self._is_marked.set()
+        else:
+            self._arrived.append(message)
+            self._arrival.set()
 
 
 @asynccontextmanager
@@ -127,7 +152,6 @@ async def inbox(
     connection = await aio_pika.connect(url, timeout=PATIENCE.total_seconds())
     async with connection:
         channel = await connection.channel()
-        await channel.set_qos(prefetch_count=500)
         declared = await channel.declare_exchange(exchange or unique("exchange"), exchange_type, durable=durable)
         held = await channel.declare_queue(queue or unique("queue"), durable=True, arguments=dict(arguments or {}))
         box = Inbox(channel, declared, held, routing_key)
@@ -152,7 +176,7 @@ class Proxy:
         """How many were made so far, those that failed at once included."""
         self.sent = bytearray()
         """What the publisher sent over the last connection."""
-        self.port = 0
+        self.port = free_port()
 
     @property
     def open(self) -> int:
@@ -197,7 +221,6 @@ class Proxy:
     async def heal(self) -> None:
         """Accepts connections again."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     def hold_answers(self) -> None:
         """From now on nothing that the broker says arrives, and nobody is told."""

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 Line = dict[str, Any]
 
 _INHERITED = ("PATH", "HOME", "LANG", "COVERAGE_PROCESS_START")
-_LINES_KEPT = 100_000
+_LINES_KEPT = 1_000_000
 
 
 class SentinelProcess:
@@ -106,17 +106,18 @@ class SentinelProcess:
     async def until(self, wanted: Callable[[Line], bool], *, within: float = 20, since: int = 0) -> Line:
         """Waits for a line of the log, those before `since` aside."""
 
-        def found() -> Line | None:
-            return next((line for line in self.lines[since:] if wanted(line)), None)
-
+        looked = since
         try:
             async with asyncio.timeout(within), self._arrived:
-                await self._arrived.wait_for(lambda: found() is not None)
+                while True:
+                    # Each line is looked at once: some tests log a hundred thousand of them.
+                    for line in self.lines[looked:]:
+                        looked += 1
+                        if wanted(line):
+                            return line
+                    await self._arrived.wait()
         except TimeoutError:
             raise AssertionError(f"no such line within {within} s among {self.lines[-20:]}") from None
-        line = found()
-        assert line is not None
-        return line
 
     async def until_event(self, event: str, *, within: float = 20, since: int = 0, **fields: object) -> Line:
         """Waits for an event with these fields."""

@@ -5,7 +5,9 @@ Drivers are imported where one is chosen, so that a process loads only what its 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import assert_never
 
@@ -15,7 +17,7 @@ from sentinel.core.events import Mode
 from sentinel.core.message import Composer
 from sentinel.core.model import FIELDS
 from sentinel.core.pacing import Pacer
-from sentinel.ports import Clock, Fleet, Publisher
+from sentinel.ports import Clock, Connectivity, Fleet, Publisher
 from sentinel.pulse.report import Observer
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
@@ -45,24 +47,14 @@ def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
 
             return StdoutPublisher()
         case BrokerType.PUBSUB:
-            raise Unavailable("BROKER_TYPE: pubsub is not available in this version")
+            return _pubsub(broker, mode)
         case _:
             assert_never(broker.type)
 
 
 def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
-    try:
-        from sentinel.drivers.rabbitmq import Connectivity, RabbitMQPublisher, amqp_url
-    except ModuleNotFoundError as error:
-        raise Unavailable(f"BROKER_TYPE: rabbitmq needs {error.name}; install fleet-sentinel[rabbitmq]") from error
-    log = telemetry.get_logger("rabbitmq")
-
-    def observe(change: Connectivity) -> None:
-        if change.is_connected:
-            log.info("broker.connected", broker=change.broker)
-        else:
-            log.warning("broker.disconnected", broker=change.broker, reason=change.reason)
-
+    with _extra("rabbitmq"):
+        from sentinel.drivers.rabbitmq import RabbitMQPublisher, amqp_url
     url = (
         broker.url.reveal()
         if broker.url is not None
@@ -82,8 +74,45 @@ def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
         routing_key=broker.routing_key,
         mode=mode,
         ca_file=broker.ca_file,
-        observe=observe,
+        observe=_logged("rabbitmq"),
     )
+
+
+def _pubsub(broker: BrokerSettings, mode: Mode) -> Publisher:
+    # gRPC's own lines on stderr would be neither JSON nor redacted; what goes wrong is told by the driver.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    with _extra("pubsub"):
+        from sentinel.drivers.pubsub import PubSubPublisher
+    return PubSubPublisher(
+        project_id=broker.project_id,
+        topic=broker.topic,
+        create_topic=broker.create_topic,
+        ordering_key=broker.ordering_key,
+        mode=mode,
+        emulator_host=broker.emulator_host,
+        observe=_logged("pubsub"),
+    )
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """Around an import that needs an extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"BROKER_TYPE: {name} needs {error.name}; install fleet-sentinel[{name}]") from error
+
+
+def _logged(name: str) -> Callable[[Connectivity], None]:
+    log = telemetry.get_logger(name)
+
+    def observe(change: Connectivity) -> None:
+        if change.is_connected:
+            log.info("broker.connected", broker=change.broker)
+        else:
+            log.warning("broker.disconnected", broker=change.broker, reason=change.reason)
+
+    return observe
 
 
 def build_fleet(settings: PulseSettings, *, on_token: Callable[[str], None] = lambda token: None) -> Fleet:

@@ -17,9 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-import msgspec
 from google.api_core import exceptions
-from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.types import PublishRequest, PublishResponse
 
 from sentinel import ports
@@ -55,16 +53,6 @@ _PASSING = (
 """What Google's own clients retry when they publish; anything else is a refusal."""
 
 
-class Connectivity(msgspec.Struct, frozen=True):
-    """A change in the way to the topic, for whoever renders it."""
-
-    is_connected: bool
-    broker: str
-    """Host and port, of the service or of an emulator."""
-    reason: str = ""
-    """Why events could not be sent; free of secrets."""
-
-
 class PubSubPublisher:
     """`ports.Publisher` on a Pub/Sub topic.
 
@@ -91,7 +79,7 @@ class PubSubPublisher:
         window: int = WINDOW,
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random.random,
-        observe: Callable[[Connectivity], None] = lambda change: None,
+        observe: Callable[[ports.Connectivity], None] = lambda change: None,
     ) -> None:
         """With `create_topic` a topic that is not there is created, now or whenever it is found missing.
 
@@ -115,14 +103,14 @@ class PubSubPublisher:
             topic=self._topic, mode=mode, ordering_key=ordering_key, limits=limits, now=self._now
         )
         self._keeper: asyncio.Task[None] | None = None
-        self._client: PublisherAsyncClient | None = None
+        self._connection: pubsub_client.Connection | None = None
         self._looked = asyncio.Event()
         """Rung at the end of every look at the topic, and at the end of all of them."""
         self._doubt = asyncio.Event()
         """Set by whatever makes another look worthwhile."""
         self._confirmations = 0
         self._misconfigured: ports.BrokerMisconfigured | None = None
-        self._connectivity: Connectivity | None = None
+        self._connectivity: ports.Connectivity | None = None
 
     async def open(self) -> None:
         if self._keeper is not None:
@@ -146,12 +134,13 @@ class PubSubPublisher:
             async with asyncio.timeout(deadline.total_seconds()):
                 # A deadline that has already passed shows here, before anything is sent.
                 await asyncio.sleep(0)
-                if self._keeper is not None and self._client is None:
+                if self._keeper is not None and self._connection is None:
                     await self._looked.wait()
-                if self._client is not None:
+                if self._connection is not None:
                     await self._send(batch)
                 reason = self.trouble() or "the connection was closed"
         except TimeoutError:
+            self._doubt.set()
             reason = self.trouble() or f"no answer within {deadline.total_seconds():g}s"
         return ports.Receipt(batch.outcomes.copy(), batch.seconds.copy(), batch.explain(reason))
 
@@ -199,16 +188,16 @@ class PubSubPublisher:
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(self._retry.delay(attempt - 1, self._random()).total_seconds())
-            if self._client is None:
+            if self._connection is None:
                 return False
             try:
-                answer = await self._client.publish(
+                answer = await self._connection.client.publish(
                     PublishRequest.wrap(request.content), retry=None, timeout=_ATTEMPT.total_seconds()
                 )
             except exceptions.InvalidArgument as error:
                 halves = request.halves()
                 if halves:
-                    return all([await self._deliver(half) for half in halves])
+                    return await self._deliver(halves[0]) and await self._deliver(halves[1])
                 request.went_wrong(describe(error))
                 request.answered(ports.Outcome.REFUSED, self._now() - begun)
                 return True
@@ -236,7 +225,7 @@ class PubSubPublisher:
             return False
         request.answered(ports.Outcome.CONFIRMED, seconds)
         self._confirmations += 1
-        self._report(Connectivity(is_connected=True, broker=self._broker))
+        self._report(ports.Connectivity(is_connected=True, broker=self._broker))
         return True
 
     # --- the watch over the topic -----------------------------------------------------------------------------
@@ -248,51 +237,65 @@ class PubSubPublisher:
                 self._doubt.clear()
                 confirmations = self._confirmations
                 try:
-                    is_seen = await self._look()
+                    connection = await self._connect()
+                    is_seen = await self._look(connection)
+                    self._misconfigured = None
+                    self._report(ports.Connectivity(is_connected=True, broker=self._broker))
+                    self._ring()
+                    failures = 0
+                    await self._until_doubtful(connection, is_seen=is_seen)
                 except Exception as error:
                     self._misconfigured = error if isinstance(error, ports.BrokerMisconfigured) else None
                     # What was confirmed meanwhile knows better.
                     if self._confirmations == confirmations:
-                        self._report(Connectivity(is_connected=False, broker=self._broker, reason=describe(error)))
+                        reason = describe(error)
+                        self._report(ports.Connectivity(is_connected=False, broker=self._broker, reason=reason))
                     self._ring()
-                    await asyncio.sleep(self._retry.delay(failures, self._random()).total_seconds())
                     failures += 1
-                else:
-                    self._misconfigured = None
-                    self._report(Connectivity(is_connected=True, broker=self._broker))
-                    self._ring()
-                    failures = 0
-                    await self._until_doubtful(is_seen=is_seen)
+                # After a success, too: a connection that is lost as soon as it is made is not to be made at once.
+                await asyncio.sleep(self._retry.delay(failures, self._random()).total_seconds())
         finally:
-            await self._release_client()
+            await self._disconnect()
 
-    async def _look(self) -> bool:
-        if self._client is None:
-            self._client = await pubsub_client.connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
+    async def _connect(self) -> pubsub_client.Connection:
+        if self._connection is None:
+            self._connection = await pubsub_client.connect(
+                endpoint=self._endpoint, emulator_host=self._emulator_host
+            )
+        return self._connection
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _look(self, connection: pubsub_client.Connection) -> bool:
         try:
-            return await pubsub_client.require_topic(self._client, self._topic, may_create=self._may_create)
+            return await pubsub_client.require_topic(connection.client, self._topic, may_create=self._may_create)
         except pubsub_client.NotAccepted:
             # A key that was replaced is read when it is looked for again.
-            await self._release_client()
+            await self._disconnect()
             raise
 
-    async def _until_doubtful(self, *, is_seen: bool) -> None:
-        # Who may not look at the topic is not asked to look at it for ever: each time leaves an entry in an audit
-        # log. Publishing will show.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_NEXT_LOOK.total_seconds() if is_seen else None):
-                await self._doubt.wait()
+    async def _until_doubtful(self, connection: pubsub_client.Connection, *, is_seen: bool) -> None:
+        # Who may not look at the topic does not keep looking: each time may leave an entry in an audit log.
+        patience = _NEXT_LOOK.total_seconds() if is_seen else None
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self._doubt_when_lost(connection))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._doubt.wait()
+            watching.cancel()
 
-    async def _release_client(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await pubsub_client.release(client)
+    async def _doubt_when_lost(self, connection: pubsub_client.Connection) -> None:
+        await connection.until_lost()
+        self._doubt.set()
 
     def _ring(self) -> None:
         self._looked.set()
         self._looked.clear()
 
-    def _report(self, connectivity: Connectivity) -> None:
+    def _report(self, connectivity: ports.Connectivity) -> None:
         if connectivity != self._connectivity:
             self._connectivity = connectivity
             self._observe(connectivity)

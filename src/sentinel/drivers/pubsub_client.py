@@ -42,7 +42,7 @@ _CHANNEL: Sequence[tuple[str, int]] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_500),
     ("grpc.min_reconnect_backoff_ms", 5_000),  # in spite of its name: what one attempt to connect may take
-    ("grpc.keepalive_time_ms", 30_000),  # Google answers more frequent ones by closing the connection
+    ("grpc.keepalive_time_ms", 30_000),  # as in Google's own client; servers dislike more
     ("grpc.keepalive_timeout_ms", 10_000),  # for data that nobody acknowledges, too
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -51,26 +51,37 @@ _CHANNEL: Sequence[tuple[str, int]] = (
 _EMULATOR_CHANNEL = (*_CHANNEL, ("grpc.enable_http_proxy", 0))
 
 
-async def connect(*, endpoint: str, emulator_host: str) -> PublisherAsyncClient:
-    """A client of the emulator, or else of Google's service with what credentials the environment has.
+class Connection:
+    """Google's client, on a channel of ours."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+        # With a channel given, the client does not look for an emulator in the environment.
+        self.client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
+
+    async def until_lost(self) -> None:
+        """Returns when there is no connection; gRPC makes another only when there is something to send."""
+        await self._channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+
+    async def close(self) -> None:
+        """Ends the connection, and with it every call that is under way."""
+        # Whatever is wrong with it, we are done with it.
+        with suppress(Exception):
+            async with asyncio.timeout(_CLOSING.total_seconds()):
+                await self._channel.close()
+
+
+async def connect(*, endpoint: str, emulator_host: str) -> Connection:
+    """The way to the emulator, or else to Google's service with what credentials the environment has.
 
     Nothing is sent yet. Raises `ports.BrokerMisconfigured` where there are no credentials.
     """
     if emulator_host:
-        channel = grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL)
-    else:
-        credentials = await _find_credentials()
-        channel = PublisherGrpcAsyncIOTransport.create_channel(endpoint, credentials=credentials, options=_CHANNEL)
-    # A channel of our own also keeps the client from looking for an emulator in the environment.
-    return PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
-
-
-async def release(client: PublisherAsyncClient) -> None:
-    """Ends the connection, and with it every call that is under way."""
-    # Whatever is wrong with it, we are done with it.
-    with suppress(Exception):
-        async with asyncio.timeout(_CLOSING.total_seconds()):
-            await client.transport.close()  # type: ignore[no-untyped-call]  # the generated code has none here
+        return Connection(grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL))
+    credentials = await _find_credentials()
+    return Connection(
+        PublisherGrpcAsyncIOTransport.create_channel(endpoint, credentials=credentials, options=_CHANNEL)
+    )
 
 
 async def require_topic(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:

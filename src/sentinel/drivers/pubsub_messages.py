@@ -5,7 +5,7 @@ rest is kept as a message that is copied and completed, on the protobuf classes 
 generated client offers for them would take most of what publishing may cost.
 
 A request succeeds or fails as one, so whatever Pub/Sub would not take is found before it joins others: an event
-that is too large, or that no attribute can hold, is refused by itself.
+that is too large, or that no attribute can hold, is passed over.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class MessageLayout:
         self._shared: _Shared | None = None
 
     def requests(self, batch: Batch) -> Iterator[Request]:
-        """The requests that carry the batch, each laid out when asked for; what cannot be sent is refused."""
+        """The requests that carry the batch, each laid out when asked for; what cannot be sent is passed over."""
         limits, now, room = self._limits, self._now, min(self._limits.size, self._room)
         longest = limits.time.total_seconds()
         request, size, begun = self._begin(batch), 0, now()
@@ -157,7 +157,7 @@ class MessageLayout:
                 body = events.body(event, self._mode)
                 needed = self._measure(event, body, shared)
             except (ValueError, TypeError) as error:  # text that is not valid Unicode is one of them
-                batch.outcomes[position] = Outcome.REFUSED
+                batch.outcomes[position] = Outcome.UNSENDABLE
                 batch.reasons[position] = f"cannot be sent: {error}"
                 continue
             count = len(request)

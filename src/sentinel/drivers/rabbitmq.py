@@ -17,7 +17,6 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-import msgspec
 from aio_pika.connection import Connection, make_url
 from aiormq.abc import AbstractConnection
 from aiormq.exceptions import (
@@ -44,16 +43,6 @@ _FIRST_ATTEMPT = timedelta(seconds=3)
 _ATTEMPT = timedelta(seconds=10)
 _CLOSING = timedelta(seconds=2)
 _NOT_OPEN = "the publisher is not open"
-
-
-class Connectivity(msgspec.Struct, frozen=True):
-    """A change in the connection to the broker, for whoever renders it."""
-
-    is_connected: bool
-    broker: str
-    """Host and port."""
-    reason: str = ""
-    """Why there is no connection; free of secrets."""
 
 
 def amqp_url(*, host: str, port: int, vhost: str, username: str, password: str, tls: bool) -> str:
@@ -89,7 +78,7 @@ class RabbitMQPublisher:
         heartbeat: timedelta = HEARTBEAT,
         reconnect: Backoff = RECONNECT,
         random: Callable[[], float] = system_random.random,
-        observe: Callable[[Connectivity], None] = lambda change: None,
+        observe: Callable[[ports.Connectivity], None] = lambda change: None,
     ) -> None:
         """`url` is `amqp://…` or `amqps://…` and holds the password, as `amqp_url` makes it.
 
@@ -118,7 +107,7 @@ class RabbitMQPublisher:
         self._attempted = asyncio.Event()
         """Rung at the end of every attempt to connect, and at the end of all of them."""
         self._misconfigured: ports.BrokerMisconfigured | None = None
-        self._connectivity: Connectivity | None = None
+        self._connectivity: ports.Connectivity | None = None
 
     async def open(self) -> None:
         if self._keeper is not None:
@@ -157,6 +146,8 @@ class RabbitMQPublisher:
     def trouble(self) -> str | None:
         if self._keeper is None:
             return _NOT_OPEN
+        if self._keeper.done():
+            return f"{self._broker}: nobody looks after the connection any more; this is a fault of our own"
         channel, connectivity = self._channel, self._connectivity
         if channel is None:
             return f"{self._broker}: {connectivity.reason if connectivity else 'still connecting'}"
@@ -204,25 +195,27 @@ class RabbitMQPublisher:
         while True:
             begun = now()
             try:
-                connection, channel = await self._connect()
-            except Exception as error:
+                await self._hold_connection()
+            except Exception as error:  # the loop's edge: whatever it was, the next attempt may be luckier
                 self._misconfigured = error if isinstance(error, ports.BrokerMisconfigured) else None
-                self._report(Connectivity(is_connected=False, broker=self._broker, reason=describe(error)))
+                self._report(ports.Connectivity(is_connected=False, broker=self._broker, reason=describe(error)))
                 self._ring()
-            else:
-                try:
-                    self._channel = channel
-                    self._report(Connectivity(is_connected=True, broker=self._broker))
-                    self._ring()
-                    reason = f"connection lost: {await channel.lost}"
-                    self._report(Connectivity(is_connected=False, broker=self._broker, reason=reason))
-                finally:
-                    self._channel = None
-                    await _release(connection)
             await asyncio.sleep(self._reconnect.delay(failures, self._random()).total_seconds())
             # Only a connection that lasted starts the count again: one that is lost as soon as it is made
             # must not be made ten times a second.
             failures = 0 if now() - begun > 2 * self._reconnect.maximum.total_seconds() else failures + 1
+
+    async def _hold_connection(self) -> None:
+        connection, channel = await self._connect()
+        try:
+            self._channel = channel
+            self._report(ports.Connectivity(is_connected=True, broker=self._broker))
+            self._ring()
+            reason = f"connection lost: {await channel.lost}"
+            self._report(ports.Connectivity(is_connected=False, broker=self._broker, reason=reason))
+        finally:
+            self._channel = None
+            await _release(connection)
 
     async def _connect(self) -> tuple[Connection, ConfirmingChannel]:
         connection = Connection(
@@ -275,7 +268,7 @@ class RabbitMQPublisher:
         except OSError as error:
             raise ConnectionError(f"{self._ca_file}: {describe(error)}") from error
 
-    def _report(self, connectivity: Connectivity) -> None:
+    def _report(self, connectivity: ports.Connectivity) -> None:
         if connectivity != self._connectivity:
             self._connectivity = connectivity
             self._observe(connectivity)

@@ -137,6 +137,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     create_topic: bool = False
     """Pub/Sub: whether to create the topic if it is not there."""
 
+    ordering_key: Annotated[str, _short("an ordering key")] = ""
+    """Pub/Sub: the ordering key of every event, so that they arrive in order, at the cost of throughput. Unset:
+    none."""
+
     subscription_id: str = ""
     """Adapters: the name of the queue or subscription they read from. Unset: the adapter's own name."""
 
@@ -159,7 +163,14 @@ _RELEVANT: dict[BrokerType, frozenset[str]] = {
         )
     ),
     BrokerType.PUBSUB: frozenset(
-        ("BROKER_TYPE", "BROKER_PROJECT_ID", "BROKER_TOPIC", "BROKER_CREATE_TOPIC", EMULATOR)
+        (
+            "BROKER_TYPE",
+            "BROKER_PROJECT_ID",
+            "BROKER_TOPIC",
+            "BROKER_CREATE_TOPIC",
+            "BROKER_ORDERING_KEY",
+            EMULATOR,
+        )
     ),
     BrokerType.STDOUT: frozenset(("BROKER_TYPE",)),
 }

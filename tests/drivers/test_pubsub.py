@@ -1,0 +1,348 @@
+"""The Pub/Sub publisher on Google's emulator: what is published is pulled from a subscription and read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from cloudevents.core.bindings.http import HTTPMessage, from_binary, from_structured
+from cloudevents.core.formats.json import JSONFormat
+from google.pubsub_v1.types import PubsubMessage
+
+from sentinel.core.events import Event, Mode
+from sentinel.drivers.pubsub import LIMITS, RETRY, PubSubPublisher
+from sentinel.drivers.pubsub_messages import MOST_BYTES, Limits
+from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome, Receipt
+from sentinel.runtime.backoff import Backoff
+from tests.support.pubsub import PROJECT, Mailbox, PrivateEmulator, emulator_host, mailbox, private_emulator
+from tests.support.rabbitmq import Proxy, eventually, make_events, unique
+
+AMPLE = timedelta(seconds=30)
+SHORT = timedelta(milliseconds=150)
+AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+MANY = 5_000
+ENOUGH = 1_500_000
+"""Bytes, about half of what so many events take: some are confirmed, and many are not."""
+
+
+@pytest.fixture
+def host() -> str:
+    return emulator_host()
+
+
+@pytest.fixture
+async def box(host: str) -> AsyncIterator[Mailbox]:
+    async with mailbox(host) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[PrivateEmulator]:
+    with private_emulator() as emulator:
+        yield emulator
+
+
+@asynccontextmanager
+async def opened(
+    host: str,
+    topic: str,
+    *,
+    create_topic: bool = False,
+    mode: Mode = Mode.STRUCTURED,
+    ordering_key: str = "",
+    limits: Limits = LIMITS,
+    retry: Backoff = AT_ONCE,
+    observed: list[Connectivity] | None = None,
+) -> AsyncIterator[PubSubPublisher]:
+    publisher = PubSubPublisher(
+        project_id=PROJECT,
+        topic=topic,
+        create_topic=create_topic,
+        mode=mode,
+        emulator_host=host,
+        ordering_key=ordering_key,
+        limits=limits,
+        retry=retry,
+        observe=(observed if observed is not None else []).append,
+    )
+    await publisher.open()
+    try:
+        yield publisher
+    finally:
+        await publisher.close()
+
+
+def ids(messages: list[PubsubMessage]) -> list[str]:
+    return [message.attributes["ce-id"] for message in messages]
+
+
+def split(events: list[Event], receipt: Receipt) -> tuple[list[Event], list[Event]]:
+    """Those that were confirmed, and the others."""
+    answers = list(zip(events, receipt.outcomes, strict=True))
+    return (
+        [event for event, outcome in answers if outcome is Outcome.CONFIRMED],
+        [event for event, outcome in answers if outcome is not Outcome.CONFIRMED],
+    )
+
+
+class TestMessages:
+    @pytest.mark.parametrize(
+        ("mode", "content_type"),
+        [(Mode.STRUCTURED, "application/cloudevents+json"), (Mode.BINARY, "application/json")],
+    )
+    async def test_a_message_carries_the_event_in_its_attributes(
+        self, host: str, box: Mailbox, mode: Mode, content_type: str
+    ) -> None:
+        async with opened(host, box.topic, mode=mode) as publisher:
+            await publisher.publish(make_events(1), deadline=AMPLE)
+        [message] = await box.receive(1)
+
+        assert dict(message.attributes) == {
+            "ce-specversion": "1.0",
+            "ce-id": "event-0",
+            "ce-source": "hyperfleet-sentinel",
+            "ce-type": "com.redhat.hyperfleet.cluster.reconcile",
+            "ce-subject": "cls-0",
+            "ce-time": "2026-03-01T12:00:00.250000Z",
+            "ce-datacontenttype": "application/json",
+            "content-type": content_type,
+        }
+        assert message.ordering_key == ""
+
+    @pytest.mark.parametrize("mode", Mode)
+    async def test_the_sdk_reads_a_message_as_the_event(self, host: str, box: Mailbox, mode: Mode) -> None:
+        [event] = make_events(1)
+        traced = msgspec.structs.replace(event, traceparent=TRACE)
+
+        async with opened(host, box.topic, mode=mode) as publisher:
+            await publisher.publish([traced], deadline=AMPLE)
+        [message] = await box.receive(1)
+
+        # The binding for Pub/Sub is that for HTTP, with attributes for headers.
+        read_by = from_structured if mode is Mode.STRUCTURED else from_binary
+        read = read_by(HTTPMessage(dict(message.attributes), message.data), JSONFormat())
+        assert read.get_id() == "event-0"
+        assert read.get_source() == "hyperfleet-sentinel"
+        assert read.get_type() == "com.redhat.hyperfleet.cluster.reconcile"
+        assert read.get_subject() == "cls-0"
+        assert read.get_time() == datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+        assert read.get_datacontenttype() == "application/json"
+        assert read.get_data() == {"resource_id": "cls-0", "padding": ""}
+        assert read.get_extension("traceparent") == TRACE
+
+    async def test_in_binary_mode_the_body_is_the_data_alone(self, host: str, box: Mailbox) -> None:
+        [event] = make_events(1)
+
+        async with opened(host, box.topic, mode=Mode.BINARY) as publisher:
+            await publisher.publish([event], deadline=AMPLE)
+        [message] = await box.receive(1)
+
+        assert message.data == bytes(event.data)
+
+    async def test_an_event_that_is_too_large_holds_up_nobody(self, host: str, box: Mailbox) -> None:
+        events = [*make_events(1), *make_events(1, first=1, padding=MOST_BYTES), *make_events(1, first=2)]
+
+        async with opened(host, box.topic) as publisher:
+            receipt = await publisher.publish(events, deadline=AMPLE)
+
+        assert list(receipt.outcomes) == [Outcome.CONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
+        assert receipt.error.startswith("cannot be sent: it takes 10000")
+        assert ids(await box.receive(2)) == ["event-0", "event-2"]
+
+    async def test_an_event_that_just_fits_arrives_whole(self, host: str, box: Mailbox) -> None:
+        [event] = make_events(1, padding=MOST_BYTES - 2_000)
+
+        async with opened(host, box.topic) as publisher:
+            receipt = await publisher.publish([event], deadline=AMPLE)
+        [message] = await box.receive(1)
+
+        assert list(receipt.outcomes) == [Outcome.CONFIRMED], receipt.error
+        assert msgspec.json.decode(message.data)["data"] == msgspec.json.decode(event.data)
+
+    async def test_with_an_ordering_key_events_arrive_in_their_order(self, host: str) -> None:
+        events = make_events(1_000)
+
+        async with mailbox(host, is_ordered=True) as box:
+            async with opened(host, box.topic, ordering_key="fleet", limits=Limits(count=50)) as publisher:
+                receipt = await publisher.publish(events, deadline=AMPLE)
+            messages = await box.receive(len(events))
+
+        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * len(events)
+        assert {message.ordering_key for message in messages} == {"fleet"}
+        assert ids(messages) == [event.id for event in events]
+
+
+class TestTopic:
+    async def test_a_topic_that_is_missing_is_named_when_opening(self, host: str) -> None:
+        topic = unique("topic")
+
+        with pytest.raises(BrokerMisconfigured, match=f"projects/{PROJECT}/topics/{topic}.*NOT_FOUND.*create it"):
+            async with opened(host, topic):
+                pass
+
+    async def test_a_name_that_no_topic_can_have_is_reported_when_opening(self, host: str) -> None:
+        with pytest.raises(BrokerMisconfigured, match="INVALID_ARGUMENT"):
+            async with opened(host, "no topic"):
+                pass
+
+    async def test_a_topic_that_may_be_created_is(self, host: str) -> None:
+        async with mailbox(host, is_made=False) as box:
+            async with opened(host, box.topic, create_topic=True) as publisher:
+                await box.subscribe()
+                receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+            messages = await box.receive(1)
+
+        assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+        assert ids(messages) == ["event-0"]
+
+    async def test_a_topic_that_exists_is_used_as_it_is(self, host: str, box: Mailbox) -> None:
+        async with opened(host, box.topic, create_topic=True) as publisher:
+            await publisher.publish(make_events(1), deadline=AMPLE)
+
+        assert ids(await box.receive(1)) == ["event-0"]
+
+    async def test_a_topic_that_vanishes_makes_refusals_and_trouble_until_it_is_back(
+        self, host: str, box: Mailbox
+    ) -> None:
+        observed: list[Connectivity] = []
+
+        async with opened(host, box.topic, observed=observed) as publisher:
+            await box.delete_topic()
+            refused = await publisher.publish(make_events(3), deadline=AMPLE)
+            await eventually(lambda: publisher.trouble() is not None)
+            trouble = publisher.trouble() or ""
+            await box.create_topic()
+            await eventually(lambda: publisher.trouble() is None)
+            again = await publisher.publish(make_events(3), deadline=AMPLE)
+
+        assert list(refused.outcomes) == [Outcome.REFUSED] * 3
+        assert "NOT_FOUND" in refused.error
+        assert box.topic in trouble
+        assert list(again.outcomes) == [Outcome.CONFIRMED] * 3
+        assert [change.is_connected for change in observed] == [True, False, True]
+
+    async def test_a_topic_that_vanishes_and_may_be_created_is_not_missed(self, host: str, box: Mailbox) -> None:
+        async with opened(host, box.topic, create_topic=True) as publisher:
+            await box.delete_topic()
+            receipt = await publisher.publish(make_events(3), deadline=AMPLE)
+
+        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3
+
+    async def test_a_topic_without_subscriptions_takes_events_all_the_same(self, host: str) -> None:
+        async with opened(host, unique("topic"), create_topic=True) as publisher:
+            receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+
+        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2
+
+
+class TestConnection:
+    async def test_without_an_answer_events_are_unconfirmed_at_the_deadline(self, host: str, box: Mailbox) -> None:
+        async with Proxy(f"tcp://{host}") as proxy, opened(f"127.0.0.1:{proxy.port}", box.topic) as publisher:
+            proxy.hold_answers()
+            receipt = await publisher.publish(make_events(3), deadline=SHORT)
+
+        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
+        assert receipt.error == "no answer within 0.15s"
+        assert receipt.seconds == []
+
+    async def test_a_moment_without_connection_is_bridged_within_the_deadline(
+        self, host: str, box: Mailbox
+    ) -> None:
+        events = make_events(500)
+
+        async with (
+            Proxy(f"tcp://{host}") as proxy,
+            opened(f"127.0.0.1:{proxy.port}", box.topic, limits=Limits(count=10), retry=RETRY) as publisher,
+        ):
+            sent = len(proxy.sent)
+            publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
+            await eventually(lambda: len(proxy.sent) > sent)
+            await proxy.cut()
+            await proxy.heal()
+            receipt = await publishing
+
+        assert list(receipt.outcomes) == [Outcome.CONFIRMED] * len(events), receipt.error
+
+    async def test_a_connection_that_is_lost_is_noticed_and_made_again_while_nothing_is_sent(
+        self, host: str, box: Mailbox
+    ) -> None:
+        observed: list[Connectivity] = []
+
+        async with (
+            Proxy(f"tcp://{host}") as proxy,
+            opened(f"127.0.0.1:{proxy.port}", box.topic, observed=observed) as publisher,
+        ):
+            await proxy.cut()
+            await eventually(lambda: publisher.trouble() is not None)
+            await proxy.heal()
+            await eventually(lambda: publisher.trouble() is None)
+
+        assert observed[0].is_connected
+        assert "UNAVAILABLE" in observed[1].reason
+        assert observed[-1].is_connected
+
+    async def test_closing_ends_a_publish_that_is_under_way(self, host: str, box: Mailbox) -> None:
+        async with Proxy(f"tcp://{host}") as proxy, opened(f"127.0.0.1:{proxy.port}", box.topic) as publisher:
+            proxy.hold_answers()
+            sent = len(proxy.sent)
+            publishing = asyncio.create_task(publisher.publish(make_events(3), deadline=AMPLE))
+            await eventually(lambda: len(proxy.sent) > sent)
+            await publisher.close()
+            receipt = await asyncio.wait_for(publishing, timeout=5)
+
+        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
+        assert receipt.error == "the publisher is not open"
+
+    async def test_a_publisher_can_be_opened_again(self, host: str, box: Mailbox) -> None:
+        async with opened(host, box.topic) as publisher:
+            await publisher.close()
+            await publisher.open()
+            receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+
+        assert list(receipt.outcomes) == [Outcome.CONFIRMED]
+
+
+class TestEmulatorKilled:
+    async def test_what_was_not_confirmed_is_known_and_publishing_goes_on_by_itself(
+        self, private: PrivateEmulator
+    ) -> None:
+        events = make_events(MANY)
+        topic = unique("topic")
+
+        async with (
+            Proxy(f"tcp://{private.host}") as proxy,
+            opened(f"127.0.0.1:{proxy.port}", topic, create_topic=True, limits=Limits(count=50)) as publisher,
+        ):
+            async with mailbox(private.host, topic=topic, is_made=False) as before:
+                await before.subscribe()
+                publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
+                await eventually(lambda: len(proxy.sent) > ENOUGH)
+                # From here on the emulator takes more than the publisher hears of; all of that is received.
+                proxy.hold_answers()
+                taken = {message.attributes["ce-id"] for message in await before.receive_waiting()}
+                await private.kill()
+            await proxy.cut()
+            receipt = await publishing
+            trouble = publisher.trouble()
+            await private.start()
+            proxy.let_answers_pass()
+            await proxy.heal()
+            await eventually(lambda: publisher.trouble() is None)
+            confirmed, others = split(events, receipt)
+            async with mailbox(private.host, topic=topic, is_made=False) as after:
+                await after.subscribe()
+                again = await publisher.publish(others, deadline=AMPLE)
+                received = ids(await after.receive(len(others)))
+
+        assert confirmed
+        assert others
+        assert {event.id for event in confirmed} <= taken
+        assert "UNAVAILABLE" in receipt.error
+        assert trouble
+        assert list(again.outcomes) == [Outcome.CONFIRMED] * len(others)
+        assert sorted(received) == sorted(event.id for event in others)

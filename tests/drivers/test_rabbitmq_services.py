@@ -1,0 +1,74 @@
+"""The RabbitMQ that tests run on: found only if it is one, and left alone if it was there before."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tools.services import LOOPBACK, NotAnswering, ServiceError, free_port, greet
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """A server that says this to everybody and hangs up."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1024)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(timeout=10)
+
+
+def run_with_rabbitmq(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tools.services", "rabbitmq", "--", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_port_where_nothing_listens_does_not_answer() -> None:
+    with pytest.raises(NotAnswering):
+        greet(free_port())
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"AMQP\x00\x00\x09\x01"])
+def test_a_port_where_something_else_answers_is_told_from_rabbitmq(answer: bytes) -> None:
+    with answering(answer) as port, pytest.raises(ServiceError):
+        greet(port)
+
+
+@pytest.mark.usefixtures("rabbitmq_url")
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
+def test_the_exit_code_is_the_commands(script: str, code: int) -> None:
+    done = run_with_rabbitmq("sh", "-c", script)
+
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert done.stderr == "services: using the RabbitMQ that answers on port 5672\n"
+
+
+@pytest.mark.usefixtures("rabbitmq_url")
+def test_a_command_that_does_not_exist_is_named() -> None:
+    done = run_with_rabbitmq("no-such-command")
+
+    assert done.returncode == 1
+    assert "cannot run no-such-command: No such file or directory" in done.stderr
