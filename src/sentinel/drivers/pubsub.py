@@ -23,6 +23,7 @@ from google.pubsub_v1.types import PublishRequest, PublishResponse
 from sentinel import ports
 from sentinel.core.events import Event, Mode
 from sentinel.drivers import pubsub_client
+from sentinel.drivers.keeper import Keeper
 from sentinel.drivers.pubsub_client import CALL_FAILED, SERVICE, describe
 from sentinel.drivers.pubsub_messages import Batch, Limits, MessageLayout, Request
 from sentinel.runtime.backoff import Backoff
@@ -39,7 +40,6 @@ _ATTEMPT = timedelta(seconds=5)
 _FIRST_LOOK = timedelta(seconds=3)
 """How long opening waits for an answer before it leaves the rest to the background."""
 _NEXT_LOOK = timedelta(seconds=30)
-_NOT_OPEN = "the publisher is not open"
 
 _PASSING = (
     exceptions.Aborted,
@@ -98,34 +98,17 @@ class PubSubPublisher:
         self._window = 1 if ordering_key else window
         self._retry = retry
         self._random = random
-        self._observe = observe
         self._layout = MessageLayout(
             topic=self._topic, mode=mode, ordering_key=ordering_key, limits=limits, now=self._now
         )
-        self._keeper: asyncio.Task[None] | None = None
+        self._keeper = Keeper(name="pubsub", broker=self._broker, patience=_FIRST_LOOK, observe=observe)
         self._connection: pubsub_client.Connection | None = None
-        self._looked = asyncio.Event()
-        """Rung at the end of every look at the topic, and at the end of all of them."""
         self._doubt = asyncio.Event()
         """Set by whatever makes another look worthwhile."""
         self._confirmations = 0
-        self._misconfigured: ports.BrokerMisconfigured | None = None
-        self._connectivity: ports.Connectivity | None = None
 
     async def open(self) -> None:
-        if self._keeper is not None:
-            return
-        self._misconfigured = self._connectivity = None
-        self._keeper = asyncio.create_task(self._keep_looking(), name="pubsub")
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_FIRST_LOOK.total_seconds()):
-                    await self._looked.wait()
-            if self._misconfigured is not None:
-                raise self._misconfigured
-        except BaseException:
-            await self.close()
-            raise
+        await self._keeper.open(self._keep_looking)
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> ports.Receipt:
         batch = Batch(events)
@@ -134,8 +117,8 @@ class PubSubPublisher:
             async with asyncio.timeout(deadline.total_seconds()):
                 # A deadline that has already passed shows here, before anything is sent.
                 await asyncio.sleep(0)
-                if self._keeper is not None and self._connection is None:
-                    await self._looked.wait()
+                if self._keeper.is_open and self._connection is None:
+                    await self._keeper.attempt()
                 if self._connection is not None:
                     await self._send(batch)
                 reason = self.trouble() or "the connection was closed"
@@ -145,18 +128,10 @@ class PubSubPublisher:
         return ports.Receipt(batch.outcomes.copy(), batch.seconds.copy(), batch.explain(reason))
 
     def trouble(self) -> str | None:
-        if self._keeper is None:
-            return _NOT_OPEN
-        if self._connectivity is None:
-            return f"{self._broker}: still connecting"
-        return None if self._connectivity.is_connected else f"{self._broker}: {self._connectivity.reason}"
+        return self._keeper.trouble()
 
     async def close(self) -> None:
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-            self._ring()
-            await asyncio.wait((keeper,))
+        await self._keeper.close()
 
     # --- publishing -------------------------------------------------------------------------------------------
 
@@ -225,7 +200,7 @@ class PubSubPublisher:
             return False
         request.answered(ports.Outcome.CONFIRMED, seconds)
         self._confirmations += 1
-        self._report(ports.Connectivity(is_connected=True, broker=self._broker))
+        self._keeper.connected()
         return True
 
     # --- the watch over the topic -----------------------------------------------------------------------------
@@ -239,18 +214,16 @@ class PubSubPublisher:
                 try:
                     connection = await self._connect()
                     is_seen = await self._look(connection)
-                    self._misconfigured = None
-                    self._report(ports.Connectivity(is_connected=True, broker=self._broker))
-                    self._ring()
+                    self._keeper.connected()
+                    self._keeper.ring()
                     failures = 0
                     await self._until_doubtful(connection, is_seen=is_seen)
                 except Exception as error:
-                    self._misconfigured = error if isinstance(error, ports.BrokerMisconfigured) else None
+                    self._keeper.failed(error)
                     # What was confirmed meanwhile knows better.
                     if self._confirmations == confirmations:
-                        reason = describe(error)
-                        self._report(ports.Connectivity(is_connected=False, broker=self._broker, reason=reason))
-                    self._ring()
+                        self._keeper.disconnected(describe(error))
+                    self._keeper.ring()
                     failures += 1
                 # After a success, too: a connection that is lost as soon as it is made is not to be made at once.
                 await asyncio.sleep(self._retry.delay(failures, self._random()).total_seconds())
@@ -290,15 +263,6 @@ class PubSubPublisher:
     async def _doubt_when_lost(self, connection: pubsub_client.Connection) -> None:
         await connection.until_lost()
         self._doubt.set()
-
-    def _ring(self) -> None:
-        self._looked.set()
-        self._looked.clear()
-
-    def _report(self, connectivity: ports.Connectivity) -> None:
-        if connectivity != self._connectivity:
-            self._connectivity = connectivity
-            self._observe(connectivity)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

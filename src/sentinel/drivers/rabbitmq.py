@@ -31,6 +31,7 @@ from sentinel import ports
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.amqp_channel import ConfirmingChannel, describe
 from sentinel.drivers.amqp_confirms import Batch
+from sentinel.drivers.keeper import Keeper
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 1000
@@ -42,7 +43,6 @@ _FIRST_ATTEMPT = timedelta(seconds=3)
 """How long opening waits for the broker before it leaves the rest to the background."""
 _ATTEMPT = timedelta(seconds=10)
 _CLOSING = timedelta(seconds=2)
-_NOT_OPEN = "the publisher is not open"
 
 
 def amqp_url(*, host: str, port: int, vhost: str, username: str, password: str, tls: bool) -> str:
@@ -101,28 +101,11 @@ class RabbitMQPublisher:
         self._heartbeat = heartbeat
         self._reconnect = reconnect
         self._random = random
-        self._observe = observe
-        self._keeper: asyncio.Task[None] | None = None
         self._channel: ConfirmingChannel | None = None
-        self._attempted = asyncio.Event()
-        """Rung at the end of every attempt to connect, and at the end of all of them."""
-        self._misconfigured: ports.BrokerMisconfigured | None = None
-        self._connectivity: ports.Connectivity | None = None
+        self._keeper = Keeper(name="rabbitmq", broker=self._broker, patience=_FIRST_ATTEMPT, observe=observe)
 
     async def open(self) -> None:
-        if self._keeper is not None:
-            return
-        self._misconfigured = self._connectivity = None
-        self._keeper = asyncio.create_task(self._keep_connected(), name="rabbitmq")
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_FIRST_ATTEMPT.total_seconds()):
-                    await self._attempted.wait()
-            if self._misconfigured is not None:
-                raise self._misconfigured
-        except BaseException:
-            await self.close()
-            raise
+        await self._keeper.open(self._keep_connected)
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> ports.Receipt:
         batch = Batch(events)
@@ -144,13 +127,9 @@ class RabbitMQPublisher:
         return ports.Receipt(batch.outcomes.copy(), batch.seconds.copy(), self._explain(batch, reason))
 
     def trouble(self) -> str | None:
-        if self._keeper is None:
-            return _NOT_OPEN
-        if self._keeper.done():
-            return f"{self._broker}: nobody looks after the connection any more; this is a fault of our own"
-        channel, connectivity = self._channel, self._connectivity
-        if channel is None:
-            return f"{self._broker}: {connectivity.reason if connectivity else 'still connecting'}"
+        trouble, channel = self._keeper.trouble(), self._channel
+        if trouble is not None or channel is None:
+            return trouble
         if channel.lost.done():
             return f"{self._broker}: connection lost: {channel.lost.result()}"
         if channel.is_blocked():
@@ -158,11 +137,7 @@ class RabbitMQPublisher:
         return None
 
     async def close(self) -> None:
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-            self._ring()
-            await asyncio.wait((keeper,))
+        await self._keeper.close()
 
     def _explain(self, batch: Batch, unconfirmed: str) -> str:
         """Why the first event that was not confirmed was not."""
@@ -181,13 +156,9 @@ class RabbitMQPublisher:
 
     async def _wait_for_channel(self) -> ConfirmingChannel | None:
         """The channel in use, if there is one or the next attempt brings one."""
-        if self._keeper is not None and (self._channel is None or self._channel.lost.done()):
-            await self._attempted.wait()
+        if self._keeper.is_open and (self._channel is None or self._channel.lost.done()):
+            await self._keeper.attempt()
         return self._channel
-
-    def _ring(self) -> None:
-        self._attempted.set()
-        self._attempted.clear()
 
     async def _keep_connected(self) -> None:
         now = asyncio.get_running_loop().time
@@ -197,9 +168,9 @@ class RabbitMQPublisher:
             try:
                 await self._hold_connection()
             except Exception as error:  # the loop's edge: whatever it was, the next attempt may be luckier
-                self._misconfigured = error if isinstance(error, ports.BrokerMisconfigured) else None
-                self._report(ports.Connectivity(is_connected=False, broker=self._broker, reason=describe(error)))
-                self._ring()
+                self._keeper.failed(error)
+                self._keeper.disconnected(describe(error))
+                self._keeper.ring()
             await asyncio.sleep(self._reconnect.delay(failures, self._random()).total_seconds())
             # Only a connection that lasted starts the count again: one that is lost as soon as it is made
             # must not be made ten times a second.
@@ -209,10 +180,9 @@ class RabbitMQPublisher:
         connection, channel = await self._connect()
         try:
             self._channel = channel
-            self._report(ports.Connectivity(is_connected=True, broker=self._broker))
-            self._ring()
-            reason = f"connection lost: {await channel.lost}"
-            self._report(ports.Connectivity(is_connected=False, broker=self._broker, reason=reason))
+            self._keeper.connected()
+            self._keeper.ring()
+            self._keeper.disconnected(f"connection lost: {await channel.lost}")
         finally:
             self._channel = None
             await _release(connection)
@@ -267,11 +237,6 @@ class RabbitMQPublisher:
             return await asyncio.to_thread(ssl.create_default_context, cafile=self._ca_file)
         except OSError as error:
             raise ConnectionError(f"{self._ca_file}: {describe(error)}") from error
-
-    def _report(self, connectivity: ports.Connectivity) -> None:
-        if connectivity != self._connectivity:
-            self._connectivity = connectivity
-            self._observe(connectivity)
 
 
 async def _release(connection: Connection) -> None:
