@@ -191,7 +191,7 @@ async def _measure(*, url: str, count: int, rounds: int) -> Publishing:
             timings: dict[str, list[_Timing]] = {name: [] for name in ways}
             for turn in range(rounds + 1):
                 for number, batch in enumerate(batches):
-                    # In turns by the batch, and in changing order: whatever else the machine does, it does to both.
+                    # In turns by the batch, in changing order: whatever else the machine does, it does to both.
                     for name in ways if number % 2 else reversed(ways):
                         timing = await _time(ways[name], batch)
                         if turn:  # the first round warms up

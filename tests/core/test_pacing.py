@@ -35,13 +35,13 @@ class Polls:
         self.pacer = pacer
 
     def poll(self, now: datetime, *seen: Observation, is_complete: bool = True) -> list[Verdict]:
-        self.pacer.begin(now)
+        self.pacer.begin()
         verdicts = []
         for one in seen:
             decision = decide(one, POLICY, now, self.pacer.first_seen(one, now))
-            verdict = self.pacer.consider(one, decision)
+            verdict = self.pacer.consider(one, decision, now)
             if verdict is Verdict.PUBLISH:
-                self.pacer.settled(one.id, one.generation)
+                self.pacer.settled(one.id, one.generation, now)
             verdicts.append(verdict)
         self.pacer.end(is_complete=is_complete)
         return verdicts
@@ -76,9 +76,10 @@ def test_what_was_not_confirmed_is_due_again_at_the_next_poll() -> None:
     pacer = Pacer()
     stuck = resource()
     for n in range(2):
-        pacer.begin(NOW + n * SECOND)
+        now = NOW + n * SECOND
+        pacer.begin()
 
-        assert pacer.consider(stuck, decide(stuck, POLICY, NOW + n * SECOND)) is Verdict.PUBLISH
+        assert pacer.consider(stuck, decide(stuck, POLICY, now), now) is Verdict.PUBLISH
 
         pacer.end(is_complete=True)
 
@@ -188,10 +189,10 @@ def test_an_absurd_generation_or_a_time_before_1970_does_no_harm() -> None:
 
 def test_an_entry_takes_no_more_than_150_bytes() -> None:
     pacer = Pacer()
-    pacer.begin(NOW)
+    pacer.begin()
     count = 100_000
     for n in range(count):
-        pacer.settled(f"cluster-{n:08d}", 3)
+        pacer.settled(f"cluster-{n:08d}", 3, NOW)
 
     table = pacer._table
     size = sys.getsizeof(table) + sum(map(sys.getsizeof, table)) + sum(map(sys.getsizeof, table.values()))
@@ -210,7 +211,7 @@ def test_the_same_generation_never_goes_twice_within_the_max_age(steps: list[tup
         generation += changes
         stuck = resource(generation=generation, observed=generation - lag, updated=NOW - timedelta(hours=2))
         if polls.poll(now, stuck) == [Verdict.PUBLISH]:
-            assert now - published.get(generation, datetime.min.replace(tzinfo=UTC)) >= 10 * SECOND
+            assert now - published.get(generation, datetime.min.replace(tzinfo=UTC)) >= 9.5 * SECOND
             published[generation] = now
         else:
             assert generation in published
@@ -239,3 +240,25 @@ def test_a_clock_set_back_after_a_future_time_was_seen_delays_by_one_interval_at
 
     assert polls.poll(past, fast) == [Verdict.SKIP]
     assert polls.poll(past + 10 * SECOND, fast) == [Verdict.PUBLISH]
+
+
+def test_a_poll_that_comes_a_moment_early_is_not_put_off_to_the_next() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource())
+
+    assert polls.poll(NOW + timedelta(seconds=9.4), resource()) == [Verdict.PACED]
+    assert polls.poll(NOW + timedelta(seconds=9.99), resource()) == [Verdict.PUBLISH]
+
+
+def test_pacing_counts_from_the_event_not_from_the_cycle_it_was_sent_in() -> None:
+    pacer = Pacer()
+    late = resource()
+    pacer.begin()
+    pacer.consider(late, decide(late, POLICY, NOW), NOW)
+    pacer.settled(late.id, late.generation, NOW + 8 * SECOND)
+    pacer.end(is_complete=True)
+    pacer.begin()
+
+    verdict = pacer.consider(late, decide(late, POLICY, NOW), NOW + 10 * SECOND)
+
+    assert verdict is Verdict.PACED

@@ -160,25 +160,23 @@ class TestUsers:
     ) -> None:
         vhost, password = "fleet/eu west%", "p@ss:w/rd% é+&?#"
         await private_rabbitmq.control("add_vhost", vhost)
+        name = await private_rabbitmq.add_user(password=password, vhost=vhost)
+        url = url_of(private_rabbitmq.port, vhost=vhost, user=(name, password))
 
-        async with private_rabbitmq.user(password=password, vhost=vhost) as name:
-            url = url_of(private_rabbitmq.port, vhost=vhost, user=(name, password))
-            async with inbox(url) as box, opened(url, box.exchange) as publisher:
-                receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+        async with inbox(url) as box, opened(url, box.exchange) as publisher:
+            receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
 
     async def test_a_user_who_may_not_declare_can_publish_to_what_exists(
         self, private_rabbitmq: PrivateRabbitMQ
     ) -> None:
-        async with (
-            private_rabbitmq.user(password="powerless", configure="^$") as name,
-            inbox(private_rabbitmq.url) as box,
-        ):
-            url = url_of(private_rabbitmq.port, user=(name, "powerless"))
-            async with opened(url, box.exchange) as publisher:
-                receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+        name = await private_rabbitmq.add_user(password="powerless", configure="^$")
+        url = url_of(private_rabbitmq.port, user=(name, "powerless"))
 
-            assert receipt.outcomes == [Outcome.CONFIRMED]
-            with pytest.raises(BrokerMisconfigured, match=r"no exchange 'missing'.*access to exchange 'missing'"):
-                await RabbitMQPublisher(url=url, exchange="missing", exchange_type="fanout").open()
+        async with inbox(private_rabbitmq.url) as box, opened(url, box.exchange) as publisher:
+            receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+
+        assert receipt.outcomes == [Outcome.CONFIRMED]
+        with pytest.raises(BrokerMisconfigured, match=r"no exchange 'missing'.*access to exchange 'missing'"):
+            await RabbitMQPublisher(url=url, exchange="missing", exchange_type="fanout").open()

@@ -60,7 +60,7 @@ def published_by_a_pulse(fleet: FakeFleet) -> list[str]:
             observer=recorder,
             republish_interval=timedelta(0),
         )
-        await pulse.cycle(START, Stopping())
+        await pulse.cycle(Stopping())
         return recorder.confirmed
 
     return loop.run(scenario())

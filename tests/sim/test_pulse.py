@@ -258,7 +258,7 @@ def test_readiness_follows_the_fetch_and_liveness_does_not() -> None:
         seen = [(scene.pulse.checks["hyperfleet_api"](), scene.pulse.liveness["loop"]())]
         for failing_walks in (0, 1, 0):
             scene.fleet.fail("no answer", walks=failing_walks)
-            await scene.pulse.cycle(scene.clock.now(), scene.stopping)
+            await scene.pulse.cycle(scene.stopping)
             seen.append((scene.pulse.checks["hyperfleet_api"](), scene.pulse.liveness["loop"]()))
         return seen
 
@@ -273,7 +273,7 @@ def test_readiness_follows_the_fetch_and_liveness_does_not() -> None:
 def test_a_loop_that_stands_still_is_not_alive() -> None:
     async def scenario() -> str | None:
         scene = Scene()
-        await scene.pulse.cycle(scene.clock.now(), scene.stopping)
+        await scene.pulse.cycle(scene.stopping)
         await scene.clock.sleep(10 * MINUTE)
         return scene.pulse.liveness["loop"]()
 
@@ -304,7 +304,7 @@ def test_where_the_broker_does_not_answer_sending_stops_for_the_cycle() -> None:
         scene = Scene(ScriptedPublisher(Outcome.CONFIRMED, then=Outcome.UNCONFIRMED))
         for n in range(50):
             scene.fleet.put(f"cluster-{n}")
-        report = await scene.pulse.cycle(scene.clock.now(), scene.stopping)
+        report = await scene.pulse.cycle(scene.stopping)
         assert report.broker_error == "the broker says unconfirmed"
         return scene
 
@@ -316,21 +316,43 @@ def test_where_the_broker_does_not_answer_sending_stops_for_the_cycle() -> None:
     assert {subject for _, subject in scene.publisher.sent} == {f"cluster-{n}" for n in range(10)}
 
 
-def test_a_refused_event_is_tried_again_and_does_not_stop_the_rest() -> None:
+def test_an_event_refused_for_ever_does_not_stop_the_rest() -> None:
+    class Picky(ScriptedPublisher):
+        async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
+            receipt = await super().publish(events, deadline=deadline)
+            outcomes = [
+                Outcome.REFUSED if event.subject == "cluster-0" else outcome
+                for event, outcome in zip(events, receipt.outcomes, strict=True)
+            ]
+            return Receipt(outcomes, receipt.seconds, "refused by a queue")
+
     async def scenario() -> Scene:
-        script = [Outcome.CONFIRMED, Outcome.REFUSED, Outcome.CONFIRMED, Outcome.REFUSED]
-        scene = Scene(ScriptedPublisher(*script))
+        scene = Scene(Picky())
         for n in range(30):
             scene.fleet.put(f"cluster-{n}")
-        await scene.pulse.cycle(scene.clock.now(), scene.stopping)
+        await scene.run(5 * SECOND)
         return scene
 
     scene = loop.run(scenario())
 
-    (report,) = scene.recorder.cycles
-    assert (report.published, report.failed, report.deferred) == (30, 0, 0)
-    assert sorted(scene.recorder.confirmed) == sorted(f"cluster-{n}" for n in range(30))
-    assert scene.pulse.checks["broker"]() is None
+    assert sorted(set(scene.recorder.confirmed)) == sorted(f"cluster-{n}" for n in range(1, 30))
+    assert sum(report.published for report in scene.recorder.cycles) == 29
+
+
+def test_a_queue_that_refuses_everything_costs_the_others_one_event_a_poll() -> None:
+    """What a full queue refuses still reaches the queues beside it."""
+
+    async def scenario() -> Scene:
+        scene = Scene(ScriptedPublisher(then=Outcome.REFUSED))
+        for n in range(100):
+            scene.fleet.put(f"cluster-{n}")
+        await scene.run(60 * SECOND)
+        return scene
+
+    scene = loop.run(scenario())
+
+    assert len(scene.publisher.sent) == len(scene.recorder.cycles)
+    assert len({subject for _, subject in scene.publisher.sent}) > 1
 
 
 def test_what_was_not_confirmed_is_due_at_the_next_poll() -> None:
@@ -353,9 +375,9 @@ def test_what_was_not_confirmed_is_due_at_the_next_poll() -> None:
 
 def test_retries_keep_the_event_id_so_that_a_consumer_can_tell() -> None:
     async def scenario() -> Scene:
-        scene = Scene(ScriptedPublisher(Outcome.REFUSED, Outcome.REFUSED))
+        scene = Scene(ScriptedPublisher(Outcome.UNCONFIRMED, Outcome.UNCONFIRMED))
         scene.fleet.put("one")
-        await scene.pulse.cycle(scene.clock.now(), scene.stopping)
+        await scene.pulse.cycle(scene.stopping)
         return scene
 
     scene = loop.run(scenario())
@@ -439,7 +461,7 @@ def test_a_malformed_item_is_counted_and_the_rest_goes_out() -> None:
         scene = Scene()
         scene.fleet.put("one")
         scene.fleet.put_encoded(b'{"kind":"Cluster"}')
-        await scene.pulse.cycle(scene.clock.now(), scene.stopping)
+        await scene.pulse.cycle(scene.stopping)
         return scene
 
     scene = loop.run(scenario())
@@ -483,7 +505,7 @@ def test_a_broker_that_never_answers_costs_no_cycle_more_than_a_poll_and_never_t
 
 def test_stopping_ends_the_retries() -> None:
     async def scenario() -> timedelta:
-        scene = Scene(ScriptedPublisher(then=Outcome.REFUSED))
+        scene = Scene(ScriptedPublisher(then=Outcome.UNCONFIRMED))
         scene.fleet.put("one")
         async with asyncio.TaskGroup() as group:
             group.create_task(scene.pulse.run(scene.stopping))
@@ -517,7 +539,7 @@ def test_readiness_names_the_reason_of_what_did_not_get_through() -> None:
         scene = Scene(ScriptedPublisher(*script))
         for n in range(3):
             scene.fleet.put(f"cluster-{n}")
-        await scene.pulse.cycle(scene.clock.now(), scene.stopping)
+        await scene.pulse.cycle(scene.stopping)
         return scene
 
     scene = loop.run(scenario())
@@ -531,7 +553,7 @@ def test_under_a_ceiling_trouble_at_the_broker_ends_the_cycle_too() -> None:
         scene = Scene(ScriptedPublisher(then=Outcome.UNROUTABLE), max_events_per_second=100.0)
         for n in range(500):
             scene.fleet.put(f"cluster-{n}")
-        await scene.pulse.cycle(scene.clock.now(), scene.stopping)
+        await scene.pulse.cycle(scene.stopping)
         return scene
 
     scene = loop.run(scenario())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -308,14 +308,9 @@ class PrivateRabbitMQ:
     async def end_alarm(self) -> None:
         await self.control("set_vm_memory_high_watermark", "0.4")
 
-    @asynccontextmanager
-    async def user(self, *, password: str, configure: str = ".*", vhost: str = "/") -> AsyncIterator[str]:
-        """A user who may write and read, and configure what the pattern says."""
+    async def add_user(self, *, password: str, configure: str = ".*", vhost: str = "/") -> str:
+        """A user who may write and read, and configure what the pattern says; gone when the node is."""
         name = unique("user")
         await self.control("add_user", name, password)
         await self.control("set_permissions", "-p", vhost, name, configure, ".*", ".*")
-        try:
-            yield name
-        finally:
-            with suppress(Exception):
-                await self.control("delete_user", name)
+        return name

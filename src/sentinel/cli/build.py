@@ -29,7 +29,7 @@ from sentinel.runtime.settings import BrokerSettings, BrokerType
 from sentinel.runtime.tracing import Tracer
 from sentinel.version import __version__
 
-_PAGE_RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=5), jitter=0.2)
+_FIRST_RETRY, _LONGEST_RETRY = timedelta(milliseconds=100), timedelta(seconds=5)
 _SHORTEST_DEADLINE, _LONGEST_DEADLINE = timedelta(seconds=1), timedelta(seconds=15)
 
 
@@ -129,7 +129,7 @@ def build_fleet(settings: PulseSettings, *, on_token: Callable[[str], None] = la
         page_size=api.page_size,
         timeout=api.timeout,
         retry_for=_page_patience(settings),
-        backoff=_PAGE_RETRY,
+        backoff=_page_retry(settings),
         version=__version__,
         token=api.token.reveal() if api.token is not None else "",
         token_file=api.token_file,
@@ -181,6 +181,12 @@ def build_pulse(
         registry=registry,
         close=fleet.close,
     )
+
+
+def _page_retry(settings: PulseSettings) -> Backoff:
+    """Never longer than a poll: an API that is back is found within one."""
+    longest = min(settings.poll_interval, _LONGEST_RETRY)
+    return Backoff(initial=min(_FIRST_RETRY, longest), maximum=longest, jitter=0.2)
 
 
 def _page_patience(settings: PulseSettings) -> timedelta:

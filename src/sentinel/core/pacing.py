@@ -50,8 +50,13 @@ _MILLISECOND = timedelta(milliseconds=1)
 _WALKS_UNTIL_FORGOTTEN = 2
 
 
+_SLACK_SHARE, _MOST_SLACK = 10, timedelta(milliseconds=500)
+"""An interval counts as over a little early. Polls come at fixed distances, give or take; without this, a
+millisecond of jitter would turn "every ten seconds" into "every fifteen" at polls five seconds apart."""
+
+
 class Pacer:
-    """The table. Times of publishing are those of the cycle's begin, so that pacing keeps step with polling."""
+    """The table."""
 
     def __init__(self, *, republish_interval: timedelta | None = None) -> None:
         """`republish_interval` replaces the max age in force; zero turns pacing off."""
@@ -59,14 +64,12 @@ class Pacer:
         self._table: dict[int, int] = {}
         self._admitted: set[int] = set()
         self._walk = 0
-        self._now = 0
 
     def __len__(self) -> int:
         return len(self._table)
 
-    def begin(self, now: datetime) -> None:
+    def begin(self) -> None:
         """Begins a cycle."""
-        self._now = _milliseconds(now)
         self._admitted.clear()
 
     def first_seen(self, resource: Observation, now: datetime) -> datetime | None:
@@ -92,7 +95,7 @@ class Pacer:
         self._table[key] = (entry or self._walk) | _stamp(updated) << _STAMP | seen << _SEEN
         return _EPOCH + seen * _MILLISECOND
 
-    def consider(self, resource: Observation, decision: Decision) -> Verdict:
+    def consider(self, resource: Observation, decision: Decision, now: datetime) -> Verdict:
         """The verdict on a resource, given the decision. Remembers that it was seen."""
         key = hash(resource.id)
         entry = self._table.get(key)
@@ -104,27 +107,30 @@ class Pacer:
             return Verdict.REPEATED
         if entry is not None:
             entry = entry & ~_WALK_MASK | self._walk
+            moment = _milliseconds(now)
             published = (entry >> _PUBLISHED) & _TIME_MASK
-            if published > self._now:
+            if published > moment:
                 # The clock was set back: count from now, or nothing would go out until it has caught up.
-                published = self._now
+                published = moment
                 entry = entry & ~(_TIME_MASK << _PUBLISHED) | published << _PUBLISHED
             self._table[key] = entry
             interval = decision.max_age if self._interval is None else self._interval
             if (
                 published
-                and self._now - published < interval // _MILLISECOND
+                and moment - published < (interval - min(interval / _SLACK_SHARE, _MOST_SLACK)) // _MILLISECOND
                 and _clamped(resource.generation) <= (entry >> _GENERATION) & _GENERATION_MASK
             ):
                 return Verdict.PACED
         self._admitted.add(key)
         return Verdict.PUBLISH
 
-    def settled(self, resource_id: str, generation: int) -> None:
+    def settled(self, resource_id: str, generation: int, now: datetime) -> None:
         """The broker has confirmed the event for this generation, or none ever would; until then it stays due."""
         key = hash(resource_id)
         future = self._table.get(key, 0) >> _STAMP << _STAMP
-        self._table[key] = future | _clamped(generation) << _GENERATION | self._now << _PUBLISHED | self._walk
+        self._table[key] = (
+            future | _clamped(generation) << _GENERATION | _milliseconds(now) << _PUBLISHED | self._walk
+        )
 
     def end(self, *, is_complete: bool) -> int:
         """Ends a cycle; after a complete walk, forgets what was not seen lately and says how many.

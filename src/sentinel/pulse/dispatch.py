@@ -1,15 +1,16 @@
 """Sending a cycle's events, so that trouble at the broker never multiplies.
 
-Three rules. Until an event has been routed, one probe a poll is all that is sent, so a broker with nothing bound
-is not flooded. What the broker refuses or does not confirm is tried again, with backoff, for a bounded time. And
-when it does not answer at all, sending stops for this cycle: what was not confirmed is due again at the next.
+Three rules. Until an event has been taken, one probe a poll is all that is sent, so a broker with nothing bound,
+or with a queue that is full, is not flooded, nor are the queues beside that one, which get what it refuses. What
+is not confirmed is tried again, with backoff, for a bounded time. And when the broker does not answer at all,
+sending stops for this cycle: what was not confirmed is due again at the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sentinel.core.pacing import Pacer
 from sentinel.ports import Outcome, Publisher
@@ -18,7 +19,6 @@ from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.stopping import Stopping
 
 _RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
-_RETRIED = frozenset({Outcome.REFUSED, Outcome.UNCONFIRMED})
 _SETTLED = frozenset({Outcome.CONFIRMED, Outcome.UNSENDABLE})
 """Nothing is gained by sending these again soon."""
 
@@ -33,6 +33,7 @@ class Dispatch:
         pacer: Pacer,
         observer: Observer,
         deadline: timedelta,
+        now: Callable[[], datetime],
         random: Callable[[], float],
     ) -> None:
         """`deadline` bounds one attempt at a batch, and what a cycle spends on attempts that failed."""
@@ -40,8 +41,10 @@ class Dispatch:
         self._pacer = pacer
         self._observer = observer
         self._deadline = deadline
+        self._now = now
         self._random = random
-        self._is_routed = False
+        self._is_taken = False
+        self._probes = 0
         self.trouble: str | None = None
         """Why the last event that was sent did not get through, or None where it did."""
         self.begin(Stopping())
@@ -57,12 +60,14 @@ class Dispatch:
 
     async def send(self, batch: Sequence[Pending]) -> None:
         """Sends a batch; returns when every event of it has an outcome, or was left for a later cycle."""
-        rest = batch
+        rest = list(batch)
         while rest and not self.is_halted:
-            # An event that cannot be sent at all proves nothing, so the next one is the probe.
-            size = len(rest) if self._is_routed else 1
-            await self._send(rest[:size])
-            rest = rest[size:]
+            if self._is_taken:
+                await self._send(rest)
+                rest = []
+            else:
+                # Not always the first: should the fault lie with that one, another proves that all is well.
+                await self._send([rest.pop(self._probes % len(rest))])
         self.hold_back(len(rest))
 
     def hold_back(self, count: int) -> None:
@@ -82,7 +87,7 @@ class Dispatch:
             seconds.extend(receipt.seconds)
             for n, outcome in zip(open_ones, receipt.outcomes, strict=True):
                 outcomes[n] = outcome
-            open_ones = [n for n in open_ones if outcomes[n] in _RETRIED]
+            open_ones = [n for n in open_ones if outcomes[n] is Outcome.UNCONFIRMED]
             # Of several reasons the last one counts, unless it is about events that got through in the end.
             error = receipt.error or error
             if not open_ones or not await self._wait_to_retry(attempt, timedelta(seconds=now() - begun)):
@@ -101,10 +106,11 @@ class Dispatch:
     def _settle(
         self, batch: Sequence[Pending], outcomes: Sequence[Outcome], seconds: Sequence[float], error: str
     ) -> None:
+        now = self._now()
         for pending, outcome in zip(batch, outcomes, strict=True):
             if outcome in _SETTLED:
                 resource = pending.judgement.resource
-                self._pacer.settled(resource.id, resource.generation)
+                self._pacer.settled(resource.id, resource.generation, now)
         confirmed, unroutable = outcomes.count(Outcome.CONFIRMED), outcomes.count(Outcome.UNROUTABLE)
         unsendable, unconfirmed = outcomes.count(Outcome.UNSENDABLE), outcomes.count(Outcome.UNCONFIRMED)
         refused = len(outcomes) - confirmed - unroutable - unsendable - unconfirmed
@@ -115,9 +121,10 @@ class Dispatch:
             self.trouble = self.error = error
         elif confirmed:
             self.trouble = None
-        if unroutable:
-            self._is_routed = False
-        elif confirmed:
-            self._is_routed = True
+        if confirmed and not unroutable:
+            self._is_taken = True
+        elif unroutable or refused:
+            self._is_taken = False
+            self._probes += 1
         self.is_halted = bool(unroutable or unconfirmed or (refused and not confirmed))
         self._observer.answered(Answer(batch, outcomes, seconds, error))

@@ -122,7 +122,7 @@ async def explain(
         observer=notes,
         tracer=NO_TRACING,
     )
-    report = await pulse.cycle(at, stopping)
+    report = await pulse.cycle(stopping)
     if report.fetch_error:
         raise FetchError(report.fetch_error)
     taken = notes.taken()

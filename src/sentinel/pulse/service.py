@@ -70,7 +70,12 @@ class Pulse:
             else None
         )
         self._dispatch = Dispatch(
-            publisher=publisher, pacer=pacer, observer=observer, deadline=publish_deadline, random=jitter
+            publisher=publisher,
+            pacer=pacer,
+            observer=observer,
+            deadline=publish_deadline,
+            now=clock.now,
+            random=jitter,
         )
         self._stuck_after = 2 * (poll_interval + step_timeout + publish_deadline) + _PATIENCE
         self._progress: datetime | None = None
@@ -81,7 +86,7 @@ class Pulse:
         due = self._clock.now()
         while not stopping.requested:
             try:
-                await self.cycle(due, stopping)
+                await self.cycle(stopping)
             except Exception as error:  # the loop's edge: one broken cycle must not end the polling
                 self._fetch_trouble = "the last cycle failed by a fault of our own; the log has it"
                 self._observer.crashed(error)
@@ -91,11 +96,11 @@ class Pulse:
             self._progress = now
             await stopping.interrupts(self._clock.sleep(due - now))
 
-    async def cycle(self, at: datetime, stopping: Stopping) -> CycleReport:
-        """One poll. `at` is when it was due to begin, which is what pacing counts from."""
+    async def cycle(self, stopping: Stopping) -> CycleReport:
+        """One poll."""
         started = self._clock.now()
         self._progress = started
-        self._pacer.begin(at)
+        self._pacer.begin()
         self._dispatch.begin(stopping)
         walk = _Walk()
         with self._tracer.span("sentinel.cycle", resource_type=self._resource_type) as span:
@@ -166,7 +171,7 @@ class Pulse:
         for resource in page.resources:
             seen = resource.observation
             decision = decide(seen, policy, now, pacer.first_seen(seen, now))
-            verdict = pacer.consider(seen, decision)
+            verdict = pacer.consider(seen, decision, now)
             judgement = Judgement(seen, decision, verdict)
             judgements.append(judgement)
             if verdict is Verdict.PUBLISH:

@@ -112,7 +112,7 @@ async def calibrate(
 
 
 async def _cycle(pulse: Pulse, clock: Clock) -> CycleReport:
-    report = await pulse.cycle(clock.now(), Stopping())
+    report = await pulse.cycle(Stopping())
     if report.fetch_error:
         raise FetchError(report.fetch_error)
     return report
@@ -171,12 +171,12 @@ class _Surveyor:
 def _judge(documents: Sequence[bytes], policy: Policy, now: datetime) -> None:
     """What a pulse does with every resource of a page."""
     pacer = Pacer()
-    pacer.begin(now)
+    pacer.begin()
     page = listing.read(b"[%b]" % b",".join(documents))
     for fetched in page.resources:
         seen = fetched.observation
         decision = decide(seen, policy, now, pacer.first_seen(seen, now))
-        pacer.consider(seen, decision)
+        pacer.consider(seen, decision, now)
 
 
 def _compose(documents: Sequence[bytes], composer: Composer, now: datetime) -> None:

@@ -174,12 +174,12 @@ class _Rehearsal:
     def _poll(self, poll: int, actors: Sequence[_Actor]) -> None:
         plan, pacer = self._plan, self._pacer
         now = plan.start + poll * plan.poll_interval
-        pacer.begin(now)
+        pacer.begin()
         due: list[_Due] = []
         for actor in actors:
             actor.hear(now)
             decision = decide(actor.seen, plan.policy, now, pacer.first_seen(actor.seen, now))
-            match pacer.consider(actor.seen, decision):
+            match pacer.consider(actor.seen, decision, now):
                 case Verdict.PUBLISH:
                     due.append((actor, decision))
                 case Verdict.PACED:
@@ -190,7 +190,7 @@ class _Rehearsal:
                     self._remember(actor, is_remembered=False)
                     self._look_again(actor, poll, decision.next_event_time)
         for actor, decision in self._allowed(due, now):
-            pacer.settled(actor.seen.id, actor.seen.generation)
+            pacer.settled(actor.seen.id, actor.seen.generation, now)
             actor.published = now
             actor.answers.append(now + plan.answer_after)
             self._remember(actor, is_remembered=True)
