@@ -306,7 +306,15 @@ class TestCursorPages:
     def test_a_last_page_that_lacks_what_was_deleted_is_believed_in_the_end(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=4, next="x")))
 
-        assert advance(second, page("c", total=4, next=None), insisted=1).following is NOTHING_MORE
+        step = advance(second, page("c", total=4, next=None), insisted=1)
+
+        assert step.following is NOTHING_MORE
+        assert step.seen_of_more == 3
+
+    def test_a_list_that_ends_at_its_total_leaves_nothing_to_ask(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", total=3, next="x")))
+
+        assert advance(second, page("c", total=3, next=None)).seen_of_more is None
 
     def test_another_short_answer_is_doubted_again(self) -> None:
         second = follow(advance(Position(size=3), page("a", "b", "c", total=6, next="x")))

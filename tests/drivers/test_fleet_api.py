@@ -215,6 +215,30 @@ class TestShapes:
         ]
         assert queries(server.received) == expected * 2
 
+    async def test_a_cursor_that_ends_early_is_not_the_end_of_the_fleet(
+        self, server: FleetServer, make_api: MakeApi
+    ) -> None:
+        server.shape = Shape.CURSOR
+        server.put_many(6)
+        server.script = lambda request: Fault.HALF if request.query.get("after", "").endswith(":4") else None
+
+        with pytest.raises(FetchError, match="ends the list after 5 items, 6 being the total"):
+            await walk(make_api())
+
+    async def test_what_was_deleted_during_a_walk_is_not_missed(
+        self, server: FleetServer, make_api: MakeApi
+    ) -> None:
+        server.shape = Shape.CURSOR
+        ids = server.put_many(6)
+
+        def delete_the_last(request: Received) -> None:
+            if request.number == 2:
+                server.remove(ids[-1])
+
+        server.script = delete_the_last
+
+        assert await fetch_ids(make_api()) == ids[:-1]
+
     async def test_without_fields_to_ask_for_a_cursor_page_is_whole(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:

@@ -103,6 +103,9 @@ class Step(msgspec.Struct, frozen=True):
     """Its resources, without those of the two pages before it."""
     following: Position | None
     """Where the walk goes on; None where the server has said that there is no more."""
+    seen_of_more: int | None = None
+    """How many items were seen, where a cursor ended before the total it began with. Only a fresh total can say
+    whether the rest was deleted meanwhile or is being kept from us."""
 
 
 class _Envelope(msgspec.Struct, Generic[T], gc=False):
@@ -218,7 +221,11 @@ def advance(position: Position, listing: Listing, *, insisted: int | None = None
         following = msgspec.structs.replace(following, recent=recent)
         if following.seen > following.allowance:
             raise EndlessList(f"{following.seen} items were read and more are announced than can be true")
-    return Step(fresh, following)
+        return Step(fresh, following)
+    seen = position.seen + listing.count
+    return Step(
+        fresh, None, seen if position.after and listing.total is not None and seen < listing.total else None
+    )
 
 
 def _is_another_page(position: Position, listing: Listing) -> bool:

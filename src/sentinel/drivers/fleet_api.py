@@ -132,7 +132,10 @@ class FleetApi:
         while True:
             patience = min(timeout, deadline - loop.time())
             try:
-                return self._take(position, await self._get(url, patience), insisted)
+                fetched = self._take(position, await self._get(url, patience), insisted)
+                if fetched.seen_of_more is not None:
+                    await self._require_no_more_than(fetched.seen_of_more, patience)
+                return fetched
             except listing.ShortPage as short:
                 insisted = short.count
                 trouble = _Trouble(str(short))
@@ -152,6 +155,14 @@ class FleetApi:
                 raise FetchError(text) from trouble.__cause__
             await asyncio.sleep(delay)
 
+    async def _require_no_more_than(self, seen: int, patience: float) -> None:
+        """Asks for a fresh total: what was deleted during a walk is missing rightly, anything else is not."""
+        answer = listing.read(await self._get(self._url(Position(size=1)), patience))
+        if answer.total is not None and answer.total > seen:
+            raise listing.BadPage(
+                f"the last page ends the list after {seen} items, {answer.total} being the total"
+            )
+
     def _take(self, position: Position, body: bytes, insisted: int | None) -> _Fetched:
         answer = listing.read(body)
         step = listing.advance(position, answer, insisted=insisted)
@@ -160,7 +171,7 @@ class FleetApi:
             matches = self._selector.matches
             resources = [resource for resource in resources if matches(resource.observation.labels)]
         malformed = [f"page {position.number}, {text}" for text in answer.malformed]
-        return _Fetched(Page(resources, malformed), step.following)
+        return _Fetched(Page(resources, malformed), step.following, step.seen_of_more)
 
     def _url(self, position: Position) -> URL:
         if position.after:
@@ -260,6 +271,7 @@ class FleetApi:
 class _Fetched(msgspec.Struct, frozen=True):
     page: Page
     following: Position | None
+    seen_of_more: int | None
 
 
 class _Trouble(Exception):

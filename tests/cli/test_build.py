@@ -1,0 +1,228 @@
+"""From settings to parts: every setting reaches the part that it is about."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+import trustme
+from aio_pika.abc import AbstractIncomingMessage
+
+from sentinel.cli.build import Unavailable, build_fleet, build_publisher, build_pulse
+from sentinel.core.events import Event, Mode
+from sentinel.core.selector import LabelMatch, SelectorParam
+from sentinel.drivers.memory import MemoryBroker
+from sentinel.ports import Outcome
+from sentinel.pulse.settings import PulseSettings
+from sentinel.runtime.secrets import Secret
+from sentinel.runtime.settings import ApiSettings, BrokerSettings, BrokerType, LogSettings
+from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.tracing import NO_TRACING
+from sentinel.testing import loop
+from sentinel.testing.clock import START
+from sentinel.testing.fleet import FakeFleet
+from sentinel.testing.loop import SimulatedClock
+from tests.support.fleet_server import FleetServer
+from tests.support.rabbitmq import Inbox, PrivateRabbitMQ, inbox, make_events, url_of
+
+SECOND = timedelta(seconds=1)
+
+
+def settings(endpoint: str = "http://127.0.0.1:1", /, **changes: object) -> PulseSettings:
+    api = msgspec.structs.replace(
+        ApiSettings(endpoint=endpoint),
+        **{name: changes.pop(name) for name in list(changes) if name in ApiSettings.__struct_fields__},
+    )
+    plain = PulseSettings(resource_type="clusters", hyperfleet_api=api, log=LogSettings())
+    return msgspec.structs.replace(plain, **changes)
+
+
+async def walk(chosen: PulseSettings) -> int:
+    fleet = build_fleet(chosen)
+    try:
+        return sum([len(page.resources) async for page in fleet.walk()])
+    finally:
+        await fleet.close()
+
+
+class TestFleet:
+    async def test_the_request_says_what_the_settings_say(self, tmp_path: Path) -> None:
+        token_file = tmp_path / "token"
+        token_file.write_text("of-the-file\n")
+        async with FleetServer() as server:
+            chosen = settings(
+                server.url,
+                page_size=7,
+                gzip=True,
+                selector_param=SelectorParam.SEARCH,
+                token_file=token_file,
+                resource_selector=(LabelMatch("region", "us-east"),),
+            )
+            await walk(chosen)
+
+        (received,) = server.received
+        assert received.query == {"search": "labels.region='us-east'", "page": "1", "size": "7"}
+        assert received.headers["Accept-Encoding"] == "gzip"
+        assert received.headers["Authorization"] == "Bearer of-the-file"
+        assert received.headers["User-Agent"].startswith("hyperfleet-sentinel/")
+
+    async def test_the_token_wins_over_the_file(self, tmp_path: Path) -> None:
+        async with FleetServer() as server:
+            await walk(settings(server.url, token=Secret("itself"), token_file=tmp_path / "missing"))
+
+        assert server.received[0].headers["Authorization"] == "Bearer itself"
+
+    async def test_a_rotated_token_is_told_to_whoever_keeps_it_out_of_the_log(self, tmp_path: Path) -> None:
+        token_file = tmp_path / "token"
+        heard: list[str] = []
+        async with FleetServer() as server:
+            fleet = build_fleet(settings(server.url, token_file=token_file), on_token=heard.append)
+            for token in ("first", "second", "second"):
+                token_file.write_text(token)
+                async for _ in fleet.walk():
+                    pass
+            await fleet.close()
+
+        assert heard == ["first", "second"]
+
+    async def test_an_authority_of_ones_own_is_trusted(self, authority: trustme.CA, ca_file: Path) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        async with FleetServer(tls=context) as server:
+            server.put_many(3)
+
+            assert await walk(settings(server.url, ca_file=ca_file)) == 3
+
+
+class TestPublisher:
+    async def test_an_exchange_gets_events_with_its_routing_key(self, rabbitmq_url: str) -> None:
+        async with inbox(rabbitmq_url, exchange_type="topic", routing_key="fleet.pulse") as box:
+            received = await publish_one(rabbitmq(box, url=rabbitmq_url, routing_key="fleet.pulse"), box)
+
+        assert received.routing_key == "fleet.pulse"
+
+    async def test_host_port_and_tls_are_an_alternative_to_the_url(
+        self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path
+    ) -> None:
+        async with inbox(private_rabbitmq.url) as box:
+            broker = BrokerSettings(
+                type=BrokerType.RABBITMQ,
+                host="127.0.0.1",
+                port=private_rabbitmq.tls_port,
+                exchange=box.exchange,
+                tls=True,
+                ca_file=ca_file,
+            )
+            received = await publish_one(broker, box)
+
+        assert received.body
+
+    async def test_an_unknown_authority_is_not_trusted(self, private_rabbitmq: PrivateRabbitMQ) -> None:
+        broker = BrokerSettings(
+            type=BrokerType.RABBITMQ, url=Secret(url_of(private_rabbitmq.tls_port, tls=True)), exchange="any"
+        )
+        publisher = build_publisher(broker, mode=Mode.STRUCTURED)
+        await publisher.open()
+        trouble = publisher.trouble()
+        await publisher.close()
+
+        assert trouble is not None
+        assert "certificate" in trouble.lower()
+
+    def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "sentinel.drivers.pubsub", None)
+        broker = BrokerSettings(type=BrokerType.PUBSUB, project_id="p")
+
+        with pytest.raises(Unavailable, match=r"install fleet-sentinel\[pubsub\]"):
+            build_publisher(broker, mode=Mode.STRUCTURED)
+
+
+def rabbitmq(box: Inbox, *, url: str, routing_key: str) -> BrokerSettings:
+    return BrokerSettings(
+        type=BrokerType.RABBITMQ,
+        url=Secret(url),
+        exchange=box.exchange,
+        exchange_type="topic",
+        routing_key=routing_key,
+    )
+
+
+async def publish_one(broker: BrokerSettings, box: Inbox) -> AbstractIncomingMessage:
+    publisher = build_publisher(broker, mode=Mode.STRUCTURED)
+    events: list[Event] = make_events(1)
+    await publisher.open()
+    receipt = await publisher.publish(events, deadline=10 * SECOND)
+    await publisher.close()
+    assert list(receipt.outcomes) == [Outcome.CONFIRMED], receipt.error
+    (message,) = await box.receive(1)
+    return message
+
+
+class TestPulse:
+    """What the settings of a pulse change, seen from how many events there are after a minute."""
+
+    @pytest.mark.parametrize(
+        ("changes", "events"),
+        [
+            ({}, 7),
+            ({"poll_interval": 20 * SECOND}, 4),
+            ({"max_age_not_ready": 30 * SECOND}, 3),
+            ({"republish_interval": 60 * SECOND}, 2),
+            ({"republish_interval": timedelta(0)}, 13),
+            ({"max_events_per_second": 0.025}, 2),
+        ],
+    )
+    def test_a_status_that_stands_still(self, changes: dict[str, object], events: int) -> None:
+        fleet = FakeFleet()
+        fleet.put("stuck", observed_generation=1, last_updated_time=START - timedelta(hours=1))
+
+        assert len(loop.run(a_minute(fleet, settings(**changes)))) == events
+
+    @pytest.mark.parametrize(("changes", "events"), [({}, 7), ({"generation_check": False}, 0)])
+    def test_a_generation_that_nobody_observes(self, changes: dict[str, object], events: int) -> None:
+        fleet = FakeFleet()
+        fleet.put("new", generation=2, observed_generation=1, is_ready=True, last_updated_time=START)
+
+        assert len(loop.run(a_minute(fleet, settings(**changes)))) == events
+
+    def test_a_ready_resource_has_a_max_age_of_its_own(self) -> None:
+        fleet = FakeFleet()
+        fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
+
+        assert len(loop.run(a_minute(fleet, settings(max_age_ready=40 * SECOND)))) == 1
+
+    def test_the_data_is_what_message_data_says(self) -> None:
+        fleet = FakeFleet()
+        fleet.put("one", name="the-first")
+
+        bodies = loop.run(a_minute(fleet, settings(message_data={"who": ".name"})))
+
+        assert msgspec.json.decode(bodies[0])["data"] == {"who": "the-first"}
+
+
+async def a_minute(fleet: FakeFleet, chosen: PulseSettings) -> list[bytes]:
+    """Runs a pulse for a minute, its last poll included; the bodies of what it published."""
+    broker, stopping = MemoryBroker(), Stopping()
+    subscriber, publisher = broker.subscribe("test"), broker.publisher()
+    await publisher.open()
+    part = build_pulse(chosen, fleet=fleet, publisher=publisher, clock=SimulatedClock(), tracer=NO_TRACING)
+    bodies: list[bytes] = []
+
+    async def read() -> None:
+        async for delivery in subscriber.deliveries():
+            bodies.append(delivery.message.body)
+            await delivery.ack()
+
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(read())
+        group.create_task(part.loops[0](stopping))
+        await asyncio.sleep(60.5)
+        stopping.request()
+        await asyncio.sleep(0.1)
+        reading.cancel()
+    return bodies
