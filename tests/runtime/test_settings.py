@@ -645,3 +645,12 @@ class TestAnything:
         assert _is_sound(
             load(file=file, environ={name: text}, sets=[f"{key}={text}", f"message_data.{key}={text}"])
         )
+
+
+def test_a_heading_with_nothing_under_it_lacks_what_is_required_there(tmp_path: Path) -> None:
+    file = tmp_path / "sentinel.yaml"
+    file.write_text("resource_type: clusters\nhyperfleet_api:\nlog:\n")
+
+    (problem,) = load(file=file, environ={}).problems
+
+    assert (problem.field, problem.line) == ("hyperfleet_api.endpoint", 2)

@@ -233,7 +233,6 @@ class TestProblems:
                 "rabbit",
                 'expected one of rabbitmq, pubsub, stdout, got "rabbit"; did you mean rabbitmq?',
             ),
-            ("BROKER_TYPE", "", 'expected one of rabbitmq, pubsub, stdout, got ""'),
             ("BROKER_PORT", "0", 'expected a whole number from 1 to 65535, got "0"'),
             ("BROKER_PORT", "65536", 'expected a whole number from 1 to 65535, got "65536"'),
             ("BROKER_PORT", "amqp", 'expected a whole number from 1 to 65535, got "amqp"'),
@@ -276,7 +275,6 @@ class TestProblems:
             "amqp://u:hunter2\u2100@h",
             "amqp://u:hunter2@h/ x",
             "hunter2",
-            "",
         ],
     )
     def test_a_bad_url_is_refused_without_being_repeated(self, url: str) -> None:
@@ -359,3 +357,10 @@ def test_anything_is_settings_or_problems(tmp_path: Path, content: bytes, key: s
 
     assert (loaded.settings is None) == bool(loaded.problems)
     assert all(problem.message and str(problem).isprintable() for problem in loaded.problems)
+
+
+def test_an_empty_variable_is_one_that_is_not_set() -> None:
+    broker = valid(from_environment(BROKER_TYPE="rabbitmq", BROKER_HOST="h", BROKER_URL="", BROKER_PORT=""))
+
+    assert broker.url is None
+    assert broker.port == 5672

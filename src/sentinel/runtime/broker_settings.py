@@ -186,7 +186,8 @@ def load_broker(*, source: Path | None, environ: Mapping[str, str]) -> Loaded[Br
     keys = declared.keys()
     unknown = (name for name in environ if name.startswith(PREFIX) and name not in keys)
     warnings = near_misses(unknown, {key: key for key in keys}, PREFIX)
-    given = {key: environ[key] for key in keys if key in environ}
+    # An empty variable is how charts write one that is not set.
+    given = {key: environ[key] for key in keys if environ.get(key)}
     if _SERVICE_LINK.fullmatch(given.get("BROKER_PORT", "")):
         del given["BROKER_PORT"]
         warnings.append(

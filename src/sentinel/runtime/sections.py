@@ -153,6 +153,9 @@ class Section(msgspec.Struct, frozen=True):
 
     def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
         """The struct, once all of its fields could be read."""
+        if path and isinstance(node, Scalar) and node.is_null:
+            # A heading with nothing under it: what is required there is missing, each by its own name.
+            node = Table((), node.at)
         if not isinstance(node, Table):
             reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
             return FAILED
