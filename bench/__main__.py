@@ -9,119 +9,171 @@ import asyncio
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from bench import publish, pulse
+from bench import compose, publish, publish_pubsub, pulse
+from bench.compose import Composing
 from bench.publish import Publishing
+from bench.publish_pubsub import PubSubPublishing
 from bench.pulse import PulseFigures
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "performance.md"
-BROKER = "amqp://guest:guest@127.0.0.1:5672/"
 
-SIZES = (1_000, 10_000, 100_000)
-PER_RESOURCE, PER_EVENT = 8.0, 40.0
-HEALTHY_MEBIBYTES, STUCK_MEBIBYTES = 64.0, 96.0
-OF_BARE_FRAMES = 0.90
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+TYPICAL = 100_000
+"""The size that the budgets speak of."""
+PER_RESOURCE = 8.0
+MEBIBYTES = {
+    ("rabbitmq", True): 64.0,
+    ("rabbitmq", False): 96.0,
+    ("pubsub", True): 128.0,
+    ("pubsub", False): 128.0,
+}
 LINEAR = 1.25
-"""How much more a resource may cost in the largest fleet than in the one a tenth its size."""
+"""How much more a resource may cost in the largest fleet than in one a hundredth its size."""
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Everything that was measured."""
+
+    pulses: Sequence[PulseFigures]
+    """Healthy fleets on RabbitMQ, by size."""
+    at_typical_size: Sequence[PulseFigures]
+    """Both brokers, healthy and standing still."""
+    rabbitmq: Publishing
+    pubsub: PubSubPublishing
+    composing: Composing
 
 
 class Budget(msgspec.Struct, frozen=True):
     """A figure beside what it may be."""
 
     what: str
-    figure: str
-    budget: str
-    is_kept: bool
+    figure: float
+    unit: str
+    limit: float
+    is_floor: bool = False
+
+    @property
+    def is_kept(self) -> bool:
+        return self.figure >= self.limit if self.is_floor else self.figure <= self.limit
+
+    def __str__(self) -> str:
+        sign = "≥" if self.is_floor else "≤"
+        return f"{self.what} | {self.figure:.2f} {self.unit} | {sign} {self.limit:g} {self.unit}"
 
 
-def budgets(pulses: list[PulseFigures], stuck: PulseFigures, published: Publishing) -> list[Budget]:
+async def measured() -> Figures:
+    """Measures, and says what it is doing."""
+    pulses = []
+    for size in SIZES:
+        _say(f"a healthy fleet of {size:,}")
+        pulses.append(await pulse.measure(size))
+    at_typical_size = [figures for figures in pulses if figures.resources == TYPICAL]
+    for broker, is_healthy in MEBIBYTES:
+        if (broker, is_healthy) != ("rabbitmq", True):
+            _say(
+                f"{TYPICAL:,} resources on {broker}, {'healthy' if is_healthy else 'every status standing still'}"
+            )
+            at_typical_size.append(await pulse.measure(TYPICAL, broker=broker, is_healthy=is_healthy))
+    _say("confirmed events on RabbitMQ")
+    rabbitmq = await asyncio.to_thread(publish.measure)
+    _say("confirmed events on Pub/Sub")
+    pubsub = await asyncio.to_thread(publish_pubsub.measure)
+    _say("composing")
+    return Figures(pulses, at_typical_size, rabbitmq, pubsub, compose.measure())
+
+
+def budgets(figures: Figures) -> list[Budget]:
     """Every budget that can be shown today."""
-    largest, before = pulses[-1], pulses[-2]
-    growth = largest.microseconds_per_resource / before.microseconds_per_resource
+    by_size = {one.resources: one.microseconds_per_resource for one in figures.pulses}
     return [
         Budget(
-            f"fetch, decode, decide, pace: CPU a resource at {largest.resources:,}",
-            f"{largest.microseconds_per_resource:.1f} µs",
-            f"≤ {PER_RESOURCE:g} µs",
-            largest.microseconds_per_resource <= PER_RESOURCE,
+            f"fetch, decode, decide, pace: CPU a resource at {TYPICAL:,}", by_size[TYPICAL], "µs", PER_RESOURCE
         ),
         Budget(
-            f"the same, against {before.resources:,} resources",
-            f"{growth:.2f} ×",
-            f"≤ {LINEAR:g} ×",
-            growth <= LINEAR,
+            f"growth of that figure from {SIZES[1]:,} to {SIZES[-1]:,}",
+            by_size[SIZES[-1]] / by_size[SIZES[1]],
+            "×",
+            LINEAR,
         ),
-        Budget(
-            f"peak memory at {largest.resources:,}, healthy",
-            f"{largest.peak_mebibytes:.0f} MiB",
-            f"≤ {HEALTHY_MEBIBYTES:g} MiB",
-            largest.peak_mebibytes <= HEALTHY_MEBIBYTES,
-        ),
-        Budget(
-            f"peak memory at {stuck.resources:,}, every status standing still",
-            f"{stuck.peak_mebibytes:.0f} MiB",
-            f"≤ {STUCK_MEBIBYTES:g} MiB",
-            stuck.peak_mebibytes <= STUCK_MEBIBYTES,
+        *(
+            Budget(
+                f"peak memory at {one.resources:,} on {one.broker}, {_state(one)}",
+                one.peak_mebibytes,
+                "MiB",
+                MEBIBYTES[one.broker, one.is_healthy],
+            )
+            for one in figures.at_typical_size
         ),
         Budget(
             "publish on RabbitMQ: CPU a confirmed event",
-            f"{published.publisher_microseconds:.1f} µs",
-            f"≤ {PER_EVENT:g} µs",
-            published.publisher_microseconds <= PER_EVENT,
+            figures.rabbitmq.publisher_microseconds,
+            "µs",
+            publish.BUDGET_MICROSECONDS,
         ),
         Budget(
-            "the same, against the same frames on a bare connection",
-            f"{published.cpu_ratio:.0%}",
-            f"≥ {OF_BARE_FRAMES:.0%}",
-            published.cpu_ratio >= OF_BARE_FRAMES,
+            "the same, of the throughput of the same frames on a bare connection",
+            figures.rabbitmq.throughput_ratio,
+            "×",
+            publish.BUDGET_RATIO,
+            is_floor=True,
+        ),
+        Budget(
+            "publish on Pub/Sub: CPU a confirmed event",
+            figures.pubsub.microseconds,
+            "µs",
+            publish_pubsub.BUDGET_MICROSECONDS,
+        ),
+        Budget("compose a bare path", figures.composing.path_microseconds, "µs", compose.PATH_BUDGET),
+        Budget(
+            "compose a conditional", figures.composing.conditional_microseconds, "µs", compose.CONDITIONAL_BUDGET
         ),
     ]
 
 
-def page(shown: list[Budget], pulses: list[PulseFigures], stuck: PulseFigures) -> str:
+def page(figures: Figures) -> str:
     """The page, in Markdown."""
     lines = [
         "# Performance\n",
         "<!-- Written by `make bench`. -->\n",
-        "Measured on one machine, on loopback, with a real RabbitMQ and a server in another process; resources of",
-        "1.8 kB in pages of 500. CPU is that of the Sentinel process alone, user and system.\n",
+        "Measured on one machine, on loopback, with a real RabbitMQ, Google's Pub/Sub emulator and a server in",
+        "another process; resources of 1.8 kB in pages of 500. CPU is that of the Sentinel process alone.\n",
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}.\n",
         "| what | measured | budget |",
         "|---|---|---|",
-        *(f"| {budget.what} | {budget.figure} | {budget.budget} |" for budget in shown),
+        *(f"| {budget} |" for budget in budgets(figures)),
         "\n## Against the size of the fleet\n",
-        "| resources | | CPU a resource | peak memory |",
-        "|---|---|---|---|",
+        "| resources | CPU a resource | peak memory |",
+        "|---|---|---|",
+        *(
+            f"| {one.resources:,} | {one.microseconds_per_resource:.1f} µs | {one.peak_mebibytes:.0f} MiB |"
+            for one in figures.pulses
+        ),
     ]
-    for figures in (*pulses, stuck):
-        state = "healthy" if figures.is_healthy else "every status stands still"
-        lines.append(
-            f"| {figures.resources:,} | {state} | {figures.microseconds_per_resource:.1f} µs "
-            f"| {figures.peak_mebibytes:.0f} MiB |"
-        )
     return "\n".join(lines) + "\n"
 
 
-async def main() -> int:
+def _state(figures: PulseFigures) -> str:
+    return "healthy" if figures.is_healthy else "every status standing still"
+
+
+def _say(what: str) -> None:
+    print(f"measuring {what} ...", flush=True)
+
+
+def main() -> int:
     """Measures, prints and writes."""
-    pulses = []
-    for size in SIZES:
-        print(f"measuring a fleet of {size:,} ...", flush=True)
-        pulses.append(await pulse.measure(size, broker_url=BROKER))
-    print(f"measuring a fleet of {SIZES[-1]:,} whose statuses stand still ...", flush=True)
-    stuck = await pulse.measure(SIZES[-1], broker_url=BROKER, is_healthy=False)
-    print("measuring confirmed events ...", flush=True)
-    published = await asyncio.to_thread(publish.measure)
-    shown = budgets(pulses, stuck, published)
-    PAGE.write_text(page(shown, pulses, stuck))
+    figures = asyncio.run(measured())
+    PAGE.write_text(page(figures))
+    shown = budgets(figures)
     for budget in shown:
-        mark = "ok  " if budget.is_kept else "OVER"
-        print(f"{mark} {budget.what}: {budget.figure} ({budget.budget})")
+        print(f"{'ok  ' if budget.is_kept else 'OVER'} {budget}")
     return 0 if all(budget.is_kept for budget in shown) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(main())

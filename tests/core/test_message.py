@@ -99,8 +99,11 @@ def test_white_space_behind_a_path_is_not_part_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("text", "column"),
-    [(".a.b-c", 5), ("..", 2), (".a.", 3), (".1", 2), (".a b", 4), (".a | b", 4)],
-)
+    [
+        (".a.b-c", 5), ("..", 2), (".a.", 3), (".1", 1), (".a b", 4), (".a | b", 4), (".a -", 4), (".a}} x", 3),
+        (".a²", 3), (". a", 3), (".a .b", 4), (".a(", 3), ('.a "', 4),
+    ],
+)  # fmt: skip
 def test_a_path_that_go_would_not_read_is_refused_where_it_goes_wrong(text: str, column: int) -> None:
     with pytest.raises(TemplateError) as caught:
         compile_leaf(text)
@@ -109,12 +112,58 @@ def test_a_path_that_go_would_not_read_is_refused_where_it_goes_wrong(text: str,
     assert "expected a path such as" in caught.value.problem
 
 
-def test_a_template_in_braces_is_refused_where_it_begins() -> None:
-    with pytest.raises(TemplateError) as caught:
-        compile_leaf("one\ntwo {{.id}}")
+def test_text_with_braces_is_a_template_whatever_it_begins_with() -> None:
+    composed = data({"a": "{{.kind}}/{{.id}}", "b": ".{{.id}}", "c": {"d": "{{len .spec.nodes}}"}})
 
-    assert (caught.value.line, caught.value.column) == (2, 5)
-    assert "not available in this version" in caught.value.problem
+    assert composed == {"a": "Cluster/cls-123", "b": ".cls-123", "c": {"d": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"), [({"displayName": "One", "name": "one"}, "One"), ({"name": "one"}, "one")]
+)
+def test_the_specifications_conditional_falls_back(names: Json, shown: str) -> None:
+    template = "{{if .metadata.displayName}}{{.metadata.displayName}}{{else}}{{.metadata.name}}{{end}}"
+
+    composed = Composer({"display_name": template}).compose({"metadata": names})
+
+    assert msgspec.json.decode(composed.data) == {"display_name": shown}
+    assert composed.missing == ()
+
+
+def test_a_template_that_prints_something_absent_keeps_the_rest_and_is_told_by_its_name() -> None:
+    composed = Composer({"a": {"b": "owner: {{.metadata.owner}}!"}}).compose(CLUSTER)
+
+    assert msgspec.json.decode(composed.data) == {"a": {"b": "owner: !"}}
+    assert composed.missing == ("a.b",)
+
+
+def test_a_template_that_fails_is_empty_and_told_with_the_reason() -> None:
+    composed = Composer({"a": "{{.kind}}: {{.id.x}}", "b": ".id"}).compose(CLUSTER)
+
+    assert msgspec.json.decode(composed.data) == {"a": "", "b": "cls-123"}
+    assert composed.failed == (("a", "can't evaluate field x in a string (line 1, column 14 of the template)"),)
+
+
+def test_a_template_that_is_none_is_refused_with_its_place() -> None:
+    with pytest.raises(TemplateError) as caught:
+        compile_leaf("one\ntwo {{.id | shout}}")
+
+    assert (caught.value.line, caught.value.column) == (2, 13)
+    assert caught.value.problem == 'function "shout" not defined'
+
+
+def test_a_path_to_more_than_a_message_can_carry_fails() -> None:
+    composed = Composer({"a": ".spec"}).compose({"spec": ["x" * 1000] * 2000})
+
+    assert msgspec.json.decode(composed.data) == {"a": ""}
+    assert composed.failed == (("a", "stopped: the text grew beyond 1048576 characters"),)
+
+
+def test_the_fields_that_templates_read_are_known_beforehand() -> None:
+    composer = Composer({"a": '{{.metadata.name}} {{index .metadata.labels "region"}}', "b": ".metadata.labels"})
+
+    assert composer.fields_read() == ("metadata.labels", "metadata.name")
+    assert Composer({"a": "{{.}}"}).fields_read() is None
 
 
 json_values = st.recursive(
@@ -122,6 +171,18 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=20,
 )
+
+
+@given(json_values, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
+def test_a_path_is_what_the_template_with_just_that_path_would_be(document: Json, names: list[str]) -> None:
+    path = "." + ".".join(names)
+
+    bare, template = (Composer({"x": text}).compose(document) for text in (path, "{{" + path + "}}"))
+
+    assert (bare.data, bare.missing) == (template.data, template.missing)
+    assert [reason for _, reason in bare.failed] == [
+        reason.partition(" (line")[0] for _, reason in template.failed
+    ]
 
 
 @given(json_values, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))

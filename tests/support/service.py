@@ -45,8 +45,8 @@ class SentinelProcess:
         self._process: asyncio.subprocess.Process | None = None
         self.lines: list[Line] = []
         """What it logged; a line that is not JSON is kept under `text`."""
-        self.stdout = b""
-        self.stderr = b""
+        self.stdout = bytearray()
+        self.stderr = bytearray()
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(

@@ -1,45 +1,27 @@
 """`message_data`: from configuration to the data of an event.
 
 The configuration is compiled once into a tree of leaves; composing walks that tree over a resource's document.
-A leaf is a literal or a path such as `.metadata.labels.region`. Results are always strings, printed as Go
-prints values. A resource may lack a field, or have something else where an object was expected: neither stops
-an event, both are told to the caller, by field, so that it can count them and warn once.
+A leaf is a literal, a path such as `.metadata.labels.region`, or a Go template; a path is what the template
+`{{.metadata.labels.region}}` would be, only faster. Results are always strings, printed as Go prints values. A
+resource may lack a field, or have something else where an object was expected: neither stops an event, both are
+told to the caller, by field, so that it can count them and warn once.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
 
-from sentinel.core.gotemplate import go_string
+from sentinel.core.gotemplate import Failed, Missing, Template, TemplateError, described, go_string, parse_path
+from sentinel.core.gotemplate.reads import shortest
 from sentinel.core.model import Json
+
+__all__ = ["Composed", "Composer", "FieldPath", "Leaf", "Literal", "MessageData", "TemplateError", "compile_leaf"]
 
 MessageData: TypeAlias = "Mapping[str, str | MessageData]"
 """The configuration of an event's data: names to texts, or to objects of the same shape."""
-
-# Go's lexer takes letters, digits and underscores, and reads a dot before a digit as a number.
-_PATH = re.compile(r"((\.[^\W\d]\w*)+|\.)\s*")
-
-
-class TemplateError(ValueError):
-    """A text that cannot be compiled: what is wrong, and where within the text."""
-
-    def __init__(self, problem: str, *, line: int, column: int) -> None:
-        super().__init__(f"{problem} (line {line}, column {column} of the template)")
-        self.problem = problem
-        self.line = line
-        self.column = column
-
-
-class Missing(LookupError):
-    """The resource does not have the field."""
-
-
-class Failed(ValueError):
-    """The template cannot be evaluated on this resource; the text says why."""
 
 
 class Literal(msgspec.Struct, frozen=True):
@@ -50,6 +32,10 @@ class Literal(msgspec.Struct, frozen=True):
     def render(self, document: Json) -> str:
         """The text."""
         return self.text
+
+    def fields_read(self) -> frozenset[tuple[str, ...]]:
+        """None."""
+        return frozenset()
 
 
 class FieldPath(msgspec.Struct, frozen=True):
@@ -63,16 +49,22 @@ class FieldPath(msgspec.Struct, frozen=True):
         for name in self.names:
             if isinstance(value, dict):
                 if name not in value:
-                    raise Missing(name)
+                    raise Missing("")
                 value = value[name]
+            elif document is None:
+                raise Missing("")
             else:
-                raise Failed(f"can't evaluate field {name} in {_described(value)}")
+                raise Failed(f"can't evaluate field {name} in {described(value)}")
         if isinstance(value, str):
             return value
         return "" if value is None else go_string(value)
 
+    def fields_read(self) -> frozenset[tuple[str, ...]]:
+        """The path itself."""
+        return frozenset({self.names})
 
-Leaf: TypeAlias = Literal | FieldPath
+
+Leaf: TypeAlias = Literal | FieldPath | Template
 
 
 class Composed(msgspec.Struct, frozen=True):
@@ -80,7 +72,7 @@ class Composed(msgspec.Struct, frozen=True):
 
     data: msgspec.Raw
     missing: tuple[str, ...] = ()
-    """Fields of the data that are empty because the resource lacks what they name."""
+    """Fields of the data in which something is not printed, because the resource lacks it."""
     failed: tuple[tuple[str, str], ...] = ()
     """Fields of the data that are empty because they could not be evaluated, each with the reason."""
 
@@ -91,15 +83,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Composer:
-    """Compiled `message_data`. Raises `TemplateError` where a text is not a literal or a path."""
+    """Compiled `message_data`. Raises `TemplateError` where a text is neither a literal, a path nor a template."""
 
     def __init__(self, message_data: MessageData) -> None:
         self._tree = _compile(message_data)
 
     def fields_read(self) -> tuple[str, ...] | None:
         """The paths that composing reads, so that a server can be asked for just those; None for everything."""
-        paths = {leaf.names for leaf in _leaves(self._tree) if isinstance(leaf, FieldPath)}
-        return None if () in paths else tuple(sorted(map(".".join, paths)))
+        paths = frozenset[tuple[str, ...]]().union(*(leaf.fields_read() for leaf in _leaves(self._tree)))
+        return None if () in paths else tuple(sorted(map(".".join, shortest(paths))))
 
     def compose(self, document: Json) -> Composed:
         """The data for this resource."""
@@ -110,25 +102,12 @@ class Composer:
 
 
 def compile_leaf(text: str) -> Leaf:
-    """Compiles one text: begins with a dot, a path; otherwise a literal."""
+    """Compiles one text: with `{{` in it, a template; beginning with a dot, a path; otherwise a literal."""
     if "{{" in text:
-        before = text[: text.index("{{")]
-        raise TemplateError(
-            "templates in {{ }} are not available in this version; use a path such as .metadata.name or a literal",
-            line=before.count("\n") + 1,
-            column=len(before) - (before.rfind("\n") + 1) + 1,
-        )
+        return Template(text)
     if not text.startswith("."):
         return Literal(text)
-    valid = _PATH.match(text)
-    end = valid.end() if valid else 0
-    if end < len(text):
-        raise TemplateError(
-            f'expected a path such as .metadata.labels.region, got "{text}": "{text[end]}" cannot stand here',
-            line=text.count("\n", 0, end) + 1,
-            column=end - text.rfind("\n", 0, end),
-        )
-    return FieldPath(tuple(name for name in text.rstrip().split(".") if name))
+    return FieldPath(parse_path(text))
 
 
 def _compile(message_data: MessageData) -> _Tree:
@@ -154,21 +133,10 @@ def _fill(tree: _Tree, document: Json, prefix: str, missing: list[str], failed: 
             continue
         try:
             filled[name] = node.render(document)
-        except Missing:
-            filled[name] = ""
+        except Missing as lacking:
+            filled[name] = lacking.text
             missing.append(prefix + name)
         except Failed as failure:
             filled[name] = ""
             failed.append((prefix + name, str(failure)))
     return filled
-
-
-def _described(value: Json) -> str:
-    """A value's type in words, for messages: the value itself may be a secret."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, str):
-        return "a string"
-    return "a list" if isinstance(value, list) else "a number"

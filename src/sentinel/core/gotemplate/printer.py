@@ -1,62 +1,143 @@
-"""JSON values printed as Go's `fmt` prints them with %v.
+"""Values printed as Go's `fmt` prints them with %v, and what `print` and `println` make of several.
 
 Consumers of the events were written against Go, where a list is `[a b]`, an object `map[a:1 b:2]` with its keys
-in order, and a float has its shortest digits, with an exponent below 1e-04 and from 1e+06 on. JSON integers are
-int64; whatever does not fit, and every other number, is float64.
+in order, and a float has its shortest digits, with an exponent below 1e-04 and from 1e+06 on.
 """
 
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from collections.abc import Callable, Iterable
+from typing import Final
 
+import msgspec
+
+from sentinel.core.gotemplate.errors import Trouble
+from sentinel.core.gotemplate.floats import format_float, shortest
+from sentinel.core.gotemplate.values import Nothing, Value, mended, taken
 from sentinel.core.model import Json
 
-_LEAST_INT64, _GREATEST_INT64 = -(2**63), 2**63 - 1
-_LEAST_PLAIN_EXPONENT, _GREATEST_PLAIN_EXPONENT = -4, 5
+LONGEST_TEXT: Final = 2**20
+"""How long a text may become, in characters: brokers refuse messages that are much larger."""
 
 
-def go_string(value: Json) -> str:
-    """The value as `%v` prints it; null is `<nil>`."""
+class Style(msgspec.Struct, frozen=True):
+    """How lists and objects are written."""
+
+    list_opens: str
+    map_opens: str
+    separates: str
+    list_closes: str
+    map_closes: str
+    null: str
+
+
+PLAIN: Final = Style("[", "map[", " ", "]", "]", "<nil>")
+GO_SYNTAX: Final = Style("[]interface {}{", "map[string]interface {}{", ", ", "}", "}", "interface {}(nil)")
+
+
+class Output:
+    """Text that grows, but not without bounds."""
+
+    __slots__ = ("_parts", "_size")
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._size = 0
+
+    def write(self, text: str) -> None:
+        """Adds a part."""
+        self._size += len(text)
+        if self._size > LONGEST_TEXT:
+            raise Trouble(f"stopped: the text grew beyond {LONGEST_TEXT} characters")
+        self._parts.append(text)
+
+    def text(self) -> str:
+        """All parts."""
+        return "".join(self._parts)
+
+
+def go_string(value: Value | Json) -> str:
+    """The value as `%v` prints it; null is `<nil>`. Raises `Trouble` where the text would be too long."""
     if isinstance(value, str):
         return value
-    if value is None:
+    if isinstance(value, list | dict):
+        return laid_out(value, go_string, PLAIN)
+    if value is None or isinstance(value, Nothing):
         return "<nil>"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return str(value) if _LEAST_INT64 <= value <= _GREATEST_INT64 else _go_float(_as_float(value))
-    if isinstance(value, float):
-        return _go_float(value)
-    if isinstance(value, list):
-        return "[" + " ".join([go_string(item) for item in value]) + "]"
-    return "map[" + " ".join([f"{key}:{go_string(value[key])}" for key in sorted(value)]) + "]"
+        number = taken(value)
+        return str(value) if number is value else go_string(number)
+    if isinstance(value, complex):
+        return f"({_float(value.real)}{'' if math.copysign(1, value.imag) < 0 else '+'}{_float(value.imag)}i)"
+    return _float(value)
 
 
-def _as_float(number: int) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf
+def _float(number: float) -> str:
+    return shortest(number) if math.isfinite(number) else format_float(number, "g", None)
 
 
-def _go_float(number: float) -> str:
-    if math.isnan(number):
-        return "NaN"
-    if math.isinf(number):
-        return "+Inf" if number > 0 else "-Inf"
-    sign = "-" if math.copysign(1.0, number) < 0 else ""
-    if number == 0:
-        return sign + "0"
-    # repr has the shortest digits that read back as the same number, which is also what Go prints.
-    _, digits, shift = Decimal(repr(number)).normalize().as_tuple()
-    assert isinstance(shift, int), "only NaN and infinities have a letter here"  # noqa: S101 - narrows for mypy
-    exponent = len(digits) - 1 + shift
-    text = "".join(map(str, digits))
-    if not _LEAST_PLAIN_EXPONENT <= exponent <= _GREATEST_PLAIN_EXPONENT:
-        fraction = f".{text[1:]}" if len(text) > 1 else ""
-        return f"{sign}{text[0]}{fraction}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
-    if exponent < 0:
-        return f"{sign}0.{'0' * (-exponent - 1)}{text}"
-    whole, fraction = text[: exponent + 1].ljust(exponent + 1, "0"), text[exponent + 1 :]
-    return f"{sign}{whole}.{fraction}" if fraction else sign + whole
+class _Mark(str):
+    """Punctuation among the values that are still to be printed."""
+
+    __slots__ = ()
+
+
+def laid_out(value: list[Json] | dict[str, Json], leaf: Callable[[Value], str], style: Style) -> str:
+    """A list or an object, its members printed by `leaf`.
+
+    What is still to be printed waits on a list of our own: a document may be nested deeper than Python's stack.
+    """
+    out = Output()
+    write = out.write
+    waiting: list[Json] = [value]
+    between = _Mark(style.separates)
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, _Mark):
+            write(item)
+        elif isinstance(item, dict):
+            write(style.map_opens)
+            waiting.append(_Mark(style.map_closes))
+            for index, key in enumerate(sorted(item, reverse=True)):
+                if index:
+                    waiting.append(between)
+                waiting += (item[key], _Mark(":"), key)
+        elif isinstance(item, list):
+            write(style.list_opens)
+            waiting.append(_Mark(style.list_closes))
+            for index, member in enumerate(reversed(item)):
+                if index:
+                    waiting.append(between)
+                waiting.append(member)
+        elif item is None:
+            write(style.null)
+        else:
+            write(leaf(taken(item)))
+    return out.text()
+
+
+def sprint(values: Iterable[Value]) -> str:
+    """All values, with a space between two of which neither is a string."""
+    out = Output()
+    follows_string = True
+    for value in values:
+        is_string = isinstance(value, str)
+        if not is_string and not follows_string:
+            out.write(" ")
+        out.write(go_string(value))
+        follows_string = is_string
+    return mended(out.text())
+
+
+def sprintln(values: Iterable[Value]) -> str:
+    """All values, with a space between any two, and a line's end."""
+    out = Output()
+    for index, value in enumerate(values):
+        if index:
+            out.write(" ")
+        out.write(go_string(value))
+    out.write("\n")
+    return mended(out.text())

@@ -1,0 +1,207 @@
+"""The predefined functions of text/template.
+
+Each takes values and returns one, or raises `Trouble` with Go's complaint, in which a value of the document is
+never repeated. `and` and `or` evaluate their arguments one by one, so they are found where calls are; only their
+names are here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote_plus
+
+import msgspec
+
+from sentinel.core.gotemplate import printer
+from sentinel.core.gotemplate.errors import Trouble
+from sentinel.core.gotemplate.printf import sprintf
+from sentinel.core.gotemplate.values import Int, Nothing, Uint8, Value, Window, decoded, encoded, taken, type_name
+from sentinel.core.model import Json
+
+Arguments: TypeAlias = Sequence[Value]
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A function, and how many arguments it takes."""
+
+    run: Callable[[Arguments], Value]
+    least: int
+    most: int | None = None
+    """None: as many as there are."""
+    prints: bool = False
+    """Whether what it is given is meant to be read, so that something absent is worth a warning."""
+
+
+_KINDS: Final[dict[type, str]] = {
+    bool: "bool",
+    int: "int",
+    Int: "int",
+    Uint8: "int",  # Go compares signed and unsigned integers with each other
+    float: "float",
+    complex: "complex",
+    str: "string",
+}
+_NO_ORDER: Final = ("bool", "complex")
+
+
+def _eq(arguments: Arguments) -> bool:
+    first, *others = arguments
+    if not others:
+        raise Trouble("missing argument for comparison")
+    return any(_is_equal(first, other) for other in others)
+
+
+def _is_equal(first: Value, second: Value) -> bool:
+    if isinstance(first, Nothing) or isinstance(second, Nothing):
+        return isinstance(first, Nothing) and isinstance(second, Nothing)
+    one, other = _KINDS.get(type(first)), _KINDS.get(type(second))
+    if one != other:
+        raise Trouble(f"incompatible types for comparison: {type_name(first)} and {type_name(second)}")
+    if one is None:
+        raise Trouble(f"non-comparable types: {type_name(first)} and {type_name(second)}")
+    return first == second
+
+
+def _ordering(compare: Callable[[Any, Any], bool]) -> Function:
+    def run(arguments: Arguments) -> Value:
+        first, second = arguments
+        one, other = _KINDS.get(type(first)), _KINDS.get(type(second))
+        if one is None or other is None or (one == other and one in _NO_ORDER):
+            raise Trouble("invalid type for comparison")
+        if one != other:
+            raise Trouble(f"incompatible types for comparison: {type_name(first)} and {type_name(second)}")
+        if isinstance(first, str) and isinstance(second, str):
+            return compare(encoded(first), encoded(second))
+        return compare(first, second)
+
+    return Function(run, 2, 2)
+
+
+def _position(index: Value, capacity: int) -> int:
+    """An index into something so long."""
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise Trouble(f"cannot index slice/array with type {type_name(index)}")
+    if not 0 <= index <= capacity:
+        raise Trouble(f"index out of range: there are {capacity}")
+    return int(index)
+
+
+def _index(arguments: Arguments) -> Value:
+    item, *indexes = arguments
+    if isinstance(item, Nothing):
+        raise Trouble("index of untyped nil")
+    for index in indexes:
+        if isinstance(item, dict):
+            if not isinstance(index, str):
+                raise Trouble(f"value has type {type_name(index)}; should be string")
+            item = taken(item[index]) if index in item else Nothing.ABSENT
+        elif isinstance(item, list):
+            item = taken(item[_within(index, len(item))])
+        elif isinstance(item, str):
+            octets = encoded(item)
+            item = Uint8(octets[_within(index, len(octets))])
+        elif isinstance(item, Nothing):
+            raise Trouble("index of nil pointer")
+        else:
+            raise Trouble(f"can't index item of type {type_name(item)}")
+    return item
+
+
+def _within(index: Value, length: int) -> int:
+    position = _position(index, length)
+    if position == length:
+        raise Trouble(f"index out of range: there are {length}")
+    return position
+
+
+def _slice(arguments: Arguments) -> Value:
+    item, *indexes = arguments
+    if isinstance(item, Nothing):
+        raise Trouble("slice of untyped nil")
+    if len(indexes) > 3:
+        raise Trouble(f"too many slice indexes: {len(indexes)}")
+    if isinstance(item, str):
+        if len(indexes) == 3:
+            raise Trouble("cannot 3-index slice a string")
+        octets = encoded(item)
+        start, end, _ = _bounds(indexes, len(octets), len(octets))
+        return decoded(octets[start:end])
+    if isinstance(item, list):
+        whole: list[Json] = [*item, *item.beyond] if isinstance(item, Window) else item
+        start, end, capacity = _bounds(indexes, len(item), len(whole))
+        return Window(whole[start:end], whole[end:capacity])
+    raise Trouble(f"can't slice item of type {type_name(item)}")
+
+
+def _bounds(indexes: Arguments, length: int, capacity: int) -> tuple[int, int, int]:
+    given = [_position(index, capacity) for index in indexes]
+    bounds = [*given, *(0, length, capacity)[len(given) :]]
+    for low, high in itertools.pairwise(bounds):
+        if low > high:
+            raise Trouble("invalid slice index: the slice would end before it begins")
+    return bounds[0], bounds[1], bounds[2]
+
+
+def _len(arguments: Arguments) -> Value:
+    (item,) = arguments
+    if isinstance(item, str):
+        return Int(len(item) if item.isascii() else len(encoded(item)))
+    if isinstance(item, list | dict):
+        return Int(len(item))
+    raise Trouble("len of nil pointer" if isinstance(item, Nothing) else f"len of type {type_name(item)}")
+
+
+def _printf(arguments: Arguments) -> Value:
+    form, *others = arguments
+    if not isinstance(form, str):
+        raise Trouble(f"wrong type for value; expected string; got {type_name(form)}")
+    return sprintf(form, others)
+
+
+def _text(arguments: Arguments) -> str:
+    """What is to be escaped; nothing is what an action prints for it in Go."""
+    return printer.sprint(["<no value>" if isinstance(value, Nothing) else value for value in arguments])
+
+
+_HTML: Final = str.maketrans({"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_JS: Final = {chr(code): f"\\u00{code:02X}" for code in (*range(32), *map(ord, "<>&="))} | {
+    "\\": "\\\\",
+    "'": "\\'",
+    '"': '\\"',
+}
+
+
+def _js(arguments: Arguments) -> str:
+    return "".join(
+        [_JS.get(char) or (char if _is_shown(char) else f"\\u{ord(char):04X}") for char in _text(arguments)]
+    )
+
+
+def _is_shown(char: str) -> bool:
+    return char.isascii() or char.isprintable() or "\ud800" <= char <= "\udfff"
+
+
+LAZY_FUNCTIONS: Final = {"and": False, "or": True}
+"""Those that stop at the first argument of which this is the truth."""
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    "not": Function(lambda arguments: not arguments[0], 1, 1),
+    "eq": Function(_eq, 1),
+    "ne": Function(lambda arguments: not _is_equal(*arguments), 2, 2),
+    "lt": _ordering(operator.lt),
+    "le": _ordering(operator.le),
+    "gt": _ordering(operator.gt),
+    "ge": _ordering(operator.ge),
+    "index": Function(_index, 1),
+    "slice": Function(_slice, 1),
+    "len": Function(_len, 1, 1),
+    "print": Function(printer.sprint, 0, prints=True),
+    "printf": Function(_printf, 1, prints=True),
+    "println": Function(printer.sprintln, 0, prints=True),
+    "html": Function(lambda arguments: _text(arguments).translate(_HTML), 0, prints=True),
+    "js": Function(_js, 0, prints=True),
+    "urlquery": Function(lambda arguments: quote_plus(encoded(_text(arguments))), 0, prints=True),
+}

@@ -1,0 +1,101 @@
+"""`sentinel run` on Google's Pub/Sub emulator, consuming what it publishes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tests.support.fleet_server import FleetServer, make_resource
+from tests.support.pubsub import PROJECT, emulator_host, mailbox, private_emulator
+from tests.support.rabbitmq import unique
+from tests.support.service import SentinelProcess
+
+MANY = 3000
+
+
+def settings(server: FleetServer) -> dict[str, object]:
+    return {
+        "resource_type": "clusters",
+        "poll_interval": "500ms",
+        "max_age_not_ready": "1h",
+        "hyperfleet_api": {"endpoint": server.url},
+        "message_data": {
+            "id": ".id",
+            "name": "{{if .metadata.displayName}}{{.metadata.displayName}}{{else}}{{.name}}{{end}}",
+        },
+    }
+
+
+def broker(host: str, topic: str, **more: str) -> dict[str, str]:
+    return {
+        "BROKER_TYPE": "gcp-pubsub",
+        "BROKER_PROJECT_ID": PROJECT,
+        "BROKER_TOPIC": topic,
+        "PUBSUB_EMULATOR_HOST": host,
+        **more,
+    }
+
+
+async def test_a_resource_that_is_due_gets_an_event_with_its_attributes(tmp_path: Path) -> None:
+    async with FleetServer() as server, mailbox(emulator_host()) as box:
+        server.put(make_resource("cls-1", observed_generation=0))
+        environ = broker(emulator_host(), box.topic)
+        async with SentinelProcess(tmp_path, settings(server), environ=environ) as service:
+            (message,) = await box.receive(1)
+            await service.until_event("event.published")
+            published = await service.metric("events_published_total")
+            code = await service.stop()
+
+    event = msgspec.json.decode(message.data)
+    assert event["data"] == {"id": "cls-1", "name": "cls-1"}
+    assert message.attributes["ce-id"] == event["id"]
+    assert message.attributes["ce-subject"] == "cls-1"
+    assert message.attributes["content-type"] == "application/cloudevents+json"
+    assert (published, code) == (1, 0)
+
+
+async def test_a_topic_that_is_not_there_is_said_at_start(tmp_path: Path) -> None:
+    topic = unique("topic")
+    async with (
+        FleetServer() as server,
+        SentinelProcess(tmp_path, settings(server), environ=broker(emulator_host(), topic)) as service,
+    ):
+        code = await service.exit_code()
+
+    assert code == 2
+    assert topic in service.stderr.decode()
+
+
+async def test_an_emulator_killed_in_mid_cycle_costs_readiness_and_no_resource(tmp_path: Path) -> None:
+    topic = unique("topic")
+    with private_emulator() as emulator:
+        async with FleetServer() as server:
+            for n in range(MANY):
+                server.put(make_resource(f"cls-{n}", observed_generation=0))
+            environ = broker(emulator.host, topic, BROKER_CREATE_TOPIC="true")
+            async with SentinelProcess(tmp_path, settings(server), environ=environ) as service:
+                await service.until_event("event.published")
+                await emulator.kill()
+                await service.until_event("event.failed")
+                down, _ = await service.readiness()
+                alive, _ = await service.liveness()
+                claimed_before = _claimed(service)
+                await emulator.start()
+                await service.until(lambda line: len(_claimed(service)) == MANY, within=60)
+                await service.until_event("cycle.done", since=len(service.lines))
+                up, _ = await service.readiness()
+                errors = await service.metric("broker_errors_total", broker_type="gcp-pubsub")
+                async with mailbox(emulator.host, topic=topic, is_made=False) as after:
+                    await after.subscribe()
+                    server.change_spec("cls-7")
+                    (message,) = await after.receive(1)
+
+    assert 0 < len(claimed_before) < MANY
+    assert (down, alive, up) == (503, 200, 200)
+    assert errors >= 1
+    assert message.attributes["ce-subject"] == "cls-7"
+
+
+def _claimed(service: SentinelProcess) -> set[str]:
+    return {line["resource_id"] for line in service.lines if line.get("event") == "event.published"}

@@ -1,0 +1,3 @@
+module sentinel.test/gotemplate
+
+go 1.23
