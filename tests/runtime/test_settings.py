@@ -426,7 +426,10 @@ republish_interval: -1s
             ("max_events_per_second: nan", 'expected a number from 0.001 to 1000000, got "nan"'),
             ("max_events_per_second: 1_0", 'expected a number from 0.001 to 1000000, got "1_0"'),
             ("resource_selector:", "expected a list of {label, value}, or [] to watch everything, got nothing"),
-            ("message_data: .id", 'expected a mapping of names to paths, such as {resource_id: .id}, got ".id"'),
+            (
+                "message_data: .id",
+                'expected a mapping of names to paths or templates, such as {resource_id: .id}, got ".id"',
+            ),
             ("log: debug", 'expected a mapping of settings, got "debug"'),
         ],
     )

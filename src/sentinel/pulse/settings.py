@@ -81,7 +81,7 @@ def _selector() -> Items:
 
 
 def _message_data() -> Texts:
-    return Texts("a mapping of names to paths, such as {resource_id: .id}", message.compile_leaf)
+    return Texts("a mapping of names to paths or templates, such as {resource_id: .id}", message.compile_leaf)
 
 
 def _default_message_data() -> MessageData:
@@ -112,8 +112,8 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the HyperFleet API is reached."""
 
     message_data: Annotated[MessageData, _message_data()] = msgspec.field(default_factory=_default_message_data)
-    """The data of each event: names to paths into the resource (`.metadata.labels.region`) or to literals,
-    nested at will. Numbers and booleans are literals as they are written; lists, null and empty texts are
+    """The data of each event: names to paths into the resource (`.metadata.labels.region`), to Go templates
+    (`{{or .metadata.displayName .name}}`) or to literals, nested at will. Numbers and booleans are literals as they are written; lists, null and empty texts are
     refused. A single value may be set by itself, as `message_data.region`, and then adds to the rest."""
 
     generation_check: bool = True

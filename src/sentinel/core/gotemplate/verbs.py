@@ -5,7 +5,6 @@ A verb that does not fit its value is no error in Go: the text says so itself, `
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from sentinel.core.gotemplate import printer, quoting
@@ -16,7 +15,6 @@ from sentinel.core.gotemplate.values import Nothing, Uint8, Value, encoded, type
 _INTEGER_CODES: Final = {"v": "d", "d": "d", "b": "b", "o": "o", "O": "o", "x": "x", "X": "X"}
 _FLOAT_CODES: Final = {"v": "g", "F": "f"} | {code: code for code in "bgGxXfeE"}
 _SIX_DIGITS: Final = "fFeE"
-_EXPONENT: Final = (re.compile("([^eE]*)(.*)"), re.compile("([^pP]*)(.*)"))
 _NIL: Final = "<nil>"
 
 
@@ -166,7 +164,9 @@ def _pointed(body: str, code: str, precision: int | None) -> str:
     missing = 0
     if code in "gGx":
         missing = 6 if precision is None else precision
-    mantissa, exponent = _EXPONENT[code in "xX"].match(body).groups()  # type: ignore[union-attr] # it always matches
+    marks = "pP" if code in "xX" else "eE"
+    at = next((index for index, char in enumerate(body) if char in marks), len(body))
+    mantissa, exponent = body[:at], body[at:]
     missing -= len(mantissa.replace(".", "").lstrip("0"))
     if "." not in mantissa:
         if mantissa == "0":
