@@ -113,8 +113,9 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     message_data: Annotated[MessageData, _message_data()] = msgspec.field(default_factory=_default_message_data)
     """The data of each event: names to paths into the resource (`.metadata.labels.region`), to Go templates
-    (`{{or .metadata.displayName .name}}`) or to literals, nested at will. Numbers and booleans are literals as they are written; lists, null and empty texts are
-    refused. A single value may be set by itself, as `message_data.region`, and then adds to the rest."""
+    (`{{or .metadata.displayName .name}}`) or to literals, nested at will. Numbers and booleans are literals as
+    they are written; lists, null and empty texts are refused. A single value may be set by itself, as
+    `message_data.region`, and then adds to the rest."""
 
     generation_check: bool = True
     """Whether a generation that no adapter has observed yet makes an event due at once. False leaves only the
