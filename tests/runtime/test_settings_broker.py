@@ -364,3 +364,21 @@ def test_an_empty_variable_is_one_that_is_not_set() -> None:
 
     assert broker.url is None
     assert broker.port == 5672
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BROKER_TOPIC", "a b"),
+        ("BROKER_TOPIC", "1a"),
+        ("BROKER_TOPIC", "goog-x"),
+        ("BROKER_TOPIC", "projects/p/topics/x"),
+        ("BROKER_PROJECT_ID", "a/b"),
+        ("PUBSUB_EMULATOR_HOST", "http://localhost:8085"),
+        ("PUBSUB_EMULATOR_HOST", "localhost"),
+    ],
+)
+def test_what_pubsub_would_never_take_is_a_problem(name: str, value: str) -> None:
+    loaded = from_environment(**{"BROKER_TYPE": "pubsub", "BROKER_PROJECT_ID": "p", name: value})
+
+    assert [problem.field for problem in loaded.problems] == [name]

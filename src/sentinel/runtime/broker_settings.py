@@ -128,10 +128,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     """RabbitMQ: a file with the certificates (PEM) of the authorities that are trusted for TLS, instead of the
     system's. Relative to the working directory; it need not exist where the settings are checked."""
 
-    project_id: str = ""
+    project_id: Annotated[
+        str, leaves.text("the id of a project, such as hyperfleet-prod", r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
+    ] = ""
     """Pub/Sub: the Google Cloud project. Required there."""
 
-    topic: str = "hyperfleet-events"
+    topic: Annotated[
+        str,
+        leaves.text("the id of a topic, such as hyperfleet-events", r"(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{0,254}"),
+    ] = "hyperfleet-events"
     """Pub/Sub: the topic that events are published to."""
 
     create_topic: bool = False
@@ -144,7 +149,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     subscription_id: str = ""
     """Adapters: the name of the queue or subscription they read from. Unset: the adapter's own name."""
 
-    emulator_host: str = msgspec.field(default="", name=EMULATOR)
+    emulator_host: Annotated[str, leaves.text("host and port, such as 127.0.0.1:8085", r"[^\s/]+:[0-9]{1,5}")] = (
+        msgspec.field(default="", name=EMULATOR)
+    )
     """Pub/Sub: host and port of an emulator to use instead of Google's service."""
 
 
