@@ -17,8 +17,8 @@ help:  ## show this list
 run: .venv  ## the whole loop on one machine, on embedded defaults; Ctrl-C ends it
 	$(BIN)/sentinel up --demo
 
-test: .venv check  ## everything that must hold; installs and starts RabbitMQ if none answers
-	$(BIN)/python -m tools.services rabbitmq pubsub -- $(BIN)/coverage run -m pytest
+test: .venv check  ## everything that must hold; installs and starts RabbitMQ and PostgreSQL where they are missing
+	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/coverage run -m pytest
 	$(BIN)/coverage report
 
 check: .venv  ## lint, types, layers, generated files
@@ -29,7 +29,7 @@ check: .venv  ## lint, types, layers, generated files
 	$(BIN)/python -m tools.reference --check
 
 bench: .venv  ## measure the budgets and write docs/reference/performance.md
-	$(BIN)/python -m tools.services rabbitmq pubsub -- $(BIN)/python -m bench
+	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/python -m bench
 
 docs: .venv  ## write docs/reference from the code
 	$(BIN)/python -m tools.reference

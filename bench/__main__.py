@@ -26,6 +26,7 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TYPICAL = 100_000
 """The size that the budgets speak of."""
 PER_RESOURCE = 8.0
+PER_RESOURCE_WITH_FIELDS = 4.0
 MEBIBYTES = {
     ("rabbitmq", True): 64.0,
     ("rabbitmq", False): 96.0,
@@ -43,6 +44,8 @@ class Figures(msgspec.Struct, frozen=True):
     """Healthy fleets on RabbitMQ, by size."""
     at_typical_size: Sequence[PulseFigures]
     """Both brokers, healthy and standing still."""
+    with_fields: PulseFigures
+    """A healthy fleet on a server that sends just the fields that are read."""
     rabbitmq: Publishing
     pubsub: PubSubPublishing
     composing: Composing
@@ -79,12 +82,14 @@ async def measured() -> Figures:
                 f"{TYPICAL:,} resources on {broker}, {'healthy' if is_healthy else 'every status standing still'}"
             )
             at_typical_size.append(await pulse.measure(TYPICAL, broker=broker, is_healthy=is_healthy))
+    _say(f"{TYPICAL:,} resources on a server that knows fields")
+    with_fields = await pulse.measure(TYPICAL, has_fields=True)
     _say("confirmed events on RabbitMQ")
     rabbitmq = await asyncio.to_thread(publish.measure)
     _say("confirmed events on Pub/Sub")
     pubsub = await asyncio.to_thread(publish_pubsub.measure)
     _say("composing")
-    return Figures(pulses, at_typical_size, rabbitmq, pubsub, compose.measure())
+    return Figures(pulses, at_typical_size, with_fields, rabbitmq, pubsub, compose.measure())
 
 
 def budgets(figures: Figures) -> list[Budget]:
@@ -95,7 +100,13 @@ def budgets(figures: Figures) -> list[Budget]:
             f"fetch, decode, decide, pace: CPU a resource at {TYPICAL:,}", by_size[TYPICAL], "µs", PER_RESOURCE
         ),
         Budget(
-            f"growth of that figure from {SIZES[1]:,} to {SIZES[-1]:,}",
+            "the same, where the server knows `fields`",
+            figures.with_fields.microseconds_per_resource,
+            "µs",
+            PER_RESOURCE_WITH_FIELDS,
+        ),
+        Budget(
+            f"growth of the former from {SIZES[1]:,} to {SIZES[-1]:,}",
             by_size[SIZES[-1]] / by_size[SIZES[1]],
             "×",
             LINEAR,

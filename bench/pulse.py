@@ -35,16 +35,20 @@ class PulseFigures(msgspec.Struct, frozen=True):
     broker: str
     is_healthy: bool
     """Nothing is due; otherwise every status stands still, and every resource is due and paced."""
+    has_fields: bool
+    """Whether the server can be asked for just the fields that are read; otherwise resources come whole."""
     microseconds_per_resource: float
     peak_mebibytes: float
 
 
-async def measure(resources: int, *, broker: str = "rabbitmq", is_healthy: bool = True) -> PulseFigures:
+async def measure(
+    resources: int, *, broker: str = "rabbitmq", is_healthy: bool = True, has_fields: bool = False
+) -> PulseFigures:
     """Runs a pulse over so many resources, connected to `rabbitmq` or `pubsub`, until the figures are steady."""
     updated = datetime.now(UTC) if is_healthy else datetime.now(UTC) - timedelta(hours=1)
     cycles = max(3, _ENOUGH // resources)
     async with (
-        _server(resources, updated) as endpoint,
+        _server(resources, updated, has_cursor=has_fields) as endpoint,
         _DESTINATIONS[broker]() as environ,
     ):
         with tempfile.TemporaryDirectory() as directory:
@@ -64,6 +68,7 @@ async def measure(resources: int, *, broker: str = "rabbitmq", is_healthy: bool 
                     resources,
                     broker,
                     is_healthy,
+                    has_fields,
                     (_cpu_seconds(service.pid) - at) / walked * 1e6,
                     _peak_mebibytes(service.pid),
                 )
@@ -92,7 +97,7 @@ def _peak_mebibytes(pid: int) -> float:
 
 
 @asynccontextmanager
-async def _server(resources: int, updated: datetime) -> AsyncIterator[str]:
+async def _server(resources: int, updated: datetime, *, has_cursor: bool) -> AsyncIterator[str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -101,6 +106,7 @@ async def _server(resources: int, updated: datetime) -> AsyncIterator[str]:
         str(resources),
         "--last-updated",
         updated.isoformat(),
+        *(["--cursor"] if has_cursor else []),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

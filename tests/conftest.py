@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import trustme
 
+from tests.support.postgresql import database
 from tests.support.rabbitmq import Inbox, PrivateRabbitMQ, inbox, url_of
-from tools.services import RABBITMQ_PORT, NotAnswering, RabbitMQNode, ServiceError, TlsFiles, free_port, greet
+from tools.services import (
+    POSTGRESQL,
+    RABBITMQ_PORT,
+    NotAnswering,
+    PostgreSQLServer,
+    RabbitMQNode,
+    ServiceError,
+    TlsFiles,
+    free_port,
+    greet,
+    postgresql_server,
+)
 
 
 @pytest.fixture(scope="session")
@@ -59,3 +72,36 @@ def private_rabbitmq(
     tls = TlsFiles(authority=ca_file, certificate=certificate, key=key, port=free_port())
     with RabbitMQNode(port=free_port(), directory=directory, tls=tls) as node:
         yield PrivateRabbitMQ(node)
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> str:
+    """The PostgreSQL server that all tests share, by a user who may make databases; ask for one of your own."""
+    url = os.environ.get(POSTGRESQL)
+    if not url:
+        pytest.fail(
+            f"no PostgreSQL: run `make test`, or `python -m tools.services postgresql -- pytest ...`, "
+            f"or set {POSTGRESQL} to the URL of a server to make databases on"
+        )
+    return url
+
+
+@pytest.fixture(scope="session")
+def postgresql_database(postgresql_url: str) -> Iterator[str]:
+    """A database of this session's own, which those who use it empty first."""
+    with database(postgresql_url) as url:
+        yield url
+
+
+@pytest.fixture
+def fresh_postgresql_database(postgresql_url: str) -> Iterator[str]:
+    """A database of this test's own, without a table."""
+    with database(postgresql_url) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def private_postgresql() -> Iterator[PostgreSQLServer]:
+    """A server of our own; who stops it starts it again."""
+    with postgresql_server() as server:
+        yield server

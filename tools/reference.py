@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
@@ -17,13 +17,19 @@ from pathlib import Path
 import click
 import msgspec
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
 
+from sentinel.api import kinds
+from sentinel.api.settings import ServerSettings
+from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.cli.main import cli
 from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import durations, telemetry
+from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import BrokerSettings
+from sentinel.web.metrics import RequestMetrics
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 GENERATED = "<!-- Written by `make docs` from the code. Change it there. -->\n\n"
@@ -39,6 +45,8 @@ def settings_page() -> str:
         + _table(settings_of(PulseSettings))
         + "\n## The broker: environment, or `--broker-config`\n\n"
         + _table(settings_of(BrokerSettings))
+        + "\n## The fleet API: `sentinel api`\n\n"
+        + _table(settings_of(ServerSettings))
     )
 
 
@@ -101,30 +109,53 @@ def _cell(text: str) -> str:
 
 
 def metrics_page() -> str:
-    registry = CollectorRegistry()
-    telemetry.build_info(registry, "pulse")
+    pulse = CollectorRegistry()
+    telemetry.build_info(pulse, "pulse")
     PulseTelemetry(
-        registry=registry,
+        registry=pulse,
         log=telemetry.get_logger("reference"),
         shard="all",
         resource_type="clusters",
         broker_type="rabbitmq",
     )
-    lines = [
-        "# Metrics\n",
-        f"{GENERATED}`GET :8080/metrics`, in Prometheus' text format. `shard` is the selector, sorted `k=v,k=v`,",
-        "or `all`. Labels are closed sets: no resource id and no error text is ever among them.\n",
-        "| metric | type | labels | what it counts |",
-        "|---|---|---|---|",
-    ]
+    api = CollectorRegistry()
+    FleetTelemetry(kinds=kinds.DEFAULT, clock=SystemClock(), registry=api)
+    RequestMetrics(registry=api, prefix=f"{PREFIX}_")
+    return "\n".join(
+        [
+            "# Metrics\n",
+            f"{GENERATED}In Prometheus' text format. Labels are closed sets: no resource id and no error text is",
+            "ever among them.\n",
+            "## The pulse: `GET :8080/metrics`\n",
+            "`shard` is the selector, sorted `k=v,k=v`, or `all`.\n",
+            *_families(pulse),
+            "\n## The fleet API: `GET :8000/metrics`\n",
+            "`route` is the template of a path, or `other`.\n",
+            *_families(api),
+            "",
+        ]
+    )
+
+
+def _families(registry: CollectorRegistry) -> Iterator[str]:
+    yield "| metric | type | labels | what it counts |"
+    yield "|---|---|---|---|"
     for family in registry.collect():
         labels = sorted({label for sample in family.samples for label in sample.labels if label != "le"})
+        if not family.samples:  # nothing has been counted under any label yet
+            labels = sorted(_declared(registry, family.name))
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
-        lines.append(
+        yield (
             f"| `{family.name}{suffix}` | {family.type} | {', '.join(f'`{label}`' for label in labels)} "
             f"| {_cell(family.documentation)} |"
         )
-    return "\n".join(lines) + "\n"
+
+
+def _declared(registry: CollectorRegistry, name: str) -> Iterable[str]:
+    """The labels of a metric, which the client library tells nobody who asks politely."""
+    collector = registry._names_to_collectors[name]
+    assert isinstance(collector, MetricWrapperBase), name
+    return tuple(collector._labelnames)
 
 
 def commands_page() -> str:

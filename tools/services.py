@@ -1,6 +1,6 @@
 """Runs a command beside the services it needs, on loopback, and ends only what it started.
 
-    python -m tools.services rabbitmq pubsub -- pytest tests
+    python -m tools.services rabbitmq pubsub postgresql -- pytest tests
 
 A service that already answers on its usual port is used as it is and left alone. Otherwise its package is
 installed where it is missing, and an instance is started that keeps everything it writes in a temporary
@@ -38,6 +38,7 @@ from pamqp.exceptions import PAMQPException
 LOOPBACK = "127.0.0.1"
 RABBITMQ_PORT = 5672
 EMULATOR = "PUBSUB_EMULATOR_HOST"
+POSTGRESQL = "SENTINEL_TEST_POSTGRESQL_URL"
 
 _BOOT = timedelta(seconds=120)
 """How long a node may take to answer: a cold machine with two busy cores needs half a minute."""
@@ -318,8 +319,8 @@ def _kill_session(leader: subprocess.Popen[bytes]) -> None:
     leader.wait()
 
 
-def _install(package: str) -> None:
-    """Installs a Debian package without letting it start a service of its own."""
+def _install(package: str, *, before: str = "") -> None:
+    """Installs a Debian package without letting it start a service of its own, after a shell command."""
     if shutil.which("apt-get") is None:
         raise ServiceError(f"{package} is not installed, and this is not Debian: install it and try again")
     # Whatever policy the machine has stays; ours is there only for the moment of the installation.
@@ -331,6 +332,7 @@ def _install(package: str) -> None:
             printf '#!/bin/sh\\nexit 101\\n' > "$policy"
             chmod 755 "$policy"
         fi
+        {before or ":"}
         export DEBIAN_FRONTEND=noninteractive
         apt-get update -qq || echo "the package lists could not be updated" >&2
         apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=300 {package}
@@ -507,11 +509,188 @@ def pubsub() -> Iterator[None]:
                 say("stopping the Pub/Sub emulator")
 
 
+# --- PostgreSQL -------------------------------------------------------------------------------------------------
+
+
+class PostgreSQLServer:
+    """A PostgreSQL server of our own: loopback only, everything it writes inside `directory`.
+
+    It runs as an unprivileged user, as PostgreSQL insists, and waits for the disk as in production, because tests
+    kill it. It can be stopped or killed and started again on the same data.
+    """
+
+    USER = "sentinel"
+
+    def __init__(self, *, port: int, directory: Path, password: str) -> None:
+        self.port = port
+        self.password = password
+        self.url = f"postgresql://{self.USER}:{password}@{LOOPBACK}:{port}/postgres"
+        self._directory = directory
+        self._data = directory / "data"
+        self._log = directory / "server.log"
+        self._binaries = _postgresql_binaries()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._log.touch()
+        try:
+            self._initialise()
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts the server and returns when it takes connections."""
+        settings = {
+            "listen_addresses": LOOPBACK,
+            "port": str(self.port),
+            "unix_socket_directories": str(self._directory),
+            "max_connections": "200",
+            # Tests make and drop databases by the dozen.
+            "max_wal_size": "512MB",
+        }
+        options = [each for name, value in settings.items() for each in ("-c", f"{name}={value}")]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*_as_unprivileged(), str(self._binaries / "postgres"), "-D", str(self._data), *options],
+                cwd=self._directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        end = time.monotonic() + _BOOT.total_seconds()
+        while time.monotonic() < end:
+            if self._process.poll() is not None:
+                raise ServiceError(f"PostgreSQL ended while starting:\n{self._tail()}")
+            if self._is_ready():
+                return
+            time.sleep(0.05)
+        raise ServiceError(f"PostgreSQL does not answer on port {self.port} after {_BOOT}:\n{self._tail()}")
+
+    def stop(self) -> None:
+        """Ends the server in order, and whoever is connected with it; harmless when it does not run."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGINT)  # PostgreSQL's own fast shutdown
+        try:
+            process.wait(_SHUTDOWN.total_seconds())
+        except subprocess.TimeoutExpired:
+            say(f"PostgreSQL on port {self.port} does not stop, killing it")
+        _kill_session(process)
+
+    def kill(self) -> None:
+        """Ends the server as a power cut would."""
+        process, self._process = self._process, None
+        if process is not None:
+            _kill_session(process)
+
+    def _initialise(self) -> None:
+        if (self._data / "PG_VERSION").exists():
+            return
+        secret = self._directory / "password"
+        secret.write_text(self.password)
+        if os.geteuid() == 0:
+            for path in (self._directory, secret, self._log):
+                shutil.chown(path, "postgres")
+        command = [str(self._binaries / "initdb"), "-D", str(self._data), "-U", self.USER, "-A", "scram-sha-256"]
+        done = subprocess.run(
+            [*_as_unprivileged(), *command, f"--pwfile={secret}", "-E", "UTF8", "--locale=C.UTF-8"],
+            cwd=self._directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_BOOT.total_seconds(),
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ServiceError(f"initdb: {(done.stderr or done.stdout).strip()}")
+
+    def _is_ready(self) -> bool:
+        # The server writes its state into the last line of this file.
+        with suppress(OSError):
+            return (self._data / "postmaster.pid").read_text().rstrip().endswith("ready")
+        return False
+
+    def _tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-25:])
+
+
+def _postgresql_binaries() -> Path:
+    """Where `postgres` and `initdb` are: the newest of Debian's, which stand beside each other, or on the path."""
+    installed = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if installed:
+        return max(installed, key=lambda path: int(path.parent.name) if path.parent.name.isdigit() else 0)
+    found = shutil.which("initdb")
+    if found is None:
+        raise ServiceError("PostgreSQL is not installed")
+    return Path(found).resolve().parent
+
+
+def _as_unprivileged() -> list[str]:
+    if os.geteuid() != 0:
+        return []
+    return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+
+
+def _install_postgresql() -> None:
+    # Debian's package would make a cluster of its own and start it at every boot; nobody asked for one.
+    keep_quiet = "mkdir -p /etc/postgresql-common && echo 'create_main_cluster = false' > {file}"
+    file = Path("/etc/postgresql-common/createcluster.conf")
+    _install("postgresql", before="" if file.exists() else keep_quiet.format(file=file))
+
+
+@contextmanager
+def postgresql() -> Iterator[None]:
+    """A PostgreSQL server, which the command finds by SENTINEL_TEST_POSTGRESQL_URL.
+
+    One that answers on the usual port is nobody's to make databases in, so it is left alone.
+    """
+    if os.environ.get(POSTGRESQL):
+        say(f"using the PostgreSQL that {POSTGRESQL} names")
+        yield
+        return
+    try:
+        _postgresql_binaries()
+    except ServiceError:
+        _install_postgresql()
+    say("starting PostgreSQL")
+    with postgresql_server() as server:
+        say(f"PostgreSQL answers on port {server.port}")
+        os.environ[POSTGRESQL] = server.url
+        try:
+            yield
+        finally:
+            del os.environ[POSTGRESQL]
+            say("stopping PostgreSQL")
+
+
+@contextmanager
+def postgresql_server() -> Iterator[PostgreSQLServer]:
+    """A server with nothing in it, in a temporary directory."""
+    with tempfile.TemporaryDirectory(prefix="sentinel-postgresql-", ignore_cleanup_errors=True) as directory:
+        # Such a directory is its maker's alone, and the server is somebody else.
+        Path(directory).chmod(0o755)
+        place = Path(directory) / "server"
+        with PostgreSQLServer(port=free_port(), directory=place, password=secrets.token_hex(8)) as server:
+            yield server
+
+
 # --- the command ------------------------------------------------------------------------------------------------
 
 SERVICES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
     "rabbitmq": rabbitmq,
     "pubsub": pubsub,
+    "postgresql": postgresql,
 }
 
 

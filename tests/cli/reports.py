@@ -27,10 +27,14 @@ def judge(
     is_ready: bool = True,
     age: timedelta = SECOND,
     is_paced: bool = False,
+    is_paused: bool = False,
+    requested: datetime | None = None,
     now: datetime = START,
 ) -> Judgement:
     """A resource of so many seconds, and what the real decision makes of it."""
-    seen = Observation(resource_id, "Cluster", generation, observed_generation, is_ready, now - age, {})
+    seen = Observation(
+        resource_id, "Cluster", generation, observed_generation, is_ready, now - age, {}, is_paused, requested
+    )
     decision = decide(seen, POLICY, now)
     due = Verdict.PACED if is_paced else Verdict.PUBLISH
     return Judgement(seen, decision, due if decision.is_due else Verdict.SKIP)

@@ -15,6 +15,8 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from sentinel.cli.build import Unavailable, build_fleet, build_publisher, build_pulse
 from sentinel.core.events import Event, Mode
+from sentinel.core.listing import Shape
+from sentinel.core.model import PLAIN_FIELDS
 from sentinel.core.selector import LabelMatch, SelectorParam
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports import Outcome
@@ -27,7 +29,7 @@ from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock
-from tests.support.fleet_server import FleetServer
+from tests.support.fleet_server import Answer, FleetServer, make_resource, only
 from tests.support.rabbitmq import Inbox, PrivateRabbitMQ, inbox, make_events, url_of
 
 SECOND = timedelta(seconds=1)
@@ -97,6 +99,32 @@ class TestFleet:
             server.put_many(3)
 
             assert await walk(settings(server.url, ca_file=ca_file)) == 3
+
+    async def test_a_server_that_can_is_asked_for_what_is_read_and_no_more(self) -> None:
+        async with FleetServer(shape=Shape.CURSOR) as server:
+            server.put(*(make_resource(f"cls-{n}", last_updated=START) for n in range(2)))
+            data = {"id": ".id", "region": ".metadata.labels.region", "deep": "{{.spec.a.b.c.d.e.f.g.h.i}}"}
+
+            assert await walk(settings(server.url, page_size=1, message_data=data)) == 2
+
+        fields = server.received[1].query["fields"].split(",")
+        assert fields == [*PLAIN_FIELDS, "metadata.labels.region", "spec.a.b.c.d.e.f.g"]
+
+    async def test_whoever_prints_the_whole_resource_gets_it_whole(self) -> None:
+        async with FleetServer(shape=Shape.CURSOR) as server:
+            server.put_many(2)
+            await walk(settings(server.url, page_size=1, message_data={"all": "{{.}}"}))
+
+        assert "fields" not in server.received[1].query
+
+    async def test_a_server_that_does_not_answer_is_told_of_at_the_first_try(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with FleetServer(script=only(1, Answer(status=503))) as server:
+            await walk(settings(server.url))
+
+        (line,) = [record for record in caplog.records if record.getMessage() == "fetch.retrying"]
+        assert line.levelname == "WARNING"
 
 
 class TestPublisher:

@@ -233,3 +233,21 @@ async def test_settings_may_be_set_by_flags(tmp_path: Path) -> None:
         )
 
     assert body_of(result)["resources"][0]["reason"] == "max age expired (ready)"
+
+
+async def test_paused_and_requested_resources_say_so(tmp_path: Path) -> None:
+    async with FleetServer() as server:
+        paused = make_resource("paused", generation=2, last_updated=ago(minutes=4)) | {"paused": True}
+        asked = make_resource("asked", last_updated=ago(minutes=4))
+        server.put(paused, asked | {"pulse_requested_time": ago(seconds=1).isoformat()})
+        config = write_config(tmp_path, server)
+
+        table = await invoke(explain, "--config", config, *NOW)
+        as_json = await invoke(explain, "--config", config, *NOW, "--output", "json")
+
+    lines = table.stdout.splitlines()
+    assert lines[1].split()[-3:] == ["skip", "paused", "paused"]
+    assert lines[2].split()[-4:] == ["publish", "pulse", "requested", "now"]
+    rows = {row["id"]: row for row in body_of(as_json)["resources"]}
+    assert rows["paused"]["next_event_time"] is None
+    assert rows["asked"]["reason"] == "pulse requested"

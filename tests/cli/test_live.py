@@ -62,6 +62,7 @@ def test_every_resource_shows_its_generations_age_and_prospect(width: int) -> No
             judge("steady", generation=3, observed_generation=3, age=4 * SECOND),
             judge("changed", generation=4, observed_generation=3),
             judge("waiting", generation=4, observed_generation=3, is_paced=True),
+            judge("held", generation=4, observed_generation=3, is_paused=True),
         ],
     )
 
@@ -71,6 +72,15 @@ def test_every_resource_shows_its_generations_age_and_prospect(width: int) -> No
     assert rows["steady"][2:] == ["3/3", "ready", "4s", "in", "11s"]
     assert rows["changed"][2:] == ["4/3", "ready", "1s", "→", "sent"]
     assert rows["waiting"][2:] == ["4/3", "ready", "1s", "paced"]
+    assert rows["held"][2:] == ["4/3", "ready", "1s", "paused"]
+
+
+def test_a_requested_pulse_is_told() -> None:
+    board = Board(started=START)
+
+    cycle(board.observer("clusters"), [judge("asked", requested=START)])
+
+    assert any("pulse requested" in line for line in screen(board))
 
 
 def test_events_are_told_with_their_reasons_word_for_word() -> None:

@@ -4,4 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("tests.contract.fleet", "tests.contract.publisher", "tests.contract.subscriber")
+pytest.register_assert_rewrite(
+    "tests.contract.dead_letters",
+    "tests.contract.fleet",
+    "tests.contract.publisher",
+    "tests.contract.subscriber",
+)

@@ -22,6 +22,7 @@ from cloudevents.core.formats.json import JSONFormat
 from sentinel import ports
 from sentinel.core.events import DATA_CONTENT_TYPE, STRUCTURED_CONTENT_TYPE, Event, Mode
 from sentinel.ports import Outcome
+from sentinel.ports.subscription import Message
 
 if TYPE_CHECKING:
     from cloudevents.core.base import BaseCloudEvent
@@ -44,7 +45,7 @@ class PublisherHarness(ABC):
         """A publisher that is not open yet."""
 
     @abstractmethod
-    async def receive(self, count: int) -> list[ports.Message]:
+    async def receive(self, count: int) -> list[Message]:
         """The next so many messages that the broker delivers, in its order."""
 
 
@@ -87,7 +88,7 @@ class ConnectionHarness(PublisherHarness):
         """Accepts connections again."""
 
     @abstractmethod
-    async def receive_waiting(self) -> list[ports.Message]:
+    async def receive_waiting(self) -> list[Message]:
         """Everything that the broker has at this moment."""
 
 
@@ -107,13 +108,13 @@ def make_events(count: int, *, padding: int = 0) -> list[Event]:
     return [make_event(number, padding=padding) for number in range(count)]
 
 
-def parse(message: ports.Message) -> BaseCloudEvent:
+def parse(message: Message) -> BaseCloudEvent:
     """Reads a message as any consumer would, with the CloudEvents SDK."""
     properties = {f"cloudEvents:{name}": value for name, value in message.attributes.items()}
     return from_amqp(AMQPMessage({"content-type": message.content_type}, properties, message.body), JSONFormat())
 
 
-def ids(messages: Sequence[ports.Message]) -> list[str]:
+def ids(messages: Sequence[Message]) -> list[str]:
     return [parse(message).get_id() for message in messages]
 
 

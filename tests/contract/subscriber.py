@@ -1,4 +1,4 @@
-"""What every `ports.Subscriber` promises."""
+"""What every `ports.subscription.Subscriber` promises."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel import ports
-from sentinel.core.events import Event
+from sentinel.core.events import Event, Mode
+from sentinel.ports.subscription import DeadLetters, Delivery, Subscriber
 from tests.contract.publisher import ids, make_event, make_events
 
 AMPLE = timedelta(seconds=20)
@@ -23,17 +23,44 @@ class SubscriberHarness(ABC):
     """How long nothing has to come before a test believes that nothing will."""
 
     @abstractmethod
-    async def subscribe(self, subscription: str) -> ports.Subscriber:
+    async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
         """A subscriber that gets what is published from now on; the harness closes it in the end."""
 
     @abstractmethod
-    async def publish(self, events: Sequence[Event]) -> None:
+    async def publish(self, events: Sequence[Event], *, mode: Mode = Mode.STRUCTURED) -> None:
         """Publishes, and sees to it that the broker has confirmed."""
 
+    @abstractmethod
+    async def publish_junk(self, body: bytes) -> None:
+        """Publishes something that is not an event."""
 
-async def take(subscriber: ports.Subscriber, count: int) -> list[ports.Delivery]:
+    @abstractmethod
+    def dead_letters(self, subscription: str) -> DeadLetters: ...
+
+
+class ConnectedHarness(SubscriberHarness):
+    """And the way to it."""
+
+    @abstractmethod
+    async def cut(self) -> None:
+        """Ends every connection of the subscribers, and accepts none."""
+
+    @abstractmethod
+    async def heal(self) -> None:
+        """Accepts connections again."""
+
+    @abstractmethod
+    async def subscribe_unreachable(self, subscription: str) -> Subscriber:
+        """One that was opened while the way is cut; the subscription exists."""
+
+    @abstractmethod
+    async def subscribe_impatient(self, subscription: str) -> Subscriber:
+        """One whose broker lets it hold a message for a moment only."""
+
+
+async def take(subscriber: Subscriber, count: int) -> list[Delivery]:
     """The next so many deliveries, none of them settled."""
-    taken: list[ports.Delivery] = []
+    taken: list[Delivery] = []
     async with asyncio.timeout(AMPLE.total_seconds()):
         async for delivery in subscriber.deliveries():
             taken.append(delivery)
@@ -42,17 +69,27 @@ async def take(subscriber: ports.Subscriber, count: int) -> list[ports.Delivery]
     return taken
 
 
-async def take_ids(subscriber: ports.Subscriber, count: int) -> list[str]:
+async def take_ids(subscriber: Subscriber, count: int) -> list[str]:
     return ids([delivery.message for delivery in await take(subscriber, count)])
 
 
-async def is_silent(harness: SubscriberHarness, subscriber: ports.Subscriber) -> bool:
+async def is_silent(harness: SubscriberHarness, subscriber: Subscriber) -> bool:
     """Whether nothing is delivered for a while."""
     waiting = asyncio.ensure_future(anext(subscriber.deliveries()))
     done, _ = await asyncio.wait([waiting], timeout=harness.silence.total_seconds())
     waiting.cancel()
     await asyncio.wait([waiting])
     return not done
+
+
+async def settle_all(subscriber: Subscriber, count: int) -> list[str]:
+    """Acks the next so many; their ids."""
+    taken: list[str] = []
+    while len(taken) < count:
+        for delivery in await take(subscriber, 1):
+            taken += ids([delivery.message])
+            await delivery.ack()
+    return taken
 
 
 class SubscriberContract:
@@ -82,7 +119,7 @@ class SubscriberContract:
         received: list[str] = []
         everything = asyncio.Event()
 
-        async def work(subscriber: ports.Subscriber) -> None:
+        async def work(subscriber: Subscriber) -> None:
             async for delivery in subscriber.deliveries():
                 received.extend(ids([delivery.message]))
                 await delivery.ack()
@@ -229,3 +266,232 @@ class SubscriberContract:
         other = await harness.subscribe("dns")
         assert await take_ids(other, 1) == ["event-1"]
         assert await is_silent(harness, other)
+
+    async def test_the_attributes_have_their_bare_names_in_every_mode(self, harness: SubscriberHarness) -> None:
+        subscriber = await harness.subscribe("dns")
+
+        for mode in Mode:
+            await harness.publish([make_event(1)], mode=mode)
+            [delivery] = await take(subscriber, 1)
+
+            assert delivery.message.attributes == {
+                "specversion": "1.0",
+                "id": "event-1",
+                "source": "hyperfleet-sentinel",
+                "type": "com.redhat.hyperfleet.cluster.reconcile",
+                "subject": "cls-1",
+                "time": "2026-03-01T12:00:00.250000Z",
+                "datacontenttype": "application/json",
+            }
+            await delivery.ack()
+
+    async def test_a_message_that_is_no_event_is_delivered_like_any_other(
+        self, harness: SubscriberHarness
+    ) -> None:
+        subscriber = await harness.subscribe("dns")
+
+        await harness.publish_junk(b"\xff{ not an event")
+        [delivery] = await take(subscriber, 1)
+
+        assert delivery.message.body == b"\xff{ not an event"
+        assert delivery.message.attributes == {}
+
+    async def test_a_delivery_knows_when_it_was_published_and_received(self, harness: SubscriberHarness) -> None:
+        subscriber = await harness.subscribe("dns")
+        await harness.publish([make_event(1)])
+
+        [delivery] = await take(subscriber, 1)
+
+        assert delivery.published_time is not None
+        assert delivery.published_time <= delivery.received_time
+
+    async def test_attempts_are_counted(self, harness: SubscriberHarness) -> None:
+        subscriber = await harness.subscribe("dns")
+        await harness.publish([make_event(1)])
+
+        attempts: list[int] = []
+        for _ in range(3):
+            [delivery] = await take(subscriber, 1)
+            attempts.append(delivery.attempts)
+            await delivery.nack()
+
+        assert attempts == [1, 2, 3]
+
+    async def test_no_more_are_held_than_allowed(self, harness: SubscriberHarness) -> None:
+        subscriber = await harness.subscribe("dns", max_in_flight=2)
+        await harness.publish(make_events(3))
+        first, second = await take(subscriber, 2)
+
+        assert await is_silent(harness, subscriber)
+        await first.ack()
+
+        [third] = await take(subscriber, 1)
+        received = ids([delivery.message for delivery in (first, second, third)])
+        assert sorted(received) == ["event-0", "event-1", "event-2"]
+
+    async def test_what_one_subscriber_has_no_room_for_goes_to_another(self, harness: SubscriberHarness) -> None:
+        busy = await harness.subscribe("dns", max_in_flight=1)
+        await harness.publish([make_event(0)])
+        await take(busy, 1)
+
+        await harness.publish([make_event(1), make_event(2)])
+
+        assert sorted(await take_ids(await harness.subscribe("dns"), 2)) == ["event-1", "event-2"]
+
+    async def test_whoever_does_not_ask_gets_nothing_and_loses_nothing(self, harness: SubscriberHarness) -> None:
+        subscriber = await harness.subscribe("dns", max_in_flight=2)
+        await harness.publish(make_events(6))
+
+        taken = await settle_all(subscriber, 2)
+        taken += await settle_all(subscriber, 4)
+
+        assert sorted(taken) == [f"event-{number}" for number in range(6)]
+
+    async def test_a_message_that_always_fails_does_not_keep_the_others_waiting(
+        self, harness: SubscriberHarness
+    ) -> None:
+        subscriber = await harness.subscribe("dns", max_in_flight=2)
+        await harness.publish(make_events(10))
+        done: set[str] = set()
+
+        async with asyncio.timeout(AMPLE.total_seconds()):
+            async for delivery in subscriber.deliveries():
+                [event_id] = ids([delivery.message])
+                if event_id == "event-0":
+                    await delivery.nack()
+                else:
+                    done.add(event_id)
+                    await delivery.ack()
+                if len(done) == 9:
+                    break
+
+        assert done == {f"event-{number}" for number in range(1, 10)}
+
+    async def test_settling_takes_effect_although_the_call_is_cancelled(self, harness: SubscriberHarness) -> None:
+        subscriber = await harness.subscribe("dns", max_in_flight=1)
+        await harness.publish([make_event(1), make_event(2)])
+        [delivery] = await take(subscriber, 1)
+
+        acking = asyncio.ensure_future(delivery.ack())
+        await asyncio.sleep(0)
+        acking.cancel()
+        await asyncio.wait([acking])
+
+        assert await settle_all(subscriber, 1) != ids([delivery.message])
+        assert await is_silent(harness, subscriber)
+
+    async def test_in_good_order_there_is_no_trouble(self, harness: SubscriberHarness) -> None:
+        subscriber = await harness.subscribe("dns")
+
+        assert subscriber.trouble() is None
+
+    async def test_a_closed_subscriber_says_so(self, harness: SubscriberHarness) -> None:
+        subscriber = await harness.subscribe("dns")
+
+        await subscriber.close()
+
+        assert subscriber.trouble()
+
+    async def test_the_broker_type_is_one_that_metrics_know(self, harness: SubscriberHarness) -> None:
+        subscriber = await harness.subscribe("dns")
+
+        assert subscriber.broker_type in {"rabbitmq", "gcp-pubsub", "memory"}
+
+
+class ConnectedContract:
+    """For drivers with a connection, which may be lost, and a broker that does not wait for ever."""
+
+    async def test_a_broker_that_cannot_be_reached_is_no_error(self, harness: ConnectedHarness) -> None:
+        await (await harness.subscribe("dns")).close()
+        await harness.publish([make_event(1)])
+        await harness.cut()
+
+        subscriber = await harness.subscribe_unreachable("dns")
+        trouble = subscriber.trouble()
+        await harness.heal()
+
+        assert trouble
+        assert await take_ids(subscriber, 1) == ["event-1"]
+        assert subscriber.trouble() is None
+
+    async def test_whoever_waits_is_served_after_a_lost_connection(self, harness: ConnectedHarness) -> None:
+        subscriber = await harness.subscribe("dns")
+        waiting = asyncio.ensure_future(anext(subscriber.deliveries()))
+        await asyncio.sleep(0)
+
+        await harness.cut()
+        await harness.heal()
+        await harness.publish([make_event(1)])
+
+        delivery = await asyncio.wait_for(waiting, AMPLE.total_seconds())
+        assert ids([delivery.message]) == ["event-1"]
+
+    async def test_work_that_outlives_its_connection_is_not_handed_out_again(
+        self, harness: ConnectedHarness
+    ) -> None:
+        subscriber = await harness.subscribe("dns", max_in_flight=2)
+        await harness.publish([make_event(1)])
+        [delivery] = await take(subscriber, 1)
+
+        await harness.cut()
+        await harness.heal()
+        await harness.publish([make_event(2)])
+
+        # The second comes over the new connection, and by then the first is back.
+        assert await take_ids(subscriber, 1) == ["event-2"]
+        await delivery.ack()
+        assert await is_silent(harness, subscriber)
+
+    async def test_an_ack_without_a_connection_is_not_lost(self, harness: ConnectedHarness) -> None:
+        subscriber = await harness.subscribe("dns")
+        await harness.publish([make_event(1)])
+        [delivery] = await take(subscriber, 1)
+
+        await harness.cut()
+        await delivery.ack()
+        await harness.heal()
+        await harness.publish([make_event(2)])
+
+        assert await settle_all(subscriber, 1) == ["event-2"]
+        await subscriber.close()
+        assert await is_silent(harness, await harness.subscribe("dns"))
+
+    async def test_closing_without_a_connection_loses_nothing(self, harness: ConnectedHarness) -> None:
+        subscriber = await harness.subscribe("dns")
+        await harness.publish([make_event(1)])
+        await take(subscriber, 1)
+
+        await harness.cut()
+        async with asyncio.timeout(AMPLE.total_seconds()):
+            await subscriber.close()
+        await harness.heal()
+
+        assert await take_ids(await harness.subscribe("dns"), 1) == ["event-1"]
+
+    async def test_work_that_takes_longer_than_the_broker_waits_is_not_handed_out_again(
+        self, harness: ConnectedHarness
+    ) -> None:
+        subscriber = await harness.subscribe_impatient("dns")
+        await harness.publish([make_event(1)])
+        [delivery] = await take(subscriber, 1)
+
+        assert await is_silent(harness, subscriber)
+        await delivery.ack()
+
+        assert await is_silent(harness, subscriber)
+        await subscriber.close()
+        assert await is_silent(harness, await harness.subscribe("dns"))
+
+    async def test_what_waits_longer_than_the_broker_does_is_still_delivered(
+        self, harness: ConnectedHarness
+    ) -> None:
+        subscriber = await harness.subscribe_impatient("dns")
+        await harness.publish(make_events(4))
+        [first] = await take(subscriber, 1)
+
+        assert not await is_silent(harness, subscriber)
+        await first.ack()
+        await subscriber.close()
+
+        rest = await settle_all(await harness.subscribe("dns"), 3)
+        assert sorted([*ids([first.message]), *rest]) == [f"event-{number}" for number in range(4)]

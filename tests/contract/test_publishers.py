@@ -18,6 +18,7 @@ from sentinel.drivers.pubsub import PubSubPublisher
 from sentinel.drivers.pubsub_messages import Limits
 from sentinel.drivers.rabbitmq import RabbitMQPublisher
 from sentinel.drivers.stdout import StdoutPublisher
+from sentinel.ports.subscription import Message
 from sentinel.runtime.backoff import Backoff
 from tests.contract.publisher import (
     AMPLE,
@@ -46,8 +47,8 @@ class MemoryHarness(RoutingHarness, StallingHarness):
     def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
         return self._broker.publisher(mode=mode)
 
-    async def receive(self, count: int) -> list[ports.Message]:
-        messages: list[ports.Message] = []
+    async def receive(self, count: int) -> list[Message]:
+        messages: list[Message] = []
         deliveries = self._subscriber.deliveries()
         async with asyncio.timeout(AMPLE.total_seconds()):
             while len(messages) < count:
@@ -92,7 +93,7 @@ class StdoutHarness(StallingHarness):
     def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
         return StdoutPublisher(stream=self._stream)
 
-    async def receive(self, count: int) -> list[ports.Message]:
+    async def receive(self, count: int) -> list[Message]:
         async with asyncio.timeout(AMPLE.total_seconds()):
             return [self._message(await self._reader.readline()) for _ in range(count)]
 
@@ -106,11 +107,11 @@ class StdoutHarness(StallingHarness):
         self._stream.close()
         self._pipe.close()
 
-    def _message(self, line: bytes) -> ports.Message:
+    def _message(self, line: bytes) -> Message:
         attributes = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
         del attributes["data"]
         named = {name: msgspec.json.decode(value, type=str) for name, value in attributes.items()}
-        return ports.Message(line, STRUCTURED_CONTENT_TYPE, named)
+        return Message(line, STRUCTURED_CONTENT_TYPE, named)
 
 
 class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
@@ -129,10 +130,10 @@ class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
             reconnect=Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50)),
         )
 
-    async def receive(self, count: int) -> list[ports.Message]:
+    async def receive(self, count: int) -> list[Message]:
         return [_neutral(message) for message in await self._inbox.receive(count)]
 
-    async def receive_waiting(self) -> list[ports.Message]:
+    async def receive_waiting(self) -> list[Message]:
         return [_neutral(message) for message in await self._inbox.receive_all()]
 
     async def unbind(self) -> None:
@@ -154,12 +155,12 @@ class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
         await self._proxy.heal()
 
 
-def _neutral(message: AbstractIncomingMessage) -> ports.Message:
+def _neutral(message: AbstractIncomingMessage) -> Message:
     prefix = "cloudEvents:"
     attributes = {
         name.removeprefix(prefix): str(value) for name, value in message.headers.items() if name.startswith(prefix)
     }
-    return ports.Message(message.body, message.content_type or "", attributes)
+    return Message(message.body, message.content_type or "", attributes)
 
 
 class PubSubHarness(ConnectionHarness):
@@ -180,10 +181,10 @@ class PubSubHarness(ConnectionHarness):
             retry=AT_ONCE,
         )
 
-    async def receive(self, count: int) -> list[ports.Message]:
+    async def receive(self, count: int) -> list[Message]:
         return [pubsub.as_message(message) for message in await self._mailbox.receive(count)]
 
-    async def receive_waiting(self) -> list[ports.Message]:
+    async def receive_waiting(self) -> list[Message]:
         return [pubsub.as_message(message) for message in await self._mailbox.receive_waiting()]
 
     async def cut(self) -> None:
@@ -204,7 +205,7 @@ class StallingPubSubHarness(StallingHarness):
             project_id=pubsub.PROJECT, topic="topic", mode=mode, emulator_host=self._service.host, retry=AT_ONCE
         )
 
-    async def receive(self, count: int) -> list[ports.Message]:
+    async def receive(self, count: int) -> list[Message]:
         return [pubsub.as_message(message) for message in self._service.taken[:count]]
 
     async def stall(self) -> None:

@@ -1,36 +1,250 @@
-"""Every driver of the subscribe port under its suite."""
+"""Every driver of the subscribe port under its suites."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
+import aio_pika
 import pytest
 
-from sentinel import ports
-from sentinel.core.events import Event
+from sentinel.core.events import Event, Mode
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports import Outcome
-from tests.contract.subscriber import AMPLE, SubscriberContract, SubscriberHarness
+from sentinel.drivers.pubsub import PubSubPublisher
+from sentinel.drivers.pubsub_dead_letters import PubSubDeadLetters
+from sentinel.drivers.pubsub_subscriber import PubSubSubscriber
+from sentinel.drivers.rabbitmq import RabbitMQPublisher
+from sentinel.drivers.rabbitmq_dead_letters import RabbitMQDeadLetters
+from sentinel.drivers.rabbitmq_subscriber import LONGEST_HOLD, RabbitMQSubscriber
+from sentinel.ports import Outcome, Publisher
+from sentinel.ports.subscription import DEAD_LETTERS, DeadLetters, Message, Subscriber
+from sentinel.runtime.backoff import Backoff
+from tests.contract.dead_letters import DeadLettersContract
+from tests.contract.subscriber import (
+    AMPLE,
+    ConnectedContract,
+    ConnectedHarness,
+    SubscriberContract,
+    SubscriberHarness,
+)
+from tests.support import pubsub
+from tests.support.rabbitmq import Proxy, eventually, unique
+
+AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
+A_MOMENT = timedelta(milliseconds=40)
+SHORT_PULL = timedelta(seconds=1.2)
+"""The emulator answers a second before the deadline, so that there is something to answer."""
+CLOSED = "the subscriber is not open"
+
+
+async def publish(publisher: Publisher, events: Sequence[Event]) -> None:
+    await publisher.open()
+    receipt = await publisher.publish(events, deadline=AMPLE)
+    assert set(receipt.outcomes) == {Outcome.CONFIRMED}
+    await publisher.close()
 
 
 class MemoryHarness(SubscriberHarness):
-    silence = timedelta(milliseconds=5)
+    silence = timedelta(milliseconds=50)
 
     def __init__(self) -> None:
-        self._broker = MemoryBroker()
-        self._publisher = self._broker.publisher()
+        self._broker = MemoryBroker(retry=AT_ONCE)
 
-    async def subscribe(self, subscription: str) -> ports.Subscriber:
-        return self._broker.subscribe(subscription)
+    async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
+        subscriber = self._broker.subscribe(subscription, max_in_flight=max_in_flight)
+        await subscriber.open()
+        return subscriber
 
-    async def publish(self, events: Sequence[Event]) -> None:
-        await self._publisher.open()
-        receipt = await self._publisher.publish(events, deadline=AMPLE)
-        assert set(receipt.outcomes) == {Outcome.CONFIRMED}
+    async def publish(self, events: Sequence[Event], *, mode: Mode = Mode.STRUCTURED) -> None:
+        await publish(self._broker.publisher(mode=mode), events)
+
+    async def publish_junk(self, body: bytes) -> None:
+        assert await self._broker.place(Message(body, "", {}))
+
+    def dead_letters(self, subscription: str) -> DeadLetters:
+        return self._broker.dead_letters(subscription)
 
 
-class TestMemorySubscriber(SubscriberContract):
+class RabbitMQHarness(ConnectedHarness):
+    """The broker that tests share, behind a proxy that can fail; publishers and people go past it."""
+
+    silence = timedelta(milliseconds=300)
+
+    def __init__(self, url: str, proxy: Proxy) -> None:
+        self._url = url
+        self._proxy = proxy
+        self._exchange = unique("exchange")
+        self._suffix = unique("queue")
+        self._subscriptions: set[str] = set()
+        self._subscribers: list[RabbitMQSubscriber] = []
+
+    async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
+        subscriber = self._subscriber(subscription, max_in_flight=max_in_flight)
+        await subscriber.open()
+        assert subscriber.trouble() is None
+        return subscriber
+
+    async def subscribe_unreachable(self, subscription: str) -> Subscriber:
+        subscriber = self._subscriber(subscription)
+        await subscriber.open()
+        return subscriber
+
+    async def subscribe_impatient(self, subscription: str) -> Subscriber:
+        subscriber = self._subscriber(subscription, longest_hold=A_MOMENT)
+        await subscriber.open()
+        return subscriber
+
+    def _subscriber(
+        self, subscription: str, *, max_in_flight: int = 10, longest_hold: timedelta = LONGEST_HOLD
+    ) -> RabbitMQSubscriber:
+        self._subscriptions.add(subscription)
+        subscriber = RabbitMQSubscriber(
+            url=self._proxy.url,
+            exchange=self._exchange,
+            exchange_type="fanout",
+            subscription=f"{subscription}-{self._suffix}",
+            max_in_flight=max_in_flight,
+            longest_hold=longest_hold,
+            reconnect=AT_ONCE,
+            retry=AT_ONCE,
+        )
+        self._subscribers.append(subscriber)
+        return subscriber
+
+    async def publish(self, events: Sequence[Event], *, mode: Mode = Mode.STRUCTURED) -> None:
+        publisher = RabbitMQPublisher(
+            url=self._url, exchange=self._exchange, exchange_type="fanout", mode=mode, reconnect=AT_ONCE
+        )
+        await publish(publisher, events)
+
+    async def publish_junk(self, body: bytes) -> None:
+        async with await aio_pika.connect(self._url, timeout=AMPLE.total_seconds()) as connection:
+            channel = await connection.channel()
+            exchange = await channel.get_exchange(self._exchange)
+            await exchange.publish(aio_pika.Message(body), routing_key="")
+
+    def dead_letters(self, subscription: str) -> DeadLetters:
+        return RabbitMQDeadLetters(url=self._url, subscription=f"{subscription}-{self._suffix}")
+
+    async def cut(self) -> None:
+        await self._proxy.cut()
+        await eventually(lambda: all(subscriber.trouble() for subscriber in self._subscribers))
+
+    async def heal(self) -> None:
+        await self._proxy.heal()
+        troubled = [subscriber for subscriber in self._subscribers if subscriber.trouble() != CLOSED]
+        await eventually(lambda: not any(subscriber.trouble() for subscriber in troubled))
+
+    async def remove(self) -> None:
+        """Leaves nothing behind."""
+        await asyncio.gather(*(subscriber.close() for subscriber in self._subscribers))
+        async with await aio_pika.connect(self._url, timeout=AMPLE.total_seconds()) as connection:
+            channel = await connection.channel()
+            for subscription in self._subscriptions:
+                name = f"{subscription}-{self._suffix}"
+                await channel.queue_delete(name)
+                await channel.queue_delete(name + DEAD_LETTERS)
+            await channel.exchange_delete(self._exchange)
+
+
+class PubSubHarness(ConnectedHarness):
+    """The emulator that tests share, behind a proxy that can fail; publishers and people go past it."""
+
+    silence = timedelta(milliseconds=300)
+
+    def __init__(self, host: str, proxy: Proxy, topic: str) -> None:
+        self._host = host
+        self._proxy = proxy
+        self._topic = topic
+        self._suffix = unique("subscription")
+        self._subscribers: list[PubSubSubscriber] = []
+
+    async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
+        subscriber = self._subscriber(subscription, max_in_flight=max_in_flight)
+        await subscriber.open()
+        assert subscriber.trouble() is None
+        return subscriber
+
+    async def subscribe_unreachable(self, subscription: str) -> Subscriber:
+        subscriber = self._subscriber(subscription)
+        await subscriber.open()
+        return subscriber
+
+    async def subscribe_impatient(self, subscription: str) -> Subscriber:
+        subscriber = self._subscriber(subscription, longest_hold=A_MOMENT)
+        await subscriber.open()
+        return subscriber
+
+    def _subscriber(
+        self, subscription: str, *, max_in_flight: int = 10, longest_hold: timedelta = LONGEST_HOLD
+    ) -> PubSubSubscriber:
+        subscriber = PubSubSubscriber(
+            project_id=pubsub.PROJECT,
+            topic=self._topic,
+            subscription=f"{subscription}-{self._suffix}",
+            max_in_flight=max_in_flight,
+            create_topic=True,
+            emulator_host=f"127.0.0.1:{self._proxy.port}",
+            longest_hold=longest_hold,
+            pull=SHORT_PULL,
+            reconnect=AT_ONCE,
+            retry=AT_ONCE,
+        )
+        self._subscribers.append(subscriber)
+        return subscriber
+
+    async def publish(self, events: Sequence[Event], *, mode: Mode = Mode.STRUCTURED) -> None:
+        publisher = PubSubPublisher(
+            project_id=pubsub.PROJECT, topic=self._topic, mode=mode, emulator_host=self._host
+        )
+        await publish(publisher, events)
+
+    async def publish_junk(self, body: bytes) -> None:
+        await pubsub.publish(self._host, self._topic, body)
+
+    def dead_letters(self, subscription: str) -> DeadLetters:
+        return PubSubDeadLetters(
+            project_id=pubsub.PROJECT,
+            topic=self._topic,
+            subscription=f"{subscription}-{self._suffix}",
+            emulator_host=self._host,
+            pull=SHORT_PULL,
+        )
+
+    async def cut(self) -> None:
+        await self._proxy.cut()
+        await eventually(lambda: all(subscriber.trouble() for subscriber in self._subscribers))
+
+    async def heal(self) -> None:
+        await self._proxy.heal()
+        troubled = [subscriber for subscriber in self._subscribers if subscriber.trouble() != CLOSED]
+        await eventually(lambda: not any(subscriber.trouble() for subscriber in troubled))
+
+    async def remove(self) -> None:
+        await asyncio.gather(*(subscriber.close() for subscriber in self._subscribers))
+
+
+class TestMemorySubscriber(SubscriberContract, DeadLettersContract):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
         return MemoryHarness()
+
+
+class TestRabbitMQSubscriber(SubscriberContract, DeadLettersContract, ConnectedContract):
+    @pytest.fixture
+    async def harness(self, rabbitmq_url: str) -> AsyncIterator[RabbitMQHarness]:
+        async with Proxy(rabbitmq_url) as proxy:
+            harness = RabbitMQHarness(rabbitmq_url, proxy)
+            yield harness
+            await harness.remove()
+
+
+class TestPubSubSubscriber(SubscriberContract, DeadLettersContract, ConnectedContract):
+    @pytest.fixture
+    async def harness(self) -> AsyncIterator[PubSubHarness]:
+        host = pubsub.emulator_host()
+        async with Proxy(f"tcp://{host}") as proxy, pubsub.mailbox(host) as mailbox:
+            harness = PubSubHarness(host, proxy, mailbox.topic)
+            yield harness
+            await harness.remove()

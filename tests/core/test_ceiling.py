@@ -36,6 +36,15 @@ def test_a_shortlist_takes_generation_changes_first_then_those_that_waited_longe
     assert shortlist.left_out == 1
 
 
+def test_a_requested_pulse_goes_with_the_changed_specs() -> None:
+    shortlist = Shortlist[str](2)
+    shortlist.offer("old", due(Reason.EXPIRED_READY, NOW - 60 * SECOND))
+    shortlist.offer("changed", due(Reason.GENERATION_CHANGED, NOW))
+    shortlist.offer("requested", due(Reason.PULSE_REQUESTED, NOW))
+
+    assert shortlist.chosen() == ["changed", "requested"]
+
+
 def test_an_empty_shortlist_leaves_everyone_out() -> None:
     shortlist = Shortlist[str](0)
     shortlist.offer("changed", due(Reason.GENERATION_CHANGED, NOW))

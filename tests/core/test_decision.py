@@ -23,8 +23,12 @@ def resource(
     generation: int = 1,
     observed: int = 1,
     age: timedelta | None = timedelta(0),
+    paused: bool = False,
+    requested: timedelta | None = None,
 ) -> Observation:
-    return Observation("cls-1", "Cluster", generation, observed, ready, None if age is None else NOW - age, {})
+    """`age` and `requested` say how long ago the last status came, and the last request."""
+    updated, asked = (None if ago is None else NOW - ago for ago in (age, requested))
+    return Observation("cls-1", "Cluster", generation, observed, ready, updated, {}, paused, asked)
 
 
 def test_scenario_1_a_ready_cluster_with_a_new_generation_is_due_at_once() -> None:
@@ -139,6 +143,73 @@ def test_a_max_age_beyond_the_calendar_is_never_due() -> None:
     assert not decide(resource(), policy, NOW).is_due
 
 
+class TestRequestedPulse:
+    def test_a_request_later_than_the_last_status_is_due_at_once(self) -> None:
+        decision = decide(resource(age=5 * MINUTE, requested=SECOND), POLICY, NOW)
+
+        assert decision.is_due
+        assert decision.reason == "pulse requested"
+        assert decision.next_event_time == decision.due_time == NOW
+        assert decision.max_age == 30 * MINUTE
+        assert decision.trigger == NOW - SECOND
+
+    @pytest.mark.parametrize("age", [timedelta(0), SECOND])
+    def test_a_request_that_a_status_has_answered_is_none(self, age: timedelta) -> None:
+        decision = decide(resource(age=age, requested=SECOND), POLICY, NOW)
+
+        assert decision.reason is Reason.NOT_EXPIRED
+        assert decision.trigger is None
+
+    def test_without_any_status_a_request_stands(self) -> None:
+        decision = decide(resource(ready=False, age=None, requested=10 * MINUTE), POLICY, NOW)
+
+        assert decision.reason is Reason.PULSE_REQUESTED
+
+    def test_a_new_generation_comes_first_and_answers_the_request_too(self) -> None:
+        decision = decide(resource(generation=2, age=MINUTE, requested=SECOND), POLICY, NOW)
+
+        assert decision.reason is Reason.GENERATION_CHANGED
+        assert decision.trigger == NOW - SECOND
+
+    def test_it_is_honoured_without_the_generation_check(self) -> None:
+        policy = Policy(POLICY.max_age_not_ready, POLICY.max_age_ready, checks_generation=False)
+
+        assert decide(resource(generation=2, age=MINUTE, requested=SECOND), policy, NOW).is_due
+
+    def test_a_warning_stays(self) -> None:
+        decision = decide(resource(observed=2, age=None, requested=SECOND), POLICY, NOW)
+
+        assert decision.reason is Reason.PULSE_REQUESTED
+        assert decision.warning == OBSERVED_AHEAD
+
+    def test_a_server_clock_ahead_of_ours_delays_nothing(self) -> None:
+        assert decide(resource(requested=-MINUTE), POLICY, NOW).reason is Reason.PULSE_REQUESTED
+
+    def test_an_adapter_clock_ahead_hides_no_request_made_after_its_status_was_seen(self) -> None:
+        fast = resource(age=-4 * MINUTE, requested=SECOND)
+
+        assert decide(fast, POLICY, NOW, first_seen=NOW - 5 * SECOND).reason is Reason.PULSE_REQUESTED
+
+
+class TestPaused:
+    @pytest.mark.parametrize(
+        "seen",
+        [
+            resource(paused=True),
+            resource(paused=True, generation=2),
+            resource(paused=True, age=None),
+            resource(paused=True, age=60 * MINUTE),
+            resource(paused=True, age=MINUTE, requested=SECOND),
+        ],
+    )
+    def test_a_paused_resource_is_never_due(self, seen: Observation) -> None:
+        decision = decide(seen, POLICY, NOW)
+
+        assert not decision.is_due
+        assert decision.reason == "paused"
+        assert decision.next_event_time is None
+
+
 moments = st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC))
 durations = st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=400))
 policies = st.builds(Policy, durations, durations, st.booleans())
@@ -151,18 +222,24 @@ resources = st.builds(
     st.booleans(),
     st.none() | moments,
     st.just({}),
+    st.booleans(),
+    st.none() | moments,
 )
 
 
 @given(resources, policies, moments, st.none() | moments)
-def test_deciding_never_raises_and_always_gives_a_next_event_time(
+def test_deciding_never_raises_and_names_the_next_event_unless_paused(
     seen: Observation, policy: Policy, now: datetime, first_seen: datetime | None
 ) -> None:
     decision = decide(seen, policy, now, first_seen)
 
     assert isinstance(decision, Decision)
-    assert decision.next_event_time >= now
-    assert decision.is_due == (decision.next_event_time == now)
+    assert decision.is_due == decision.reason.is_due == (decision.next_event_time == now)
+    if seen.is_paused:
+        assert decision.next_event_time is None
+    else:
+        assert decision.next_event_time is not None
+        assert decision.next_event_time >= now
 
 
 @given(resources, policies, moments, durations, st.none() | moments)
@@ -171,6 +248,8 @@ def test_what_is_due_stays_due_while_nobody_reports(
 ) -> None:
     if now > datetime.max.replace(tzinfo=UTC) - later:
         return
+    if first_seen is None and seen.last_updated_time is not None and seen.last_updated_time > now:
+        first_seen = now  # as pacing remembers it
 
     if decide(seen, policy, now, first_seen).is_due:
         assert decide(seen, policy, now + later, first_seen).is_due
@@ -178,7 +257,7 @@ def test_what_is_due_stays_due_while_nobody_reports(
 
 @given(resources, policies, moments)
 def test_a_new_generation_wins_over_every_age(seen: Observation, policy: Policy, now: datetime) -> None:
-    if seen.generation > seen.observed_generation and policy.checks_generation:
+    if seen.generation > seen.observed_generation and policy.checks_generation and not seen.is_paused:
         assert decide(seen, policy, now).reason is Reason.GENERATION_CHANGED
 
 
@@ -190,6 +269,8 @@ def test_every_reason_can_be_reached(reason: Reason) -> None:
         resource(age=60 * MINUTE),
         resource(),
         resource(age=None),
+        resource(age=MINUTE, requested=SECOND),
+        resource(paused=True),
     ]
 
     assert reason in {decide(one, POLICY, NOW).reason for one in seen}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -12,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core import listing
-from sentinel.core.listing import BadPage, EndlessList, Listing, Position, Shape, ShortPage, Step, advance, read
+from sentinel.core.listing import (
+    BadPage,
+    EndlessList,
+    Listing,
+    OddPage,
+    Position,
+    Shape,
+    ShortPage,
+    Step,
+    advance,
+    read,
+)
 
 NOTHING_MORE = None
 
@@ -455,3 +466,39 @@ def test_nothing_between_cursor_pages_loses_or_repeats_anything(
     assert position is NOTHING_MORE
     assert stable & set(server.rows) <= set(yielded)
     assert len(yielded) == len(set(yielded))
+
+
+class TestPlainness:
+    STATUS: ClassVar = {"phase": "Ready", "observed_generation": 1, "last_updated_time": "2026-03-01T12:00:00Z"}
+
+    def page(self, *ids: str, odd: tuple[str, ...] = (), **members: Any) -> Listing:
+        plain = [{"id": each, "labels": {}, "status": self.STATUS} for each in ids]
+        return read(msgspec.json.encode({"items": [*plain, *items(*odd)], **members}))
+
+    def test_a_page_is_plain_where_every_item_is(self) -> None:
+        assert self.page("a", "b", next="x").is_plain
+        assert not self.page("a", odd=("b",), next="x").is_plain
+
+    def test_a_page_with_a_malformed_item_is_not_plain(self) -> None:
+        assert not read(b'{"items":[{"id":7}],"next":null}').is_plain
+
+    def test_a_walk_is_plain_as_long_as_every_page_was(self) -> None:
+        first = follow(advance(Position(size=1), self.page("a", next="x")))
+        second = follow(advance(first, self.page("b", next="y")))
+
+        assert (first.is_plain, second.is_plain) == (True, True)
+
+    def test_a_walk_that_began_otherwise_does_not_become_plain(self) -> None:
+        first = follow(advance(Position(size=1), page("a", next="x")))
+        second = follow(advance(first, self.page("b", next="y")))
+
+        assert (first.is_plain, second.is_plain) == (False, False)
+
+    def test_a_page_that_is_not_plain_must_be_asked_for_again(self) -> None:
+        first = follow(advance(Position(size=1), self.page("a", next="x")))
+        odd = self.page(odd=("b",), next="y")
+
+        with pytest.raises(OddPage):
+            advance(first, odd)
+
+        assert ids(advance(msgspec.structs.replace(first, is_plain=False), odd)) == ["b"]

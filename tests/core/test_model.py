@@ -12,13 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core import model
-from sentinel.core.model import Malformed, Observation, Resource, observe, read_resource
+from sentinel.core.model import Document, Malformed, Observation, Resource, observe, read_resource
 
 NOON = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
+FLAT = {"phase": "Ready", "observed_generation": 1, "last_updated_time": "2025-10-21T12:00:00Z"}
 
 
 def look(**members: Any) -> Observation:
     return observe(msgspec.json.encode({"id": "cls-1", **members}))
+
+
+def document(**members: Any) -> Document:
+    return msgspec.json.decode(msgspec.json.encode({"id": "cls-1", **members}), type=Document)
 
 
 def condition(kind: str, status: str, **members: Any) -> dict[str, Any]:
@@ -195,6 +200,48 @@ class TestTimes:
         seen = look(status={"last_updated_time": "9999-12-31T23:59:59-05:00"}).last_updated_time
 
         assert seen == datetime.max.replace(tzinfo=UTC)
+
+
+class TestWishes:
+    def test_what_somebody_asked_for_is_read(self) -> None:
+        seen = look(paused=True, pulse_requested_time="2025-10-21T12:00:00Z")
+
+        assert (seen.is_paused, seen.pulse_requested_time) == (True, NOON)
+
+    @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z"])
+    def test_where_nobody_asked_there_is_nothing(self, never: str | None) -> None:
+        seen = look(paused=None, pulse_requested_time=never)
+
+        assert (seen.is_paused, seen.pulse_requested_time) == (False, None)
+
+
+class TestPlain:
+    def test_a_document_with_labels_and_a_flat_status_is_plain(self) -> None:
+        plain = document(labels={}, status=FLAT, paused=True, pulse_requested_time="2025-10-21T12:00:00+02:00")
+
+        seen = model.plain_observation(plain)
+
+        assert seen == model.observation(plain)
+        assert seen is not None
+        assert (seen.is_paused, seen.pulse_requested_time) == (True, NOON - timedelta(hours=2))
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            {"labels": {}},
+            {"status": FLAT},
+            *({"labels": {}, "status": {**FLAT, name: None}} for name in FLAT),
+            {"labels": {}, "status": {**FLAT, "last_updated_time": "0001-01-01T00:00:00Z"}},
+        ],
+    )
+    def test_one_that_lacks_something_is_not(self, members: dict[str, Any]) -> None:
+        assert model.plain_observation(document(**members)) is None
+
+    def test_nothing_else_counts_of_one_that_is(self) -> None:
+        other = {"conditions": [condition("Ready", "False")], "observedGeneration": 7}
+        whole = look(labels={"a": "b"}, metadata={"labels": {"c": "d"}}, status={**FLAT, **other})
+
+        assert whole == look(labels={"a": "b"}, status=FLAT)
 
 
 class TestMalformed:

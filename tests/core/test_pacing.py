@@ -24,8 +24,10 @@ def resource(
     observed: int = 1,
     updated: datetime | None = NOW - timedelta(hours=1),
     ready: bool = False,
+    paused: bool = False,
+    requested: datetime | None = None,
 ) -> Observation:
-    return Observation(identifier, "Cluster", generation, observed, ready, updated, {})
+    return Observation(identifier, "Cluster", generation, observed, ready, updated, {}, paused, requested)
 
 
 class Polls:
@@ -41,7 +43,7 @@ class Polls:
             decision = decide(one, POLICY, now, self.pacer.first_seen(one, now))
             verdict = self.pacer.consider(one, decision, now)
             if verdict is Verdict.PUBLISH:
-                self.pacer.settled(one.id, one.generation, now)
+                self.pacer.settled(one, decision, now)
             verdicts.append(verdict)
         self.pacer.end(is_complete=is_complete)
         return verdicts
@@ -191,8 +193,9 @@ def test_an_entry_takes_no_more_than_150_bytes() -> None:
     pacer = Pacer()
     pacer.begin()
     count = 100_000
+    decision = decide(resource(), POLICY, NOW)
     for n in range(count):
-        pacer.settled(f"cluster-{n:08d}", 3, NOW)
+        pacer.settled(resource(f"cluster-{n:08d}", generation=3), decision, NOW)
 
     table = pacer._table
     size = sys.getsizeof(table) + sum(map(sys.getsizeof, table)) + sum(map(sys.getsizeof, table.values()))
@@ -254,11 +257,111 @@ def test_pacing_counts_from_the_event_not_from_the_cycle_it_was_sent_in() -> Non
     pacer = Pacer()
     late = resource()
     pacer.begin()
-    pacer.consider(late, decide(late, POLICY, NOW), NOW)
-    pacer.settled(late.id, late.generation, NOW + 8 * SECOND)
+    decision = decide(late, POLICY, NOW)
+    pacer.consider(late, decision, NOW)
+    pacer.settled(late, decision, NOW + 8 * SECOND)
     pacer.end(is_complete=True)
     pacer.begin()
 
     verdict = pacer.consider(late, decide(late, POLICY, NOW), NOW + 10 * SECOND)
 
     assert verdict is Verdict.PACED
+
+
+class TestRequests:
+    def test_a_request_goes_at_once_although_the_generation_was_just_published(self) -> None:
+        polls = Polls(Pacer())
+        polls.poll(NOW, resource())
+
+        asked = resource(requested=NOW + SECOND)
+
+        assert polls.poll(NOW + 2 * SECOND, asked) == [Verdict.PUBLISH]
+
+    def test_a_request_that_nobody_answers_is_paced_like_anything_else(self) -> None:
+        polls = Polls(Pacer())
+        unanswered = resource(ready=True, updated=NOW, requested=NOW + SECOND)
+
+        verdicts = [polls.poll(NOW + n * timedelta(minutes=5), unanswered)[0] for n in range(1, 14)]
+
+        assert verdicts == [Verdict.PUBLISH, *[Verdict.PACED] * 5] * 2 + [Verdict.PUBLISH]
+
+    def test_each_new_request_goes_once(self) -> None:
+        polls = Polls(Pacer())
+        calm = NOW - SECOND
+
+        verdicts = [
+            polls.poll(NOW + n * SECOND, resource(ready=True, updated=calm, requested=NOW + n // 3 * 3 * SECOND))[
+                0
+            ]
+            for n in range(9)
+        ]
+
+        assert verdicts == [Verdict.PUBLISH, Verdict.PACED, Verdict.PACED] * 3
+
+    def test_an_event_for_a_new_generation_answers_the_request_that_stood_beside_it(self) -> None:
+        polls = Polls(Pacer())
+        polls.poll(NOW, resource(generation=2, requested=NOW))
+
+        assert polls.poll(NOW + SECOND, resource(generation=2, requested=NOW)) == [Verdict.PACED]
+        assert polls.poll(NOW + 2 * SECOND, resource(generation=2, observed=2, requested=NOW)) == [Verdict.PACED]
+
+    def test_a_request_during_the_wait_for_a_new_generation_is_not_put_off(self) -> None:
+        polls = Polls(Pacer())
+        polls.poll(NOW, resource(generation=2))
+
+        asked = resource(generation=2, requested=NOW + SECOND)
+
+        assert polls.poll(NOW + 2 * SECOND, asked) == [Verdict.PUBLISH]
+        assert polls.poll(NOW + 3 * SECOND, asked) == [Verdict.PACED]
+
+    def test_a_request_that_was_not_confirmed_stays_due(self) -> None:
+        pacer = Pacer()
+        asked = resource(requested=NOW)
+        for n in range(3):
+            now = NOW + n * SECOND
+            pacer.begin()
+
+            assert pacer.consider(asked, decide(asked, POLICY, now), now) is Verdict.PUBLISH
+
+            pacer.end(is_complete=True)
+
+    def test_an_answered_request_leaves_nothing_behind(self) -> None:
+        polls = Polls(Pacer())
+        polls.poll(NOW, resource(requested=NOW))
+
+        polls.poll(NOW + SECOND, resource(requested=NOW, updated=NOW + SECOND))
+
+        assert len(polls.pacer) == 0
+
+    def test_a_request_is_remembered_beside_a_time_from_the_future(self) -> None:
+        polls = Polls(Pacer())
+        fast = NOW + timedelta(minutes=4)
+        polls.poll(NOW, resource(updated=fast))
+
+        asked = resource(updated=fast, requested=NOW + SECOND)
+
+        assert polls.poll(NOW + 2 * SECOND, asked) == [Verdict.PUBLISH]
+        assert polls.poll(NOW + 3 * SECOND, asked) == [Verdict.PACED]
+        assert polls.poll(NOW + 12 * SECOND, asked) == [Verdict.PUBLISH]
+
+    def test_pausing_forgets_what_was_published(self) -> None:
+        polls = Polls(Pacer())
+        polls.poll(NOW, resource())
+
+        assert polls.poll(NOW + SECOND, resource(paused=True)) == [Verdict.SKIP]
+        assert len(polls.pacer) == 0
+        assert polls.poll(NOW + 2 * SECOND, resource()) == [Verdict.PUBLISH]
+
+    @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=40))
+    def test_between_two_requests_there_is_one_event_per_max_age(self, steps: list[tuple[int, bool]]) -> None:
+        polls = Polls(Pacer())
+        now, requested = NOW, NOW
+        published: dict[datetime, datetime] = {}
+        for seconds, asks in steps:
+            now += seconds * SECOND
+            requested = now if asks else requested
+            if polls.poll(now, resource(requested=requested)) == [Verdict.PUBLISH]:
+                assert now - published.get(requested, datetime.min.replace(tzinfo=UTC)) >= 9.5 * SECOND
+                published[requested] = now
+            else:
+                assert requested in published

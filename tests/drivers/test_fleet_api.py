@@ -19,14 +19,25 @@ import pytest
 import trustme
 
 from sentinel.core.listing import Shape
+from sentinel.core.model import FIELDS, PLAIN_FIELDS
 from sentinel.core.selector import LabelMatch, Selector, SelectorParam
 from sentinel.drivers.fleet_api import MAX_BODY, FleetApi
 from sentinel.ports import FetchError, Page
 from sentinel.runtime.backoff import Backoff
-from tests.support.fleet_server import Answer, Fault, FleetServer, Received, every, make_resource, only
+from tests.support.fleet_server import (
+    Answer,
+    Fault,
+    FleetServer,
+    Received,
+    condition,
+    every,
+    make_resource,
+    only,
+)
 
 MILLISECOND = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
+MOMENT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECRET = "s3cret-t0ken"
 TWICE = Backoff(initial=MILLISECOND, factor=1e9, maximum=timedelta(days=1))
 """Lets a page be asked for exactly twice: the second wait would outlast anything."""
@@ -248,6 +259,45 @@ class TestShapes:
         await walk(make_api())
 
         assert queries(server.received)[1] == {"after": "3:2", "size": "2"}
+
+    async def test_of_plain_resources_only_the_plain_fields_are_asked_for(
+        self, server: FleetServer, make_api: MakeApi
+    ) -> None:
+        server.shape = Shape.CURSOR
+        server.put(*(make_resource(f"cls-{n}", last_updated=MOMENT) for n in range(5)))
+
+        ids = await fetch_ids(make_api(fields=FIELDS, plain_fields=PLAIN_FIELDS))
+
+        assert ids == [f"cls-{n}" for n in range(5)]
+        asked = [query.get("fields") for query in queries(server.received)]
+        assert asked == [None, ",".join(PLAIN_FIELDS), ",".join(PLAIN_FIELDS)]
+
+    async def test_a_resource_of_another_shape_among_plain_ones_is_read_right(
+        self, server: FleetServer, make_api: MakeApi
+    ) -> None:
+        server.shape = Shape.CURSOR
+        server.put(*(make_resource(f"cls-{n}", last_updated=MOMENT) for n in range(7)))
+        conditions = [condition("Ready", "True", last_updated="2026-03-01T12:00:00Z")]
+        server.put(make_resource("cls-3", phase=None, observed_generation=None, conditions=conditions))
+
+        pages = await walk(make_api(fields=FIELDS, plain_fields=PLAIN_FIELDS))
+
+        seen = {resource.observation.id: resource.observation for page in pages for resource in page.resources}
+        assert list(seen) == [f"cls-{n}" for n in range(7)]
+        assert (seen["cls-3"].is_ready, seen["cls-3"].last_updated_time) == (True, MOMENT)
+        asked = [query.get("fields") for query in queries(server.received)]
+        plain, whole = ",".join(PLAIN_FIELDS), ",".join(FIELDS)
+        assert asked == [None, plain, whole, whole, whole]
+
+    async def test_a_fleet_that_begins_with_conditions_is_asked_for_them(
+        self, server: FleetServer, make_api: MakeApi
+    ) -> None:
+        server.shape = Shape.CURSOR
+        server.put_many(3)
+
+        await walk(make_api(fields=FIELDS, plain_fields=PLAIN_FIELDS))
+
+        assert queries(server.received)[1]["fields"] == ",".join(FIELDS)
 
     async def test_a_server_without_cursors_is_never_asked_with_them(
         self, server: FleetServer, make_api: MakeApi
@@ -537,6 +587,31 @@ class TestRetries:
         hourly = Backoff(initial=3600 * SECOND, maximum=3600 * SECOND)
 
         assert (await failure(make_api(backoff=hourly))).endswith("(1 try)")
+
+    async def test_the_first_failure_of_a_walk_is_told_before_its_patience_is_over(
+        self, server: FleetServer, make_api: MakeApi
+    ) -> None:
+        server.put_many(6)
+        server.script = lambda request: Answer(status=503) if request.number % 2 else None
+        heard: list[str] = []
+        api = make_api(on_retry=heard.append)
+
+        await walk(api)
+        after_one_walk = list(heard)
+        await walk(api)
+
+        assert after_one_walk == [f"page 1 of {server.url}/api/hyperfleet/v1/clusters: 503 Service Unavailable"]
+        assert heard == after_one_walk * 2
+
+    async def test_a_failure_that_is_the_end_is_told_by_its_error_alone(
+        self, server: FleetServer, make_api: MakeApi
+    ) -> None:
+        server.script = lambda _: Answer(status=403)
+        heard: list[str] = []
+
+        await failure(make_api(on_retry=heard.append))
+
+        assert heard == []
 
     async def test_a_failure_names_its_page(self, server: FleetServer, make_api: MakeApi) -> None:
         server.put_many(6)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sentinel.core.decision import OBSERVED_AHEAD, Reason
 from sentinel.core.pacing import Verdict
 from sentinel.ports import FetchError, Page
-from sentinel.pulse.explain import Explanation, Findings, Nowhere, Row, UnknownResource, explain
+from sentinel.pulse.explain import Expectation, Explanation, Findings, Nowhere, Row, UnknownResource, explain
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.settings import ApiSettings
 from sentinel.runtime.stopping import Stopping
@@ -98,7 +98,13 @@ flat = st.fixed_dictionaries(
 )
 documents = st.fixed_dictionaries(
     {"id": st.integers(0, 12).map(lambda n: f"cls-{n}")},
-    optional={"generation": generations, "kind": st.just("Cluster"), "status": flat},
+    optional={
+        "generation": generations,
+        "kind": st.just("Cluster"),
+        "status": flat,
+        "paused": st.booleans(),
+        "pulse_requested_time": times,
+    },
 ).map(msgspec.json.encode)
 broken = documents.map(lambda document: document[:-1] + b',"spec":"\xff"}')
 """In a part that no decision reads, which shows only when the whole document is decoded."""
@@ -136,6 +142,29 @@ def test_a_resource_that_is_not_due_says_when_it_will_be() -> None:
     assert row.decision is Verdict.SKIP
     assert row.reason is Reason.NOT_EXPIRED
     assert row.next_event_time == START + 29 * MINUTE
+
+
+def test_a_paused_resource_has_no_next_event() -> None:
+    fleet = FakeFleet()
+    fleet.put("changed", generation=2, observed_generation=1)
+    fleet.pause("changed")
+
+    found = explained(fleet).explanation
+
+    (row,) = found.resources
+    assert (row.decision, row.reason, row.next_event_time) == (Verdict.SKIP, Reason.PAUSED, None)
+    assert found.summary.by_reason == {Reason.PAUSED: Expectation(1, 0.0)}
+    assert (found.summary.skip, found.summary.events_per_minute) == (1, 0.0)
+
+
+def test_a_requested_pulse_is_explained() -> None:
+    fleet = FakeFleet()
+    fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START - MINUTE)
+    fleet.request_pulse("calm", at=START - SECOND)
+
+    row = row_of(fleet)
+
+    assert (row.decision, row.reason, row.next_event_time) == (Verdict.PUBLISH, Reason.PULSE_REQUESTED, START)
 
 
 def test_the_moment_may_be_chosen() -> None:

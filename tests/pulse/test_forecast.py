@@ -194,10 +194,11 @@ def profile_of(
     age: Callable[[int], timedelta] = lambda n: timedelta(0),
     is_ready: bool = True,
     generation: int = 1,
+    is_paused: bool = False,
 ) -> Profile:
     profile = Profile()
     for n in range(count):
-        seen = Observation(f"{n}", "", generation, 1, is_ready, START - age(n), NO_LABELS)
+        seen = Observation(f"{n}", "", generation, 1, is_ready, START - age(n), NO_LABELS, is_paused)
         profile.add(seen, START)
     return profile
 
@@ -239,6 +240,12 @@ def test_a_changed_spec_is_sent_once_and_then_ages_as_before() -> None:
 
     assert changed.at_first_poll == 10
     assert changed.events_by_reason == {Reason.GENERATION_CHANGED: 10, Reason.EXPIRED_READY: 10}
+
+
+def test_the_paused_are_expected_to_stay_so() -> None:
+    paused = rehearsed(profile_of(10, generation=2, is_paused=True))
+
+    assert (paused.events, paused.most_remembered) == (0, 0)
 
 
 def test_those_that_age_together_come_together() -> None:

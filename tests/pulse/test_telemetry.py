@@ -65,7 +65,7 @@ def judgement(
     warning: str = "",
 ) -> Judgement:
     seen = Observation(identifier, "Cluster", 2, 1, is_ready, NOW, {})
-    is_due = reason is not Reason.NOT_EXPIRED
+    is_due = reason.is_due
     return Judgement(seen, Decision(is_due, reason, NOW, NOW, timedelta(seconds=10), warning), verdict)
 
 
@@ -100,7 +100,7 @@ def test_every_series_exists_before_anything_has_happened(rendered: Rendered) ->
     assert rendered.value("broker_errors_total", broker_type="rabbitmq") == 0
     assert rendered.value("config_reloads_total") == 0
     for reason in Reason:
-        decision = "skip" if reason is Reason.NOT_EXPIRED else "publish"
+        decision = "skip" if reason in ("max age not expired", "paused") else "publish"
         assert rendered.value("decisions_total", decision=decision, reason=reason.value) == 0
 
 
@@ -208,6 +208,20 @@ def test_a_broken_walk_counts_an_error_and_leaves_the_gauges(rendered: Rendered)
     assert rendered.value("api_errors_total", operation="fetch_resources") == 1
     assert rendered.value("last_successful_poll_timestamp_seconds") == NOW.timestamp() + 0.25
     assert [line["error"] for line in rendered.named("fetch.failed")] == ["page 3: 500"]
+
+
+@pytest.mark.parametrize(("fetch_error", "cause"), [("page 3: 500", "page 3: 500"), ("", "asked to stop")])
+def test_a_cycle_that_was_broken_off_names_the_cause(rendered: Rendered, fetch_error: str, cause: str) -> None:
+    rendered.telemetry.finished(report(is_complete=False, fetch_error=fetch_error))
+
+    (line,) = rendered.named("cycle.broken_off")
+    assert line["cause"] == cause
+
+
+def test_a_complete_cycle_has_no_cause_to_name(rendered: Rendered) -> None:
+    rendered.telemetry.finished(report())
+
+    assert "cause" not in rendered.named("cycle.done")[0]
 
 
 def test_an_observed_generation_ahead_is_warned_about_once_a_cycle(rendered: Rendered) -> None:

@@ -15,16 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from sentinel.runtime import telemetry
 from sentinel.runtime.health import Health
-from sentinel.runtime.http import (
-    Address,
-    Answer,
-    Listener,
-    ListenError,
-    listeners,
-    metrics_pages,
-    parse_address,
-    probe_pages,
-)
+from sentinel.runtime.http import Answer, Listener, listeners, metrics_pages, probe_pages
+from sentinel.runtime.listening import Address, ListenError, parse_address
 from sentinel.runtime.metrics import Metrics
 from sentinel.version import __version__
 

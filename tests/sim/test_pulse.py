@@ -576,3 +576,87 @@ def test_a_changed_spec_does_not_wait_for_an_allowance_that_nobody_used() -> Non
     scene = loop.run(scenario())
 
     assert scene.publisher.times_of("calm")[0] == START + 35 * SECOND
+
+
+def test_a_requested_pulse_goes_out_at_the_next_poll_and_once() -> None:
+    async def scenario() -> Scene:
+        scene = Scene()
+        scene.fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(scene.run(5 * MINUTE))
+            await scene.clock.sleep(7 * SECOND)
+            scene.fleet.request_pulse("calm", at=scene.clock.now())
+            await scene.clock.sleep(MINUTE)
+            scene.fleet.request_pulse("calm", at=scene.clock.now())
+        return scene
+
+    scene = loop.run(scenario())
+
+    assert scene.publisher.times_of("calm") == [START + 10 * SECOND, START + 70 * SECOND]
+    reasons = {
+        pending.judgement.decision.reason for answer in scene.recorder.answers for pending in answer.pending
+    }
+    assert reasons == {Reason.PULSE_REQUESTED}
+
+
+def test_a_request_that_no_adapter_answers_costs_one_event_per_max_age() -> None:
+    async def scenario() -> list[datetime]:
+        scene = Scene()
+        scene.fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
+        scene.fleet.request_pulse("calm", at=START + SECOND)
+        await scene.run(100 * MINUTE)
+        return scene.publisher.times_of("calm")
+
+    one_event_per_max_age(loop.run(scenario()), 30 * MINUTE)
+
+
+def test_a_request_that_the_broker_did_not_take_stays() -> None:
+    async def scenario() -> Scene:
+        scene = Scene(ScriptedPublisher(then=Outcome.UNCONFIRMED))
+        scene.fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
+        scene.fleet.request_pulse("calm", at=START + SECOND)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(scene.run(2 * MINUTE))
+            await scene.clock.sleep(MINUTE)
+            scene.publisher.then = Outcome.CONFIRMED
+        return scene
+
+    scene = loop.run(scenario())
+
+    assert sum(report.published for report in scene.recorder.cycles) == 1
+
+
+def test_a_paused_resource_is_left_alone_until_it_is_resumed() -> None:
+    async def scenario() -> Scene:
+        scene = Scene()
+        scene.fleet.put("held")
+        scene.fleet.pause("held")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(scene.run(2 * MINUTE))
+            await scene.clock.sleep(20 * SECOND)
+            scene.fleet.change_spec("held", {"replicas": 5}, at=scene.clock.now())
+            scene.fleet.request_pulse("held", at=scene.clock.now())
+            await scene.clock.sleep(MINUTE)
+            scene.fleet.resume("held")
+        return scene
+
+    scene = loop.run(scenario())
+
+    assert scene.publisher.times_of("held")[0] == START + 80 * SECOND
+    assert scene.recorder.cycles[0].skipped == 1
+
+
+def test_under_a_ceiling_requested_pulses_go_with_the_changed_specs() -> None:
+    async def scenario() -> Scene:
+        scene = Scene(max_events_per_second=2.0)
+        for n in range(20):
+            scene.fleet.put(f"old-{n}", observed_generation=1, last_updated_time=START - 60 * MINUTE)
+        scene.fleet.put("changed", generation=2, observed_generation=1, last_updated_time=START)
+        scene.fleet.put("asked", observed_generation=1, is_ready=True, last_updated_time=START)
+        scene.fleet.request_pulse("asked", at=START + SECOND)
+        await scene.pulse.cycle(scene.stopping)
+        return scene
+
+    scene = loop.run(scenario())
+
+    assert [subject for _, subject in scene.publisher.sent][:2] == ["changed", "asked"]

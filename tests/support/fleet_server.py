@@ -2,8 +2,9 @@
 
 It keeps documents in the order in which they came, serves them in any of the shapes that servers answer in, and
 before each answer asks a script whether to spoil it; the script may also change the fleet, which is how an
-insert happens between two pages. `python -m tests.support.fleet_server --count 100000` is another, fast server
-for measurements: it makes its pages from one template and remembers nothing.
+insert happens between two pages. One that has cursors knows `fields` too. `python -m tests.support.fleet_server
+--count 100000` is another, fast server for measurements: it makes its pages from one template and remembers
+nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 from aiohttp import web
 
 from sentinel.core.listing import Shape
+from sentinel.core.projection import compile_fields
 
 Document: TypeAlias = dict[str, Any]
 
@@ -334,7 +336,12 @@ class FleetServer:
         rows = rows[:size]
         items = [selected[row] for row in rows[: int(len(rows) * keep)]]
         page: Document = {"page": received.page, "size": len(items), "total": total, "items": items}
-        return page | {"next": following} if self.shape is Shape.CURSOR else page
+        if self.shape is not Shape.CURSOR:
+            return page
+        if "fields" in received.query:
+            projection = compile_fields(received.query["fields"])
+            page["items"] = [msgspec.Raw(projection.apply(msgspec.json.encode(item))) for item in items]
+        return page | {"next": following}
 
 
 def _selection(query: Mapping[str, str]) -> dict[str, str]:
@@ -344,20 +351,38 @@ def _selection(query: Mapping[str, str]) -> dict[str, str]:
     return {label: value for label, _, value in pairs}
 
 
-def bulk_page(number: int, size: int, total: int, *, last_updated: datetime) -> bytes:
-    """A numbered page of big resources that differ in nothing but their ids."""
-    template = msgspec.json.encode(big_resource(0, last_updated=last_updated))
-    first = (number - 1) * size
-    items = [template.replace(b"%012x" % 0, b"%012x" % item) for item in range(first, min(first + size, total))]
-    return b'{"page":%d,"size":%d,"total":%d,"items":[%b]}' % (number, len(items), total, b",".join(items))
+class Bulk:
+    """Pages of big resources that differ in nothing but their ids."""
+
+    def __init__(self, *, count: int, last_updated: datetime, has_cursor: bool) -> None:
+        self._count = count
+        self._has_cursor = has_cursor
+        self._template = msgspec.json.encode(big_resource(0, last_updated=last_updated))
+
+    def page(self, query: Mapping[str, str]) -> bytes:
+        size = int(query["size"])
+        first = int(query["after"]) if "after" in query else (int(query["page"]) - 1) * size
+        template, end = self._template, min(first + size, self._count)
+        if "fields" in query:
+            template = compile_fields(query["fields"]).apply(template)
+        items = b",".join([template.replace(b"%012x" % 0, b"%012x" % number) for number in range(first, end)])
+        following = b""
+        if self._has_cursor:
+            following = b',"next":"%d"' % end if end < self._count else b',"next":null'
+        return b'{"page":%d,"size":%d,"total":%d,"items":[%b]%b}' % (
+            first // size + 1,
+            end - first,
+            self._count,
+            items,
+            following,
+        )
 
 
-async def serve_in_bulk(count: int, last_updated: datetime) -> None:
+async def serve_in_bulk(bulk: Bulk) -> None:
     """Serves until its standard input ends; the first line of its output is its address."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        number, size = int(request.query["page"]), int(request.query["size"])
-        return web.json_response(body=bulk_page(number, size, count, last_updated=last_updated))
+        return web.json_response(body=bulk.page(request.query))
 
     runner = web.ServerRunner(web.Server(answer, access_log=None))
     await runner.setup()
@@ -372,5 +397,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--last-updated", type=datetime.fromisoformat, default=datetime.now(UTC))
+    parser.add_argument("--cursor", action="store_true", help="have cursors, and know fields")
     arguments = parser.parse_args()
-    asyncio.run(serve_in_bulk(arguments.count, arguments.last_updated))
+    asyncio.run(
+        serve_in_bulk(
+            Bulk(count=arguments.count, last_updated=arguments.last_updated, has_cursor=arguments.cursor)
+        )
+    )

@@ -29,7 +29,7 @@ from google.pubsub_v1.types import (
     Topic,
 )
 
-from sentinel import ports
+from sentinel.ports.subscription import Message
 from tests.support.rabbitmq import PATIENCE, unique
 from tools.services import EMULATOR, PubSubEmulator, ServiceMissing, free_port
 
@@ -159,12 +159,20 @@ async def mailbox(
         await box.remove()
 
 
-def as_message(received: PubsubMessage) -> ports.Message:
+async def publish(host: str, topic: str, body: bytes) -> None:
+    """Publishes a message without any attributes, as no publisher of ours would."""
+    async with grpc.aio.insecure_channel(host, [("grpc.enable_http_proxy", 0)]) as channel:
+        publisher = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
+        request = PublishRequest(topic=f"projects/{PROJECT}/topics/{topic}", messages=[PubsubMessage(data=body)])
+        await publisher.publish(request, timeout=PATIENCE.total_seconds())
+
+
+def as_message(received: PubsubMessage) -> Message:
     """A message as the port has it."""
     attributes = dict(received.attributes)
     content_type = attributes.pop("content-type")
     bare = {name.removeprefix("ce-"): value for name, value in attributes.items()}
-    return ports.Message(received.data, content_type, bare)
+    return Message(received.data, content_type, bare)
 
 
 Verdict: TypeAlias = "grpc.StatusCode | None"

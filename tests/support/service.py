@@ -1,4 +1,4 @@
-"""`sentinel run` as users run it: a process of its own, watched through its log, its probes and its metrics."""
+"""Services as users run them: processes of their own, watched through their logs, probes and metrics."""
 
 from __future__ import annotations
 
@@ -21,24 +21,12 @@ _INHERITED = ("PATH", "HOME", "LANG", "COVERAGE_PROCESS_START")
 _LINES_KEPT = 1_000_000
 
 
-class SentinelProcess:
-    """Runs between `async with` and its end, where it is told to stop if it has not ended by itself."""
+class ServiceProcess:
+    """Any of our commands. It runs between `async with` and its end, where it is killed if it has not ended."""
 
-    def __init__(
-        self,
-        directory: Path,
-        config: Mapping[str, object] | Path,
-        *,
-        environ: Mapping[str, str],
-        arguments: Sequence[str] = (),
-    ) -> None:
-        if isinstance(config, Path):
-            self._config = config
-        else:
-            self._config = directory / f"sentinel-{len(list(directory.iterdir()))}.yaml"
-            self._config.write_bytes(msgspec.json.encode(config))
+    def __init__(self, command: Sequence[str], *, environ: Mapping[str, str]) -> None:
+        self._command = command
         self._environ = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(environ)
-        self._arguments = arguments
         self._arrived = asyncio.Condition()
         self._readers: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession | None = None
@@ -53,12 +41,7 @@ class SentinelProcess:
             sys.executable,
             "-m",
             "sentinel.cli",
-            "run",
-            "--config",
-            str(self._config),
-            "--metrics-bind-address=127.0.0.1:0",
-            "--health-probe-bind-address=127.0.0.1:0",
-            *self._arguments,
+            *self._command,
             env=self._environ,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -179,3 +162,58 @@ class SentinelProcess:
         assert self._process.stdout is not None
         async for raw in self._process.stdout:
             self.stdout += raw
+
+
+class SentinelProcess(ServiceProcess):
+    """`sentinel run`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: Mapping[str, object] | Path,
+        *,
+        environ: Mapping[str, str],
+        arguments: Sequence[str] = (),
+    ) -> None:
+        if isinstance(config, Path):
+            file = config
+        else:
+            file = directory / f"sentinel-{len(list(directory.iterdir()))}.yaml"
+            file.write_bytes(msgspec.json.encode(config))
+        super().__init__(
+            (
+                "run",
+                "--config",
+                str(file),
+                "--metrics-bind-address=127.0.0.1:0",
+                "--health-probe-bind-address=127.0.0.1:0",
+                *arguments,
+            ),
+            environ=environ,
+        )
+
+
+class ApiProcess(ServiceProcess):
+    """`sentinel api`, on a free port of loopback; without protection unless the arguments say otherwise."""
+
+    def __init__(
+        self,
+        database_url: str,
+        *,
+        kinds: Sequence[Mapping[str, object]] = (),
+        directory: Path,
+        arguments: Sequence[str] = ("--insecure",),
+        environ: Mapping[str, str] | None = None,
+        listen: str = "127.0.0.1:0",
+    ) -> None:
+        command = ["api", "--listen", listen, "--database-url", database_url, *arguments]
+        if kinds:
+            file = directory / f"kinds-{len(list(directory.iterdir()))}.yaml"
+            file.write_bytes(msgspec.json.encode({"kinds": kinds}))
+            command += ["--kinds-file", str(file)]
+        super().__init__(command, environ=environ or {})
+
+    async def url(self) -> str:
+        """Where it listens, once it does."""
+        line = await self.until_event("http.listening")
+        return f"http://{line['address']}"

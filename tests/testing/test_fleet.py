@@ -166,3 +166,19 @@ def test_what_does_not_exist_cannot_be_changed() -> None:
 def test_pages_of_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="page_size: expected 1 or more, got 0"):
         FakeFleet(page_size=0)
+
+
+async def test_a_request_and_a_pause_are_what_the_next_decision_reads() -> None:
+    fleet = FakeFleet()
+    fleet.put("cls-1", observed_generation=1, is_ready=True, last_updated_time=START)
+
+    fleet.request_pulse("cls-1", at=LATER)
+    requested = decide(await observe(fleet, "cls-1"), POLICY, LATER)
+    fleet.pause("cls-1")
+    paused = decide(await observe(fleet, "cls-1"), POLICY, LATER)
+    fleet.resume("cls-1")
+    resumed = decide(await observe(fleet, "cls-1"), POLICY, LATER)
+
+    assert (requested.reason, requested.trigger) == (Reason.PULSE_REQUESTED, LATER)
+    assert paused.reason is Reason.PAUSED
+    assert resumed == requested

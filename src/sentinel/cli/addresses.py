@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sentinel.runtime.http import Address, parse_address
+from sentinel.runtime.listening import Address, parse_address
 
 
 def bind_address(context: click.Context, parameter: click.Parameter, text: str) -> Address | None:

@@ -15,8 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.core.events import Mode
 from sentinel.core.message import Composer
-from sentinel.core.model import FIELDS
+from sentinel.core.model import FIELDS, PLAIN_FIELDS
 from sentinel.core.pacing import Pacer
+from sentinel.core.projection import askable
 from sentinel.ports import Clock, Connectivity, Fleet, Publisher
 from sentinel.pulse.report import Observer
 from sentinel.pulse.service import Pulse
@@ -53,7 +54,7 @@ def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
 
 
 def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
-    with _extra("rabbitmq"):
+    with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
         from sentinel.drivers.rabbitmq import RabbitMQPublisher, amqp_url
     url = (
         broker.url.reveal()
@@ -81,7 +82,7 @@ def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
 def _pubsub(broker: BrokerSettings, mode: Mode) -> Publisher:
     # gRPC's own lines on stderr would be neither JSON nor redacted; what goes wrong is told by the driver.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    with _extra("pubsub"):
+    with extra("pubsub", who="BROKER_TYPE: pubsub"):
         from sentinel.drivers.pubsub import PubSubPublisher
     return PubSubPublisher(
         project_id=broker.project_id,
@@ -95,12 +96,12 @@ def _pubsub(broker: BrokerSettings, mode: Mode) -> Publisher:
 
 
 @contextmanager
-def _extra(name: str) -> Iterator[None]:
-    """Around an import that needs an extra."""
+def extra(name: str, *, who: str) -> Iterator[None]:
+    """Around an import that needs an extra; `who` asks for it, as the message begins."""
     try:
         yield
     except ModuleNotFoundError as error:
-        raise Unavailable(f"BROKER_TYPE: {name} needs {error.name}; install fleet-sentinel[{name}]") from error
+        raise Unavailable(f"{who} needs {error.name}; install fleet-sentinel[{name}]") from error
 
 
 def _logged(name: str) -> Callable[[Connectivity], None]:
@@ -121,6 +122,7 @@ def build_fleet(settings: PulseSettings, *, on_token: Callable[[str], None] = la
 
     api = settings.hyperfleet_api
     composed = Composer(settings.message_data).fields_read()
+    log = telemetry.get_logger("pulse").bind(resource_type=settings.resource_type)
     return FleetApi(
         endpoint=api.endpoint,
         resource_type=settings.resource_type,
@@ -136,7 +138,9 @@ def build_fleet(settings: PulseSettings, *, on_token: Callable[[str], None] = la
         ca_file=api.ca_file,
         gzip=api.gzip,
         on_token=on_token,
-        fields=() if composed is None else (*FIELDS, *(path for path in composed if path not in FIELDS)),
+        on_retry=lambda problem: log.warning("fetch.retrying", problem=problem),
+        fields=() if composed is None else askable((*FIELDS, *composed)),
+        plain_fields=() if composed is None else askable((*PLAIN_FIELDS, *composed)),
     )
 
 

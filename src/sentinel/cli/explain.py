@@ -151,6 +151,8 @@ def _age(row: Row, at: datetime) -> str:
 def _next(row: Row, at: datetime) -> str:
     if row.decision is Verdict.PUBLISH:
         return "now"
+    if row.next_event_time is None:
+        return "paused"
     return f"in {table.in_words(_whole_seconds(row.next_event_time - at))}"
 
 

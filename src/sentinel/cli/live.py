@@ -33,10 +33,12 @@ _LEAST_EVENTS = 4
 
 _REASON_STYLE = {
     Reason.GENERATION_CHANGED: "bold magenta",
+    Reason.PULSE_REQUESTED: "bold green",
     Reason.NEVER_UPDATED: "bold cyan",
     Reason.EXPIRED_NOT_READY: "yellow",
     Reason.EXPIRED_READY: "blue",
     Reason.NOT_EXPIRED: "dim",
+    Reason.PAUSED: "dim",
 }
 
 
@@ -199,7 +201,8 @@ def _prospect(judgement: Judgement, now: datetime) -> str:
         case Verdict.PACED:
             return "paced"
         case Verdict.SKIP | Verdict.REPEATED:
-            return f"in {_duration(judgement.decision.next_event_time - now)}"
+            following = judgement.decision.next_event_time
+            return "paused" if following is None else f"in {_duration(following - now)}"
         case _:
             assert_never(judgement.verdict)
 

@@ -18,8 +18,9 @@ from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import lifecycle, process, telemetry, tracing
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
-from sentinel.runtime.http import Address, Listener, listeners
+from sentinel.runtime.http import Listener, listeners
 from sentinel.runtime.lifecycle import Shared, opened
+from sentinel.runtime.listening import Address
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.provenance import Loaded
 from sentinel.runtime.settings import BrokerSettings, load_broker

@@ -33,8 +33,9 @@ from sentinel.runtime import durations, lifecycle, process, telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
-from sentinel.runtime.http import Address, Listener, ListenError, metrics_pages, probe_pages
+from sentinel.runtime.http import Listener, metrics_pages, probe_pages
 from sentinel.runtime.lifecycle import Loop, Part, Shared, opened
+from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.provenance import Loaded
 from sentinel.runtime.stopping import Stopping

@@ -1,8 +1,8 @@
 """A ceiling on events: who goes first when not everyone can go, and how the rest is spread.
 
 A backlog - a fleet restored from a backup, a Sentinel that was away - would otherwise leave at once, and whoever
-listens would get it at once. Under a ceiling each cycle sends what its share of time allows: changed specs first,
-then whoever has waited longest.
+listens would get it at once. Under a ceiling each cycle sends what its share of time allows: changed specs and
+requested pulses first, then whoever has waited longest.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import Generic, TypeVar
 from sentinel.core.decision import Decision, Reason
 
 T = TypeVar("T")
+
+_FIRST = frozenset({Reason.GENERATION_CHANGED, Reason.PULSE_REQUESTED})
+"""Somebody is waiting for these."""
 
 _SLICES_PER_SECOND = 10
 """Events leave in slices of a tenth of a second, so that no second sees more than its share."""
@@ -62,8 +65,7 @@ class Shortlist(Generic[T]):
     def offer(self, candidate: T, decision: Decision) -> None:
         """Takes the candidate on, in place of a less urgent one where the list is full."""
         self._offered += 1
-        is_change = decision.reason is Reason.GENERATION_CHANGED
-        entry = (is_change, -decision.due_time.timestamp(), -self._offered, candidate)
+        entry = (decision.reason in _FIRST, -decision.due_time.timestamp(), -self._offered, candidate)
         if len(self._heap) < self._size:
             heapq.heappush(self._heap, entry)
         elif self._size:

@@ -1,13 +1,14 @@
 """Is this resource due for an event, and why.
 
 Two tiers. A generation that the adapters have not observed is due at once, whatever its age. Otherwise the age
-of the last status decides, against one of two limits, by whether the resource is ready. The decision knows
-nothing of what was published before: that is pacing's business.
+of the last status decides, against one of two limits, by whether the resource is ready. Between the two stand
+triggers: somebody asks for an event, and has it at once unless a later status has answered already. A resource
+that is paused is never due. The decision knows nothing of what was published before: that is pacing's business.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -19,11 +20,21 @@ class Reason(StrEnum):
     """Why a resource is due or not; the texts are part of the public surface."""
 
     GENERATION_CHANGED = "generation changed - new spec to reconcile"
+    PULSE_REQUESTED = "pulse requested"
     EXPIRED_NOT_READY = "max age expired (not ready)"
     EXPIRED_READY = "max age expired (ready)"
     NOT_EXPIRED = "max age not expired"
     NEVER_UPDATED = "never updated - no adapter has reported"
+    PAUSED = "paused"
 
+    @property
+    def is_due(self) -> bool:
+        """Whether this is a reason for an event; otherwise it is one for none."""
+        return self not in (Reason.NOT_EXPIRED, Reason.PAUSED)
+
+
+# What most resources get: to find a member in its enumeration would be a fifth of what deciding on them costs.
+_NOT_EXPIRED = Reason.NOT_EXPIRED
 
 OBSERVED_AHEAD = "observed_generation ahead of generation - potential API issue"
 """The warning for a resource whose status claims a generation that its spec has not reached."""
@@ -43,13 +54,17 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     is_due: bool
     reason: Reason
-    next_event_time: datetime
-    """The moment of the decision where it is due, else when it will be."""
+    next_event_time: datetime | None
+    """The moment of the decision where it is due, else when it will be; None where no time alone makes it so."""
     due_time: datetime
-    """When its status made it due, or will: how long it has been waiting."""
+    """When its status made it due, or will: how long it has been waiting. The moment of the decision where no
+    status says so."""
     max_age: timedelta
     """The limit in force: how long the same event need not be repeated."""
     warning: str = ""
+    trigger: datetime | None = None
+    """What somebody asked for and no status has answered, told by its time; a reason for an event even where the
+    same generation had one a moment ago."""
 
 
 def decide(resource: Observation, policy: Policy, now: datetime, first_seen: datetime | None = None) -> Decision:
@@ -59,34 +74,39 @@ def decide(resource: Observation, policy: Policy, now: datetime, first_seen: dat
     then: it takes the place of the time that an adapter's fast clock made up, so that the clock delays nothing.
     """
     max_age = policy.max_age_ready if resource.is_ready else policy.max_age_not_ready
+    if resource.is_paused:
+        return Decision(False, Reason.PAUSED, None, now, max_age)
+
+    updated = resource.last_updated_time
+    if updated is not None:
+        if first_seen is not None and first_seen < updated:
+            updated = first_seen
+        elif updated > now:
+            updated = now
+    trigger = resource.pulse_requested_time
+    if trigger is not None and updated is not None and trigger <= updated:
+        trigger = None
+
     warning = ""
     if policy.checks_generation:
         if resource.generation > resource.observed_generation:
             # A spec change is retried at the quicker pace even where the old generation is still ready.
-            return Decision(True, Reason.GENERATION_CHANGED, now, now, policy.max_age_not_ready)
+            quicker = policy.max_age_not_ready
+            return Decision(True, Reason.GENERATION_CHANGED, now, now, quicker, trigger=trigger)
         if resource.observed_generation > resource.generation:
             warning = OBSERVED_AHEAD
+    if trigger is not None:
+        return Decision(True, Reason.PULSE_REQUESTED, now, now, max_age, warning, trigger)
 
-    updated = resource.last_updated_time
     if updated is None:
         if not warning:
             return Decision(True, Reason.NEVER_UPDATED, now, now, max_age)
         updated = now
-    elif first_seen is not None and first_seen < updated:
-        updated = first_seen
-    elif updated > now:
-        updated = now
-
-    due_time = _later(updated, max_age)
+    try:
+        due_time = updated + max_age
+    except OverflowError:  # the calendar has no such day
+        due_time = datetime.max.replace(tzinfo=UTC)
     if now < due_time:
-        return Decision(False, Reason.NOT_EXPIRED, due_time, due_time, max_age, warning)
+        return Decision(False, _NOT_EXPIRED, due_time, due_time, max_age, warning)
     reason = Reason.EXPIRED_READY if resource.is_ready else Reason.EXPIRED_NOT_READY
     return Decision(True, reason, now, due_time, max_age, warning)
-
-
-def _later(moment: datetime, by: timedelta) -> datetime:
-    """The sum, or the end of time where the calendar has no such day."""
-    try:
-        return moment + by
-    except OverflowError:
-        return datetime.max.replace(tzinfo=moment.tzinfo)

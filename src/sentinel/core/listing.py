@@ -20,7 +20,16 @@ from typing import Generic, TypeVar, assert_never, overload
 
 import msgspec
 
-from sentinel.core.model import UNREADABLE, Document, Malformed, Observation, Resource, observation, observe
+from sentinel.core.model import (
+    UNREADABLE,
+    Document,
+    Malformed,
+    Observation,
+    Resource,
+    observation,
+    observe,
+    plain_observation,
+)
 
 T = TypeVar("T")
 
@@ -40,6 +49,10 @@ class ShortPage(BadPage):
     def __init__(self, text: str, *, count: int) -> None:
         super().__init__(text)
         self.count = count
+
+
+class OddPage(BadPage):
+    """An answer with an item that is not plain, where only what is read of a plain one was asked for."""
 
 
 class EndlessList(ValueError):
@@ -71,6 +84,8 @@ class Listing(msgspec.Struct, frozen=True):
     """The number that the server gave to its page; only worth comparing."""
     next: str = ""
     """Where to go on; empty where nothing follows."""
+    is_plain: bool = False
+    """Whether every item has labels and a flat status, see `model.plain_observation`."""
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +109,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """An earlier cursor; to meet it again is to walk in a circle."""
     recent: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     """The ids of the last two pages."""
+    is_plain: bool = False
+    """Whether every item so far was plain, so that of the rest no more need be asked for than of such."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -154,7 +171,7 @@ def read(body: bytes) -> Listing:
         answer = _observed.decode(body)
     except UNREADABLE:
         return _read_item_by_item(body)
-    return _listing(answer, observation, _Documents(body))
+    return _listing(answer, plain_observation, observation, _Documents(body))
 
 
 def _read_item_by_item(body: bytes) -> Listing:
@@ -162,7 +179,7 @@ def _read_item_by_item(body: bytes) -> Listing:
         answer = _encoded.decode(body)
     except UNREADABLE as error:
         raise BadPage(f"expected a page of resources: {error}") from error
-    return _listing(answer, observe, _items(answer))
+    return _listing(answer, lambda document: None, observe, _items(answer))
 
 
 def _items(answer: _Envelope[T] | list[T]) -> list[T]:
@@ -170,32 +187,45 @@ def _items(answer: _Envelope[T] | list[T]) -> list[T]:
 
 
 def _listing(
-    answer: _Envelope[T] | list[T], look: Callable[[T], Observation], documents: Sequence[msgspec.Raw]
+    answer: _Envelope[T] | list[T],
+    glance: Callable[[T], Observation | None],
+    look: Callable[[T], Observation],
+    documents: Sequence[msgspec.Raw],
 ) -> Listing:
+    """`glance` is for those that are plain, and quick; `look` for any."""
     resources: list[Resource] = []
     malformed: list[str] = []
+    is_plain = True
     items = _items(answer)
     for index, item in enumerate(items):
-        try:
-            resources.append(Resource(look(item), documents, index))
-        except Malformed as error:
-            malformed.append(f"items[{index}]: {error}")
+        seen = glance(item)
+        if seen is None:
+            is_plain = False
+            try:
+                seen = look(item)
+            except Malformed as error:
+                malformed.append(f"items[{index}]: {error}")
+                continue
+        resources.append(Resource(seen, documents, index))
     if isinstance(answer, list):
-        return Listing(Shape.WHOLE, len(items), resources, malformed)
+        return Listing(Shape.WHOLE, len(items), resources, malformed, is_plain=is_plain)
     if answer.total is not None and answer.total < 0:
         raise BadPage(f"total: expected a number of items, got {answer.total}")
     shape, following = Shape.NUMBERED, ""
     if answer.next is not msgspec.UNSET:
         shape, following = Shape.CURSOR, answer.next or ""
-    return Listing(shape, len(items), resources, malformed, answer.total, answer.page, following)
+    return Listing(shape, len(items), resources, malformed, answer.total, answer.page, following, is_plain)
 
 
 def advance(position: Position, listing: Listing, *, insisted: int | None = None) -> Step:
     """Takes the answer to what `position` asked for.
 
     `insisted` is the number of items of an earlier answer to the same question that was a `ShortPage`. Raises
-    `BadPage` or `ShortPage` where the answer cannot be right, and `EndlessList` where the walk would not end.
+    `BadPage` or `ShortPage` where the answer cannot be right, `OddPage` where more should have been asked for, and
+    `EndlessList` where the walk would not end.
     """
+    if position.is_plain and not listing.is_plain:
+        raise OddPage("an item is of another shape than those before it")
     match listing.shape:
         case Shape.WHOLE:
             if position.number > 1:
@@ -299,6 +329,7 @@ def _after_cursor(position: Position, listing: Listing, insisted: int | None) ->
         allowance=_allowance(position, listing),
         # Moved at every power of two, the landmark is met again in a circle of any length (Brent).
         landmark=position.landmark if number & (number - 1) else listing.next,
+        is_plain=listing.is_plain and (position.is_plain or number == 1),
     )
 
 

@@ -42,6 +42,10 @@ class Observation(msgspec.Struct, frozen=True, gc=False):
     last_updated_time: datetime | None
     """When the adapters last looked; None where nobody has (absent, empty, or Go's zero time)."""
     labels: dict[str, str]
+    is_paused: bool = False
+    """Somebody wants no events for it, whatever happens to it."""
+    pulse_requested_time: datetime | None = None
+    """When somebody last asked for an event; None where nobody has."""
 
 
 class Resource(msgspec.Struct, frozen=True, gc=False):
@@ -107,30 +111,40 @@ class Document(msgspec.Struct, gc=False):
     labels: dict[str, str] | None = None
     metadata: msgspec.Raw = NOTHING
     """A `Metadata`, decoded only where there are no labels beside it."""
+    paused: bool | None = None
+    pulse_requested_time: datetime | None = None
     status: Status | None = None
 
 
-FIELDS = (
+PLAIN_FIELDS = (
     "id",
     "kind",
     "generation",
     "labels",
-    "metadata.labels",
+    "paused",
+    "pulse_requested_time",
     "status.phase",
     "status.observed_generation",
-    "status.observedGeneration",
     "status.last_updated_time",
+)
+"""The paths that are read of a document that is plain, for a server that can be asked for them alone."""
+
+FIELDS = (
+    *PLAIN_FIELDS,
+    "metadata.labels",
+    "status.observedGeneration",
     "status.lastUpdatedTime",
     "status.lastTransitionTime",
     "status.conditions",
 )
-"""The paths that `Document` reads, for a server that can be asked for them alone."""
+"""The paths that are read of any document."""
 
 _document = msgspec.json.Decoder(Document)
 _metadata = msgspec.json.Decoder(Metadata | None)
 _conditions = msgspec.json.Decoder(list[Condition] | None)
 
-_TIMES = ("last_updated_time", "lastUpdatedTime", "lastTransitionTime")
+_TIMES = ("last_updated_time", "lastUpdatedTime", "lastTransitionTime", "pulse_requested_time")
+_READY = "ready"
 _NO_STATUS = Status()
 _NO_CONDITION = Condition()
 
@@ -145,8 +159,36 @@ def observe(document: msgspec.Raw | bytes) -> Observation:
     return observation(_decode(_document, document))
 
 
+def plain_observation(document: Document) -> Observation | None:
+    """The same for a document that has labels and a flat status; None for any other.
+
+    Nothing else of such a document counts, so that nothing else need be asked for where all are like it.
+    """
+    labels, status = document.labels, document.status
+    if labels is None or status is None or not document.id:
+        return None
+    phase, observed, updated = status.phase, status.observed_generation, status.last_updated_time
+    if phase is None or observed is None or updated is None or updated.year == 1:
+        return None
+    requested = document.pulse_requested_time
+    return Observation(
+        document.id,
+        document.kind or "",
+        document.generation or 0,
+        observed,
+        phase.lower() == _READY,
+        updated if updated.tzinfo is UTC else _in_utc(updated),
+        labels,
+        document.paused is True,
+        None if requested is None else _moment(requested),
+    )
+
+
 def observation(document: Document) -> Observation:
     """What a decision needs to know of a resource that has been decoded that far."""
+    plain = plain_observation(document)
+    if plain is not None:
+        return plain
     if not document.id:
         raise Malformed("id: expected a non-empty string")
     status = document.status or _NO_STATUS
@@ -156,32 +198,30 @@ def observation(document: Document) -> Observation:
         metadata = _decode(_metadata, document.metadata, "metadata: ")
         labels = metadata.labels if metadata is not None else None
 
-    phase, observed, updated = status.phase, status.observed_generation, _moment(status.last_updated_time)
-    if phase is None or observed is None or updated is None:
-        ready, available = _ready_and_available(_decode(_conditions, status.conditions, "status.conditions: "))
-        is_true = ready.status.lower() == "true"
-        if phase is None:
-            phase = "ready" if is_true else ""
-        if observed is None:
-            observed = status.observed_generation_camel
-        if observed is None:
-            # The public API stamps its Ready condition with the current generation at every write, so that it
-            # says nothing about what the adapters have seen; Available carries the generation they reported.
-            observed = generation if is_true else available.observed_generation or 0
-        updated = (
-            updated
-            or _moment(status.last_updated_time_camel)
-            or _moment(ready.last_updated_time)
-            or _moment(status.last_transition_time_camel)
-        )
+    ready, available = _ready_and_available(_decode(_conditions, status.conditions, "status.conditions: "))
+    is_true = ready.status.lower() == "true"
+    phase, observed = status.phase, status.observed_generation
+    if phase is None:
+        phase = _READY if is_true else ""
+    if observed is None:
+        observed = status.observed_generation_camel
+    if observed is None:
+        # The public API stamps its Ready condition with the current generation at every write, so that it
+        # says nothing about what the adapters have seen; Available carries the generation they reported.
+        observed = generation if is_true else available.observed_generation or 0
     return Observation(
         document.id,
         document.kind or "",
         generation,
         observed,
-        phase.lower() == "ready",
-        updated,
+        phase.lower() == _READY,
+        _moment(status.last_updated_time)
+        or _moment(status.last_updated_time_camel)
+        or _moment(ready.last_updated_time)
+        or _moment(status.last_transition_time_camel),
         NO_LABELS if labels is None else labels,
+        document.paused is True,
+        _moment(document.pulse_requested_time),
     )
 
 

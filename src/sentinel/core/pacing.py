@@ -3,7 +3,7 @@
 A decision looks at a status, and a status can stand still: reports of `Unknown` are dropped, one adapter of two
 may be silent, an adapter's clock may be slow. Decided by status alone, such a resource would get an event at
 every poll, for ever. So the same generation of a resource is sent again only after the max age in force, counted
-from when it was last published; a newer generation goes at once.
+from when it was last published; a newer generation goes at once, and so does a new trigger, once.
 
 One table serves three ends: pacing, sending nothing twice within a cycle, and forgetting resources that vanished.
 Its entries are dropped as soon as the decision on their resource is to skip, so in a healthy fleet it is nearly
@@ -33,13 +33,19 @@ class Verdict(StrEnum):
     """It came twice in this walk and is already on its way."""
 
 
-# An entry, from the low bits up: the walk that saw it last, when it was published (0: never), the generation
-# published, a hash of a last-updated time that lay in the future (0: none), and when that was first seen.
+# What most resources get: to find a member in its enumeration costs more than to find a resource in the table.
+_SKIP = Verdict.SKIP
+
+# An entry, from the low bits up: the walk that saw it last, when it was published (0: never), the generation and
+# the trigger published (0: none), a last-updated time that lay in the future (0: none), and when that was first
+# seen. Triggers and last-updated times are only ever recognised again, so a hash of each will do; what is rare
+# stands higher, because an integer is as long as its highest bit.
 _WALK_BITS, _TIME_BITS, _GENERATION_BITS, _STAMP_BITS = 8, 44, 48, 32
 _PUBLISHED = _WALK_BITS
 _GENERATION = _PUBLISHED + _TIME_BITS
-_STAMP = _GENERATION + _GENERATION_BITS
-_SEEN = _STAMP + _STAMP_BITS
+_TRIGGER = _GENERATION + _GENERATION_BITS
+_FUTURE = _TRIGGER + _STAMP_BITS
+_SEEN = _FUTURE + _STAMP_BITS
 _WALK_MASK = (1 << _WALK_BITS) - 1
 _TIME_MASK = (1 << _TIME_BITS) - 1
 _GENERATION_MASK = (1 << _GENERATION_BITS) - 1
@@ -79,20 +85,20 @@ class Pacer:
             return None
         key = hash(resource.id)
         entry = self._table.get(key)
-        if entry is not None and entry >> _STAMP:
-            if (entry >> _STAMP) & _STAMP_MASK == _stamp(updated):
+        if entry is not None and entry >> _FUTURE:
+            if (entry >> _FUTURE) & _STAMP_MASK == _stamp(updated):
                 seen = entry >> _SEEN
                 if seen > _milliseconds(now):
                     # The clock was set back: count from now, as for what was published.
                     seen = _milliseconds(now)
                     self._table[key] = entry & ((1 << _SEEN) - 1) | seen << _SEEN
                 return _EPOCH + seen * _MILLISECOND
-            entry &= (1 << _STAMP) - 1
+            entry &= (1 << _FUTURE) - 1
             self._table[key] = entry
         if updated <= now:
             return None
         seen = _milliseconds(now)
-        self._table[key] = (entry or self._walk) | _stamp(updated) << _STAMP | seen << _SEEN
+        self._table[key] = (entry or self._walk) | _stamp(updated) << _FUTURE | seen << _SEEN
         return _EPOCH + seen * _MILLISECOND
 
     def consider(self, resource: Observation, decision: Decision, now: datetime) -> Verdict:
@@ -102,7 +108,7 @@ class Pacer:
         if not decision.is_due:
             if entry is not None:
                 self._forget_publishing(key, entry)
-            return Verdict.SKIP
+            return _SKIP
         if key in self._admitted:
             return Verdict.REPEATED
         if entry is not None:
@@ -119,17 +125,26 @@ class Pacer:
                 published
                 and moment - published < (interval - min(interval / _SLACK_SHARE, _MOST_SLACK)) // _MILLISECOND
                 and _clamped(resource.generation) <= (entry >> _GENERATION) & _GENERATION_MASK
+                and (decision.trigger is None or _stamp(decision.trigger) == (entry >> _TRIGGER) & _STAMP_MASK)
             ):
                 return Verdict.PACED
         self._admitted.add(key)
         return Verdict.PUBLISH
 
-    def settled(self, resource_id: str, generation: int, now: datetime) -> None:
-        """The broker has confirmed the event for this generation, or none ever would; until then it stays due."""
-        key = hash(resource_id)
-        future = self._table.get(key, 0) >> _STAMP << _STAMP
+    def settled(self, resource: Observation, decision: Decision, now: datetime) -> None:
+        """The broker has confirmed the event for this decision, or none ever would; until then it stays due.
+
+        Whatever was asked for by then is answered by the event, whichever reason it had.
+        """
+        key = hash(resource.id)
+        future = self._table.get(key, 0) >> _FUTURE << _FUTURE
+        trigger = 0 if decision.trigger is None else _stamp(decision.trigger)
         self._table[key] = (
-            future | _clamped(generation) << _GENERATION | _milliseconds(now) << _PUBLISHED | self._walk
+            future
+            | trigger << _TRIGGER
+            | _clamped(resource.generation) << _GENERATION
+            | _milliseconds(now) << _PUBLISHED
+            | self._walk
         )
 
     def end(self, *, is_complete: bool) -> int:
@@ -152,7 +167,7 @@ class Pacer:
         return len(vanished)
 
     def _forget_publishing(self, key: int, entry: int) -> None:
-        future = entry >> _STAMP << _STAMP
+        future = entry >> _FUTURE << _FUTURE
         if future:
             self._table[key] = future | self._walk
         else:
@@ -167,6 +182,6 @@ def _clamped(generation: int) -> int:
     return min(max(generation, 0), _GENERATION_MASK)
 
 
-def _stamp(updated: datetime) -> int:
+def _stamp(moment: datetime) -> int:
     """Recognises a time again; never 0, which stands for none."""
-    return hash(updated) & _STAMP_MASK or 1
+    return hash(moment) & _STAMP_MASK or 1

@@ -59,15 +59,19 @@ class FleetApi:
         ca_file: Path | None = None,
         gzip: bool = False,
         fields: tuple[str, ...] = (),
+        plain_fields: tuple[str, ...] = (),
         random: Callable[[], float] = randomness.random,
         on_token: Callable[[str], None] = lambda token: None,
+        on_retry: Callable[[str], None] = lambda problem: None,
     ) -> None:
         """`timeout` bounds each request, `retry_for` everything that is done for one page.
 
         `token` wins over `token_file`, which is read for every request and may change at any time. `ca_file`
         replaces the system's authorities. `fields` are the paths that somebody will read; they are asked for
-        where the server has shown that it can restrict its answer to them. `on_token` hears of every token that
-        the file has held, before it is used: it must be kept out of the log.
+        where the server has shown that it can restrict its answer to them; `plain_fields` are those of documents
+        that are plain, and asked for as long as all have been. `on_token` hears of every token that the file has
+        held, before it is used: it must be kept out of the log. `on_retry` hears of the first failure of a walk
+        that is not its end, so that somebody learns of it before the patience for a page is over.
         """
         base = _base(endpoint)
         self._collection = f"{str(base).rstrip('/')}/api/hyperfleet/v1/{quote(resource_type, safe='')}"
@@ -77,7 +81,8 @@ class FleetApi:
             # `=` and `,` stay readable: every server splits a parameter at its first `=` only.
             f"{selector_param}={quote(selector.as_parameter(selector_param), safe='=,')}&" if selector else ""
         )
-        self._fields = f"&fields={quote(','.join(fields), safe=',')}" if fields else ""
+        self._fields = _fields_parameter(fields)
+        self._plain_fields = _fields_parameter(plain_fields) or self._fields
         self._page_size = page_size
         self._timeout = timeout
         self._retry_for = retry_for
@@ -87,6 +92,8 @@ class FleetApi:
         self._token_file = token_file
         self._token_read = ""
         self._on_token = on_token
+        self._on_retry = on_retry
+        self._has_told = False
         self._ca_file = ca_file
         self._headers = {
             "Accept": "application/json",
@@ -97,6 +104,7 @@ class FleetApi:
 
     async def walk(self) -> AsyncGenerator[Page, None]:
         """Every selected resource, page by page; see `sentinel.ports.Fleet`."""
+        self._has_told = False
         fetching: asyncio.Task[_Fetched] | None = self._begin(Position(size=self._page_size))
         try:
             while fetching is not None:
@@ -139,6 +147,10 @@ class FleetApi:
             except listing.ShortPage as short:
                 insisted = short.count
                 trouble = _Trouble(str(short))
+            except listing.OddPage:
+                position = msgspec.structs.replace(position, is_plain=False)
+                url = self._url(position)
+                continue
             except listing.BadPage as bad:
                 trouble = _Trouble(str(bad))
             except listing.EndlessList as endless:
@@ -149,10 +161,13 @@ class FleetApi:
                     trouble = met
             delay = max(self._backoff.delay(attempt, self._random()), trouble.retry_after).total_seconds()
             attempt += 1
+            text = f"page {position.number} of {self._collection}: {trouble}"
             if trouble.is_final or loop.time() + delay >= deadline:
                 tries = "1 try" if attempt == 1 else f"{attempt} tries"
-                text = f"page {position.number} of {self._collection}: {trouble} ({tries})"
-                raise FetchError(text) from trouble.__cause__
+                raise FetchError(f"{text} ({tries})") from trouble.__cause__
+            if not self._has_told:
+                self._has_told = True
+                self._on_retry(text)
             await asyncio.sleep(delay)
 
     async def _require_no_more_than(self, seen: int, patience: float) -> None:
@@ -175,7 +190,8 @@ class FleetApi:
 
     def _url(self, position: Position) -> URL:
         if position.after:
-            place = f"after={quote(position.after, safe='')}&size={position.size}{self._fields}"
+            fields = self._plain_fields if position.is_plain else self._fields
+            place = f"after={quote(position.after, safe='')}&size={position.size}{fields}"
         else:
             place = f"page={position.number}&size={position.size}"
         return URL(f"{self._collection}?{self._selection}{place}", encoded=True)
@@ -290,6 +306,10 @@ class _Problem(msgspec.Struct):
     reason: str = ""
     message: str = ""
     title: str = ""
+
+
+def _fields_parameter(fields: tuple[str, ...]) -> str:
+    return f"&fields={quote(','.join(fields), safe=',')}" if fields else ""
 
 
 def _base(endpoint: str) -> URL:

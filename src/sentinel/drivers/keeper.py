@@ -1,4 +1,4 @@
-"""Looking after a connection in the background, for as long as a publisher is open.
+"""Looking after a connection in the background, for as long as a publisher or subscriber is open.
 
 Every broker needs the same around its own way of connecting: opening waits a little for the first attempt, so
 that what a person has to mend is found at once, and leaves the rest to the background; whoever publishes waits
@@ -8,25 +8,50 @@ for the attempt under way; whoever watches hears of changes and not of attempts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
 from sentinel.ports import BrokerMisconfigured, Connectivity
 
 
+@contextmanager
+def loss_as_error() -> Iterator[None]:
+    """Around calls over a connection: libraries end by cancellation, too, what waits for one that is given up.
+
+    That becomes a `ConnectionError`; who was really cancelled stays so.
+    """
+    try:
+        yield
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and not task.cancelling():
+            raise ConnectionError("connection lost") from error
+        raise
+
+
 class Keeper:
     """The task that keeps a connection, and what is known of it."""
 
     def __init__(
-        self, *, name: str, broker: str, patience: timedelta, observe: Callable[[Connectivity], None]
+        self,
+        *,
+        name: str,
+        broker: str,
+        patience: timedelta,
+        observe: Callable[[Connectivity], None],
+        role: str = "publisher",
     ) -> None:
-        """`broker` is where it is, without credentials; opening waits for the first attempt, up to `patience`."""
+        """`broker` is where it is, without credentials; opening waits for the first attempt, up to `patience`.
+
+        `role` is what the keeper's owner calls itself when it is not open.
+        """
         self._name = name
         self._broker = broker
         self._patience = patience
         self._observe = observe
+        self._role = role
         self._task: asyncio.Task[None] | None = None
         self._attempted = asyncio.Event()
         self._connectivity: Connectivity | None = None
@@ -71,12 +96,12 @@ class Keeper:
         self._attempted.clear()
 
     def connected(self) -> None:
-        """Events can be sent."""
+        """Events can be sent, or received."""
         self._misconfigured = None
         self._report(Connectivity(is_connected=True, broker=self._broker))
 
     def disconnected(self, reason: str) -> None:
-        """Events cannot be sent any more."""
+        """They cannot any more."""
         self._report(Connectivity(is_connected=False, broker=self._broker, reason=reason))
 
     def failed(self, error: Exception) -> None:
@@ -86,7 +111,7 @@ class Keeper:
     def trouble(self) -> str | None:
         """Why there is no connection, or None where there is one."""
         if self._task is None:
-            return "the publisher is not open"
+            return f"the {self._role} is not open"
         if self._task.done():
             return f"{self._broker}: nobody looks after the connection any more; this is a fault of our own"
         if self._connectivity is None:

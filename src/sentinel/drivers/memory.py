@@ -14,38 +14,65 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 from sentinel import ports
 from sentinel.core import events
+from sentinel.drivers import received
+from sentinel.drivers.intake import RETRY, Bell, HeldDelivery, Intake
+from sentinel.ports.subscription import DeadLetter, Message, Unreachable
+from sentinel.runtime.backoff import Backoff
 
 CAPACITY = 10_000
 
 _NOT_OPEN = "the publisher is not open"
+_PATIENCE = timedelta(seconds=5)
 
 
 class MemoryBroker:
     """The subscriptions, and what waits in them."""
 
-    def __init__(self, *, capacity: int = CAPACITY) -> None:
-        """`capacity` bounds the messages of each subscription, those held without an answer included."""
+    def __init__(
+        self,
+        *,
+        capacity: int = CAPACITY,
+        retry: Backoff = RETRY,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`capacity` bounds the messages of each subscription, those held without an answer included, and its
+        dead letters apart from them. A nacked message is kept back by `retry`."""
         if capacity < 1:
             raise ValueError(f"capacity: expected 1 or more, got {capacity}")
         self._capacity = capacity
+        self._retry = retry
+        self._now = now
         self._subscriptions: dict[str, _Subscription] = {}
-        self._room = _Bell()
+        self._room = Bell()
 
     def publisher(self, *, mode: events.Mode = events.Mode.STRUCTURED) -> MemoryPublisher:
         """A publisher to every subscription of this broker; open it before use, as any other."""
         return MemoryPublisher(broker=self, mode=mode)
 
-    def subscribe(self, subscription: str) -> MemorySubscriber:
-        """A subscriber, ready at once; the subscription is made where it does not exist yet."""
+    def subscribe(self, subscription: str, *, max_in_flight: int | None = None) -> MemorySubscriber:
+        """A subscriber, ready at once; the subscription is made where it does not exist yet.
+
+        Without `max_in_flight` it may hold all that the subscription has room for.
+        """
         queue = self._subscriptions.get(subscription)
         if queue is None:
-            queue = self._subscriptions[subscription] = _Subscription(self._room)
-        return MemorySubscriber(queue)
+            queue = _Subscription(self._room, dead_letters=self._capacity, now=self._now)
+            self._subscriptions[subscription] = queue
+        most = self._capacity if max_in_flight is None else max_in_flight
+        return MemorySubscriber(queue, max_in_flight=most, retry=self._retry, now=self._now)
+
+    def dead_letters(self, subscription: str) -> MemoryDeadLetters:
+        """The dead letters of a subscription, of which the newest are kept; none where it does not exist."""
+        return MemoryDeadLetters(broker=self, subscription=subscription)
+
+    def subscription(self, name: str) -> _Subscription | None:
+        return self._subscriptions.get(name)
 
     def unsubscribe(self, subscription: str) -> None:
         """Removes a subscription, if there is one, with all it keeps; its subscribers' deliveries end."""
@@ -63,7 +90,16 @@ class MemoryBroker:
         """The subscriptions that have no room for one more message, by name."""
         return [name for name, queue in self._subscriptions.items() if queue.kept >= self._capacity]
 
-    async def place(self, message: ports.Message) -> bool:
+    async def place_in(self, name: str, message: Message) -> bool:
+        """Waits for room in one subscription, and puts the message there; False if it does not exist."""
+        while name in self.full():
+            await self._room.wait()
+        queue = self._subscriptions.get(name)
+        if queue is not None:
+            queue.put(message)
+        return queue is not None
+
+    async def place(self, message: Message) -> bool:
         """Waits for room everywhere, then puts the message into every subscription; False if there is none.
 
         Nothing is awaited once there is room: a caller that gives up knows that the message is nowhere.
@@ -119,121 +155,161 @@ class MemoryPublisher:
 
 
 class MemorySubscriber:
-    """`ports.Subscriber` on a `MemoryBroker`.
+    """`ports.subscription.Subscriber` on a `MemoryBroker`.
 
     A message that was nacked goes to the back of its subscription, so that one which always fails does not
     keep the rest waiting. What is unsettled at close goes back to the front, in its old order: nobody has
     judged it.
     """
 
-    def __init__(self, subscription: _Subscription) -> None:
-        self._subscription = subscription
-        self._held: dict[MemoryDelivery, None] = {}
-        self._is_closed = False
+    broker_type = "memory"
 
-    async def deliveries(self) -> AsyncIterator[ports.Delivery]:
-        while not self._is_closed and not self._subscription.is_removed:
-            message = self._subscription.take()
-            if message is None:
-                await self._subscription.arrival.wait()
-            else:
-                delivery = MemoryDelivery(message, self)
-                self._held[delivery] = None
-                yield delivery
+    def __init__(
+        self, subscription: _Subscription, *, max_in_flight: int, retry: Backoff, now: Callable[[], datetime]
+    ) -> None:
+        self._subscription = subscription
+        self._intake: Intake[_Parcel] = Intake(
+            max_in_flight=max_in_flight, retry=retry, now=now, source=subscription.take, bell=subscription.arrival
+        )
+        self._is_closed = False
+        subscription.subscribers.append(self)
+
+    async def open(self) -> None:
+        """It is ready from the beginning."""
+
+    def deliveries(self) -> AsyncIterator[HeldDelivery[_Parcel]]:
+        return self._intake.deliveries()
+
+    def trouble(self) -> str | None:
+        return "the subscriber is closed" if self._is_closed else None
+
+    def end(self) -> None:
+        """The subscription is gone: there is nothing more to deliver."""
+        self._intake.end()
 
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._subscription.give_back_first([delivery.message for delivery in self._held])
-            self._held.clear()
-
-    def settle(self, delivery: MemoryDelivery, *, is_done: bool) -> None:
-        """What `ack` and `nack` come to; settling what is no longer held is harmless."""
-        if delivery in self._held:
-            del self._held[delivery]
-            if is_done:
-                self._subscription.forget()
-            else:
-                self._subscription.give_back_last(delivery.message)
+            self._subscription.subscribers.remove(self)
+            self._subscription.give_back_first(await self._intake.close())
 
 
-class MemoryDelivery:
-    """`ports.Delivery` of a `MemorySubscriber`."""
+class _Parcel:
+    """A message in a subscription; `intake.Parcel` while it is held."""
 
-    def __init__(self, message: ports.Message, subscriber: MemorySubscriber) -> None:
-        self._message = message
-        self._subscriber = subscriber
+    key = None  # Nothing ever comes between a parcel and its subscription, so it need not be recognised.
 
-    @property
-    def message(self) -> ports.Message:
-        return self._message
+    def __init__(self, message: Message, subscription: _Subscription, published_time: datetime) -> None:
+        self.message = message
+        self.published_time = published_time
+        self.attempts = 0
+        self._subscription = subscription
 
-    async def ack(self) -> None:
-        self._subscriber.settle(self, is_done=True)
+    async def accept(self) -> bool:
+        self._subscription.forget(self)
+        return True
 
-    async def nack(self) -> None:
-        self._subscriber.settle(self, is_done=False)
+    async def give_back(self) -> bool:
+        self._subscription.give_back_last(self)
+        return True
 
-
-class _Bell:
-    """Wakes everybody who waits, and remembers nothing: whoever wakes looks again at what it waited for."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    async def wait(self) -> None:
-        await self._event.wait()
-
-    def ring(self) -> None:
-        self._event.set()
-        self._event.clear()
+    async def bury(self, reason: str, *, attempts: int) -> bool:
+        self._subscription.bury(self, reason, attempts)
+        return True
 
 
 class _Subscription:
-    """A queue, and the number of messages that were taken from it and not settled.
+    """A queue, the messages that were taken from it and not settled, and its dead letters.
 
     Held messages count, so that one which is given back always finds room.
     """
 
-    def __init__(self, room: _Bell) -> None:
-        self.arrival = _Bell()
-        self.is_removed = False
+    def __init__(self, room: Bell, *, dead_letters: int, now: Callable[[], datetime]) -> None:
+        self.arrival = Bell()
+        self.subscribers: list[MemorySubscriber] = []
+        self.dead_letters: deque[DeadLetter] = deque(maxlen=dead_letters)
         self._room = room
-        self._waiting: deque[ports.Message] = deque()
-        self._held = 0
+        self._now = now
+        self._waiting: deque[_Parcel] = deque()
+        self._held: dict[_Parcel, None] = {}
 
     @property
     def kept(self) -> int:
-        return len(self._waiting) + self._held
+        return len(self._waiting) + len(self._held)
 
-    def put(self, message: ports.Message) -> None:
-        self._waiting.append(message)
+    def put(self, message: Message) -> None:
+        self._waiting.append(_Parcel(message, self, self._now()))
         self.arrival.ring()
 
-    def take(self) -> ports.Message | None:
+    def take(self) -> _Parcel | None:
         if not self._waiting:
             return None
-        self._held += 1
-        return self._waiting.popleft()
+        parcel = self._waiting.popleft()
+        parcel.attempts += 1
+        self._held[parcel] = None
+        return parcel
 
-    def forget(self) -> None:
-        self._held -= 1
+    def forget(self, parcel: _Parcel) -> None:
+        del self._held[parcel]
         self._room.ring()
 
-    def give_back_last(self, message: ports.Message) -> None:
-        self._held -= 1
-        self.put(message)
+    def bury(self, parcel: _Parcel, reason: str, attempts: int) -> None:
+        headers = received.given_up(reason=reason, attempts=attempts, now=self._now())
+        self.dead_letters.append(received.dead_letter(parcel.message, headers))
+        self.forget(parcel)
 
-    def give_back_first(self, messages: Sequence[ports.Message]) -> None:
-        self._held -= len(messages)
-        self._waiting.extendleft(reversed(messages))
+    def give_back_last(self, parcel: _Parcel) -> None:
+        del self._held[parcel]
+        self._waiting.append(parcel)
+        self.arrival.ring()
+
+    def give_back_first(self, parcels: Sequence[_Parcel]) -> None:
+        for parcel in parcels:
+            del self._held[parcel]
+        self._waiting.extendleft(reversed(parcels))
         self.arrival.ring()
 
     def remove(self) -> None:
-        self.is_removed = True
         self._waiting.clear()
-        self.arrival.ring()
+        for subscriber in self.subscribers:
+            subscriber.end()
 
 
-def _message(event: events.Event, mode: events.Mode) -> ports.Message:
-    return ports.Message(events.body(event, mode), events.content_type(mode), events.attributes(event))
+class MemoryDeadLetters:
+    """`ports.subscription.DeadLetters` on a `MemoryBroker`."""
+
+    def __init__(self, *, broker: MemoryBroker, subscription: str) -> None:
+        self._broker = broker
+        self._subscription = subscription
+
+    async def peek(self, *, limit: int) -> Sequence[DeadLetter]:
+        return list(self._letters())[:limit]
+
+    async def replay(self, letter_id: str | None = None) -> int:
+        chosen = self._chosen(letter_id)
+        try:
+            async with asyncio.timeout(_PATIENCE.total_seconds()):
+                for letter in chosen:
+                    await self._broker.place_in(self._subscription, letter.message)
+                    with suppress(ValueError):  # somebody else was faster
+                        self._letters().remove(letter)
+        except TimeoutError as error:
+            raise Unreachable(f"no room in subscription {self._subscription}") from error
+        return len(chosen)
+
+    async def drop(self, letter_id: str | None = None) -> int:
+        chosen = self._chosen(letter_id)
+        for letter in chosen:
+            self._letters().remove(letter)
+        return len(chosen)
+
+    def _letters(self) -> deque[DeadLetter]:
+        queue = self._broker.subscription(self._subscription)
+        return deque() if queue is None else queue.dead_letters
+
+    def _chosen(self, letter_id: str | None) -> list[DeadLetter]:
+        return [letter for letter in self._letters() if letter_id in (None, letter.id)]
+
+
+def _message(event: events.Event, mode: events.Mode) -> Message:
+    return Message(events.body(event, mode), events.content_type(mode), events.attributes(event))

@@ -1,16 +1,17 @@
-"""The way to Pub/Sub: Google's generated client on an asynchronous channel, and the topic behind it.
+"""The way to Pub/Sub: Google's generated clients on an asynchronous channel, and what has to exist behind them.
 
-The generated client is used as it is, except that its channel is made here: gRPC would wait up to two minutes
-before it looks again for a server that was away, and through any HTTP proxy for an emulator on this machine. The
-connection itself is gRPC's; it is made again whenever something is to be sent.
+The generated clients are used as they are, except that their channel is made here: gRPC would wait up to two
+minutes before it looks again for a server that was away, and through any HTTP proxy for an emulator on this
+machine. The connection itself is gRPC's; it is made again whenever something is to be sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cached_property
 
 import google.auth
 import grpc.aio  # type: ignore[import-untyped]  # it ships no types
@@ -19,6 +20,9 @@ from google.auth.credentials import Credentials
 from google.auth.exceptions import GoogleAuthError
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
+from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
+from google.pubsub_v1.types import ExpirationPolicy, Subscription
 
 from sentinel import ports
 
@@ -52,12 +56,17 @@ _EMULATOR_CHANNEL = (*_CHANNEL, ("grpc.enable_http_proxy", 0))
 
 
 class Connection:
-    """Google's client, on a channel of ours."""
+    """Google's clients, on a channel of ours."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
-        # With a channel given, the client does not look for an emulator in the environment.
+        # With a channel given, the clients do not look for an emulator in the environment.
         self.client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
+
+    @cached_property
+    def subscriber(self) -> SubscriberAsyncClient:
+        """The client for those who receive; made when one is needed, because it costs something."""
+        return SubscriberAsyncClient(transport=SubscriberGrpcAsyncIOTransport(channel=self._channel))
 
     async def until_lost(self) -> None:
         """Returns when there is no connection; gRPC makes another only when there is something to send."""
@@ -90,15 +99,53 @@ async def require_topic(client: PublisherAsyncClient, topic: str, *, may_create:
     The publisher's role does not include looking. Raises `ports.BrokerMisconfigured` where every event would be
     refused, and what `CALL_FAILED` names where Pub/Sub could not be asked.
     """
-    try:
+    with _explained(f"topic {topic!r}"):
         return await _find_or_create(client, topic, may_create=may_create)
+
+
+async def require_subscription(
+    client: SubscriberAsyncClient, name: str, *, topic: str, may_create: bool, lease: timedelta
+) -> None:
+    """Finds the subscription, or creates it for a topic that exists; where we may not look, receiving will tell.
+
+    Raises as `require_topic` does, and where it is another topic's. One that is made never expires, and lets a
+    message be held for the `lease` before it is delivered again.
+    """
+    wanted = Subscription(
+        name=name,
+        topic=topic,
+        ack_deadline_seconds=round(lease.total_seconds()),
+        expiration_policy=ExpirationPolicy(),
+    )
+    with _explained(f"subscription {name!r}"):
+        try:
+            found = await client.get_subscription(subscription=name, retry=None, timeout=_CALL.total_seconds())
+        except exceptions.PermissionDenied:
+            return
+        except exceptions.NotFound:
+            if not may_create:
+                raise
+        else:
+            if found.topic != topic:
+                expected = f"expected one of topic {topic!r}, got one of {found.topic!r}"
+                raise ports.BrokerMisconfigured(f"subscription {name!r}: {expected}")
+            return
+        with suppress(exceptions.AlreadyExists):
+            await client.create_subscription(wanted, retry=None, timeout=_CALL.total_seconds())
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Around a look at something that is needed: says what a person has to mend."""
+    try:
+        yield
     except exceptions.Unauthenticated as error:
         raise NotAccepted(f"the credentials are not accepted: {describe(error)}") from error
     except exceptions.NotFound as error:
         hint = "create it, or let it be created"
-        raise ports.BrokerMisconfigured(f"topic {topic!r}: {describe(error)}; {hint}") from error
+        raise ports.BrokerMisconfigured(f"{what}: {describe(error)}; {hint}") from error
     except (exceptions.InvalidArgument, exceptions.PermissionDenied) as error:
-        raise ports.BrokerMisconfigured(f"topic {topic!r}: {describe(error)}") from error
+        raise ports.BrokerMisconfigured(f"{what}: {describe(error)}") from error
 
 
 async def _find_or_create(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:

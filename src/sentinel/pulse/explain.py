@@ -43,8 +43,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     decision: Verdict
     """`publish` or `skip`."""
     reason: Reason
-    next_event_time: datetime
-    """The moment explained where it is due, else when it will be."""
+    next_event_time: datetime | None
+    """The moment explained where it is due, else when it will be; None for one that is paused."""
     warnings: tuple[str, ...]
     data: msgspec.Raw
     """What `message_data` gives for it, due or not."""
@@ -66,7 +66,8 @@ class Summary(msgspec.Struct, frozen=True):
     events_per_minute: float
     """If every resource stays as it is: one event for each per max age in force, at the polls."""
     by_reason: Mapping[Reason, Expectation]
-    """The same by the reason of the next event, which for one that is not due lies ahead."""
+    """The same by the reason of the next event, which for one that is not due lies ahead; by `paused` for those
+    that get none."""
     malformed: int
     """Items that could not be read, and are not among those fetched."""
 
@@ -255,7 +256,8 @@ def _summary(notes: Sequence[_Note], poll_interval: timedelta, *, malformed: int
         # A status is only looked at when polled: a max age of 12 s at polls of 5 s is one of 15 s.
         apart = -(-max_age // poll_interval) * poll_interval
         resources[reason] += count
-        per_minute[reason] += count * (_MINUTE / apart)
+        if reason is not Reason.PAUSED:
+            per_minute[reason] += count * (_MINUTE / apart)
     due = sum(note.row.decision is Verdict.PUBLISH for note in notes)
     return Summary(
         fetched=len(notes),
@@ -270,7 +272,7 @@ def _summary(notes: Sequence[_Note], poll_interval: timedelta, *, malformed: int
 
 
 def _ahead(row: Row) -> Reason:
-    """The reason of its next event."""
+    """The reason of its next event, or why there is none."""
     if row.reason is not Reason.NOT_EXPIRED:
         return row.reason
     return Reason.EXPIRED_READY if row.is_ready else Reason.EXPIRED_NOT_READY

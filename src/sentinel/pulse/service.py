@@ -165,7 +165,7 @@ class Pulse:
 
     def _judge(self, page: Page, walk: _Walk) -> list[tuple[Resource, Judgement]]:
         now = self._progress = self._clock.now()
-        policy, pacer = self._policy, self._pacer
+        policy, pacer, publish = self._policy, self._pacer, Verdict.PUBLISH
         judgements: list[Judgement] = []
         due: list[tuple[Resource, Judgement]] = []
         for resource in page.resources:
@@ -174,7 +174,7 @@ class Pulse:
             verdict = pacer.consider(seen, decision, now)
             judgement = Judgement(seen, decision, verdict)
             judgements.append(judgement)
-            if verdict is Verdict.PUBLISH:
+            if verdict is publish:
                 due.append((resource, judgement))
         walk.count(judgements, page)
         self._observer.judged(PageReport(judgements, page.malformed, now, page.resources))
@@ -252,15 +252,10 @@ class _Walk:
         self.error = ""
 
     def count(self, judgements: Sequence[Judgement], page: Page) -> None:
-        repeated = 0
-        for judgement in judgements:
-            if judgement.verdict is Verdict.SKIP:
-                self.skipped += 1
-            elif judgement.verdict is Verdict.PACED:
-                self.paced += 1
-            elif judgement.verdict is Verdict.REPEATED:
-                repeated += 1
-        self.fetched += len(judgements) - repeated
+        verdicts = [judgement.verdict for judgement in judgements]
+        self.skipped += verdicts.count(Verdict.SKIP)
+        self.paced += verdicts.count(Verdict.PACED)
+        self.fetched += len(verdicts) - verdicts.count(Verdict.REPEATED)
         self.malformed += len(page.malformed)
 
 

@@ -69,7 +69,7 @@ class PulseTelemetry:
             "decisions_total", "Decisions before pacing, by outcome and reason.", "decision", "reason"
         )
         self._decisions = {
-            reason: decisions.labels(*labels, "skip" if reason is Reason.NOT_EXPIRED else "publish", reason.value)
+            reason: decisions.labels(*labels, "publish" if reason.is_due else "skip", reason.value)
             for reason in Reason
         }
         self._paced = counter("paced_total", "Due resources whose last event is too recent.").labels(*labels)
@@ -97,26 +97,18 @@ class PulseTelemetry:
 
     def judged(self, page: PageReport) -> None:
         """Counts a page's decisions; logs skips where someone debugs."""
-        reasons = Tally[Reason]()
-        skipped = {True: 0, False: 0}
-        paced = 0
-        for judgement in page.judgements:
-            if judgement.verdict is Verdict.REPEATED:
-                continue
-            decision = judgement.decision
-            reasons[decision.reason] += 1
-            if judgement.verdict is Verdict.SKIP:
-                skipped[judgement.resource.is_ready] += 1
-            elif judgement.verdict is Verdict.PACED:
-                paced += 1
-            if decision.warning:
-                self._ahead_count += 1
-                self._first_ahead = self._first_ahead or judgement.resource.id
-        for reason, count in reasons.items():
+        # Once for every resource of every walk: what is counted in one go costs half of what a loop does.
+        skip, paced, repeated = Verdict.SKIP, Verdict.PACED, Verdict.REPEATED
+        judgements = [each for each in page.judgements if each.verdict is not repeated]
+        for reason, count in Tally([each.decision.reason for each in judgements]).items():
             self._decisions[reason].inc(count)
-        for is_ready, count in skipped.items():
-            self._skipped[is_ready].inc(count)
-        self._paced.inc(paced)
+        skipped = [each.resource.is_ready for each in judgements if each.verdict is skip]
+        for is_ready, series in self._skipped.items():
+            series.inc(skipped.count(is_ready))
+        self._paced.inc(len([each for each in judgements if each.verdict is paced]))
+        ahead = [each.resource.id for each in judgements if each.decision.warning]
+        self._ahead_count += len(ahead)
+        self._first_ahead = self._first_ahead or next(iter(ahead), "")
         self._malformed.inc(len(page.malformed))
         for problem in page.malformed:
             if self._malformed_logged < _MALFORMED_LOGGED_PER_CYCLE:
@@ -183,6 +175,7 @@ class PulseTelemetry:
             failed=report.failed,
             unroutable=report.unroutable,
             seconds=round(report.seconds, 3),
+            **({} if report.is_complete else {"cause": report.fetch_error or "asked to stop"}),
         )
 
     def crashed(self, error: BaseException) -> None:

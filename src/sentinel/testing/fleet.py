@@ -72,6 +72,8 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True):
     updated_time: datetime
     status: Status
     owner: Owner | None = msgspec.field(default=None, name="ownerResource")
+    paused: bool = False
+    pulse_requested_time: datetime | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -156,6 +158,18 @@ class FakeFleet:
         self._items[resource_id] = msgspec.structs.replace(
             document, spec=spec, generation=document.generation + 1, updated_time=at
         )
+
+    def request_pulse(self, resource_id: str, *, at: datetime) -> None:
+        """Somebody asks for an event."""
+        self._items[resource_id] = msgspec.structs.replace(self._existing(resource_id), pulse_requested_time=at)
+
+    def pause(self, resource_id: str) -> None:
+        """Somebody wants no events for it."""
+        self._items[resource_id] = msgspec.structs.replace(self._existing(resource_id), paused=True)
+
+    def resume(self, resource_id: str) -> None:
+        """And wants them again."""
+        self._items[resource_id] = msgspec.structs.replace(self._existing(resource_id), paused=False)
 
     def report(
         self,

@@ -18,6 +18,7 @@ from typing import assert_never
 import msgspec
 
 from sentinel import ports
+from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.testing.fleet import Document, FakeFleet
 
 
@@ -56,7 +57,7 @@ class SimulatedAdapters:
         self._temper = temper
         self._concurrency = concurrency
 
-    async def serve(self, subscriber: ports.Subscriber) -> None:
+    async def serve(self, subscriber: Subscriber) -> None:
         """Answers deliveries until there are no more, several at a time.
 
         An event is acked when it has been answered, so that one which was being worked on when the subscriber
@@ -64,7 +65,7 @@ class SimulatedAdapters:
         """
         free = asyncio.Semaphore(self._concurrency)
 
-        async def handle(delivery: ports.Delivery) -> None:
+        async def handle(delivery: Delivery) -> None:
             try:
                 await self.answer(delivery.message.attributes.get("subject", ""))
                 await delivery.ack()

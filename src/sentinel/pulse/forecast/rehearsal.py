@@ -40,6 +40,8 @@ class Standing(msgspec.Struct, frozen=True):
     """1 where its spec is newer than what was observed, -1 where it is older, 0 where both agree."""
     is_reported: bool
     """Whether an adapter has ever looked at it."""
+    is_paused: bool = False
+    """Whether it gets no events; that somebody may resume it is not foreseen."""
 
 
 class Profile:
@@ -60,7 +62,7 @@ class Profile:
         """Counts one more resource. A status from the future is counted from the moment it is seen."""
         updated = seen.last_updated_time
         lead = (seen.generation > seen.observed_generation) - (seen.generation < seen.observed_generation)
-        standing = Standing(seen.is_ready, lead, updated is not None)
+        standing = Standing(seen.is_ready, lead, updated is not None, seen.is_paused)
         age = max(0.0, (at - updated).total_seconds()) if updated is not None else 0.0
         self._ages.setdefault(standing, array("d")).append(age)
 
@@ -188,9 +190,10 @@ class _Rehearsal:
                     self._look_again(actor, poll, actor.published + paced_for)
                 case Verdict.SKIP | Verdict.REPEATED:  # nobody is on the agenda of a poll twice
                     self._remember(actor, is_remembered=False)
-                    self._look_again(actor, poll, decision.next_event_time)
+                    if decision.next_event_time is not None:
+                        self._look_again(actor, poll, decision.next_event_time)
         for actor, decision in self._allowed(due, now):
-            pacer.settled(actor.seen.id, actor.seen.generation, now)
+            pacer.settled(actor.seen, decision, now)
             actor.published = now
             actor.answers.append(now + plan.answer_after)
             self._remember(actor, is_remembered=True)
@@ -241,4 +244,5 @@ def _observation(name: str, standing: Standing, age: timedelta, start: datetime)
         is_ready=standing.is_ready,
         last_updated_time=start - age if standing.is_reported else None,
         labels=NO_LABELS,
+        is_paused=standing.is_paused,
     )

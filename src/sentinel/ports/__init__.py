@@ -1,12 +1,13 @@
 """The ports: what the components ask of the world, with the promises every driver keeps.
 
 A driver is proven by the contract suite of its port (`tests/contract/`); `sentinel.testing` and the memory
-broker pass the same suites.
+broker pass the same suites. Receiving, and the ports of the servers, are in modules of their own:
+`subscription`, `fleet_store`, `identity`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -117,38 +118,3 @@ class Publisher(Protocol):
 
     async def close(self) -> None:
         """Releases everything; harmless when repeated, or when never opened."""
-
-
-class Message(msgspec.Struct, frozen=True):
-    """What a subscriber receives, whichever broker brought it."""
-
-    body: bytes
-    content_type: str
-    attributes: Mapping[str, str]
-    """CloudEvents attributes by their bare names."""
-
-
-class Delivery(Protocol):
-    """A message that is held until it is settled, exactly once; settling again is harmless."""
-
-    @property
-    def message(self) -> Message: ...
-
-    async def ack(self) -> None:
-        """Done: the broker forgets it."""
-
-    async def nack(self) -> None:
-        """Not done: the broker delivers it again, to this or another subscriber of the subscription."""
-
-
-class Subscriber(Protocol):
-    """Where events are received.
-
-    Subscribers of one subscription share its messages, each message going to one of them; different
-    subscriptions each get every message published after they were made. What is not acked when a subscriber
-    closes is delivered again.
-    """
-
-    def deliveries(self) -> AsyncIterator[Delivery]: ...
-
-    async def close(self) -> None: ...

@@ -1,0 +1,182 @@
+"""One change to the fleet: what is written within a transaction, and never without its traces.
+
+Whatever changes a resource leaves an audit entry, and where the generation rises a record of it, in the same
+transaction. Deleting and removing go through families: children before parents, and a parent that only waited
+for its last child goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from sentinel.api.kinds import Kinds
+from sentinel.core import fleet, resource
+from sentinel.core.fleet import AuditEntry, GenerationRecord, KindRules
+from sentinel.core.resource import Rules, State
+from sentinel.ports.fleet_store import FleetTransaction, Stored
+from sentinel.web.routing import Caller
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A resource, as it is after a change."""
+
+    document: bytes
+    version: int
+
+
+class Change:
+    """Made anew for every attempt at a transaction."""
+
+    def __init__(
+        self,
+        transaction: FleetTransaction,
+        *,
+        kinds: Kinds,
+        emits_public_names: bool,
+        caller: Caller,
+        now: datetime,
+        new_entry_id: Callable[[datetime], str],
+    ) -> None:
+        self.transaction = transaction
+        self._kinds = kinds
+        self._emits_public_names = emits_public_names
+        self._caller = caller
+        self._now = now
+        self._new_entry_id = new_entry_id
+
+    def rules(self, plural: str) -> Rules:
+        """What a resource of this kind is aggregated by."""
+        return Rules(self._kinds.of(plural), self._emits_public_names)
+
+    def insert(self, state: State, *, plural: str, parent: str, root: str) -> Written:
+        """Writes a new resource."""
+        new = self._stored(state, plural=plural, parent=parent, root=root, version=1)
+        self.transaction.insert(new)
+        self._keep_generation(state, "create")
+        self.audit("create", plural, state)
+        return Written(new.document, new.version)
+
+    def raise_generation(self, stored: Stored, state: State, action: str) -> Written:
+        """Writes a resource whose generation has risen."""
+        self._keep_generation(state, action)
+        self.audit(action, stored.plural, state)
+        return self.update(stored, state)
+
+    def update(self, stored: Stored, state: State) -> Written:
+        """Writes what has become of a resource; the trace is the caller's to leave."""
+        new = self._stored(
+            state, plural=stored.plural, parent=stored.parent, root=stored.root, version=stored.version + 1
+        )
+        self.transaction.update(new)
+        return Written(new.document, new.version)
+
+    def settle(self, stored: Stored, before: State, after: State, *, children: int) -> None:
+        """Writes a resource after a report or an aggregation, or removes it where nothing keeps it any longer."""
+        if after.is_finalized(self.rules(stored.plural), children=children):
+            self._remove(stored, after)
+            self.settle_parent(stored)
+        elif after != before:
+            self.update(stored, after)
+
+    def settle_parent(self, removed: Stored) -> None:
+        """A parent that is being deleted was waiting for this child; it may be next, and then its own parent."""
+        parent = self.transaction.lock(removed.parent) if removed.parent else None
+        if parent is None:
+            return
+        before = state_of(parent)
+        if not before.document.is_deleting:
+            return
+        children = self.transaction.count_children(parent.id)
+        after = resource.refresh(before, self.rules(parent.plural), children=children)
+        self.settle(parent, before, after, children=children)
+
+    def delete(self, stored: Stored, state: State) -> tuple[Written, bool]:
+        """Sends a resource and all that belongs to it on their way; whether it is gone already."""
+        left = 0
+        for child in self.transaction.children(stored.id):
+            child_state = state_of(child)
+            if child_state.document.is_deleting or not self.delete(child, child_state)[1]:
+                left += 1
+        rules = self.rules(stored.plural)
+        deleted = resource.delete(state, rules, children=left, actor=self._caller.identity.name, now=self._now)
+        written = self.raise_generation(stored, deleted, "delete")
+        is_gone = deleted.is_finalized(rules, children=left)
+        if is_gone:
+            self._remove(stored, deleted)
+        return written, is_gone
+
+    def remove_family(self, stored: Stored, *, reason: str) -> None:
+        """Removes a resource and all that belongs to it, whatever adapters say."""
+        for child in self.transaction.children(stored.id):
+            self.remove_family(child, reason=reason)
+        self.transaction.remove(stored.id)
+        self.audit("force-delete", stored.plural, state_of(stored), detail=reason)
+
+    def audit(self, action: str, plural: str, state: State, *, detail: str = "") -> None:
+        """Leaves the trace of a write."""
+        identity = self._caller.identity
+        self.transaction.record(
+            AuditEntry(
+                id=self._new_entry_id(self._now),
+                time=self._now,
+                actor=identity.name,
+                role=identity.role,
+                address=self._caller.address,
+                action=action,
+                plural=plural,
+                resource_id=state.document.id,
+                generation=state.document.generation,
+                detail=detail,
+                request_id=self._caller.request_id,
+            )
+        )
+
+    def _remove(self, stored: Stored, state: State) -> None:
+        self.transaction.remove(stored.id)
+        self.audit("remove", stored.plural, state)
+
+    def _keep_generation(self, state: State, change: str) -> None:
+        document = state.document
+        self.transaction.keep_generation(
+            document.id,
+            GenerationRecord(
+                generation=document.generation,
+                time=document.updated_time,
+                actor=document.updated_by,
+                change=change,
+                labels=document.labels,
+                spec=document.spec,
+            ),
+        )
+
+    def _stored(self, state: State, *, plural: str, parent: str, root: str, version: int) -> Stored:
+        document = state.document
+        return Stored(
+            id=document.id,
+            plural=plural,
+            name=document.name,
+            parent=parent,
+            root=root,
+            labels=document.labels,
+            created_time=document.created_time,
+            updated_time=document.updated_time,
+            version=version,
+            is_ready=document.status.phase is fleet.Phase.READY,
+            waiting=state.waiting,
+            adapters=adapters_of(self._kinds.of(plural)),
+            document=fleet.encode_document(document),
+            statuses=fleet.encode_statuses(state.statuses),
+        )
+
+
+def adapters_of(kind: KindRules) -> str:
+    """The adapters that a kind requires, as `Stored.adapters` has them."""
+    return ",".join(kind.required_adapters)
+
+
+def state_of(stored: Stored) -> State:
+    """What the store has kept, decoded."""
+    return State(fleet.decode_document(stored.document), fleet.decode_statuses(stored.statuses), stored.waiting)

@@ -1,0 +1,292 @@
+"""From requests to use cases, and from what came of them to answers.
+
+A list never decodes what it lists: the store's bytes are joined into the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sentinel.api import drafts
+from sentinel.api.change import Written
+from sentinel.api.drafts import NewResource, Patch, Reason
+from sentinel.api.service import FleetService, NotKept, Target
+from sentinel.api.wire import (
+    AuditList,
+    AuditParameters,
+    DiscardedList,
+    GenerationList,
+    ListParameters,
+    PageParameters,
+    StatusList,
+)
+from sentinel.core import access, labels, projection
+from sentinel.core.fleet import (
+    KindRules,
+    Report,
+)
+from sentinel.ports.fleet_store import AuditQuery, FleetStore, ListQuery, OrderBy, Place
+from sentinel.web import body as bodies
+from sentinel.web import cursor, etag, problem
+from sentinel.web.routing import (
+    Answer,
+    Request,
+)
+
+_LONGEST_KEY = 255
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """Where a walk over a list stands."""
+
+    page: Annotated[int, Meta(ge=1, le=2**53)]
+    total: Annotated[int, Meta(ge=0, le=2**53)]
+    place: Place
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Collection:
+    """The operations on one kind of resource."""
+
+    def __init__(self, kind: KindRules, service: FleetService, store: FleetStore) -> None:
+        self.kind = kind
+        self._service = service
+        self._store = store
+
+    # --- Resources ----------------------------------------------------------------------------------------------
+
+    async def list(self, request: Request) -> Answer:
+        """A page of resources, joined from their stored bytes."""
+        parameters = request.query(ListParameters)
+        parent = request.path.get("parent_id")
+        if parent is not None:
+            await self._service.get(Target(self.kind.parent, parent))
+        selected = _requirements(parameters.labels)
+        order_by, is_descending = _order(parameters.order)
+        wanted = _projection(parameters.fields)
+        query = (self.kind.plural, parent, selected, order_by, is_descending)
+        mark: _Mark | None = None
+        if parameters.after:
+            if parameters.page is not None:
+                raise problem.bad_field("page", "expected no page beside after")
+            mark = cursor.decode(parameters.after, _Mark, query=query)
+            if isinstance(mark.place.value, int) is not (order_by in (OrderBy.CREATED, OrderBy.UPDATED)):
+                raise problem.bad_field("after", "expected the value of next from an earlier page of this list")
+        page = mark.page if mark else parameters.page or 1
+        found = await self._store.find(
+            ListQuery(
+                plural=self.kind.plural,
+                parent=parent,
+                requirements=selected,
+                order_by=order_by,
+                is_descending=is_descending,
+                limit=parameters.size,
+                offset=0 if mark else (page - 1) * parameters.size,
+                after=mark.place if mark else None,
+                counts=mark is None,
+            )
+        )
+        total = mark.total if mark else found.total or 0
+        following = None if found.last is None else cursor.encode(_Mark(page + 1, total, found.last), query=query)
+        documents = found.documents if wanted is None else wanted.apply_all(found.documents)
+        body = b"".join(
+            (
+                b'{"page":%d,"size":%d,"total":%d,"items":[' % (page, len(documents), total),
+                b",".join(documents),
+                b'],"next":',
+                _encode(following),
+                b"}",
+            )
+        )
+        return Answer(200, body)
+
+    async def create(self, request: Request) -> Answer:
+        """A new resource."""
+        parent = request.path.get("parent_id")
+        raw = await request.body()
+        draft = drafts.draft(bodies.decode(raw, NewResource), self.kind, parent=parent)
+        key = request.header("Idempotency-Key") or ""
+        if len(key) > _LONGEST_KEY or not key.isprintable():
+            raise problem.bad_field("Idempotency-Key", f"expected at most {_LONGEST_KEY} printable characters")
+        seen = "\n".join((self.kind.plural, parent or "", ""))
+        fingerprint = hashlib.sha256(seen.encode() + raw).hexdigest() if key else ""
+        created = await self._service.create(
+            self.kind, draft, parent=parent, caller=request.caller, key=key, fingerprint=fingerprint
+        )
+        headers = {"Location": msgspec.json.decode(created.written.document, type=_Located).href}
+        if created.is_replayed:
+            headers["Idempotent-Replayed"] = "true"
+        return _answer(201, created.written, headers)
+
+    async def get(self, request: Request) -> Answer:
+        """One resource, or that it has not changed."""
+        stored = await self._service.get(self._target(request))
+        return _unless_known(request, Written(stored.document, stored.version))
+
+    async def patch(self, request: Request) -> Answer:
+        """A changed resource."""
+        written = await self._service.patch(
+            self._target(request),
+            await request.decode(Patch),
+            if_match=etag.parse(request.header("If-Match"), name="If-Match"),
+            caller=request.caller,
+        )
+        return _answer(200, written)
+
+    async def delete(self, request: Request) -> Answer:
+        """A resource on its way out."""
+        written = await self._service.delete(
+            self._target(request),
+            if_match=etag.parse(request.header("If-Match"), name="If-Match"),
+            caller=request.caller,
+        )
+        return _answer(202, written)
+
+    async def force_delete(self, request: Request) -> Answer:
+        """A resource that is gone."""
+        reason = (await request.decode(Reason)).reason
+        await self._service.force_delete(self._target(request), reason=reason, caller=request.caller)
+        return Answer(204)
+
+    async def pulse(self, request: Request) -> Answer:
+        """A resource that an event was asked for."""
+        return _answer(202, await self._service.request_pulse(self._target(request), caller=request.caller))
+
+    async def pause(self, request: Request) -> Answer:
+        """A resource that gets no events."""
+        return _answer(202, await self._service.pause(self._target(request), caller=request.caller))
+
+    async def resume(self, request: Request) -> Answer:
+        """A resource that gets events again."""
+        return _answer(202, await self._service.resume(self._target(request), caller=request.caller))
+
+    # --- Reports ------------------------------------------------------------------------------------------------
+
+    async def report(self, request: Request) -> Answer:
+        """A report, stored or discarded."""
+        report = _in_utc(await request.decode(Report))
+        if not access.speaks_for(request.caller.identity, report.adapter):
+            raise problem.forbidden(f'expected reports as "{request.caller.identity.adapter}" alone')
+        outcome = await self._service.report(self._target(request), report, caller=request.caller)
+        if isinstance(outcome, NotKept):
+            return Answer(204, headers={"Discard-Reason": outcome.reason.value})
+        return Answer(201, _encode(outcome.status))
+
+    async def statuses(self, request: Request) -> Answer:
+        """The latest report of each adapter."""
+        parameters = request.query(PageParameters)
+        statuses = await self._service.statuses(self._target(request))
+        first = (parameters.page - 1) * parameters.size
+        items = statuses[first : first + parameters.size]
+        return Answer(200, _encode(StatusList(parameters.page, len(items), len(statuses), items)))
+
+    async def discarded(self, request: Request) -> Answer:
+        """Reports that were discarded lately."""
+        parameters = request.query(PageParameters)
+        target = self._target(request)
+        await self._service.get(target)
+        items, total = await self._store.discarded(
+            target.id, limit=parameters.size, offset=(parameters.page - 1) * parameters.size
+        )
+        return Answer(200, _encode(DiscardedList(parameters.page, len(items), total, items)))
+
+    async def history(self, request: Request) -> Answer:
+        """Past generations, also of a resource that is gone."""
+        parameters = request.query(PageParameters)
+        target = self._target(request)
+        items, total = await self._store.history(
+            target.id, limit=parameters.size, offset=(parameters.page - 1) * parameters.size
+        )
+        # Of what is gone nobody knows the kind any longer; of what is there, the path has to name it.
+        if not total or await self._store.get(target.id) is not None:
+            await self._service.get(target)
+        return Answer(200, _encode(GenerationList(parameters.page, len(items), total, items)))
+
+    def _target(self, request: Request) -> Target:
+        return Target(self.kind.plural, request.path["id"], request.path.get("parent_id"))
+
+
+class Everything:
+    """What is offered across kinds."""
+
+    def __init__(self, service: FleetService, store: FleetStore) -> None:
+        self._service = service
+        self._store = store
+
+    async def get(self, request: Request) -> Answer:
+        """One resource, whatever its kind."""
+        stored = await self._service.get(Target("", request.path["id"]))
+        return _unless_known(request, Written(stored.document, stored.version))
+
+    async def audit(self, request: Request) -> Answer:
+        """A page of the audit."""
+        asked = request.query(AuditParameters)
+        query = ("audit", asked.actor, asked.action, asked.resource_id)
+        before = cursor.decode(asked.after, str, query=query) if asked.after else ""
+        # One more than is shown tells whether more follow.
+        entries = await self._store.audit(
+            AuditQuery(
+                limit=asked.size + 1,
+                before=before,
+                actor=asked.actor,
+                action=asked.action,
+                resource_id=asked.resource_id,
+            )
+        )
+        shown = entries[: asked.size]
+        following = cursor.encode(shown[-1].id, query=query) if len(entries) > len(shown) else None
+        return Answer(200, _encode(AuditList(len(shown), shown, following)))
+
+
+class _Located(msgspec.Struct):
+    href: str
+
+
+def _answer(status: int, written: Written, headers: dict[str, str] | None = None) -> Answer:
+    return Answer(status, written.document, {"ETag": etag.strong(written.version), **(headers or {})})
+
+
+def _unless_known(request: Request, written: Written) -> Answer:
+    if etag.is_not_modified(request.header("If-None-Match"), etag.strong(written.version)):
+        return Answer(304, headers={"ETag": etag.strong(written.version)})
+    return _answer(200, written)
+
+
+def _requirements(text: str) -> tuple[labels.Requirement, ...]:
+    try:
+        return labels.parse(text)
+    except labels.SelectorError as error:
+        raise problem.bad_field("labels", str(error)) from None
+
+
+def _projection(text: str) -> projection.Projection | None:
+    if not text:
+        return None
+    try:
+        return projection.compile_fields(text)
+    except ValueError as error:
+        raise problem.bad_field("fields", str(error)) from None
+
+
+def _order(text: str) -> tuple[OrderBy, bool]:
+    name, _, direction = text.strip().partition(" ")
+    direction = direction.strip() or "asc"
+    if not name:
+        return OrderBy.CREATED, False
+    if name not in list(OrderBy) or direction not in ("asc", "desc"):
+        raise problem.bad_field("order", f"expected one of {', '.join(OrderBy)}, and asc or desc")
+    return OrderBy(name), direction == "desc"
+
+
+def _in_utc(report: Report) -> Report:
+    try:
+        return msgspec.structs.replace(report, observed_time=report.observed_time.astimezone(UTC))
+    except OverflowError:
+        raise problem.bad_field("observed_time", "expected a time within the calendar") from None

@@ -1,0 +1,161 @@
+"""Which kinds of resource the API serves, and whose reports make them ready.
+
+A kinds file is read once, at start. What changes there changes conditions: resources that were aggregated for
+other adapters are aggregated anew in the background (see `upkeep`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from sentinel.core.aggregate import condition_type
+from sentinel.core.fleet import KindRules
+from sentinel.core.reports import is_adapter_name
+from sentinel.runtime import leaves, settings
+from sentinel.runtime.leaves import Leaf, Refused
+from sentinel.runtime.provenance import Loaded, Origin, Problem, file_origin
+from sentinel.runtime.reading import FAILED, Reading
+from sentinel.runtime.sections import Items, section
+from sentinel.runtime.tree import Listing, Member, Node, Table, described
+
+_RESERVED = frozenset({"resources", "statuses", "history", "force-delete", "pulse", "pause", "resume"})
+_ADAPTERS_AT_MOST = 32
+_SEGMENT = r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,63}"  # what a URL never needs to escape
+
+
+def _adapter(given: str) -> str:
+    if not is_adapter_name(given):
+        raise Refused
+    return given
+
+
+class _Adapters(msgspec.Struct, frozen=True):
+    """A list of adapters' names, each once."""
+
+    expected: str = "a list of adapters' names, such as [validation, dns]"
+
+    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+        if not isinstance(node, Listing):
+            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
+            return FAILED
+        name = Leaf("an adapter's name, such as dns", _adapter)
+        within = Reading(environ={})
+        values = [name.read(item, f"{path}[{n}]", item.at, within) for n, item in enumerate(node.items)]
+        if len(values) > _ADAPTERS_AT_MOST:
+            within.refuse(node.at, path, f"expected at most {_ADAPTERS_AT_MOST} adapters, got {len(values)}")
+        conditions: set[str] = set()
+        for n, value in enumerate(values):
+            if not isinstance(value, str):
+                continue
+            condition = condition_type(value)
+            if condition in conditions:
+                message = f"expected each adapter once, got {condition} a second time"
+                within.refuse(node.items[n].at, f"{path}[{n}]", message)
+            conditions.add(condition)
+        reading.problems.extend(within.problems)
+        if within.problems:
+            return FAILED
+        reading.accept(path, ", ".join(map(str, values)), at)
+        return tuple(values)
+
+
+class _Kinds(Items, frozen=True):
+    """The list of kinds, where each may name another as its parent."""
+
+    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+        values = super().read(node, path, at, reading)
+        if values is FAILED or not isinstance(values, tuple) or not isinstance(node, Listing):
+            return FAILED
+        problems = list(_inconsistencies(values))
+        for index, field, message in problems:
+            reading.refuse(_place(node, index, field), f"{path}[{index}].{field}", message)
+        return FAILED if problems else values
+
+
+def _place(node: Listing, index: int, field: str) -> Origin:
+    item = node.items[index]
+    member: Member | None = item.get(field) if isinstance(item, Table) else None
+    return item.at if member is None else member.value.at
+
+
+def _inconsistencies(kinds: Sequence[KindRules]) -> Iterator[tuple[int, str, str]]:
+    """What no kind says wrongly by itself: which kind, which field, what about it."""
+    parents = {each.plural: each.parent for each in kinds}
+    for index, each in enumerate(kinds):
+        before = kinds[:index]
+        if each.plural in _RESERVED:
+            yield index, "plural", f'expected a plural of your own, "{each.plural}" has a meaning in paths'
+        if any(other.plural == each.plural for other in before):
+            yield index, "plural", f'expected each plural once, got "{each.plural}" a second time'
+        if any(other.kind.lower() == each.kind.lower() for other in before):
+            yield index, "kind", f'expected each kind once, got "{each.kind}" a second time'
+        if each.parent and each.parent not in parents:
+            yield index, "parent", f'expected the plural of another kind, got "{each.parent}"'
+        seen, ancestor = {each.plural}, each.parent
+        while ancestor in parents and ancestor not in seen:
+            seen.add(ancestor)
+            ancestor = parents[ancestor]
+        if ancestor == each.plural:
+            yield index, "parent", f'expected no circle of parents, "{each.plural}" leads back to itself'
+
+
+class KindsFile(msgspec.Struct, frozen=True):
+    """What a kinds file contains."""
+
+    kinds: Annotated[
+        tuple[KindRules, ...],
+        _Kinds(
+            item=section(
+                KindRules,
+                plural=leaves.text("a plural that is one segment of a URL, such as clusters", _SEGMENT),
+                kind=leaves.text("a kind in one word, such as Cluster", r"[A-Za-z][A-Za-z0-9]{0,62}"),
+                parent=leaves.text("the plural of the parent's kind", _SEGMENT),
+                required_adapters=_Adapters(),
+            ),
+            expected="a list of {plural, kind, parent, required_adapters}",
+        ),
+    ]
+
+
+class Kinds:
+    """The kinds that are served, by plural."""
+
+    def __init__(self, kinds: Sequence[KindRules]) -> None:
+        self._by_plural = {each.plural: each for each in kinds}
+
+    def __iter__(self) -> Iterator[KindRules]:
+        return iter(self._by_plural.values())
+
+    def get(self, plural: str) -> KindRules | None:
+        """The kind with this plural."""
+        return self._by_plural.get(plural)
+
+    def of(self, plural: str) -> KindRules:
+        """The kind of a resource that exists; one whose kind is served no longer requires no adapter."""
+        return self._by_plural.get(plural) or KindRules(plural, plural)
+
+
+DEFAULT = Kinds(
+    (
+        KindRules("clusters", "Cluster"),
+        KindRules("nodepools", "NodePool", "clusters"),
+        KindRules("manifests", "Manifest"),
+        KindRules("workloads", "Workload"),
+    )
+)
+
+
+def load(file: Path | None) -> tuple[Kinds | None, Sequence[Problem]]:
+    """The kinds of a file, or the usual ones without a file; None where there are problems."""
+    if file is None:
+        return DEFAULT, ()
+    loaded: Loaded[KindsFile] = settings.load(KindsFile, file=file, environ={})
+    if loaded.settings is None:
+        return None, loaded.problems
+    if not loaded.settings.kinds:
+        return None, [Problem.at(file_origin(file), "kinds", "expected at least one kind, got none")]
+    return Kinds(loaded.settings.kinds), ()

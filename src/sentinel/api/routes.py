@@ -1,0 +1,304 @@
+"""The table of the fleet API's routes. They are made for each kind, so that the OpenAPI document names what is
+really there."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sentinel.api.drafts import NewResource, Patch, Reason
+from sentinel.api.http import Collection, Everything
+from sentinel.api.kinds import Kinds
+from sentinel.api.refusals import Conflict, Invalid, KeyReused, NotFound, PreconditionFailed
+from sentinel.api.service import FleetService
+from sentinel.api.wire import (
+    AuditList,
+    AuditParameters,
+    DiscardedList,
+    GenerationList,
+    ListParameters,
+    PageParameters,
+    ResourceList,
+    StatusList,
+)
+from sentinel.core.access import Action
+from sentinel.core.fleet import AdapterStatus, DiscardReason, Report, ResourceDocument
+from sentinel.core.resource import ROOT
+from sentinel.ports.fleet_store import FleetStore, Unavailable
+from sentinel.web import problem
+from sentinel.web.routing import (
+    JSON,
+    MERGE_PATCH,
+    Answer,
+    Body,
+    Handler,
+    Method,
+    Parameter,
+    Request,
+    Response,
+    Route,
+)
+
+REPORT_LIMIT = 256 * 1024
+"""A report is loaded whenever its resource is; so it is kept smaller than a spec may be."""
+
+_ID = Parameter(name="id", description="Of the resource.")
+_PARENT = Parameter(name="parent_id", description="Of the resource that it belongs to.")
+_IF_MATCH = Parameter(name="If-Match", description="The ETag that the client has seen; otherwise 412.")
+_IF_NONE_MATCH = Parameter(
+    name="If-None-Match", description="The ETag that the client has; 304 if it still holds."
+)
+_KEY = Parameter(name="Idempotency-Key", description="Makes a creation safe to repeat: it happens once.")
+_ETAG = {"ETag": "The version of the resource."}
+
+
+def routes(kinds: Kinds, service: FleetService, store: FleetStore) -> list[Route]:
+    """Everything the fleet API answers."""
+    made = [route for kind in kinds for route in _of_kind(Collection(kind, service, store))]
+    return [_translating(route) for route in (*made, *_across_kinds(Everything(service, store)))]
+
+
+def _of_kind(collection: Collection) -> list[Route]:
+    kind = collection.kind
+    flat = _collection(collection, f"{ROOT}/{kind.plural}", ()) + _singular_only(collection)
+    if not kind.parent:
+        return flat
+    nested = f"{ROOT}/{kind.parent}/{{parent_id}}/{kind.plural}"
+    return flat + _collection(collection, nested, (_PARENT,))
+
+
+def _collection(collection: Collection, base: str, above: tuple[Parameter, ...]) -> list[Route]:
+    kind, tag = collection.kind, collection.kind.plural
+    one, here = f"{base}/{{id}}", (*above, _ID)
+    owned = f" of one of {kind.parent}" if above else ""
+    document = ResourceDocument
+    return [
+        Route(
+            method=Method.GET,
+            path=base,
+            action=Action.READ,
+            handler=collection.list,
+            summary=f"List {kind.plural}{owned}",
+            tag=tag,
+            path_parameters=above,
+            query=ListParameters,
+            responses=(Response(status=200, description="A page.", type=ResourceList, is_partial=True),),
+            problems=(404,) if above else (),
+        ),
+        Route(
+            method=Method.POST,
+            path=base,
+            action=Action.WRITE,
+            handler=collection.create,
+            summary=f"Create a {kind.kind}{owned}",
+            tag=tag,
+            path_parameters=above,
+            headers=(_KEY,),
+            body=Body(type=NewResource),
+            responses=(
+                Response(
+                    status=201,
+                    description="It was created, now or by an earlier request with this Idempotency-Key.",
+                    type=document,
+                    headers={
+                        **_ETAG,
+                        "Location": "Where it is found.",
+                        "Idempotent-Replayed": "`true` where an earlier request had created it.",
+                    },
+                ),
+            ),
+            problems=(404, 409, 422) if above else (409, 422),
+        ),
+        Route(
+            method=Method.GET,
+            path=one,
+            action=Action.READ,
+            handler=collection.get,
+            summary=f"Get a {kind.kind}",
+            tag=tag,
+            path_parameters=here,
+            headers=(_IF_NONE_MATCH,),
+            responses=(
+                Response(status=200, description="The resource.", type=document, headers=_ETAG),
+                Response(status=304, description="It is still what the client has.", headers=_ETAG),
+            ),
+            problems=(404,),
+        ),
+        Route(
+            method=Method.PATCH,
+            path=one,
+            action=Action.WRITE,
+            handler=collection.patch,
+            summary=f"Change a {kind.kind}",
+            description="A JSON merge patch. The generation rises by one if spec or labels really change.",
+            tag=tag,
+            path_parameters=here,
+            headers=(_IF_MATCH,),
+            body=Body(type=Patch, content_types=(MERGE_PATCH, JSON)),
+            responses=(Response(status=200, description="As it is now.", type=document, headers=_ETAG),),
+            problems=(404, 409, 412),
+        ),
+        Route(
+            method=Method.DELETE,
+            path=one,
+            action=Action.WRITE,
+            handler=collection.delete,
+            summary=f"Delete a {kind.kind}",
+            description="It stays until every required adapter has reported Finalized and no child is left.",
+            tag=tag,
+            path_parameters=here,
+            headers=(_IF_MATCH,),
+            responses=(Response(status=202, description="On its way out.", type=document, headers=_ETAG),),
+            problems=(404, 412),
+        ),
+        Route(
+            method=Method.GET,
+            path=f"{one}/statuses",
+            action=Action.READ,
+            handler=collection.statuses,
+            summary="Read the adapters' latest reports",
+            tag=tag,
+            path_parameters=here,
+            query=PageParameters,
+            responses=(Response(status=200, description="A page.", type=StatusList),),
+            problems=(404,),
+        ),
+        *(
+            Route(
+                method=method,
+                path=f"{one}/statuses",
+                action=Action.REPORT,
+                handler=collection.report,
+                summary="Report as an adapter",
+                tag=tag,
+                path_parameters=here,
+                body=Body(type=Report, limit=REPORT_LIMIT),
+                responses=(
+                    Response(status=201, description="The report was stored.", type=AdapterStatus),
+                    Response(
+                        status=204,
+                        description="The report was discarded.",
+                        headers={"Discard-Reason": ", ".join(DiscardReason)},
+                    ),
+                ),
+                problems=(404, 409),
+            )
+            for method in (Method.POST, Method.PUT)
+        ),
+        Route(
+            method=Method.POST,
+            path=f"{one}/force-delete",
+            action=Action.FORCE_DELETE,
+            handler=collection.force_delete,
+            summary=f"Remove a {kind.kind} that is being deleted, without waiting for adapters",
+            tag=tag,
+            path_parameters=here,
+            body=Body(type=Reason),
+            responses=(Response(status=204, description="It is gone, and so are its children."),),
+            problems=(404, 409),
+        ),
+    ]
+
+
+def _singular_only(collection: Collection) -> list[Route]:
+    """What is offered below the flat path alone."""
+    kind, tag, one = collection.kind, collection.kind.plural, f"{ROOT}/{collection.kind.plural}/{{id}}"
+    return [
+        Route(
+            method=Method.GET,
+            path=f"{one}/statuses/discarded",
+            action=Action.READ,
+            handler=collection.discarded,
+            summary="Read reports that were discarded lately",
+            tag=tag,
+            path_parameters=(_ID,),
+            query=PageParameters,
+            responses=(Response(status=200, description="A page, newest first.", type=DiscardedList),),
+            problems=(404,),
+        ),
+        Route(
+            method=Method.GET,
+            path=f"{one}/history",
+            action=Action.READ,
+            handler=collection.history,
+            summary="Read past generations",
+            description="Also of a resource that is gone, as long as retention keeps them.",
+            tag=tag,
+            path_parameters=(_ID,),
+            query=PageParameters,
+            responses=(Response(status=200, description="A page, newest first.", type=GenerationList),),
+            problems=(404,),
+        ),
+        *(
+            Route(
+                method=Method.POST,
+                path=f"{one}/{verb}",
+                action=Action.WRITE,
+                handler=handler,
+                summary=summary,
+                tag=tag,
+                path_parameters=(_ID,),
+                responses=(Response(status=202, description="Noted.", type=ResourceDocument, headers=_ETAG),),
+                problems=(404,),
+            )
+            for verb, handler, summary in (
+                ("pulse", collection.pulse, f"Ask for an event for a {kind.kind} now"),
+                ("pause", collection.pause, f"Send no events for a {kind.kind} until it is resumed"),
+                ("resume", collection.resume, f"Send events for a {kind.kind} again"),
+            )
+        ),
+    ]
+
+
+def _across_kinds(everything: Everything) -> list[Route]:
+    return [
+        Route(
+            method=Method.GET,
+            path=f"{ROOT}/resources/{{id}}",
+            action=Action.READ,
+            handler=everything.get,
+            summary="Get a resource of any kind",
+            tag="resources",
+            path_parameters=(_ID,),
+            headers=(_IF_NONE_MATCH,),
+            responses=(
+                Response(status=200, description="The resource.", type=ResourceDocument, headers=_ETAG),
+                Response(status=304, description="It is still what the client has.", headers=_ETAG),
+            ),
+            problems=(404,),
+        ),
+        Route(
+            method=Method.GET,
+            path="/api/v1/audit",
+            action=Action.AUDIT,
+            handler=everything.audit,
+            summary="Read who has written what",
+            tag="audit",
+            query=AuditParameters,
+            responses=(Response(status=200, description="A page, newest first.", type=AuditList),),
+        ),
+    ]
+
+
+def _translating(route: Route) -> Route:
+    """The route with refusals of the use cases turned into problems."""
+    return msgspec.structs.replace(route, handler=_translated(route.handler))
+
+
+def _translated(handler: Handler) -> Handler:
+    async def translated(request: Request) -> Answer:
+        try:
+            return await handler(request)
+        except Invalid as error:
+            raise problem.bad_fields(error.errors) from None
+        except NotFound as error:
+            raise problem.not_found(str(error)) from None
+        except Conflict as error:
+            raise problem.conflict(str(error)) from None
+        except PreconditionFailed as error:
+            raise problem.precondition_failed(str(error)) from None
+        except KeyReused as error:
+            raise problem.unprocessable(str(error)) from None
+        except Unavailable as error:
+            raise problem.unavailable("the database does not answer") from error
+
+    return translated

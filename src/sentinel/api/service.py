@@ -1,0 +1,392 @@
+"""What the fleet API does, apart from HTTP: each use case is one transaction over the store.
+
+The rules themselves are `core.resource`'s, the writing is `Change`'s. Here is read what the rules need to know,
+and refused what cannot be done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol, TypeVar, assert_never
+
+import msgspec
+
+from sentinel.api.change import Change, Written, state_of
+from sentinel.api.drafts import Draft, Patch, patched
+from sentinel.api.kinds import Kinds
+from sentinel.api.refusals import Conflict, Invalid, KeyReused, NotFound, PreconditionFailed
+from sentinel.core import fleet, reports, resource
+from sentinel.core.access import Identity, Role
+from sentinel.core.events import uuid7
+from sentinel.core.fleet import AdapterStatus, DiscardedReport, DiscardReason, KindRules, Owner, Report
+from sentinel.core.resource import State
+from sentinel.ports import Clock
+from sentinel.ports.fleet_store import (
+    FleetStore,
+    FleetTransaction,
+    IdTaken,
+    KeyTaken,
+    NameTaken,
+    Remembered,
+    Stored,
+)
+from sentinel.web import etag
+from sentinel.web.problem import FieldError
+from sentinel.web.routing import Caller
+
+T = TypeVar("T")
+
+DISCARDED_PER_RESOURCE = 50
+ADAPTERS_PER_RESOURCE = 100
+_OURSELVES = Caller(Identity("sentinel", Role.ADMIN), "", "")
+"""Who acts where nobody has asked."""
+_COUNTER = 0xFFF
+"""What a UUIDv7 has room for behind its milliseconds."""
+_TRIES = 3
+"""How often a creation is tried that loses a race for its idempotency key."""
+
+
+class Created(msgspec.Struct, frozen=True):
+    """A resource that was created."""
+
+    written: Written
+    is_replayed: bool = False
+    """It was created by an earlier request with the same idempotency key."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A report was stored."""
+
+    status: AdapterStatus
+
+
+class NotKept(msgspec.Struct, frozen=True):
+    """A report was discarded."""
+
+    reason: DiscardReason
+
+
+class Observer(Protocol):
+    """Hears of what cannot be seen in the store afterwards."""
+
+    def report_taken(self) -> None: ...
+
+    def report_discarded(self, reason: DiscardReason) -> None: ...
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Which resource a path names."""
+
+    plural: str
+    """Empty for `resources/{id}`, where the kind does not matter."""
+    id: str
+    parent: str | None = None
+    """The parent's id, where the path names it."""
+
+
+class FleetService:
+    """The use cases."""
+
+    def __init__(
+        self,
+        *,
+        store: FleetStore,
+        kinds: Kinds,
+        clock: Clock,
+        observer: Observer,
+        emits_public_names: bool = False,
+        randomness: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._store = store
+        self._kinds = kinds
+        self._clock = clock
+        self._observer = observer
+        self._emits_public_names = emits_public_names
+        self._randomness = randomness
+        self._entries = 0
+
+    async def get(self, target: Target) -> Stored:
+        """The resource; raises `NotFound`."""
+        return _found(await self._store.get(target.id), target)
+
+    async def statuses(self, target: Target) -> tuple[AdapterStatus, ...]:
+        """The latest report of each adapter, by name."""
+        return fleet.decode_statuses((await self.get(target)).statuses)
+
+    async def create(
+        self,
+        kind: KindRules,
+        draft: Draft,
+        *,
+        parent: str | None,
+        caller: Caller,
+        key: str = "",
+        fingerprint: str = "",
+    ) -> Created:
+        """A new resource, or the one that this idempotency key has made before."""
+        now = self._clock.now()
+        actor = caller.identity.name
+        resource_id = draft.id or uuid7(now, self._randomness(10))
+
+        def work(change: Change) -> Created:
+            answer = change.transaction.recall(actor, key) if key else None
+            if answer is not None:
+                return _repeated(answer, fingerprint)
+            owner, root = _adopted(change.transaction, kind, parent, draft)
+            state = resource.create(
+                change.rules(kind.plural),
+                resource_id=resource_id,
+                name=draft.name,
+                labels=draft.labels,
+                spec=draft.spec,
+                owner=owner,
+                actor=actor,
+                now=now,
+            )
+            written = change.insert(
+                state, plural=kind.plural, parent=owner.id if owner else "", root=root or resource_id
+            )
+            if key:
+                change.transaction.remember(
+                    Remembered(actor, key, fingerprint, now, written.version, written.document)
+                )
+            return Created(written)
+
+        for attempt in range(_TRIES):
+            # Under a key, whatever is taken may be so by the very request that this one repeats, which has only
+            # just been carried out: then the next attempt recalls its answer.
+            may_be_repeated = bool(key) and attempt < _TRIES - 1
+            try:
+                return await self._change(work, caller, now)
+            except IdTaken:
+                if not may_be_repeated:
+                    raise Conflict(f'a resource with the id "{resource_id}" exists already') from None
+            except NameTaken:
+                if not may_be_repeated:
+                    within = f" of {kind.parent}/{parent or draft.owner}" if kind.parent else ""
+                    raise Conflict(
+                        f'one of the {kind.plural}{within} has the name "{draft.name}" already'
+                    ) from None
+            except KeyTaken:
+                if not may_be_repeated:
+                    raise
+        raise AssertionError("the loop above returns or raises")
+
+    async def patch(
+        self, target: Target, patch: Patch, *, if_match: etag.Condition | None, caller: Caller
+    ) -> Written:
+        """The resource with a merge patch applied; a patch that changes nothing keeps its generation."""
+        now = self._clock.now()
+
+        def work(change: Change) -> Written:
+            stored, state = _locked(change.transaction, target)
+            _require_match(stored, if_match)
+            if state.document.is_deleting:
+                raise Conflict(f"{_name(stored)} is being deleted")
+            labels, spec = patched(state.document, patch)
+            changed = resource.change(
+                state,
+                change.rules(stored.plural),
+                labels=labels,
+                spec=spec,
+                actor=caller.identity.name,
+                now=now,
+            )
+            if changed is None:
+                return Written(stored.document, stored.version)
+            return change.raise_generation(stored, changed, "patch")
+
+        return await self._change(work, caller, now)
+
+    async def delete(self, target: Target, *, if_match: etag.Condition | None, caller: Caller) -> Written:
+        """The resource on its way out, with all that belongs to it; gone at once where no adapter is required."""
+
+        def work(change: Change) -> Written:
+            stored, state = _locked(change.transaction, target)
+            _require_match(stored, if_match)
+            if state.document.is_deleting:
+                return Written(stored.document, stored.version)
+            written, is_gone = change.delete(stored, state)
+            if is_gone:
+                change.settle_parent(stored)
+            return written
+
+        return await self._change(work, caller, self._clock.now())
+
+    async def force_delete(self, target: Target, *, reason: str, caller: Caller) -> None:
+        """Removes a resource that is being deleted, and all that belongs to it, without waiting for adapters."""
+
+        def work(change: Change) -> None:
+            stored, state = _locked(change.transaction, target)
+            if not state.document.is_deleting:
+                raise Conflict(f"{_name(stored)} is not being deleted; delete it first")
+            change.remove_family(stored, reason=reason)
+            change.settle_parent(stored)
+
+        await self._change(work, caller, self._clock.now())
+
+    async def request_pulse(self, target: Target, *, caller: Caller) -> Written:
+        """Asks the pulse for an event now."""
+        now = self._clock.now()
+        return await self._mark(target, "pulse", lambda state: resource.request_pulse(state, now=now), caller, now)
+
+    async def pause(self, target: Target, *, caller: Caller) -> Written:
+        """Asks the pulse for no events until further notice."""
+        return await self._mark(target, "pause", resource.pause, caller, self._clock.now())
+
+    async def resume(self, target: Target, *, caller: Caller) -> Written:
+        """Ends a pause."""
+        return await self._mark(target, "resume", resource.resume, caller, self._clock.now())
+
+    async def report(self, target: Target, report: Report, *, caller: Caller) -> Kept | NotKept:
+        """Takes an adapter's report, or discards it; raises `Invalid` where it is none."""
+        now = self._clock.now()
+
+        def work(change: Change) -> Kept | NotKept:
+            stored, state = _locked(change.transaction, target)
+            known = next((each for each in state.statuses if each.adapter == report.adapter), None)
+            verdict = reports.judge(report, generation=state.document.generation, stored=known, now=now)
+            match verdict:
+                case reports.Refused():
+                    raise Invalid(tuple(FieldError(field, message) for field, message in verdict.errors))
+                case reports.Discarded():
+                    change.transaction.keep_discarded(
+                        stored.id, _discarded(report, verdict.reason, now), limit=DISCARDED_PER_RESOURCE
+                    )
+                    return NotKept(verdict.reason)
+                case reports.Accepted():
+                    if known is None and len(state.statuses) >= ADAPTERS_PER_RESOURCE:
+                        raise Conflict(f"{ADAPTERS_PER_RESOURCE} adapters report on {_name(stored)} already")
+                    return _taken(change, stored, state, verdict.status)
+                case _:
+                    assert_never(verdict)
+
+        outcome = await self._change(work, caller, now)
+        if isinstance(outcome, NotKept):
+            self._observer.report_discarded(outcome.reason)
+        else:
+            self._observer.report_taken()
+        return outcome
+
+    async def refresh(self, resource_id: str) -> None:
+        """Aggregates a resource anew, because its kind requires other adapters than it was aggregated for."""
+
+        def work(change: Change) -> None:
+            stored = change.transaction.lock(resource_id)
+            if stored is None:
+                return
+            before = state_of(stored)
+            children = change.transaction.count_children(stored.id)
+            after = resource.refresh(before, change.rules(stored.plural), children=children)
+            if after == before:
+                # Written all the same: it now counts as aggregated for these adapters.
+                change.update(stored, after)
+            change.settle(stored, before, after, children=children)
+
+        await self._change(work, _OURSELVES, self._clock.now())
+
+    async def _mark(
+        self, target: Target, action: str, step: Callable[[State], State], caller: Caller, now: datetime
+    ) -> Written:
+        def work(change: Change) -> Written:
+            stored, state = _locked(change.transaction, target)
+            marked = step(state)
+            change.audit(action, stored.plural, marked)
+            if marked == state:
+                return Written(stored.document, stored.version)
+            return change.update(stored, marked)
+
+        return await self._change(work, caller, now)
+
+    async def _change(self, work: Callable[[Change], T], caller: Caller, now: datetime) -> T:
+        return await self._store.transact(
+            lambda transaction: work(
+                Change(
+                    transaction,
+                    kinds=self._kinds,
+                    emits_public_names=self._emits_public_names,
+                    caller=caller,
+                    now=now,
+                    new_entry_id=self._new_entry_id,
+                )
+            )
+        )
+
+    def _new_entry_id(self, now: datetime) -> str:
+        """Entries of one moment sort in the order in which they were made."""
+        self._entries = (self._entries + 1) & _COUNTER
+        return uuid7(now, self._entries.to_bytes(2, "big") + self._randomness(8))
+
+
+def _found(stored: Stored | None, target: Target) -> Stored:
+    if (
+        stored is None
+        or (target.plural and stored.plural != target.plural)
+        or (target.parent is not None and stored.parent != target.parent)
+    ):
+        raise NotFound(f'no {target.plural or "resource"} with the id "{target.id}"')
+    return stored
+
+
+def _locked(transaction: FleetTransaction, target: Target) -> tuple[Stored, State]:
+    stored = _found(transaction.lock(target.id), target)
+    return stored, state_of(stored)
+
+
+def _adopted(
+    transaction: FleetTransaction, kind: KindRules, parent: str | None, draft: Draft
+) -> tuple[Owner | None, str]:
+    """The owner of a new resource, and the root of its family; the owner's family is locked from here on."""
+    if not kind.parent:
+        return None, ""
+    try:
+        stored, state = _locked(transaction, Target(kind.parent, parent or draft.owner))
+    except NotFound as error:
+        if parent is None:
+            raise Invalid((FieldError("owner_references.id", str(error)),)) from None
+        raise
+    document = state.document
+    if document.is_deleting:
+        raise Conflict(f"{_name(stored)} is being deleted")
+    owner = Owner(document.id, document.kind, document.href)
+    draft.check_owner(owner)
+    return owner, stored.root
+
+
+def _taken(change: Change, stored: Stored, state: State, status: AdapterStatus) -> Kept:
+    children = change.transaction.count_children(stored.id) if state.document.is_deleting else 0
+    taken = resource.take(state, change.rules(stored.plural), status, children=children)
+    change.audit("report", stored.plural, taken, detail=status.adapter)
+    change.settle(stored, state, taken, children=children)
+    return Kept(status)
+
+
+def _name(stored: Stored) -> str:
+    return f"{stored.plural}/{stored.id}"
+
+
+def _require_match(stored: Stored, if_match: etag.Condition | None) -> None:
+    current = etag.strong(stored.version)
+    if if_match is not None and not if_match.matches(current):
+        raise PreconditionFailed(f"If-Match: {_name(stored)} has changed; its ETag is {current} now")
+
+
+def _repeated(answer: Remembered, fingerprint: str) -> Created:
+    if answer.fingerprint != fingerprint:
+        raise KeyReused("this Idempotency-Key was used for another request")
+    return Created(Written(answer.body, answer.version), is_replayed=True)
+
+
+def _discarded(report: Report, reason: DiscardReason, now: datetime) -> DiscardedReport:
+    return DiscardedReport(
+        adapter=report.adapter,
+        reason=reason,
+        received_time=now,
+        observed_generation=report.observed_generation,
+        observed_time=report.observed_time,
+        conditions=report.conditions,
+        data=report.data,
+        metadata=report.metadata,
+    )

@@ -1,0 +1,60 @@
+"""What the fleet API measures of the fleet itself. Requests are measured by `web`."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from sentinel.api.kinds import Kinds
+from sentinel.core.fleet import DiscardReason
+from sentinel.ports import Clock
+from sentinel.ports.fleet_store import FleetStore
+
+PREFIX = "hyperfleet_api"
+
+
+class FleetTelemetry:
+    """Counts reports as they come, and reads the state of the fleet when somebody looks."""
+
+    def __init__(self, *, kinds: Kinds, clock: Clock, registry: CollectorRegistry) -> None:
+        self._kinds = kinds
+        self._clock = clock
+        self._reports = Counter(f"{PREFIX}_reports_total", "Reports that were stored.", registry=registry)
+        self._discarded = Counter(
+            f"{PREFIX}_reports_discarded_total", "Reports that were discarded.", ["reason"], registry=registry
+        )
+        for reason in DiscardReason:
+            self._discarded.labels(reason.value)
+        self._resources = Gauge(
+            f"{PREFIX}_resources",
+            "Resources that exist, those on their way out included.",
+            ["kind", "ready"],
+            registry=registry,
+        )
+        self._waiting = Gauge(
+            f"{PREFIX}_longest_not_ready_seconds",
+            "How long the longest-waiting resource has waited for an adapter; 0 where none waits.",
+            ["kind", "adapter"],
+            registry=registry,
+        )
+
+    def report_taken(self) -> None:
+        """A report was stored."""
+        self._reports.inc()
+
+    def report_discarded(self, reason: DiscardReason) -> None:
+        """A report was discarded."""
+        self._discarded.labels(reason.value).inc()
+
+    async def refresh(self, store: FleetStore) -> None:
+        """Reads the gauges anew; cheap, whatever the size of the fleet."""
+        populations = {(each.plural, each.is_ready): each.count for each in await store.populations()}
+        waits = {(each.plural, each.adapter): each.since for each in await store.longest_waits()}
+        now = self._clock.now()
+        for kind in self._kinds:
+            for is_ready in (True, False):
+                count = populations.get((kind.plural, is_ready), 0)
+                self._resources.labels(kind.kind, "true" if is_ready else "false").set(count)
+            for adapter in kind.required_adapters:
+                since = waits.get((kind.plural, adapter))
+                seconds = 0.0 if since is None else max(0.0, (now - since).total_seconds())
+                self._waiting.labels(kind.kind, adapter).set(seconds)

@@ -1,0 +1,101 @@
+"""What the fleet API's lists can be asked for, and what they answer with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sentinel.core.fleet import AdapterStatus, AuditEntry, DiscardedReport, GenerationRecord, ResourceDocument
+
+LARGEST_PAGE = 1000
+_DEEPEST_PAGE = 1_000_000
+
+PageNumber = Annotated[int, Meta(ge=1, le=_DEEPEST_PAGE, description="Which page; its cost grows with it.")]
+PageSize = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="How many items a page has.")]
+
+
+class ListParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """What a list can be asked for."""
+
+    page: PageNumber | None = None
+    size: PageSize = 100
+    after: Annotated[str, Meta(description="Where to go on: `next` of the page before. Its cost is flat.")] = ""
+    labels: Annotated[str, Meta(description="A label selector in Kubernetes' syntax.")] = ""
+    fields: Annotated[
+        str, Meta(description="Paths of the members wanted, separated by commas; `id` always is.")
+    ] = ""
+    order: Annotated[
+        str,
+        Meta(
+            description="`name`, `created_time` (as long as nothing is asked for), `updated_time` or `id`, and "
+            "`asc` or `desc`."
+        ),
+    ] = ""
+
+
+class PageParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """What a short list can be asked for."""
+
+    page: PageNumber = 1
+    size: PageSize = 100
+
+
+class AuditParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """What the audit can be asked for."""
+
+    size: PageSize = 100
+    after: Annotated[str, Meta(description="Where to go on: `next` of the page before.")] = ""
+    actor: Annotated[str, Meta(description="Only what this one did.")] = ""
+    action: Annotated[str, Meta(description="Only this: create, patch, delete, report, …")] = ""
+    resource_id: Annotated[str, Meta(description="Only what was done to this resource.")] = ""
+
+
+class ResourceList(msgspec.Struct, frozen=True):
+    """A page of resources."""
+
+    page: int
+    size: int
+    """How many items came."""
+    total: int
+    """How many there are in all pages; counted on the first."""
+    items: Sequence[ResourceDocument]
+    next: str | None
+    """To be sent as `after`; null at the end."""
+
+
+class StatusList(msgspec.Struct, frozen=True):
+    """A page of adapters' statuses."""
+
+    page: int
+    size: int
+    total: int
+    items: Sequence[AdapterStatus]
+
+
+class DiscardedList(msgspec.Struct, frozen=True):
+    """A page of discarded reports, newest first."""
+
+    page: int
+    size: int
+    total: int
+    items: Sequence[DiscardedReport]
+
+
+class GenerationList(msgspec.Struct, frozen=True):
+    """A page of a resource's past generations, newest first."""
+
+    page: int
+    size: int
+    total: int
+    items: Sequence[GenerationRecord]
+
+
+class AuditList(msgspec.Struct, frozen=True):
+    """A page of the audit, newest first."""
+
+    size: int
+    items: Sequence[AuditEntry]
+    next: str | None

@@ -1,0 +1,160 @@
+"""The fleet API from its settings: which store stands behind it, who is let in, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from sentinel.api import routes as fleet_routes
+from sentinel.api.kinds import Kinds
+from sentinel.api.service import FleetService
+from sentinel.api.settings import ServerSettings
+from sentinel.api.telemetry import PREFIX, FleetTelemetry
+from sentinel.api.upkeep import Upkeep
+from sentinel.cli.build import Unavailable
+from sentinel.drivers.sql import engine
+from sentinel.drivers.sql.fleet import SqlFleetStore
+from sentinel.ports import Clock
+from sentinel.ports import fleet_store as ports
+from sentinel.ports.fleet_store import FleetStore
+from sentinel.ports.identity import Identities
+from sentinel.runtime import telemetry
+from sentinel.runtime.http import Page
+from sentinel.runtime.parts import Part
+from sentinel.runtime.telemetry import Log
+from sentinel.version import __version__
+from sentinel.web import openapi
+from sentinel.web.app import build_app
+from sentinel.web.asgi import App
+from sentinel.web.identity import Guard
+from sentinel.web.metrics import RequestMetrics
+from sentinel.web.middleware import AccessLog
+from sentinel.web.pages import page_routes
+from sentinel.web.routing import Answer, Handler, Request, Route
+
+_FRESH = timedelta(seconds=1)
+"""How old the gauges may be that a scrape gets: whoever scrapes in a loop costs the database nothing more."""
+
+
+class BuiltApi(msgspec.Struct, frozen=True):
+    """The fleet API without a listener."""
+
+    part: Part
+    routes: list[Route]
+    refresh: Callable[[], Awaitable[None]]
+    """Brings the gauges up to date."""
+    requests: RequestMetrics
+
+
+def store(settings: ServerSettings) -> FleetStore:
+    """The store that the settings name; raises `Unavailable` where the URL is none."""
+    try:
+        database = engine.database(
+            settings.database_url.reveal(), migrate=settings.migrate, connections=settings.database_connections
+        )
+    except engine.BadUrl as error:
+        raise Unavailable(f"database_url: {error}") from None
+    return SqlFleetStore(database)
+
+
+def guard(settings: ServerSettings, *, log: Log) -> Guard:
+    """Who is let in; raises `Unavailable` where a file that says so cannot be used."""
+    identities: list[Identities] = []
+    try:
+        if settings.tokens_file is not None:
+            from sentinel.drivers.tokens import TokensFile
+
+            identities.append(TokensFile(settings.tokens_file, log=log))
+        if settings.jwt_key_file is not None:
+            from sentinel.drivers.jwt import JwtKey
+
+            identities.append(JwtKey(settings.jwt_key_file, log=log))
+    except (OSError, ValueError) as error:
+        raise Unavailable(str(error)) from None
+    return Guard(identities=identities, is_insecure=settings.insecure)
+
+
+def build_api(settings: ServerSettings, *, kinds: Kinds, store: FleetStore, clock: Clock) -> BuiltApi:
+    """The fleet API as a part, with its routes for whichever listener serves them."""
+    log = telemetry.get_logger("api")
+    registry = CollectorRegistry()
+    measured = FleetTelemetry(kinds=kinds, clock=clock, registry=registry)
+    service = FleetService(
+        store=store,
+        kinds=kinds,
+        clock=clock,
+        observer=measured,
+        emits_public_names=settings.public_condition_names,
+    )
+    upkeep = Upkeep(service=service, store=store, kinds=kinds, retention=settings.retention, clock=clock, log=log)
+    return BuiltApi(
+        part=Part(
+            name="api",
+            loops=(upkeep.aggregate_anew, upkeep.retain),
+            checks={"database": store.trouble},
+            registry=registry,
+        ),
+        routes=fleet_routes.routes(kinds, service, store),
+        refresh=_Refresh(measured, store, log).if_stale,
+        requests=RequestMetrics(registry=registry, prefix=f"{PREFIX}_"),
+    )
+
+
+def application(
+    built: BuiltApi, *, pages: Mapping[str, Page], guard: Guard, settings: ServerSettings, log: Log
+) -> App:
+    """The application: the API, its document, probes and metrics."""
+    beside = [_fresh(route, built.refresh) for route in page_routes(pages)]
+    info = openapi.Info(
+        title="Fleet API",
+        version=__version__,
+        description="Resources with generations, adapters' reports, and the conditions aggregated from them.",
+        is_insecure=settings.insecure,
+    )
+    documented = openapi.openapi_routes(openapi.document(built.routes, info))
+    return build_app(
+        [*built.routes, *documented, *beside],
+        guard=guard,
+        log=log,
+        observers=(AccessLog(log), built.requests),
+        deadline=settings.request_timeout,
+    )
+
+
+def _fresh(route: Route, refresh: Callable[[], Awaitable[None]]) -> Route:
+    """The route, or for metrics the route with fresh gauges."""
+    if route.path != "/metrics":
+        return route
+    return msgspec.structs.replace(route, handler=_after(refresh, route.handler))
+
+
+def _after(refresh: Callable[[], Awaitable[None]], handler: Handler) -> Handler:
+    async def answer(request: Request) -> Answer:
+        await refresh()
+        return await handler(request)
+
+    return answer
+
+
+class _Refresh:
+    """Reads the gauges from the store, not more often than makes a difference."""
+
+    def __init__(self, measured: FleetTelemetry, store: FleetStore, log: Log) -> None:
+        self._measured = measured
+        self._store = store
+        self._log = log
+        self._due = 0.0
+
+    async def if_stale(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._due:
+            return
+        self._due = now + _FRESH.total_seconds()
+        try:
+            await self._measured.refresh(self._store)
+        except ports.Unavailable as error:
+            self._log.warning("metrics.stale", error=error)

@@ -1,0 +1,48 @@
+"""What the commands about a database share: how it is named, and how they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn, TypeVar
+
+import click
+
+from sentinel.cli.build import Unavailable, extra
+from sentinel.runtime.lifecycle import ExitCode
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def refuse(message: str, code: ExitCode) -> NoReturn:
+    """Says why, and ends the command."""
+    click.echo(f"error: {message}", err=True)
+    raise click.exceptions.Exit(code)
+
+
+def url_option(command: F) -> F:
+    """`--database-url`, as the parameter `database_url`."""
+    return click.option(
+        "--database-url",
+        metavar="URL",
+        envvar="SENTINEL_DATABASE_URL",
+        required=True,
+        help="sqlite:///FILE or postgresql://USER@HOST/NAME; also by SENTINEL_DATABASE_URL.",
+    )(command)
+
+
+@contextmanager
+def failures(command: str) -> Iterator[None]:
+    """Says what is wrong with a database, and ends the command: 2 where its URL is bad, else 1."""
+    try:
+        with extra("api", who=f"sentinel {command}"):
+            from sentinel.drivers.sql import engine, statements
+            from sentinel.ports import fleet_store
+    except Unavailable as error:
+        refuse(str(error), ExitCode.MISCONFIGURED)
+    try:
+        yield
+    except engine.BadUrl as error:
+        refuse(f"--database-url: {error}", ExitCode.MISCONFIGURED)
+    except (statements.Unusable, fleet_store.Unavailable) as error:
+        refuse(str(error), ExitCode.FAILURE)

@@ -1,0 +1,128 @@
+"""JSON web tokens, checked with one static key.
+
+The key decides on the algorithm, and the token has no say in it: a token that claims `none`, or that was signed
+with a public key as if that were a shared secret, is as wrong as any other. Claims: `sub` (the name), `role`,
+`adapter` for that role, and `exp`, without which a leaked token would be good for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import jwt
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from sentinel.core.access import Identity, Role
+from sentinel.core.reports import is_adapter_name
+from sentinel.drivers.rereading import Reread, Unusable
+from sentinel.drivers.tokens import is_identity_name
+from sentinel.runtime.telemetry import Log, get_logger
+
+LEEWAY: Final = timedelta(seconds=30)
+"""How far the clocks of whoever issues tokens and ours may be apart."""
+
+_SHORTEST_SECRET = 32
+_SHORTEST_RSA = 2048
+_LARGEST_FILE = 64 * 1024
+_CURVES = {"secp256r1": "ES256", "secp384r1": "ES384"}
+
+_PublicKey: TypeAlias = "rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey"
+
+
+class _Key(msgspec.Struct, frozen=True):
+    key: _PublicKey | bytes
+    algorithms: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"_Key({', '.join(self.algorithms)})"
+
+
+class _Claims(msgspec.Struct, frozen=True):
+    sub: str
+    role: Role
+    adapter: str = ""
+
+
+class JwtKey:
+    """`ports.identity.Identities` by a key in a file: a public one in PEM, or a shared secret of 32 bytes or
+    more."""
+
+    def __init__(
+        self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Raises `Unusable` where the file has no such key; later, the last that was one keeps holding."""
+        log = log or get_logger("jwt")
+        self._key = Reread(
+            path,
+            _load,
+            on_trouble=lambda problem: log.warning("jwt.unusable", problem=problem),
+            monotonic=monotonic,
+        )
+
+    def identify(self, token: str) -> Identity | None:
+        """Who presents this token; None where it is none, or signed by another key, or not valid now."""
+        if token.count(".") != 2:
+            return None
+        key = self._key.get()
+        try:
+            claims = msgspec.convert(
+                jwt.decode(
+                    token,
+                    key.key,
+                    algorithms=list(key.algorithms),
+                    leeway=LEEWAY,
+                    options={"require": ["exp", "sub"], "verify_aud": False},
+                ),
+                _Claims,
+            )
+        except (jwt.PyJWTError, msgspec.ValidationError):
+            return None
+        is_adapter = claims.role is Role.ADAPTER
+        if not is_identity_name(claims.sub) or is_adapter != is_adapter_name(claims.adapter):
+            return None
+        return Identity(claims.sub, claims.role, claims.adapter)
+
+
+def _load(path: Path) -> _Key:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise Unusable(f"{path}: cannot be read: {(error.strerror or '').lower()}") from error
+    if len(content) > _LARGEST_FILE:
+        raise Unusable(f"{path}: expected a key of at most {_LARGEST_FILE >> 10} KiB, got more")
+    if b"-----BEGIN" in content:
+        return _public(path, content)
+    secret = content.strip(b"\r\n")
+    if len(secret) < _SHORTEST_SECRET:
+        raise Unusable(
+            f"{path}: expected a public key in PEM, or a shared secret of {_SHORTEST_SECRET} bytes or more"
+        )
+    return _Key(secret, ("HS256",))
+
+
+def _public(path: Path, content: bytes) -> _Key:
+    if b"PRIVATE KEY-----" in content:
+        raise Unusable(f"{path}: expected a public key, got a private one; it should not be here at all")
+    try:
+        key = load_pem_public_key(content)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise Unusable(f'{path}: expected a public key in PEM ("BEGIN PUBLIC KEY"), got something else') from error
+    match key:
+        case rsa.RSAPublicKey():
+            if key.key_size < _SHORTEST_RSA:
+                raise Unusable(f"{path}: expected an RSA key of {_SHORTEST_RSA} bits or more, got {key.key_size}")
+            return _Key(key, ("RS256", "RS384", "RS512"))
+        case ec.EllipticCurvePublicKey() if key.curve.name in _CURVES:
+            return _Key(key, (_CURVES[key.curve.name],))
+        case ed25519.Ed25519PublicKey():
+            return _Key(key, ("EdDSA",))
+        case _:
+            raise Unusable(f"{path}: expected a key of RSA, P-256, P-384 or Ed25519, got one of another kind")

@@ -1,0 +1,64 @@
+"""What is read from a message that Pub/Sub delivers, and how one is published again.
+
+Pub/Sub cannot put a message into one subscription alone. A replay goes to the topic, addressed: our own
+subscribers pass over what is addressed to others. Any other consumer of the topic sees the event once more,
+which to a consumer of hints is one more hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from google.pubsub_v1.types import PubsubMessage
+
+from sentinel.core import events
+from sentinel.drivers import received
+from sentinel.ports.subscription import DeadLetter, Message
+
+_PREFIXES = ("ce-",)
+_CONTENT_TYPE = "content-type"
+_ADDRESSEE = "replayed-for"
+_NOT_KEPT = received.OURS | {_ADDRESSEE}
+
+
+def read(pulled: PubsubMessage) -> Message:
+    """The message as the port has it."""
+    headers = dict(pulled.attributes)
+    return received.message(
+        body=bytes(pulled.data),
+        content_type=headers.get(_CONTENT_TYPE, ""),
+        headers=headers,
+        prefixes=_PREFIXES,
+    )
+
+
+def published_time(pulled: PubsubMessage) -> datetime | None:
+    """When Pub/Sub took it, which it always says."""
+    moment: datetime | None = pulled.publish_time
+    return moment and datetime.fromtimestamp(moment.timestamp(), tz=UTC)
+
+
+def is_for(pulled: PubsubMessage, subscription: str) -> bool:
+    """False for what was replayed for another subscription."""
+    return bool(pulled.attributes.get(_ADDRESSEE, subscription) == subscription)
+
+
+def dead_letter(pulled: PubsubMessage) -> DeadLetter:
+    return received.dead_letter(read(pulled), dict(pulled.attributes))
+
+
+def as_dead_letter(pulled: PubsubMessage, *, reason: str, attempts: int, now: datetime) -> PubsubMessage:
+    """What is published among the dead letters."""
+    return _again(pulled, received.given_up(reason=reason, attempts=attempts, now=now))
+
+
+def as_replay(pulled: PubsubMessage, *, subscription: str, now: datetime) -> PubsubMessage:
+    """What is published to the topic of the subscription."""
+    return _again(pulled, {received.REPLAYED: events.timestamp(now), _ADDRESSEE: subscription})
+
+
+def _again(pulled: PubsubMessage, added: Mapping[str, str]) -> PubsubMessage:
+    kept = {name: value for name, value in pulled.attributes.items() if name not in _NOT_KEPT}
+    # Without its ordering key: it is no longer part of that order, and would need a subscription that keeps it.
+    return PubsubMessage(data=pulled.data, attributes={**kept, **added})

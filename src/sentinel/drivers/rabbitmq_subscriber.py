@@ -1,0 +1,219 @@
+"""Receiving from RabbitMQ.
+
+A subscription is a durable queue of its name, bound to the exchange that events are published to. Subscribers
+consume from it over one connection each, with as much prefetch as they may hold and an answer for every message.
+The connection is made in the background, and made again with backoff when it cannot be had or is lost.
+
+Dead letters are published by the subscriber itself instead of by a dead-letter exchange of the broker: so the
+reason goes along, and no queue that exists has to be declared differently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as system_random
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
+
+from sentinel import ports
+from sentinel.drivers import amqp_connection, amqp_messages
+from sentinel.drivers.amqp_channel import describe
+from sentinel.drivers.amqp_connection import CALL_FAILED, HEARTBEAT, RECONNECT, Endpoint
+from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
+from sentinel.drivers.keeper import Keeper, loss_as_error
+from sentinel.ports.subscription import DEAD_LETTERS
+from sentinel.runtime.backoff import Backoff
+
+LONGEST_HOLD = timedelta(minutes=10)
+"""After how long a message is given back and taken again. Brokers allow half an hour unless told otherwise, some
+a quarter; and they look only once a minute."""
+
+_ANSWER = timedelta(seconds=5)
+_MOST_PREFETCH = 65_535
+
+
+class RabbitMQSubscriber:
+    """`ports.subscription.Subscriber` on a RabbitMQ queue.
+
+    The queue of dead letters is declared with the other, so that a message can be given up from the first one
+    on. Where this user may not declare, it is enough that both exist, and that somebody has bound the first.
+    """
+
+    broker_type = "rabbitmq"
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        exchange: str,
+        exchange_type: str,
+        subscription: str,
+        max_in_flight: int,
+        routing_key: str = "",
+        ca_file: Path | None = None,
+        longest_hold: timedelta = LONGEST_HOLD,
+        heartbeat: timedelta = HEARTBEAT,
+        reconnect: Backoff = RECONNECT,
+        retry: Backoff = RETRY,
+        random: Callable[[], float] = system_random.random,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        observe: Callable[[ports.Connectivity], None] = lambda change: None,
+    ) -> None:
+        """`url`, exchange, its type and `ca_file` are those of the publisher, as is the `routing_key`, which only
+        exchanges that compare keys for equality need. `observe` hears of changes, not of every attempt."""
+        if max_in_flight > _MOST_PREFETCH:
+            raise ValueError(f"max_in_flight: expected at most {_MOST_PREFETCH}, got {max_in_flight}")
+        self._endpoint = Endpoint(url=url, ca_file=ca_file, heartbeat=heartbeat)
+        self._exchange = exchange
+        self._exchange_type = exchange_type
+        self._binding_key = _binding_key(exchange_type, routing_key)
+        self._queue = subscription
+        self._dead_letters = subscription + DEAD_LETTERS
+        self._most = max_in_flight
+        self._reconnect = reconnect
+        self._random = random
+        self._now = now
+        self._intake: Intake[_Parcel] = Intake(
+            max_in_flight=max_in_flight, longest_hold=longest_hold, retry=retry, random=random, now=now
+        )
+        self._keeper = Keeper(
+            name="rabbitmq",
+            broker=self._endpoint.broker,
+            patience=amqp_connection.FIRST_ATTEMPT,
+            observe=observe,
+            role="subscriber",
+        )
+
+    async def open(self) -> None:
+        await self._keeper.open(self._keep_connected)
+
+    def deliveries(self) -> AsyncIterator[HeldDelivery[_Parcel]]:
+        return self._intake.deliveries()
+
+    def trouble(self) -> str | None:
+        return self._keeper.trouble()
+
+    async def close(self) -> None:
+        # Answers first: they go out in order, and what has none when the connection ends is delivered again.
+        await self._intake.close()
+        await self._keeper.close()
+
+    async def _keep_connected(self) -> None:
+        await amqp_connection.keep(
+            self._hold_connection, keeper=self._keeper, backoff=self._reconnect, random=self._random
+        )
+
+    async def _hold_connection(self) -> None:
+        async with self._endpoint.connect(self._consume) as lost:
+            try:
+                self._keeper.connected()
+                self._keeper.ring()
+                self._keeper.disconnected(f"connection lost: {await lost}")
+            finally:
+                self._intake.lost()
+
+    async def _consume(self, wire: AbstractConnection) -> asyncio.Future[str]:
+        """Begins to consume; the future tells when and why that has ended."""
+        await amqp_connection.require_exchange(wire, self._exchange, self._exchange_type)
+        is_ours = await amqp_connection.require_queue(wire, self._queue)
+        await amqp_connection.require_queue(wire, self._dead_letters)
+        await amqp_connection.bind(
+            wire,
+            queue=self._queue,
+            exchange=self._exchange,
+            routing_key=self._binding_key,
+            is_required=is_ours,
+        )
+        channel = await wire.channel(publisher_confirms=False)
+        lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def lose(reason: str) -> None:
+            if not lost.done():
+                lost.set_result(reason)
+
+        def lose_by(closing: asyncio.Future[object]) -> None:
+            lose("closed" if closing.cancelled() else describe(closing.exception()))
+
+        for closing in (channel.closing, wire.closing):
+            closing.add_done_callback(lose_by)
+        channel.on_consumer_cancel_callbacks.add(lambda _: lose(f"queue {self._queue!r} was taken away"))
+
+        async def take(delivered: DeliveredMessage) -> None:
+            # One that was on its way when the connection was given up belongs to nobody any more.
+            if not lost.done():
+                self._intake.arrived(_Parcel(delivered, channel, wire, self._dead_letters, self._now))
+
+        await channel.basic_qos(prefetch_count=self._most)
+        await channel.basic_consume(self._queue, take)
+        return lost
+
+
+class _Parcel:
+    """A message on one channel; `intake.Parcel`."""
+
+    def __init__(
+        self,
+        delivered: DeliveredMessage,
+        channel: AbstractChannel,
+        wire: AbstractConnection,
+        dead_letters: str,
+        now: Callable[[], datetime],
+    ) -> None:
+        self.message = amqp_messages.read(delivered)
+        self.key = amqp_messages.key(delivered, self.message)
+        self.attempts = amqp_messages.attempts(delivered)
+        self.published_time = amqp_messages.published_time(delivered, self.message)
+        self._delivered = delivered
+        self._tag = delivered.delivery_tag or 0
+        self._channel = channel
+        self._wire = wire
+        self._dead_letters = dead_letters
+        self._now = now
+
+    async def accept(self) -> bool:
+        try:
+            with loss_as_error():
+                async with asyncio.timeout(_ANSWER.total_seconds()):
+                    await self._channel.basic_ack(self._tag, wait=False)
+        except CALL_FAILED:
+            return False
+        return True
+
+    async def give_back(self) -> bool:
+        try:
+            with loss_as_error():
+                async with asyncio.timeout(_ANSWER.total_seconds()):
+                    await self._channel.basic_reject(self._tag, requeue=True, wait=False)
+        except CALL_FAILED:
+            return False
+        return True
+
+    async def bury(self, reason: str, *, attempts: int) -> bool:
+        properties = amqp_messages.as_dead_letter(
+            self._delivered, reason=reason, attempts=attempts, now=self._now()
+        )
+        try:
+            with loss_as_error():
+                async with asyncio.timeout(_ANSWER.total_seconds()):
+                    # Whoever emptied the queue may have removed it, too.
+                    await amqp_connection.require_queue(self._wire, self._dead_letters)
+                    await amqp_connection.put(
+                        self._wire, queue=self._dead_letters, body=self.message.body, properties=properties
+                    )
+        except (*CALL_FAILED, ports.BrokerMisconfigured):
+            return False
+        return await self.accept()
+
+
+def _binding_key(exchange_type: str, routing_key: str) -> str:
+    """The key that lets every event of our publishers through."""
+    match exchange_type:
+        case "topic":
+            return "#"
+        case "fanout" | "headers":
+            return ""
+        case _:
+            return routing_key

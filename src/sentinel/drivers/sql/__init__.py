@@ -1,0 +1,1 @@
+"""The database behind the servers: SQLite embedded, PostgreSQL in production, from one source."""

@@ -1,0 +1,265 @@
+"""Lists of resources: which index is walked, and from where.
+
+Every list is a walk along an index from a place: the first page is as cheap as the last, in a fleet of any size.
+An offset is turned into a place first, which passes over index entries alone. With a label selector in the order
+of creation, the walk is along the labels: one of the requirements leads, and the others are looked up for each
+resource that it comes by. In any other order those selected are sorted, which costs as much as there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, assert_never
+
+from sqlalchemy import ColumnElement, Select, bindparam, false, func, select, true, tuple_, union_all
+from sqlalchemy.sql import FromClause
+
+from sentinel.core.labels import Operator, Requirement, as_integer
+from sentinel.drivers.sql.statements import Session, Statement, Value, Walk, literal
+from sentinel.drivers.sql.tables import NUMBER, counts, labels, resources
+from sentinel.ports.fleet_store import Found, ListQuery, OrderBy, Place
+
+_SHAPES = 512
+"""For how many differently shaped queries the statements are kept."""
+FURTHEST = 2**62
+"""No list is longer, and no database counts much further."""
+_NUMERIC = (Operator.GREATER, Operator.LESS)
+_SAMPLE = 1000
+"""Up to how many resources a requirement is counted when it is decided which one leads."""
+
+
+class _Condition(NamedTuple):
+    """A requirement without its values."""
+
+    operator: Operator
+    values: int
+
+
+class _Selection(NamedTuple):
+    """Which resources a query is about, without its values."""
+
+    has_parent: bool
+    conditions: tuple[_Condition, ...]
+    leader: int | None
+    """The condition that is walked along; None where the resources themselves are."""
+
+
+class _Order(NamedTuple):
+    by: OrderBy
+    is_descending: bool
+    has_place: bool
+    """Whether it begins behind one."""
+
+
+def find(session: Session, query: ListQuery) -> Found:
+    """Answers a query."""
+    values = _values_of(query)
+    conditions = tuple(_Condition(each.operator, len(_operands(each))) for each in query.requirements)
+    leader = None if query.parent is not None else _leader(session, conditions, values)
+    selection = _Selection(query.parent is not None, conditions, leader)
+    total = int(session.rows(_count(selection), **values)[0][0]) if query.counts else None
+    place = query.after
+    if place is None and query.offset:
+        order = _Order(query.order_by, query.is_descending, has_place=False)
+        passing = min(query.offset - 1, FURTHEST)
+        passed = session.rows(_place_at(selection, order), passed=passing, **values)
+        if not passed:
+            return Found((), total, None)
+        place = Place(passed[0][0], passed[0][1])
+    if place is not None:
+        values |= {"after": place.value, "after_id": place.id}
+    order = _Order(query.order_by, query.is_descending, has_place=place is not None)
+    found = session.walk(_walk(selection, order, query.limit), **values)
+    return Found(found.documents, total, None if found.last is None else Place(*found.last))
+
+
+def _values_of(query: ListQuery) -> dict[str, Value]:
+    values: dict[str, Value] = {"plural": query.plural}
+    if query.parent is not None:
+        values["parent"] = query.parent
+    for number, requirement in enumerate(query.requirements):
+        values[f"key_{number}"] = requirement.key
+        values |= {f"value_{number}_{index}": value for index, value in enumerate(_operands(requirement))}
+    return values
+
+
+def _operands(requirement: Requirement) -> Sequence[Value]:
+    """What labels are compared with; nothing where no label could compare."""
+    if requirement.operator in _NUMERIC:
+        bound = as_integer(requirement.values[0])
+        return () if bound is None else (bound,)
+    return requirement.values
+
+
+def _leader(session: Session, conditions: Sequence[_Condition], values: Mapping[str, Value]) -> int | None:
+    """Of the conditions that say what is there, the one that selects fewest."""
+    exact = [number for number, each in enumerate(conditions) if each.operator is Operator.IN]
+    if len(exact) > 1:
+        return min(exact, key=lambda number: session.rows(_sample(number, conditions[number]), **values)[0][0])
+    vague = [number for number, each in enumerate(conditions) if each.operator in (Operator.EXISTS, *_NUMERIC)]
+    return next(iter(exact + vague), None)
+
+
+# --- statements -------------------------------------------------------------------------------------------------
+
+
+class _Source(NamedTuple):
+    """Where a walk goes along: what it reads, what that selects, and which columns are a place in it."""
+
+    table: FromClause
+    where: Sequence[ColumnElement[bool]]
+    value: ColumnElement[Any]
+    id: ColumnElement[Any]
+
+
+@lru_cache(_SHAPES)
+def _walk(selection: _Selection, order: _Order, limit: int) -> Walk:
+    leader = selection.leader
+    if leader is not None and selection.conditions[leader].values > 1 and order.by is OrderBy.CREATED:
+        source = _merged(selection, leader, order, limit)
+    else:
+        source = _source(selection, order.by)
+    places = _in_order(select(source.value.label("value"), source.id.label("id")), source, order)
+
+    def documents_behind_places(count: int) -> Select[Any]:
+        # What has to be sorted is sorted without the documents, which are then looked up for those that remain.
+        page = places.limit(literal(count)).subquery("places")
+        document = select(resources.c.document).where(resources.c.id == page.c.id).scalar_subquery()
+        return select(document, page.c.value, page.c.id).limit(literal(count))
+
+    def documents_along_index(count: int) -> Select[Any]:
+        wanted = select(resources.c.document, source.value, source.id)
+        return _in_order(wanted, source, order).limit(literal(count))
+
+    is_along_index = leader is None and (not selection.has_parent or order.by is OrderBy.CREATED)
+    return Walk(places, documents_along_index if is_along_index else documents_behind_places, limit=limit)
+
+
+@lru_cache(_SHAPES)
+def _place_at(selection: _Selection, order: _Order) -> Statement:
+    source = _source(selection, order.by)
+    places = select(source.value, source.id)
+    return Statement(_in_order(places, source, order).limit(literal(1)).offset(bindparam("passed", type_=NUMBER)))
+
+
+@lru_cache(_SHAPES)
+def _count(selection: _Selection) -> Statement:
+    if not selection.has_parent and not selection.conditions:
+        return Statement(
+            select(func.coalesce(func.sum(counts.c.total), 0)).where(counts.c.plural == bindparam("plural"))
+        )
+    source = _source(selection, OrderBy.CREATED)
+    return Statement(select(func.count()).select_from(source.table).where(*source.where))
+
+
+@lru_cache(_SHAPES)
+def _sample(number: int, condition: _Condition) -> Statement:
+    some = select(labels.c.resource_id).where(*_along(number, condition)).limit(_SAMPLE).subquery()
+    return Statement(select(func.count()).select_from(some))
+
+
+def _source(selection: _Selection, order_by: OrderBy) -> _Source:
+    leader = selection.leader
+    if leader is None:
+        where: list[ColumnElement[bool]] = [resources.c.plural == bindparam("plural")]
+        if selection.has_parent:
+            where.append(resources.c.parent == bindparam("parent"))
+        where += _probes(selection, resources.c.id)
+        return _Source(resources, where, resources.c[order_by.value], resources.c.id)
+    where = [*_along(leader, selection.conditions[leader]), *_probes(selection, labels.c.resource_id)]
+    if order_by is OrderBy.CREATED:
+        return _Source(labels, where, labels.c.created_time, labels.c.resource_id)
+    if order_by is OrderBy.ID:
+        return _Source(labels, where, labels.c.resource_id, labels.c.resource_id)
+    both = labels.join(resources, resources.c.id == labels.c.resource_id)
+    return _Source(both, where, resources.c[order_by.value], resources.c.id)
+
+
+def _merged(selection: _Selection, leader: int, order: _Order, limit: int) -> _Source:
+    """A walk along each of several values, merged: each of them is in order, all together are not."""
+    walks = []
+    for index in range(selection.conditions[leader].values):
+        where = [
+            labels.c.plural == bindparam("plural"),
+            labels.c.key == bindparam(f"key_{leader}"),
+            labels.c.value == bindparam(f"value_{leader}_{index}"),
+            *_probes(selection, labels.c.resource_id),
+        ]
+        source = _Source(labels, where, labels.c.created_time, labels.c.resource_id)
+        one = _in_order(select(source.value.label("value"), source.id.label("id")), source, order)
+        walks.append(select(one.limit(literal(limit + 1)).subquery()))
+    merged = union_all(*walks).subquery("merged")
+    ways = [column.desc() if order.is_descending else column for column in (merged.c.value, merged.c.id)]
+    # With a limit of its own, or SQLite would fetch the documents of every walk before it merges them.
+    page = select(merged).order_by(*ways).limit(literal(limit + 1)).subquery("places")
+    return _Source(page, (), page.c.value, page.c.id)
+
+
+def _in_order(wanted: Select[Any], source: _Source, order: _Order) -> Select[Any]:
+    is_single = order.by is OrderBy.ID
+    wanted = wanted.select_from(source.table).where(*source.where)
+    if order.has_place:
+        here: Any = source.id if is_single else tuple_(source.value, source.id)
+        place: Any = bindparam("after_id")
+        if not is_single:
+            place = tuple_(
+                bindparam("after", type_=source.value.type), bindparam("after_id", type_=source.id.type)
+            )
+        wanted = wanted.where(here < place if order.is_descending else here > place)
+    columns = [source.id] if is_single else [source.value, source.id]
+    return wanted.order_by(*(column.desc() if order.is_descending else column for column in columns))
+
+
+def _along(number: int, condition: _Condition) -> list[ColumnElement[bool]]:
+    """The labels that fulfil a condition, of all resources of the kind."""
+    return [
+        labels.c.plural == bindparam("plural"),
+        labels.c.key == bindparam(f"key_{number}"),
+        _holds(labels.c.number if condition.operator in _NUMERIC else labels.c.value, number, condition),
+    ]
+
+
+def _probes(selection: _Selection, resource_id: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+    """Whether a resource fulfils the conditions that do not lead."""
+    return [
+        _probe(number, condition, resource_id)
+        for number, condition in enumerate(selection.conditions)
+        if number != selection.leader
+    ]
+
+
+def _probe(number: int, condition: _Condition, resource_id: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Looks one label up, for one resource.
+
+    Not by EXISTS, which PostgreSQL takes for a join: of thirty it would spend seconds on the order, and of two it
+    may read a whole table for the sake of one page.
+    """
+    other = labels.alias(f"label_{number}")
+    found = (
+        select(other.c.number if condition.operator in _NUMERIC else other.c.value)
+        .where(other.c.resource_id == resource_id, other.c.key == bindparam(f"key_{number}"))
+        .scalar_subquery()
+    )
+    return _holds(found, number, condition)
+
+
+def _holds(found: ColumnElement[Any], number: int, condition: _Condition) -> ColumnElement[bool]:
+    """Whether a condition holds for what was found: a label's value, or the number in it, or null for none."""
+    values = [bindparam(f"value_{number}_{index}", type_=found.type) for index in range(condition.values)]
+    one_of = found.in_(values) if len(values) > 1 else found == values[0] if values else false()
+    match condition.operator:
+        case Operator.IN:
+            return one_of
+        case Operator.NOT_IN:
+            return one_of.is_not(true())
+        case Operator.EXISTS:
+            return found.is_not(None)
+        case Operator.NOT_EXISTS:
+            return found.is_(None)
+        case Operator.GREATER:
+            return found > values[0] if values else false()
+        case Operator.LESS:
+            return found < values[0] if values else false()
+        case _:
+            assert_never(condition.operator)

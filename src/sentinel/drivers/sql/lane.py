@@ -1,0 +1,150 @@
+"""Threads that take work from an event loop, through a queue that is bounded.
+
+A thread of our own costs a third of what an executor asks for a hop, and takes everything that waits at once:
+whoever serves the work can then do for many together what is expensive to do for each, such as a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from sentinel.drivers.sql.statements import Session
+from sentinel.ports.fleet_store import Unavailable
+
+T = TypeVar("T")
+
+_RECOVERY = timedelta(seconds=1)
+
+
+class Job:
+    """A piece of work, and what became of it. The thread writes the outcome, the loop hands it on."""
+
+    __slots__ = ("_answer", "error", "result", "work")
+
+    def __init__(self, work: Callable[[Session], Any], answer: asyncio.Future[Any]) -> None:
+        self.work = work
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._answer = answer
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Nobody waits for it any more."""
+        return self._answer.cancelled()
+
+    def settle(self) -> None:
+        """On the loop's own thread."""
+        if self._answer.done():
+            return
+        if isinstance(self.error, StopIteration):
+            # A future takes any error but this one.
+            self._answer.set_exception(RuntimeError("the work raised StopIteration"))
+        elif self.error is not None:
+            self._answer.set_exception(self.error)
+        else:
+            self._answer.set_result(self.result)
+
+
+class Server(Protocol):
+    """What a thread does with its work."""
+
+    def serve(self, jobs: Sequence[Job]) -> None:
+        """Gives every job a result or an error, and raises nothing."""
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether to let it `recover` once in a while when nothing is to be done."""
+
+    def recover(self) -> None:
+        """Finds out whether work could be done again; raises nothing."""
+
+    def close(self) -> None: ...
+
+
+class Lane:
+    """Some threads behind one queue."""
+
+    def __init__(
+        self, *, name: str, servers: Sequence[Server], capacity: int, batch: int, patience: timedelta
+    ) -> None:
+        """`capacity` is how much may wait, `batch` how much a thread takes at once, `patience` how long a caller
+        waits for an answer."""
+        self._loop = asyncio.get_running_loop()
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._room = asyncio.Semaphore(capacity)
+        self._batch = batch
+        self._patience = patience.total_seconds()
+        self._is_open = True
+        self._threads = [
+            # Daemons: a process that ends without closing its database must still end.
+            threading.Thread(target=self._run, args=(server,), name=f"{name}-{number}", daemon=True)
+            for number, server in enumerate(servers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def do(self, work: Callable[[Session], T]) -> T:
+        """The result of the work. A caller who is cancelled leaves it to be done, or not, as a whole."""
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._room.acquire()
+                if not self._is_open:
+                    self._room.release()
+                    raise Unavailable("the database is closed")
+                answer: asyncio.Future[T] = self._loop.create_future()
+                self._queue.put(Job(work, answer))
+                return await answer
+        except TimeoutError as error:
+            raise Unavailable(f"the database did not answer within {self._patience:g} s") from error
+
+    async def close(self) -> None:
+        """Finishes what waits, and ends the threads."""
+        self._is_open = False
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
+
+    def _run(self, server: Server) -> None:
+        try:
+            jobs, is_last = self._take(server)
+            while jobs or not is_last:
+                server.serve(jobs)
+                with suppress(RuntimeError):  # a loop that is closed has nobody left to tell
+                    self._loop.call_soon_threadsafe(self._settle, jobs)
+                if is_last:
+                    break
+                jobs, is_last = self._take(server)
+        finally:
+            server.close()
+
+    def _take(self, server: Server) -> tuple[list[Job], bool]:
+        """What waits, as much as may be taken at once, and whether it is the last."""
+        while True:
+            try:
+                job = self._queue.get(timeout=_RECOVERY.total_seconds() if server.is_troubled else None)
+            except queue.Empty:
+                server.recover()
+            else:
+                break
+        jobs: list[Job] = []
+        while job is not None:
+            jobs.append(job)
+            if len(jobs) == self._batch:
+                return jobs, False
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                return jobs, False
+        return jobs, True
+
+    def _settle(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._room.release()
+            job.settle()

@@ -1,0 +1,14 @@
+"""How Alembic runs a migration: on the connection it is given, within the transaction that is open on it."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from sentinel.drivers.sql.schema import VERSION_TABLE
+from sentinel.drivers.sql.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"], target_metadata=metadata, version_table=VERSION_TABLE
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,1 @@
+"""One module for each revision, never changed once it is released."""

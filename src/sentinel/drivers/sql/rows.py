@@ -1,0 +1,171 @@
+"""How resources, reports and entries look in a row, and back again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from sqlalchemy import Select, select
+
+from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.drivers.sql import tables
+from sentinel.drivers.sql.statements import Row, Value
+from sentinel.ports.fleet_store import Stored
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+_resource = tables.resources.c
+STORED: Select[tuple[object, ...]] = select(
+    _resource.id,
+    _resource.plural,
+    _resource.name,
+    _resource.parent,
+    _resource.root,
+    _resource.created_time,
+    _resource.updated_time,
+    _resource.version,
+    _resource.is_ready,
+    _resource.adapters,
+    _resource.labels,
+    _resource.waiting,
+    _resource.document,
+    _resource.statuses,
+)
+"""Everything of a resource, in the order in which `stored` reads it."""
+
+_audit = tables.audit.c
+ENTRY: Select[tuple[object, ...]] = select(
+    _audit.id,
+    _audit.time,
+    _audit.actor,
+    _audit.role,
+    _audit.address,
+    _audit.action,
+    _audit.plural,
+    _audit.resource_id,
+    _audit.generation,
+    _audit.detail,
+    _audit.request_id,
+)
+"""Everything of an entry of the audit, in the order in which `entry` reads it."""
+
+_encode = msgspec.json.Encoder().encode
+_texts = msgspec.json.Decoder(dict[str, str])
+_moments = msgspec.json.Decoder(dict[str, int])
+_discarded = msgspec.json.Decoder(DiscardedReport)
+_generation = msgspec.json.Decoder(GenerationRecord)
+
+
+def micros(moment: datetime) -> int:
+    """A moment as it is stored."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment(stored: int) -> datetime:
+    """A moment that was stored."""
+    return _EPOCH + timedelta(microseconds=stored)
+
+
+def stored(row: Row) -> Stored:
+    return Stored(
+        id=row[0],
+        plural=row[1],
+        name=row[2],
+        parent=row[3],
+        root=row[4],
+        created_time=moment(row[5]),
+        updated_time=moment(row[6]),
+        version=row[7],
+        is_ready=bool(row[8]),
+        adapters=row[9],
+        labels=_texts.decode(row[10]),
+        waiting={adapter: moment(since) for adapter, since in _moments.decode(row[11]).items()},
+        document=row[12],
+        statuses=row[13],
+    )
+
+
+def changing(resource: Stored) -> dict[str, Value]:
+    """What a report may change of a resource."""
+    return {
+        "version": resource.version,
+        "is_ready": resource.is_ready,
+        "waiting": _encode({adapter: micros(since) for adapter, since in resource.waiting.items()}),
+        "document": resource.document,
+        "statuses": resource.statuses,
+    }
+
+
+def described(resource: Stored) -> dict[str, Value]:
+    """What only its owner changes, or the server's configuration."""
+    return {
+        "labels": encode_labels(resource.labels),
+        "updated_time": micros(resource.updated_time),
+        "adapters": resource.adapters,
+    }
+
+
+def lasting(resource: Stored) -> dict[str, Value]:
+    """What never changes."""
+    return {
+        "id": resource.id,
+        "plural": resource.plural,
+        "name": resource.name,
+        "parent": resource.parent,
+        "root": resource.root,
+        "created_time": micros(resource.created_time),
+    }
+
+
+def encode_labels(labels: Mapping[str, str]) -> bytes:
+    return _encode(labels)
+
+
+def encode_report(report: DiscardedReport) -> bytes:
+    return _encode(report)
+
+
+def discarded(row: Row) -> DiscardedReport:
+    return _discarded.decode(row[0])
+
+
+def encode_generation(record: GenerationRecord) -> bytes:
+    return _encode(record)
+
+
+def generation(row: Row) -> GenerationRecord:
+    return _generation.decode(row[0])
+
+
+def entry_values(entry: AuditEntry) -> dict[str, Value]:
+    return {
+        "id": entry.id,
+        "time": micros(entry.time),
+        "actor": entry.actor,
+        "role": entry.role,
+        "address": entry.address,
+        "action": entry.action,
+        "plural": entry.plural,
+        "resource_id": entry.resource_id,
+        "generation": entry.generation,
+        "detail": entry.detail,
+        "request_id": entry.request_id,
+    }
+
+
+def entry(row: Row) -> AuditEntry:
+    return AuditEntry(
+        id=row[0],
+        time=moment(row[1]),
+        actor=row[2],
+        role=row[3],
+        address=row[4],
+        action=row[5],
+        plural=row[6],
+        resource_id=row[7],
+        generation=row[8],
+        detail=row[9],
+        request_id=row[10],
+    )

@@ -1,0 +1,163 @@
+"""Statements that are written once, compiled once for each database, and run by the driver itself.
+
+SQLAlchemy writes the text that both databases understand. Running it through SQLAlchemy as well would cost more
+than everything else in a report: several times what the drivers ask for the same statement, for conveniences
+that are not needed here. Values are plain - texts, integers, bytes - and rows are tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import msgspec
+from sqlalchemy import (
+    ClauseElement,
+    ColumnElement,
+    Dialect,
+    Integer,
+    LargeBinary,
+    Select,
+    cast,
+    func,
+    literal_column,
+    select,
+)
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects.postgresql import asyncpg
+
+T = TypeVar("T")
+Value: TypeAlias = str | int | bytes | None
+Row: TypeAlias = Sequence[Any]
+"""What a driver hands out; typed by whoever wrote the statement."""
+
+SQLITE: Dialect = sqlite.dialect()
+POSTGRESQL: Dialect = asyncpg.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves dialects untyped
+
+
+class Compiled:
+    """A statement in one database's own words."""
+
+    __slots__ = ("_constants", "_names", "text")
+
+    def __init__(self, construct: ClauseElement, dialect: Dialect, *, columns: Sequence[str] = ()) -> None:
+        compiled = construct.compile(
+            dialect=dialect, column_keys=columns or None, compile_kwargs={"render_postcompile": True}
+        )
+        self.text = str(compiled)
+        self._names = tuple(getattr(compiled, "positiontup", None) or ())
+        # SQLAlchemy makes parameters of constants as well: an empty text, a limit of one.
+        self._constants: dict[str, Value] = {
+            name: value for name, value in compiled.params.items() if value is not None
+        }
+
+    def arrange(self, values: Mapping[str, Value]) -> list[Value]:
+        """The values in the order in which the text asks for them."""
+        if self._constants:
+            values = {**self._constants, **values}
+        return [values[name] for name in self._names]
+
+
+class Statement:
+    """A statement in both."""
+
+    def __init__(self, construct: ClauseElement, *columns: str) -> None:
+        """`columns` are those that an insert or update writes, each from the value of its own name."""
+        self._construct = construct
+        self._columns = columns
+
+    @cached_property
+    def sqlite(self) -> Compiled:
+        return Compiled(self._construct, SQLITE, columns=self._columns)
+
+    @cached_property
+    def postgresql(self) -> Compiled:
+        return Compiled(self._construct, POSTGRESQL, columns=self._columns)
+
+
+class Walk:
+    """One stretch of an ordered list of documents, and the place where it ends."""
+
+    def __init__(self, places: Select[Any], documents: Callable[[int], Select[Any]], *, limit: int) -> None:
+        """`places` selects in order what the list is ordered by, and the id; `documents` so many of them at most,
+        each behind its document."""
+        self.limit = limit
+        self._places = places
+        self._documents = documents
+
+    @cached_property
+    def sqlite(self) -> tuple[Compiled, Compiled]:
+        """All documents as one value behind their lengths; and the last place, if another follows.
+
+        SQLite's driver lets go of the interpreter's lock for each row, and a busy server may keep it for
+        milliseconds before it gives it back: five hundred rows would be five hundred such waits.
+        """
+        page = self._documents(self.limit).subquery("page")
+        document = page.c[0]
+        joined = select(
+            func.group_concat(func.length(document)), cast(func.group_concat(document, ""), LargeBinary)
+        ).select_from(page)
+        around = self._places.limit(literal(2)).offset(literal(self.limit - 1))
+        return Compiled(joined, SQLITE), Compiled(around, SQLITE)
+
+    @cached_property
+    def postgresql(self) -> Compiled:
+        """One row for each document, and one more where more follow: all of it from one snapshot."""
+        return Compiled(self._documents(self.limit + 1), POSTGRESQL)
+
+
+def literal(number: int) -> ColumnElement[int]:
+    """A number in the text itself: a planner that does not know a limit plans for a tenth of the table."""
+    return literal_column(str(number), Integer)
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """What a walk found."""
+
+    documents: Sequence[bytes]
+    last: tuple[str | int, str] | None
+    """What the last document is ordered by, and its id, where more follow."""
+
+
+class Duplicate(Exception):
+    """A statement would have stored twice what must be unique; `constraint` is the name of the rule."""
+
+    def __init__(self, constraint: str) -> None:
+        super().__init__(constraint)
+        self.constraint = constraint
+
+
+class Session(Protocol):
+    """A connection, within a transaction where one is written in."""
+
+    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]: ...
+
+    def run(self, statement: Statement, **values: Value) -> int:
+        """Says how many rows it changed. Raises `Duplicate`, and the transaction is then over."""
+
+    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+        """Once for each."""
+
+    def walk(self, walk: Walk, **values: Value) -> Stretch: ...
+
+
+class Database(Protocol):
+    """A database that is there, in the shape that this program expects."""
+
+    async def open(self) -> None:
+        """Raises `Unusable` where a person has to change something first, `Unavailable` where time may help."""
+
+    async def close(self) -> None:
+        """Finishes what is under way; harmless when repeated, or when never opened."""
+
+    async def read(self, work: Callable[[Session], T]) -> T: ...
+
+    async def write(self, work: Callable[[Session], T]) -> T:
+        """Runs the work in a transaction, perhaps several times; returns when its last run is durable."""
+
+    def trouble(self) -> str | None: ...
+
+
+class Unusable(Exception):
+    """The database cannot be used until a person changes something; the text says what, free of secrets."""

@@ -1,0 +1,179 @@
+"""Bearer tokens in a file: who they belong to, and never the tokens themselves.
+
+A token is 256 random bits, so one round of SHA-256 is all it takes to keep it: nobody finds it by trying. A name
+may have several tokens, so that a new one can be handed out before the old one is revoked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from sentinel.core.access import Identity, Role
+from sentinel.core.reports import is_adapter_name
+from sentinel.drivers.rereading import Reread, Unusable
+from sentinel.runtime.leaves import Leaf, Refused
+from sentinel.runtime.provenance import Origin, Problem, file_origin, in_order
+from sentinel.runtime.reading import Reading
+from sentinel.runtime.sections import Items, section
+from sentinel.runtime.telemetry import Log, get_logger
+from sentinel.runtime.tree import Listing, Node, Table
+from sentinel.runtime.yamltree import parse, read_text
+
+PREFIX: Final = "snt_"
+"""Begins every token, so that scanners for leaked secrets can tell one."""
+
+_BYTES = 32
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+:/-]{0,127}", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_RESERVED = frozenset(("anonymous", "nobody"))
+
+
+def is_identity_name(name: str) -> bool:
+    """Whether somebody may be called that; the names of nobody in particular are not to be had."""
+    return _NAME.fullmatch(name) is not None and name not in _RESERVED
+
+
+def _name(given: str) -> str:
+    if not is_identity_name(given):
+        raise Refused("letters, digits and ._@+:/- only, at most 128, and not anonymous")
+    return given
+
+
+def _adapter(given: str) -> str:
+    if not is_adapter_name(given):
+        raise Refused
+    return given
+
+
+def _digest(given: str) -> str:
+    if _SHA256.fullmatch(given) is None:
+        raise Refused("64 hexadecimal digits; `sentinel token new` writes them")
+    return given.lower()
+
+
+class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One entry of a tokens file."""
+
+    name: Annotated[str, Leaf("a name such as ops", _name)]
+    role: Role
+    sha256: Annotated[str, Leaf("the SHA-256 of a token", _digest, is_secret=True)]
+    """Somebody may have pasted the token itself, so what does not fit is not repeated."""
+    adapter: Annotated[str, Leaf("the name of an adapter such as dns", _adapter)] = ""
+
+    @property
+    def identity(self) -> Identity:
+        """Whoever presents it."""
+        return Identity(self.name, self.role, self.adapter)
+
+
+class TokensDocument(msgspec.Struct, frozen=True):
+    """What a tokens file contains."""
+
+    tokens: Annotated[
+        tuple[Token, ...], Items(section(Token), expected="a list of {name, role, adapter, sha256}")
+    ] = ()
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A tokens file as it was read, for whoever wants to change it."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    lines: tuple[int, ...]
+    """Where each token begins, counted from 1."""
+
+
+class TokensFile:
+    """`ports.identity.Identities` by a tokens file."""
+
+    def __init__(
+        self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Raises `Unusable` where the file is not one; later, the last that was one keeps holding."""
+        log = log or get_logger("tokens")
+        self._tokens = Reread(
+            path,
+            _load,
+            on_trouble=lambda problem: log.warning("tokens.unusable", problem=problem),
+            monotonic=monotonic,
+        )
+
+    def identify(self, token: str) -> Identity | None:
+        """Who presents this token. Every entry is compared, so that nothing can be told from the time it takes."""
+        digest = hashlib.sha256(token.encode()).digest()
+        found = None
+        for known, identity in self._tokens.get():
+            if hmac.compare_digest(known, digest):
+                found = identity
+        return found
+
+
+def new_token() -> str:
+    """A token that nobody has seen before."""
+    return PREFIX + secrets.token_urlsafe(_BYTES)
+
+
+def digest_of(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def read(path: Path) -> Written:
+    """Reads a tokens file; raises `Unusable` with everything that is wrong with it."""
+    text = read_text(path)
+    if isinstance(text, Problem):
+        raise Unusable(str(text))
+    return parse_tokens(text, file_origin(path))
+
+
+def parse_tokens(text: str, source: Origin) -> Written:
+    """The tokens in a text that came from there; raises `Unusable`."""
+    root, problems = parse(text, source)
+    reading = Reading(environ={}, is_partial=bool(problems))
+    reading.problems.extend(problems)
+    if root is None and not problems:
+        root = Table((), source)
+    document = None if root is None else section(TokensDocument).read(root, "", source, reading)
+    if isinstance(root, Table) and isinstance(document, TokensDocument):
+        items = _items(root)
+        for index, field, message in _inconsistencies(document.tokens):
+            reading.refuse(_place(items[index], field), f"tokens[{index}].{field}", message)
+        if not reading.problems:
+            return Written(text, document.tokens, tuple(item.at.line for item in items))
+    raise Unusable("\n".join(str(problem) for problem in in_order(reading.problems)))
+
+
+def _load(path: Path) -> list[tuple[bytes, Identity]]:
+    return [(bytes.fromhex(token.sha256), token.identity) for token in read(path).tokens]
+
+
+def _inconsistencies(tokens: tuple[Token, ...]) -> Iterator[tuple[int, str, str]]:
+    """What no field says wrongly by itself: which entry, which field, what about it."""
+    seen: dict[str, int] = {}
+    for index, token in enumerate(tokens):
+        if token.role is Role.ADAPTER and not token.adapter:
+            yield index, "adapter", "required for the role adapter, but missing; expected its name such as dns"
+        if token.role is not Role.ADAPTER and token.adapter:
+            yield index, "adapter", f"expected it with the role adapter only, got the role {token.role}"
+        first = seen.setdefault(token.sha256, index)
+        if first != index:
+            yield index, "sha256", f"expected each token once, got it first as tokens[{first}]"
+
+
+def _items(root: Table) -> tuple[Node, ...]:
+    member = root.get("tokens")
+    return member.value.items if member is not None and isinstance(member.value, Listing) else ()
+
+
+def _place(item: Node, field: str) -> Origin:
+    member = item.get(field) if isinstance(item, Table) else None
+    return item.at if member is None else member.value.at

@@ -1,0 +1,244 @@
+"""Where the fleet API keeps resources, reports, history and audit.
+
+Three stores ship: SQLite, PostgreSQL, and one in memory in `sentinel.testing`. They pass one contract suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.core.labels import Requirement
+
+T = TypeVar("T")
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource as a store keeps it: its encoded document, its reports, and what it is found by."""
+
+    id: str
+    """Unique over all kinds."""
+    plural: str
+    name: str
+    """Unique within `plural` and `parent`."""
+    parent: str = ""
+    """The id of the resource that it belongs to; empty for none."""
+    root: str
+    """The id of its topmost ancestor, or its own: the family that is locked as one."""
+    labels: Mapping[str, str]
+    created_time: datetime
+    updated_time: datetime
+    version: int
+    """Rises with every write, whatever was written; its ETag."""
+    is_ready: bool
+    waiting: Mapping[str, datetime]
+    """The required adapters that keep it from being ready, each with the moment since when."""
+    adapters: str
+    """The required adapters that its conditions were aggregated for, joined by commas."""
+    document: bytes
+    statuses: bytes
+
+
+class Taken(Exception):
+    """Something that must be unique is in use; nothing was written."""
+
+
+class IdTaken(Taken):
+    """Another resource, of whichever kind, has this id."""
+
+
+class NameTaken(Taken):
+    """Another resource of this kind and parent has this name."""
+
+
+class KeyTaken(Taken):
+    """This idempotency key was remembered by a transaction that ran at the same time; try again and recall it."""
+
+
+class Unavailable(Exception):
+    """The database cannot be reached, or would not answer in time; trying again may help."""
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """The answer to a request with an `Idempotency-Key`, to be given again."""
+
+    actor: str
+    key: str
+    fingerprint: str
+    """Of the request: another one under the same key is a mistake."""
+    time: datetime
+    version: int
+    body: bytes
+
+
+class FleetTransaction(Protocol):
+    """What can be done to the fleet in one transaction; all of it takes effect, or nothing.
+
+    Synchronous on purpose: a piece of work is a plain function from what it reads to what it writes, which a
+    store may run on any thread, and run again from the start where it lost a race.
+    """
+
+    def lock(self, resource_id: str) -> Stored | None:
+        """The resource, and nobody else changes its family until the transaction ends; None where there is none.
+
+        What other transactions have committed before is seen.
+        """
+
+    def children(self, resource_id: str) -> Sequence[Stored]:
+        """Its direct children, oldest first, those of one moment by id; lock a member of the family before."""
+
+    def count_children(self, resource_id: str) -> int: ...
+
+    def insert(self, resource: Stored) -> None:
+        """Raises `IdTaken` or `NameTaken`, and the transaction is then over: nothing of it remains, also where the
+        work goes on. A child is inserted with its parent's family locked."""
+
+    def update(self, resource: Stored) -> None:
+        """Replaces everything but what never changes: `id`, `plural`, `name`, `parent`, `root`, `created_time`.
+        Needs its family locked."""
+
+    def remove(self, resource_id: str) -> None:
+        """With its labels and discarded reports; its children must be gone, and its family locked. Its history and
+        audit stay."""
+
+    def keep_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
+        """Keeps a discarded report, and of this resource the `limit` newest."""
+
+    def keep_generation(self, resource_id: str, record: GenerationRecord) -> None: ...
+
+    def record(self, entry: AuditEntry) -> None: ...
+
+    def recall(self, actor: str, key: str) -> Remembered | None: ...
+
+    def remember(self, answer: Remembered) -> None:
+        """Raises `KeyTaken` where another transaction has just remembered this actor's key."""
+
+
+class OrderBy(StrEnum):
+    """What lists may be ordered by; the id settles ties."""
+
+    CREATED = "created_time"
+    UPDATED = "updated_time"
+    NAME = "name"
+    ID = "id"
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """A place in an ordered list: the values of the item that comes before it."""
+
+    value: str | int
+    """A name or id; a time in microseconds since 1970."""
+    id: str
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which resources, in which order, and which stretch of them."""
+
+    plural: str
+    parent: str | None = None
+    """The children of this one only; None for all."""
+    requirements: tuple[Requirement, ...] = ()
+    order_by: OrderBy = OrderBy.CREATED
+    is_descending: bool = False
+    """The ascending order backwards, ties included."""
+    limit: int
+    offset: int = 0
+    """How many to pass over; its cost grows with it."""
+    after: Place | None = None
+    """Begins behind this place instead, which needs no offset; its cost is flat."""
+    counts: bool = True
+    """Whether `total` is wanted."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A stretch of a list."""
+
+    documents: Sequence[bytes]
+    total: int | None
+    """All that the query selects, before limit and offset; None where it was not wanted."""
+    last: Place | None
+    """The place behind the last document where more follow; None at the end."""
+
+
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries, newest first; empty texts select everything."""
+
+    limit: int
+    before: str = ""
+    """The id of the entry before which to begin."""
+    actor: str = ""
+    action: str = ""
+    resource_id: str = ""
+
+
+class Population(msgspec.Struct, frozen=True):
+    """How many resources of a kind there are."""
+
+    plural: str
+    is_ready: bool
+    count: int
+
+
+class LongestWait(msgspec.Struct, frozen=True):
+    """Since when the longest-waiting resource of a kind has waited for an adapter."""
+
+    plural: str
+    adapter: str
+    since: datetime
+
+
+class FleetStore(Protocol):
+    """Where the fleet API keeps everything.
+
+    Whatever a call has returned from is durable: it survives the death of the process on the next instruction.
+    Readers see only what was committed. Every call may raise `Unavailable`, and then it may or may not have
+    taken effect where it writes.
+    """
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
+        """Runs the work in a transaction, alone on each family it locks, and returns its result once that is
+        durable. Where the work raises, nothing it did remains, and that is raised."""
+
+    async def get(self, resource_id: str) -> Stored | None: ...
+
+    async def find(self, query: ListQuery) -> Found: ...
+
+    async def discarded(
+        self, resource_id: str, *, limit: int, offset: int
+    ) -> tuple[Sequence[DiscardedReport], int]:
+        """Newest first, and how many there are."""
+
+    async def history(
+        self, resource_id: str, *, limit: int, offset: int
+    ) -> tuple[Sequence[GenerationRecord], int]:
+        """Newest first, and how many there are; also of a resource that is gone. One that is made anew under an
+        old id goes on with the history of that id."""
+
+    async def audit(self, query: AuditQuery) -> Sequence[AuditEntry]: ...
+
+    async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
+        """The ids of resources whose conditions were aggregated for other adapters than these."""
+
+    async def populations(self) -> Sequence[Population]: ...
+
+    async def longest_waits(self) -> Sequence[LongestWait]: ...
+
+    async def expire(
+        self, *, audit: datetime, discarded: datetime, history: datetime, answers: datetime, limit: int
+    ) -> int:
+        """Forgets what is older than these moments, at most `limit` of each; says how many. What is of them stays.
+
+        The newest generation of a resource that is still there is no history yet, however old.
+        """
+
+    def trouble(self) -> str | None:
+        """Why the store could not be used at this moment, or None. For readiness; does no I/O."""

@@ -1,0 +1,78 @@
+"""What an adapter asks of the HyperFleet API: to read a resource, and to say what it found.
+
+Two implementations ship: one that speaks HTTP, and one in memory in `sentinel.testing`. They pass one contract
+suite.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from sentinel.core.fleet import DiscardReason, Report
+from sentinel.core.hints import Pointer
+from sentinel.core.task_resource import Resource
+
+
+class ApiTrouble(Exception):
+    """The API could not be asked, or did not answer the question; the same request may well succeed later.
+
+    The text says why, free of secrets.
+    """
+
+    def __init__(self, text: str, *, needs_person: bool = False, retry_after: timedelta = timedelta(0)) -> None:
+        super().__init__(text)
+        self.needs_person = needs_person
+        """It answers, and will say the same until somebody changes something: a wrong address, a token that
+        nobody knows, a clock that is off."""
+        self.retry_after = retry_after
+        """How long the server asks to be left alone."""
+
+
+class ReportRefused(Exception):
+    """The API will never take this report; the text says why, free of secrets."""
+
+
+class Taken(StrEnum):
+    """What became of a report."""
+
+    STORED = "stored"
+    DISCARDED = "discarded"
+    """Deliberately: it came too late, too early, or says that nothing is known."""
+    GONE = "gone"
+    """There is no such resource any more."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The API's answer to a report."""
+
+    taken: Taken
+    reason: DiscardReason | None = None
+    """Why it was discarded, where the server says so."""
+
+
+class Reporting(Protocol):
+    """The API as an adapter uses it. Calls may overlap; each returns or raises within the driver's timeout."""
+
+    async def reach(self, kind: str) -> None:
+        """Returns if the API answers and would let us read a resource of this kind; raises `ApiTrouble` if not."""
+
+    async def read(self, pointer: Pointer) -> Resource | None:
+        """The resource as it is now, with the latest report of each adapter; None where it is gone.
+
+        `href` and `kind` of the pointer are tried where they help, and never trusted: whatever they say, only
+        the API that this is about is asked. Reports may be newer than the resource, never older. Raises
+        `ApiTrouble`.
+        """
+
+    async def report(self, resource: Resource, report: Report) -> Answer:
+        """Reports on a resource that was read here; once this returns, the API has it for good.
+
+        Raises `ApiTrouble` (after which it may or may not have it) or `ReportRefused`.
+        """
+
+    async def close(self) -> None:
+        """Releases everything; harmless when repeated."""

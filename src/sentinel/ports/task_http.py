@@ -1,0 +1,127 @@
+"""The HTTP client that adapters' tasks are given, as `context.http`.
+
+Two implementations ship: one that speaks HTTP, and one in `sentinel.testing` that answers what a test tells it to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from sentinel.core.model import Json
+
+_EXCERPT = 300
+
+
+class HttpFailure(Exception):
+    """No answer came, however often it was asked for; or one came that `raise_for_status` was not happy with."""
+
+
+class HttpResponse(msgspec.Struct, frozen=True):
+    """An answer, read to its end."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+    """By their names in lower case."""
+    url: str = ""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is one of 200 to 299."""
+        return 200 <= self.status < 300
+
+    def text(self) -> str:
+        """The body as text; what is not UTF-8 is replaced."""
+        return self.body.decode("utf-8", "replace")
+
+    def json(self) -> Json:
+        """The body's JSON; raises `ValueError` where it is none."""
+        decoded: Json = msgspec.json.decode(self.body)
+        return decoded
+
+    def raise_for_status(self) -> HttpResponse:
+        """Itself; raises `HttpFailure` with the beginning of the body where the status is 400 or more."""
+        if self.status >= 400:
+            said = " ".join(self.text()[:_EXCERPT].split())
+            raise HttpFailure(f"{self.url}: {self.status}{f': {said}' if said else ''}")
+        return self
+
+
+class HttpClient(Protocol):
+    """Requests with timeouts, and with retries where repeating cannot do harm.
+
+    An answer is an answer, whatever its status; `HttpFailure` is raised only where none came. GET, HEAD, OPTIONS,
+    PUT and DELETE are repeated a few times when the connection fails or the server is overloaded (429, 502, 503,
+    504); the last answer is then the answer. POST and PATCH are sent again only if they were never sent.
+    """
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        json: object = UNSET,
+        data: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> HttpResponse:
+        """`json` is sent as such; `data` as it is. `timeout` bounds each attempt."""
+
+    async def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> HttpResponse: ...
+
+    async def put(
+        self,
+        url: str,
+        *,
+        json: object = UNSET,
+        data: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> HttpResponse: ...
+
+    async def post(
+        self,
+        url: str,
+        *,
+        json: object = UNSET,
+        data: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> HttpResponse: ...
+
+    async def patch(
+        self,
+        url: str,
+        *,
+        json: object = UNSET,
+        data: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> HttpResponse: ...
+
+    async def delete(
+        self,
+        url: str,
+        *,
+        json: object = UNSET,
+        data: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> HttpResponse: ...

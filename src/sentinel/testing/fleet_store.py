@@ -1,0 +1,300 @@
+"""A fleet store in memory that keeps the promises of the port.
+
+It passes the same contract suite as SQLite and PostgreSQL, so what a test or a simulation learns from it holds
+for them. It has no threads, no clock and no randomness. Two things it does that a database does not, so that
+mistakes of its callers show: every call gives way to other tasks before and after it acts, as a call over a
+network would; and a transaction refuses to change a family that it has not locked, where a database would
+lose an update one day.
+
+Things go wrong on demand:
+
+    store = MemoryFleetStore(faults=lambda call: Fault.AFTER_COMMIT if call == "transact" else None)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.ports.fleet_store import (
+    AuditQuery,
+    FleetTransaction,
+    Found,
+    IdTaken,
+    KeyTaken,
+    ListQuery,
+    LongestWait,
+    NameTaken,
+    Population,
+    Remembered,
+    Stored,
+    Taken,
+    Unavailable,
+)
+from sentinel.testing.fleet_tables import FleetTables, assign
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+
+
+class Fault(StrEnum):
+    """What can go wrong in a call."""
+
+    BEFORE_COMMIT = "before-commit"
+    """`Unavailable`, and nothing has taken effect."""
+    AFTER_COMMIT = "after-commit"
+    """`Unavailable`, and everything has: only the answer was lost."""
+    LOST_RACE = "lost-race"
+    """A transaction is undone, and its work is run again from the start."""
+
+
+Faults: TypeAlias = Callable[[str], Fault | None]
+"""Says at every call, by the name of the store's method, what is to go wrong with it."""
+
+
+class MemoryFleetStore:
+    """A verified fake of `ports.fleet_store.FleetStore`, for one event loop; closing it forgets nothing."""
+
+    def __init__(self, *, faults: Faults | None = None) -> None:
+        self._faults = faults
+        self._tables = FleetTables()
+        self._is_open = False
+
+    async def open(self) -> None:
+        self._is_open = True
+
+    async def close(self) -> None:
+        self._is_open = False
+
+    def trouble(self) -> str | None:
+        return None if self._is_open else "the store is not open"
+
+    async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
+        def run() -> T:
+            transaction = _Transaction(self._tables)
+            try:
+                result = work(transaction)
+                transaction.end()
+            except BaseException:
+                transaction.undo()
+                raise
+            return result
+
+        def run_in_vain() -> None:
+            transaction = _Transaction(self._tables)
+            try:
+                work(transaction)
+            finally:
+                transaction.undo()
+
+        return await self._call("transact", run, lose_race=run_in_vain)
+
+    async def get(self, resource_id: str) -> Stored | None:
+        return await self._call("get", lambda: self._tables.resources.get(resource_id))
+
+    async def find(self, query: ListQuery) -> Found:
+        return await self._call("find", lambda: self._tables.find(query))
+
+    async def discarded(
+        self, resource_id: str, *, limit: int, offset: int
+    ) -> tuple[Sequence[DiscardedReport], int]:
+        reports = self._tables.discarded
+        return await self._call("discarded", lambda: _newest(reports.get(resource_id, ()), limit, offset))
+
+    async def history(
+        self, resource_id: str, *, limit: int, offset: int
+    ) -> tuple[Sequence[GenerationRecord], int]:
+        records = self._tables.history
+        return await self._call("history", lambda: _newest(records.get(resource_id, ()), limit, offset))
+
+    async def audit(self, query: AuditQuery) -> Sequence[AuditEntry]:
+        return await self._call("audit", lambda: self._tables.find_audit(query))
+
+    async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
+        def read() -> list[str]:
+            resources = self._tables.resources.values()
+            others = (each.id for each in resources if each.plural == plural and each.adapters != adapters)
+            return list(islice(others, limit))
+
+        return await self._call("outdated", read)
+
+    async def populations(self) -> Sequence[Population]:
+        def read() -> list[Population]:
+            counted = Counter((each.plural, each.is_ready) for each in self._tables.resources.values())
+            return [Population(*of_what, count) for of_what, count in sorted(counted.items())]
+
+        return await self._call("populations", read)
+
+    async def longest_waits(self) -> Sequence[LongestWait]:
+        def read() -> list[LongestWait]:
+            longest: dict[tuple[str, str], datetime] = {}
+            for each in self._tables.resources.values():
+                for adapter, since in each.waiting.items():
+                    of_what = (each.plural, adapter)
+                    longest[of_what] = min(since, longest.get(of_what, since))
+            return [LongestWait(*of_what, since) for of_what, since in sorted(longest.items())]
+
+        return await self._call("longest_waits", read)
+
+    async def expire(
+        self, *, audit: datetime, discarded: datetime, history: datetime, answers: datetime, limit: int
+    ) -> int:
+        def write() -> int:
+            return self._tables.expire(
+                audit=audit, discarded=discarded, history=history, answers=answers, limit=limit
+            )
+
+        return await self._call("expire", write)
+
+    async def _call(self, name: str, act: Callable[[], T], *, lose_race: Callable[[], None] | None = None) -> T:
+        """Acts in one step, between two moments at which anybody else may act, and cancellation strike."""
+        await asyncio.sleep(0)
+        if not self._is_open:
+            raise Unavailable("the store is not open")
+        fault = None if self._faults is None else self._faults(name)
+        if fault is Fault.BEFORE_COMMIT:
+            raise Unavailable(f"{name}: a fault was asked for, before the commit")
+        if fault is Fault.LOST_RACE and lose_race is not None:
+            lose_race()
+        answer = act()
+        await asyncio.sleep(0)
+        if fault is Fault.AFTER_COMMIT:
+            raise Unavailable(f"{name}: a fault was asked for, after the commit")
+        return answer
+
+
+class _Transaction:
+    """Writes at once, and notes how to take it back: nobody else runs before the work has ended."""
+
+    def __init__(self, tables: FleetTables) -> None:
+        self._tables = tables
+        self._is_over = False
+        self._taken: Taken | None = None
+        self._locked: set[str] = set()
+        self._undo: list[Callable[[], None]] = []
+
+    def end(self) -> None:
+        """Nothing can be done in it from now on; raises what was taken, where the work has kept that to itself."""
+        self._is_over = True
+        if self._taken is not None:
+            raise self._taken
+
+    def undo(self) -> None:
+        """Takes everything back, the last first."""
+        self._is_over = True
+        while self._undo:
+            self._undo.pop()()
+
+    def lock(self, resource_id: str) -> Stored | None:
+        resource = self._live.resources.get(resource_id)
+        if resource is not None:
+            self._locked.add(resource.root)
+        return resource
+
+    def children(self, resource_id: str) -> Sequence[Stored]:
+        tables = self._live
+        family = tables.resources.get(resource_id)
+        if family is not None:
+            self._insist_on_lock(family)
+        return tables.children_of(resource_id)
+
+    def count_children(self, resource_id: str) -> int:
+        return self._live.count_children(resource_id)
+
+    def insert(self, resource: Stored) -> None:
+        tables = self._live
+        if resource.id in tables.resources:
+            raise self._over(IdTaken(f"the id {resource.id} is taken"))
+        if tables.has_name(resource):
+            raise self._over(NameTaken(f"the name {resource.name} is taken"))
+        if resource.parent:
+            if resource.parent not in tables.resources:
+                raise RuntimeError(f"{resource.id}: its parent {resource.parent} is not there")
+            self._insist_on_lock(resource)
+        self._locked.add(resource.root)
+        self._swap(None, resource)
+
+    def update(self, resource: Stored) -> None:
+        before = self._existing(resource.id)
+        after = msgspec.structs.replace(
+            resource,
+            plural=before.plural,
+            name=before.name,
+            parent=before.parent,
+            root=before.root,
+            created_time=before.created_time,
+        )
+        self._swap(before, after)
+
+    def remove(self, resource_id: str) -> None:
+        resource = self._existing(resource_id)
+        if self._tables.count_children(resource_id):
+            raise RuntimeError(f"{resource_id}: removed before its children")
+        self._swap(resource, None)
+        self._assign(self._tables.discarded, resource_id, None)
+
+    def keep_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
+        reports = (*self._live.discarded.get(resource_id, ()), report)
+        self._assign(self._tables.discarded, resource_id, reports[max(0, len(reports) - limit) :])
+
+    def keep_generation(self, resource_id: str, record: GenerationRecord) -> None:
+        records = (*self._live.history.get(resource_id, ()), record)
+        self._assign(self._tables.history, resource_id, records)
+
+    def record(self, entry: AuditEntry) -> None:
+        tables = self._live
+        tables.add_audit(entry)
+        self._undo.append(lambda: tables.remove_audit(entry))
+
+    def recall(self, actor: str, key: str) -> Remembered | None:
+        return self._live.answers.get((actor, key))
+
+    def remember(self, answer: Remembered) -> None:
+        key = (answer.actor, answer.key)
+        if key in self._live.answers:
+            raise self._over(KeyTaken(f"the key {answer.key} of {answer.actor} is taken"))
+        self._assign(self._tables.answers, key, answer)
+
+    @property
+    def _live(self) -> FleetTables:
+        if self._is_over:
+            raise RuntimeError("the transaction is over") from self._taken
+        return self._tables
+
+    def _over(self, taken: Taken) -> Taken:
+        self._is_over, self._taken = True, taken
+        return taken
+
+    def _existing(self, resource_id: str) -> Stored:
+        resource = self._live.resources.get(resource_id)
+        if resource is None:
+            raise RuntimeError(f"{resource_id}: changed, and is not there")
+        self._insist_on_lock(resource)
+        return resource
+
+    def _insist_on_lock(self, resource: Stored) -> None:
+        if resource.root not in self._locked:
+            raise RuntimeError(f"{resource.id}: its family is used before it is locked")
+
+    def _swap(self, before: Stored | None, after: Stored | None) -> None:
+        tables = self._tables
+        tables.swap(before, after)
+        self._undo.append(lambda: tables.swap(after, before))
+
+    def _assign(self, table: dict[K, V], key: K, value: V | None) -> None:
+        before = table.get(key)
+        assign(table, key, value)
+        self._undo.append(lambda: assign(table, key, before))
+
+
+def _newest(records: Sequence[V], limit: int, offset: int) -> tuple[list[V], int]:
+    return list(islice(reversed(records), offset, offset + limit)), len(records)

@@ -1,0 +1,1 @@
+"""What every REST server of the product shares; it knows no component."""

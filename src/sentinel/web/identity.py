@@ -1,0 +1,103 @@
+"""Who is let in, and what for.
+
+A guard stands before every route. It knows bearer tokens by the `Identities` it is given (a tokens file, a key
+for JWTs), and roles by `core.access`. A server without protection lets everybody do everything, and is therefore
+only for whoever sits at the machine: a page in their browser must not reach it. Such a page can send requests
+here under its own `Origin`, and can have its own name resolve to this address, so both headers have to be local.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from sentinel.core.access import ANONYMOUS, Action, Identity, Role, permits
+from sentinel.ports.identity import Identities
+from sentinel.web import problem
+from sentinel.web.problem import Code, shown
+from sentinel.web.routing import Open
+
+NOBODY: Final = Identity("nobody", Role.AGENT)
+"""Who calls a route that is open to everybody; it may do nothing beyond that."""
+
+_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE | re.ASCII)
+_LONGEST_TOKEN = 8192
+_WITHOUT = "this server runs without protection"
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9.-]+))(?::[0-9]{0,5})?", re.ASCII)
+
+
+class Guard:
+    """Decides on each request before its handler sees it."""
+
+    def __init__(self, *, identities: Sequence[Identities], is_insecure: bool = False) -> None:
+        """Asks each of `identities` in turn. With `is_insecure`, a request without a token is anonymous."""
+        if not identities and not is_insecure:
+            raise ValueError("expected identities, or a server that is insecure on purpose")
+        self._identities = tuple(identities)
+        self._is_insecure = is_insecure
+
+    def admit(self, action: Action | Open, headers: Mapping[str, str]) -> Identity:
+        """Who asks, where they may; raises a `Problem` where not. `headers` has lower-case names."""
+        if self._is_insecure:
+            _check_local(headers)
+        if isinstance(action, Open):
+            return NOBODY
+        identity = self._identify(headers.get("authorization", ""))
+        if not permits(identity, action):
+            raise problem.forbidden(f"the role {identity.role} of {identity.name} may not {action}")
+        return identity
+
+    def _identify(self, authorization: str) -> Identity:
+        if self._is_insecure and not (authorization and self._identities):
+            return ANONYMOUS
+        matched = _BEARER.fullmatch(authorization)
+        if matched is None:
+            raise problem.unauthorized(has_token=False)
+        token = matched[1]
+        # All are asked, so that the time of an answer does not tell which of them knows a token.
+        found = [identities.identify(token) for identities in self._identities] if _is_sane(token) else []
+        identity = next((one for one in found if one is not None), None)
+        if identity is None:
+            raise problem.unauthorized(has_token=True)
+        return identity
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this is a name or an address of the machine itself, and of nothing else."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _is_sane(token: str) -> bool:
+    return len(token) <= _LONGEST_TOKEN
+
+
+def _check_local(headers: Mapping[str, str]) -> None:
+    host = headers.get("host", "")
+    matched = _HOST.fullmatch(host)
+    if matched is None or not is_loopback(matched["v6"] or matched["name"]):
+        raise problem.misdirected(
+            f"{_WITHOUT}; expected a Host of this machine such as localhost, got {shown(host)}"
+        )
+    origin = headers.get("origin")
+    if origin is not None and not _is_local_origin(origin):
+        raise problem.forbidden(
+            f"{_WITHOUT}; expected no requests from other sites, got one from {shown(origin)}", code=Code.FOREIGN
+        )
+
+
+def _is_local_origin(origin: str) -> bool:
+    try:
+        url = urlsplit(origin)
+        return url.scheme in ("http", "https") and is_loopback(url.hostname or "")
+    except ValueError:
+        return False

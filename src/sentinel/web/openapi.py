@@ -1,0 +1,295 @@
+"""The OpenAPI 3.1 document of a table of routes.
+
+Made from the same declarations that the application is built from, with schemas that msgspec derives from the
+very structs that bodies are decoded into. What follows from a declaration - that a body can be too large, that a
+token can be wrong - is added here and need not be said of each route.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from sentinel.core.access import Action, Identity, Role, permits
+from sentinel.web import openapi_page
+from sentinel.web.problem import CONTENT_TYPE, ProblemDocument
+from sentinel.web.routing import OPEN, Answer, Method, Open, Parameter, Request, Response, Route
+
+VERSION: Final = "3.1.0"
+
+_SCHEMAS = "#/components/schemas/"
+_PARTIAL = "Partial"
+_PROBLEMS: Final[Mapping[int, str]] = {
+    400: "A field, a parameter or a header will not do; `errors` names each.",
+    401: "There is no bearer token, or it is not known, or no longer valid.",
+    403: "The caller's role does not permit this; or, without protection, the request comes from another site.",
+    404: "There is no such resource.",
+    409: "The state of the resource does not allow this.",
+    412: "The resource has changed since the version that `If-Match` names.",
+    413: "The body is too large.",
+    415: "The body has a content type, charset or encoding that is not taken.",
+    421: "The server runs without protection, and `Host` names another machine.",
+    422: "The fields do not fit together.",
+    500: "The server failed; its log has the reason under `request_id`.",
+    503: "The server is overloaded, or cannot reach its database, or was too slow; try again.",
+}
+_PROBLEM_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+    401: {"WWW-Authenticate": "How to authenticate."},
+    503: {"Retry-After": "After how many seconds to try again."},
+}
+_REQUEST_ID = "X-Request-Id"
+
+
+class Info(msgspec.Struct, frozen=True, kw_only=True):
+    """What a document says of its server as a whole."""
+
+    title: str
+    version: str
+    description: str = ""
+    tags: Mapping[str, str] = {}
+    """Descriptions of the tags, in the order in which to show them."""
+    is_insecure: bool = False
+    """No token is needed."""
+
+
+def document(routes: Sequence[Route], info: Info) -> bytes:
+    """The document, as JSON."""
+    return _Document([route for route in routes if route.is_documented], info).encode()
+
+
+def openapi_routes(
+    content: bytes, *, path: str = "/openapi.json", page_path: str = "/docs", action: Action | Open = OPEN
+) -> tuple[Route, ...]:
+    """Routes that serve a document, and a page to read it by that loads nothing from elsewhere."""
+    page = openapi_page.render(msgspec.json.decode(content), document_url=path)
+
+    async def give_document(request: Request) -> Answer:
+        return Answer(body=content)
+
+    async def give_page(request: Request) -> Answer:
+        headers = {"Content-Security-Policy": page.content_security_policy}
+        return Answer(body=page.html, headers=headers, content_type="text/html; charset=utf-8")
+
+    return tuple(
+        Route(
+            method=Method.GET,
+            path=at,
+            action=action,
+            handler=handler,
+            summary=summary,
+            tag="documentation",
+            responses=(Response(status=200, description=summary),),
+            is_documented=False,
+            is_lenient=True,
+        )
+        for at, handler, summary in (
+            (path, give_document, "The OpenAPI document."),
+            (page_path, give_page, "The OpenAPI document, to be read by people."),
+        )
+    )
+
+
+class _Document:
+    def __init__(self, routes: Sequence[Route], info: Info) -> None:
+        self._routes = routes
+        self._info = info
+        types = list(_types(routes))
+        schemas, self._components = msgspec.json.schema_components(types, ref_template=_SCHEMAS + "{name}")
+        self._schemas = dict(zip(map(_key, types), schemas, strict=True))
+        self._queries = {
+            _key(route.query): self._components.pop(_name(self._schema(route.query)), {"properties": {}})
+            for route in {_key(each.query): each for each in routes if each.query is not None}.values()
+        }
+
+    def encode(self) -> bytes:
+        info = {"title": self._info.title, "version": self._info.version, "description": self._info.description}
+        tags = dict(self._info.tags) | {
+            route.tag: "" for route in self._routes if route.tag not in self._info.tags
+        }
+        paths: dict[str, dict[str, object]] = {}
+        for route in self._routes:
+            paths.setdefault(route.path, {})[route.method.lower()] = self._operation(route)
+        return msgspec.json.encode(
+            {
+                "openapi": VERSION,
+                "info": info,
+                "tags": [{"name": name, "description": description} for name, description in tags.items()],
+                "paths": paths,
+                "components": {
+                    "schemas": dict(sorted(self._components.items())),
+                    "headers": {_REQUEST_ID: _header("By which logs and the audit know the request.")},
+                    "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+                },
+            }
+        )
+
+    def _operation(self, route: Route) -> dict[str, object]:
+        operation: dict[str, object] = {
+            "operationId": route.operation_id or _operation_id(route),
+            "summary": route.summary,
+            "tags": [route.tag],
+            "security": self._security(route),
+            "parameters": [
+                *(self._parameter(parameter, place="path") for parameter in route.path_parameters),
+                *self._query_parameters(route),
+                *(self._parameter(parameter, place="header") for parameter in route.headers),
+            ],
+            "responses": {
+                str(status): answer
+                for status, answer in sorted(
+                    [
+                        *((response.status, self._response(response)) for response in route.responses),
+                        *((status, self._problem(status)) for status in self._problem_statuses(route)),
+                    ]
+                )
+            },
+        }
+        if route.description:
+            operation["description"] = route.description
+        if isinstance(route.action, Action):
+            operation["x-roles"] = [role for role in Role if permits(Identity("", role), route.action)]
+        if route.body is not None:
+            media = _media(self._schema(route.body.type), route.body.example)
+            operation["requestBody"] = {
+                "description": route.body.description,
+                "required": route.body.is_required,
+                "content": dict.fromkeys(route.body.content_types, media),
+            }
+        return operation
+
+    def _security(self, route: Route) -> list[dict[str, list[str]]]:
+        if isinstance(route.action, Open):
+            return []
+        return [{"bearer": []}, {}] if self._info.is_insecure else [{"bearer": []}]
+
+    def _parameter(self, parameter: Parameter, *, place: str) -> dict[str, object]:
+        return {
+            "name": parameter.name,
+            "in": place,
+            "description": parameter.description,
+            "required": place == "path" or parameter.is_required,
+            "schema": self._schema(parameter.type),
+        }
+
+    def _query_parameters(self, route: Route) -> Iterator[dict[str, object]]:
+        if route.query is None:
+            return
+        described = self._queries[_key(route.query)]
+        for name, schema in described["properties"].items():
+            own = _without_null(schema)
+            yield {
+                "name": name,
+                "in": "query",
+                "description": own.pop("description", ""),
+                "required": name in described.get("required", ()),
+                "schema": own,
+            }
+
+    def _response(self, response: Response) -> dict[str, object]:
+        answer: dict[str, object] = {
+            "description": response.description,
+            "headers": _headers(response.headers),
+        }
+        if response.type is not None:
+            schema = self._schema(response.type)
+            if response.is_partial:
+                schema = self._partial(schema)
+            answer["content"] = {response.content_type: _media(schema, response.example)}
+        return answer
+
+    def _partial(self, schema: Any) -> Any:
+        """The schema with nothing required in it, nor in the schemas that it refers to, which are copied."""
+        if isinstance(schema, list):
+            return [self._partial(each) for each in schema]
+        if not isinstance(schema, dict):
+            return schema
+        name = _name(schema)
+        if not name:
+            # A list: among properties, one may be called that.
+            return {
+                key: self._partial(value)
+                for key, value in schema.items()
+                if not (key == "required" and isinstance(value, list))
+            }
+        copy = f"{_PARTIAL}{name}"
+        if copy not in self._components:
+            self._components[copy] = {}  # so that a schema which refers to itself comes to an end
+            self._components[copy] = self._partial(self._components[name]) | {"title": copy}
+        return {"$ref": _SCHEMAS + copy}
+
+    def _problem_statuses(self, route: Route) -> set[int]:
+        statuses = {400, 500, 503, *route.problems}
+        if isinstance(route.action, Action):
+            statuses |= {401, 403}
+        if route.body is not None:
+            statuses |= {413, 415}
+        if self._info.is_insecure:
+            statuses |= {403, 421}
+        return statuses
+
+    def _problem(self, status: int) -> dict[str, object]:
+        return {
+            "description": _PROBLEMS.get(status, HTTPStatus(status).phrase),
+            "headers": _headers(_PROBLEM_HEADERS.get(status, {})),
+            "content": {CONTENT_TYPE: {"schema": self._schema(ProblemDocument)}},
+        }
+
+    def _schema(self, declared: Any) -> dict[str, Any]:
+        return self._schemas[_key(declared)]
+
+
+def _types(routes: Iterable[Route]) -> Iterator[Any]:
+    """Every type that is mentioned, each once."""
+    seen = set()
+    for route in routes:
+        for declared in (
+            *(parameter.type for parameter in (*route.path_parameters, *route.headers)),
+            *(response.type for response in route.responses),
+            None if route.body is None else route.body.type,
+            route.query,
+            ProblemDocument,
+        ):
+            if declared is not None and _key(declared) not in seen:
+                seen.add(_key(declared))
+                yield declared
+
+
+def _key(declared: Any) -> str:
+    # Annotated types with constraints are not all hashable, and equal ones may be distinct objects.
+    return f"{getattr(declared, '__module__', '')}:{declared!r}"
+
+
+def _name(reference: Mapping[str, Any]) -> str:
+    return str(reference.get("$ref", "")).removeprefix(_SCHEMAS)
+
+
+def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter that is not given is absent; there is no writing null into a query."""
+    own = {key: value for key, value in schema.items() if not (key == "default" and value in (None, ""))}
+    alternatives = [each for each in own.get("anyOf", ()) if each != {"type": "null"}]
+    if len(alternatives) == 1:
+        del own["anyOf"]
+        own = {**alternatives[0], **own}
+    return own
+
+
+def _media(schema: Mapping[str, Any], example: msgspec.Raw | None) -> dict[str, object]:
+    return {"schema": schema} if example is None else {"schema": schema, "example": example}
+
+
+def _headers(described: Mapping[str, str]) -> dict[str, object]:
+    own: dict[str, object] = {name: _header(description) for name, description in described.items()}
+    return {**own, _REQUEST_ID: {"$ref": f"#/components/headers/{_REQUEST_ID}"}}
+
+
+def _header(description: str) -> dict[str, object]:
+    return {"description": description, "schema": {"type": "string"}}
+
+
+def _operation_id(route: Route) -> str:
+    words = re.sub(r"\{([a-z_]+)\}", r"by_\1", route.path).replace("-", "_").replace(".", "_").split("/")
+    return "_".join((route.method.lower(), *filter(None, words)))

@@ -1,0 +1,214 @@
+"""How a server says what it offers: one table of routes, from which the application and its OpenAPI document are
+both built, so that neither can say what the other does not.
+
+A handler knows nothing of the framework that calls it. It is given a `Request`, whose query has already been
+read into the struct that the route declares and whose caller has already been let in, and it returns an `Answer`
+or raises a `Problem`. What it needs permission for is part of the route: there is no default, so that nobody can
+forget it.
+
+    Route(
+        method=Method.GET,
+        path="/api/hyperfleet/v1/clusters/{id}",
+        action=Action.READ,
+        handler=clusters.get,
+        summary="Get a cluster",
+        tag="clusters",
+        path_parameters=(Parameter(name="id", description="Of the cluster."),),
+        query=GetQuery,
+        responses=(Response(status=200, description="The cluster.", type=ResourceDocument),),
+        problems=(404,),
+    )
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum, StrEnum
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from sentinel.core.access import Action, Identity
+from sentinel.runtime.telemetry import Log, get_logger
+from sentinel.web import decoding
+
+T = TypeVar("T")
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+BODY_LIMIT: Final = 1024 * 1024
+
+_TEMPLATE_NAME = re.compile(r"\{([a-z_]+)\}")
+
+
+class Method(StrEnum):
+    """What a route is called with; HEAD comes with every GET."""
+
+    GET = "GET"
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+
+
+class Open(Enum):
+    """Stands where a route's action would: everybody may call it, without a token."""
+
+    OPEN = "open"
+
+
+OPEN: Final = Open.OPEN
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who makes a request, from where, and which request it is."""
+
+    identity: Identity
+    address: str
+    """Of the peer; empty where it is not known."""
+    request_id: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a handler answers: bytes, as they go out."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+    content_type: str = JSON
+    """Of a body; an answer without one has no content type."""
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """A path parameter or a header that a route reads; those of the query are fields of the route's struct."""
+
+    name: str
+    description: str
+    type: Any = str
+    """For the document only: handlers get text. `Annotated[str, msgspec.Meta(pattern=…)]` says more."""
+    is_required: bool = False
+    """Of a header; a path parameter always is."""
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """The body that a route takes."""
+
+    type: Any
+    """What it is decoded into; a struct with `forbid_unknown_fields`, as a rule."""
+    description: str = ""
+    content_types: tuple[str, ...] = (JSON,)
+    limit: int = BODY_LIMIT
+    """In bytes."""
+    is_required: bool = True
+    """Where it is not, an absent body counts as `{}`."""
+    example: msgspec.Raw | None = None
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the good answers that a route may give, for the document."""
+
+    status: int
+    description: str
+    type: Any = None
+    """What its body is; None where it has none."""
+    is_partial: bool = False
+    """Any member of the body may be missing, at any depth, because the client may ask for a selection."""
+    content_type: str = JSON
+    headers: Mapping[str, str] = {}
+    """The headers it may have, each with a description."""
+    example: msgspec.Raw | None = None
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation of a server."""
+
+    method: Method
+    path: str
+    """With path parameters in braces: `/api/v1/things/{id}`. A literal segment goes before a parameter."""
+    action: Action | Open
+    """What a caller needs to be permitted, or `OPEN`."""
+    handler: Handler
+    summary: str
+    tag: str
+    responses: tuple[Response, ...]
+    problems: tuple[int, ...] = ()
+    """The statuses of its own problems (404, 409, 412, …). Those that come from declaring a query, a body or an
+    action (400, 401, 403, 413, 415), and 500 and 503, need no mention."""
+    description: str = ""
+    path_parameters: tuple[Parameter, ...] = ()
+    headers: tuple[Parameter, ...] = ()
+    query: type[msgspec.Struct] | None = None
+    """A frozen struct with a field for each query parameter, read leniently as to text (`"10"` for an int) and
+    strictly otherwise. `Annotated[…, msgspec.Meta(description=…)]` describes a field. Without one, every query
+    parameter is refused."""
+    body: Body | None = None
+    operation_id: str = ""
+    """Made from method and path where empty."""
+    is_documented: bool = True
+    is_lenient: bool = False
+    """Ignores every query parameter, as a page does that monitors and people call in their own ways."""
+    is_quiet: bool = False
+    """Its access log lines are for debugging only, as those of a probe."""
+
+    @property
+    def template_names(self) -> tuple[str, ...]:
+        """The path parameters that the path names, in its order."""
+        return tuple(_TEMPLATE_NAME.findall(self.path))
+
+
+class Request:
+    """What a handler is given."""
+
+    __slots__ = ("_headers", "_log", "_query", "_read", "caller", "path", "route")
+
+    def __init__(
+        self,
+        *,
+        route: Route,
+        caller: Caller,
+        path: Mapping[str, str],
+        headers: Mapping[str, str],
+        query: msgspec.Struct | None = None,
+        read: Callable[[Body], Awaitable[bytes]] | None = None,
+        log: Log | None = None,
+    ) -> None:
+        """`headers` has lower-case names. `read` brings the body, checked to be strict JSON within its limits."""
+        self.route = route
+        self.caller = caller
+        self.path = path
+        """The path parameters, percent-decoded: `request.path["id"]`."""
+        self._headers = headers
+        self._query = query
+        self._read = read
+        self._log = log or get_logger("web")
+
+    @property
+    def log(self) -> Log:
+        """Writes lines that carry the request id."""
+        return self._log.bind(request_id=self.caller.request_id)
+
+    def header(self, name: str) -> str | None:
+        """A header, or None; where it was repeated, joined by commas. Declare it, so that it is documented."""
+        return self._headers.get(name.lower())
+
+    def query(self, struct: type[T]) -> T:
+        """The query, as the struct that the route declares."""
+        if not isinstance(self._query, struct):
+            raise TypeError(f"{self.route.method} {self.route.path} declares {self.route.query} as its query")
+        return self._query
+
+    async def body(self) -> bytes:
+        """The body: one strict JSON value (see `web.body`), not decoded yet. Raises `Problem`."""
+        if self.route.body is None or self._read is None:
+            raise TypeError(f"{self.route.method} {self.route.path} declares no body")
+        return await self._read(self.route.body)
+
+    async def decode(self, struct: type[T]) -> T:
+        """The body, decoded; whatever does not fit is a `Problem` that names the field."""
+
+        return decoding.decode(await self.body(), struct)
+
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
+"""Answers one operation; refuses by raising `web.problem.Problem`."""

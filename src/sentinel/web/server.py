@@ -1,0 +1,254 @@
+"""uvicorn as a part of our lifecycle.
+
+uvicorn would own the process: its signals, its logging, its way of listening. Here it only serves. The lifecycle
+says when to stop, the listening socket is bound by us (so that port 0 has an answer and an occupied port a clear
+error), and log lines are ours. What uvicorn leaves open with its fast parser is bounded here, too: how large
+headers may grow, how long a client may take over them, and how much of a refused body is swallowed so that the
+client gets to read the refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from http import HTTPStatus
+from socket import IPPROTO_TCP, TCP_NODELAY, socket
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from sentinel.runtime.listening import Address, bind
+from sentinel.runtime.parts import Part
+from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.telemetry import Log
+from sentinel.web.asgi import App
+from sentinel.web.problem import CONTENT_TYPE, Code, Problem
+
+KEEP_ALIVE = timedelta(seconds=75)
+"""Longer than the usual minute of load balancers, so that it is they who give up a connection, and never we
+while their next request is on its way."""
+CLOSING = timedelta(seconds=2)
+
+_DATE_EVERY = timedelta(seconds=1)
+_HEADERS_WITHIN = timedelta(seconds=10)
+_LARGEST_HEAD = 64 * 1024
+_LARGEST_REST = 16 * 1024 * 1024
+_REST_WITHIN = timedelta(seconds=5)
+
+
+class Server:
+    """Serves an application on one address.
+
+    As a part (`part()`), it finishes what it has begun when the lifecycle asks it to stop; as a thing that parts
+    share, `open` and `close` do.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        address: Address,
+        log: Log,
+        keep_alive: timedelta = KEEP_ALIVE,
+        closing: timedelta = CLOSING,
+    ) -> None:
+        """`closing` is for what is still under way when it is closed without having been asked to stop."""
+        self.address = address
+        """Where it listens; once opened, with the port that was picked."""
+        self._log = log
+        self._closing = closing
+        self._serving: asyncio.Task[None] | None = None
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                interface="asgi3",
+                http=_Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=round(keep_alive.total_seconds()),
+            )
+        )
+
+    def part(self, *, name: str = "http") -> Part:
+        """As a part of a service."""
+        return Part(name=name, loops=(self.run,), start=self.open, close=self.close)
+
+    async def open(self) -> None:
+        """Begins to serve; raises `ListenError` where the address cannot be had."""
+        listening = await bind(self.address)
+        self.address = Address(self.address.host, listening.getsockname()[1])
+        self._serving = asyncio.create_task(self._server.serve([listening]), name=f"serve {self.address}")
+        started = asyncio.create_task(self._server.has_started.wait())
+        await asyncio.wait((started, self._serving), return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        if self._serving.done():
+            self._serving.result()
+        self._log.info("http.listening", address=str(self.address))
+
+    async def run(self, stopping: Stopping) -> None:
+        """Serves until asked to stop, then takes no more connections and finishes the requests under way."""
+        if self._serving is None:
+            raise RuntimeError("expected a server that is open")
+        if await stopping.interrupts(_ended(self._serving)):
+            await self._drain(self._serving)
+        self._serving.result()
+
+    async def close(self) -> None:
+        """Finishes what can be finished quickly, and cuts off the rest; harmless when repeated."""
+        serving, self._serving = self._serving, None
+        if serving is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._closing.total_seconds()):
+                await self._drain(serving)
+        if not serving.done():
+            self._log.warning("http.cut_off", requests=len(self._server.server_state.tasks))
+            self._server.cut_off()
+            serving.cancel()
+            await _ended(serving)
+
+    async def _drain(self, serving: asyncio.Task[None]) -> None:
+        self._server.leave()
+        await _ended(serving)
+
+
+async def _ended(serving: asyncio.Task[None]) -> None:
+    # Not awaited itself: whoever gives up waiting must not cancel what it waits for.
+    await asyncio.wait((serving,))
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.has_started = asyncio.Event()
+        self._leaving = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves signals to the lifecycle."""
+        yield
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.has_started.set()
+
+    async def main_loop(self) -> None:
+        """Keeps the header Date true. uvicorn's own loop wakes ten times a second to see whether it should end."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_EVERY.total_seconds()):
+                    await self._leaving.wait()
+
+    def leave(self) -> None:
+        """Takes no more connections, and ends when the last request has been answered."""
+        self.should_exit = True
+        self._leaving.set()
+
+    def cut_off(self) -> None:
+        """Ends every connection on the spot."""
+        for listening in self.servers:
+            listening.close()
+        for task in self.server_state.tasks:
+            task.cancel()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, _Connection):
+                connection.transport.abort()
+
+
+class _HeadTooLarge(Exception):
+    """Raised within the parser, which then refuses the request."""
+
+
+class _Connection(HttpToolsProtocol):
+    """uvicorn's connection, with bounds on what it waits for and swallows, and problems for what is not HTTP."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._timer: asyncio.TimerHandle | None = None
+        self._head = 0
+        self._rest = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        # asyncio does this for sockets that it made itself. Head and body of an answer are two writes, and the
+        # second would wait for the client to acknowledge the first: 40 ms.
+        transport.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        self._arm(_HEADERS_WITHIN)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        self._head = self._rest = 0
+        if self._timer is None:
+            self._arm(_HEADERS_WITHIN)
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._disarm()
+        super().on_headers_complete()
+        if self.parser.should_upgrade():
+            # Answered as if it had not asked; but the parser takes whatever follows for the other protocol.
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        if self.cycle.response_complete:
+            self._rest += len(body)
+            if self._rest > _LARGEST_REST:
+                self.transport.abort()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._disarm()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # Closed at once, with parts of the body unread, the connection would be reset, and the client might
+        # never see why it was refused.
+        if self.cycle.more_body and self._timer is None and not self.pipeline:
+            self._arm(_REST_WITHIN)
+
+    def send_400_response(self, msg: str) -> None:
+        if self._head > _LARGEST_HEAD:
+            status, detail = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "expected smaller headers"
+        else:
+            status, detail = HTTPStatus.BAD_REQUEST, "expected an HTTP request"
+        refusal = Problem(status, Code.MALFORMED, detail)
+        body = refusal.encode()
+        head = f"content-type: {CONTENT_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode()
+        self.transport.write(STATUS_LINE[refusal.status.value] + head + body)
+        self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nobody needs to know."""
+
+    def _count(self, size: int) -> None:
+        self._head += size
+        if self._head > _LARGEST_HEAD:
+            raise _HeadTooLarge
+
+    def _arm(self, within: timedelta) -> None:
+        self._timer = self.loop.call_later(within.total_seconds(), self.transport.abort)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

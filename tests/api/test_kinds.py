@@ -1,0 +1,94 @@
+"""Kinds files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sentinel.api import kinds
+from sentinel.core.fleet import KindRules
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "kinds.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_the_usual_kinds_are_served_without_a_file() -> None:
+    served, problems = kinds.load(None)
+
+    assert not problems
+    assert served is not None
+    assert [(each.plural, each.parent, each.required_adapters) for each in served] == [
+        ("clusters", "", ()),
+        ("nodepools", "clusters", ()),
+        ("manifests", "", ()),
+        ("workloads", "", ()),
+    ]
+
+
+def test_a_file_names_kinds_parents_and_adapters(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """\
+kinds:
+  - plural: clusters
+    kind: Cluster
+    required_adapters: [validation, dns]
+  - plural: nodepools
+    kind: NodePool
+    parent: clusters
+    required_adapters: [validation]
+""",
+    )
+
+    served, problems = kinds.load(file)
+
+    assert not problems
+    assert served is not None
+    assert list(served) == [
+        KindRules("clusters", "Cluster", "", ("validation", "dns")),
+        KindRules("nodepools", "NodePool", "clusters", ("validation",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field"),
+    [
+        ("kinds:\n  - plural: clusters\n", 2, "kinds[0].kind"),
+        ("kinds:\n  - {plural: a/b, kind: A}\n", 2, "kinds[0].plural"),
+        ("kinds:\n  - {plural: resources, kind: A}\n", 2, "kinds[0].plural"),
+        ("kinds:\n  - {plural: as, kind: A}\n  - {plural: as, kind: B}\n", 3, "kinds[1].plural"),
+        ("kinds:\n  - {plural: as, kind: A}\n  - {plural: bs, kind: a}\n", 3, "kinds[1].kind"),
+        ("kinds:\n  - {plural: as, kind: A, parent: bs}\n", 2, "kinds[0].parent"),
+        ("kinds:\n  - {plural: as, kind: A, parent: as}\n", 2, "kinds[0].parent"),
+        ("kinds:\n  - {plural: as, kind: A, required_adapters: [x, x]}\n", 2, "kinds[0].required_adapters[1]"),
+        ("kinds:\n  - {plural: as, kind: A, required_adapters: [a-b, a_b]}\n", 2, "kinds[0].required_adapters[1]"),
+        ("kinds:\n  - {plural: as, kind: A, required_adapters: [a b]}\n", 2, "kinds[0].required_adapters[0]"),
+        ("kinds:\n  - {plural: as, kind: A, required_adapters: dns}\n", 2, "kinds[0].required_adapters"),
+        ("kinds:\n  - {plural: as, kind: A, adapters: [dns]}\n", 2, "kinds[0].adapters"),
+        ("kinds: []\n", 1, "kinds"),
+        ("kinds: x\n", 1, "kinds"),
+        ("", 1, "kinds"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, line: int, field: str) -> None:
+    served, problems = kinds.load(written(tmp_path, text))
+
+    assert served is None
+    assert [(problem.line, problem.field) for problem in problems] == [(line, field)]
+
+
+def test_a_circle_of_parents_is_refused(tmp_path: Path) -> None:
+    text = "kinds:\n  - {plural: as, kind: A, parent: bs}\n  - {plural: bs, kind: B, parent: as}\n"
+
+    served, problems = kinds.load(written(tmp_path, text))
+
+    assert served is None
+    assert [problem.field for problem in problems] == ["kinds[0].parent", "kinds[1].parent"]
+
+
+def test_a_resource_of_a_kind_that_is_served_no_longer_requires_no_adapter() -> None:
+    assert kinds.DEFAULT.of("gone").required_adapters == ()

@@ -1,0 +1,401 @@
+"""What every fleet store promises to those who list resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from sentinel.core.labels import Operator, Requirement
+from sentinel.ports.fleet_store import (
+    FleetStore,
+    Found,
+    ListQuery,
+    OrderBy,
+    Place,
+    Stored,
+)
+from tests.support.fleet_stores import (
+    HOUR,
+    MOMENT,
+    MOST_PAGES,
+    SECOND,
+    StoreSuite,
+    find,
+    ids,
+    inserting,
+    labelled,
+    microseconds,
+    removing,
+    select,
+    shown,
+    stored,
+    updating,
+    walk,
+)
+
+
+class ListContract(StoreSuite):
+    """Lists: which, in which order, which stretch, and how many in all."""
+
+    @staticmethod
+    def fleet() -> list[Stored]:
+        """With ties in every time, and names whose order is another than that of ids and times."""
+        return [
+            stored(
+                f"cls-{n:02}",
+                name=f"n{(n * 7) % 13:02}",
+                created=MOMENT + (n // 3) * SECOND,
+                updated=MOMENT + ((n * 5) % 4) * HOUR,
+                labels={"parity": "even" if n % 2 == 0 else "odd"},
+            )
+            for n in range(13)
+        ]
+
+    @staticmethod
+    def in_order(resources: Iterable[Stored], order: OrderBy) -> list[str]:
+        match order:
+            case OrderBy.CREATED:
+                return [each.id for each in sorted(resources, key=lambda each: (each.created_time, each.id))]
+            case OrderBy.UPDATED:
+                return [each.id for each in sorted(resources, key=lambda each: (each.updated_time, each.id))]
+            case OrderBy.NAME:
+                return [each.id for each in sorted(resources, key=lambda each: (each.name, each.id))]
+            case OrderBy.ID:
+                return sorted(each.id for each in resources)
+
+    async def test_an_unknown_kind_is_an_empty_list(self, store: FleetStore) -> None:
+        await store.transact(inserting(stored("cls-1")))
+
+        assert await find(store, ListQuery(plural="manifests", limit=9)) == Found([], 0, None)
+
+    @pytest.mark.parametrize("order", OrderBy)
+    async def test_a_list_is_in_the_order_asked_for_and_ids_settle_ties(
+        self, store: FleetStore, order: OrderBy
+    ) -> None:
+        resources = self.fleet()
+        await store.transact(inserting(*resources))
+
+        upwards = await store.find(ListQuery(plural="clusters", order_by=order, limit=99))
+        downwards = await store.find(ListQuery(plural="clusters", order_by=order, is_descending=True, limit=99))
+
+        assert ids(upwards) == self.in_order(resources, order)
+        assert ids(downwards) == self.in_order(resources, order)[::-1]
+
+    @pytest.mark.parametrize("order", [OrderBy.NAME, OrderBy.ID])
+    async def test_texts_are_ordered_by_code_point(self, store: FleetStore, order: OrderBy) -> None:
+        texts = sorted(["a", "B", "_", "Z", "é", "e", "10", "9", "a-b", "aB", "ab", "\ue000", "🙂", "\uffff"])
+        await store.transact(inserting(*(stored(text, name=text) for text in texts)))
+
+        found = await store.find(ListQuery(plural="clusters", order_by=order, limit=99))
+
+        assert ids(found) == texts
+        assert await walk(store, ListQuery(plural="clusters", order_by=order, limit=1)) == texts
+
+    @pytest.mark.parametrize("is_descending", [False, True], ids=["ascending", "descending"])
+    @pytest.mark.parametrize("order", OrderBy)
+    async def test_a_walk_meets_everything_once_and_in_order(
+        self, store: FleetStore, order: OrderBy, is_descending: bool
+    ) -> None:
+        resources = self.fleet()
+        await store.transact(inserting(*resources))
+        expected = self.in_order(resources, order)[:: -1 if is_descending else 1]
+
+        for limit in (1, 2, 3, 12, 13, 14):
+            query = ListQuery(plural="clusters", order_by=order, is_descending=is_descending, limit=limit)
+
+            assert await walk(store, query) == expected
+
+    @pytest.mark.parametrize("is_descending", [False, True], ids=["ascending", "descending"])
+    @pytest.mark.parametrize("order", OrderBy)
+    async def test_a_walk_is_stable_while_others_come_and_go(
+        self, store: FleetStore, order: OrderBy, is_descending: bool
+    ) -> None:
+        resources = self.fleet()
+        await store.transact(inserting(*resources))
+        query = ListQuery(plural="clusters", order_by=order, is_descending=is_descending, limit=2)
+        expected = self.in_order(resources, order)[:: -1 if is_descending else 1]
+        # One from what has been passed, the one that the place is named after, and one that is still to come.
+        doomed = [expected[0], expected[3], expected[8]]
+        newcomers = [stored(f"cls-0{n}x", name=f"n0{n}x", created=MOMENT + n * SECOND) for n in range(5)]
+        seen: list[str] = []
+
+        for turn in range(MOST_PAGES):
+            found = await store.find(query)
+            seen += ids(found)
+            if found.last is None:
+                break
+            query = msgspec.structs.replace(query, after=found.last)
+            if turn == 1:
+                await store.transact(removing(*doomed))
+                await store.transact(inserting(*newcomers))
+
+        staying = [resource_id for resource_id in expected if resource_id not in doomed[2:]]
+        assert [resource_id for resource_id in seen if not resource_id.endswith("x")] == staying
+        assert len(set(seen)) == len(seen)
+
+    async def test_a_place_is_that_of_the_last_document_before_it(self, store: FleetStore) -> None:
+        resources = [stored(f"cls-{n}", created=MOMENT + n * SECOND, updated=MOMENT + HOUR) for n in range(3)]
+        await store.transact(inserting(*resources))
+
+        places = {
+            order: (await store.find(ListQuery(plural="clusters", order_by=order, limit=2))).last
+            for order in OrderBy
+        }
+
+        assert places == {
+            OrderBy.CREATED: Place(microseconds(MOMENT + SECOND), "cls-1"),
+            OrderBy.UPDATED: Place(microseconds(MOMENT + HOUR), "cls-1"),
+            OrderBy.NAME: Place("name-of-cls-1", "cls-1"),
+            OrderBy.ID: Place("cls-1", "cls-1"),
+        }
+
+    async def test_the_last_page_has_no_place_behind_it(self, store: FleetStore) -> None:
+        await store.transact(inserting(*(stored(f"cls-{n}") for n in range(4))))
+
+        exact = await store.find(ListQuery(plural="clusters", limit=4))
+        half = await store.find(ListQuery(plural="clusters", limit=2))
+        rest = await store.find(ListQuery(plural="clusters", limit=2, after=half.last))
+
+        assert exact.last is None
+        assert half.last is not None
+        assert rest.last is None
+        assert ids(half) + ids(rest) == ids(exact)
+
+    async def test_offset_passes_over_so_many(self, store: FleetStore) -> None:
+        resources = self.fleet()
+        await store.transact(inserting(*resources))
+        expected = self.in_order(resources, OrderBy.NAME)
+
+        for offset in (0, 1, 5, 12, 13, 99):
+            found = await store.find(ListQuery(plural="clusters", order_by=OrderBy.NAME, limit=4, offset=offset))
+
+            assert ids(found) == expected[offset : offset + 4]
+            assert found.total == 13
+            assert (found.last is None) == (offset + 4 >= 13)
+
+    async def test_a_place_found_by_offset_can_be_walked_on_from(self, store: FleetStore) -> None:
+        resources = self.fleet()
+        await store.transact(inserting(*resources))
+
+        first = await store.find(ListQuery(plural="clusters", limit=2, offset=5))
+        rest = await walk(store, ListQuery(plural="clusters", limit=2, after=first.last))
+
+        assert ids(first) + rest == self.in_order(resources, OrderBy.CREATED)[5:]
+
+    async def test_the_total_counts_what_is_selected_on_whichever_page(self, store: FleetStore) -> None:
+        resources = self.fleet()
+        await store.transact(inserting(*resources, stored("man-1", plural="manifests")))
+        even = (labelled("parity", Operator.IN, "even"),)
+        everything = ListQuery(plural="clusters", limit=2)
+        selected = msgspec.structs.replace(everything, requirements=even)
+
+        for query, total in ((everything, 13), (selected, 7)):
+            first = await store.find(query)
+            second = await store.find(msgspec.structs.replace(query, after=first.last))
+
+            assert (first.total, second.total) == (total, total)
+
+    async def test_a_total_that_is_not_wanted_is_not_given(self, store: FleetStore) -> None:
+        await store.transact(inserting(*self.fleet()))
+
+        found = await store.find(ListQuery(plural="clusters", limit=2, counts=False))
+
+        assert (len(found.documents), found.total) == (2, None)
+        assert found.last is not None
+
+    @pytest.mark.parametrize("order", OrderBy)
+    async def test_a_parent_selects_its_own_children(self, store: FleetStore, order: OrderBy) -> None:
+        parents = [stored("cls-1"), stored("cls-2")]
+        children = [
+            stored(
+                f"np-{n}",
+                plural="nodepools",
+                parent=parents[n % 2],
+                name=f"n{9 - n}",
+                created=MOMENT + (n // 4) * SECOND,
+                labels={"half": "first" if n < 4 else "second"},
+            )
+            for n in range(8)
+        ]
+        other = stored("machine", plural="machines", parent=parents[0])
+        await store.transact(inserting(*parents, *children, other))
+        query = ListQuery(plural="nodepools", parent="cls-1", order_by=order, limit=3)
+
+        found = await store.find(query)
+        selected = await store.find(
+            msgspec.structs.replace(query, requirements=(labelled("half", Operator.IN, "second"),))
+        )
+
+        assert found.total == 4
+        assert await walk(store, query) == self.in_order(children[::2], order)
+        assert (ids(selected), selected.total) == (self.in_order(children[4::2], order), 2)
+        assert await find(store, ListQuery(plural="nodepools", parent="np-1", limit=9)) == Found([], 0, None)
+        assert len(await select(store, plural="nodepools")) == 8
+
+    async def test_an_update_moves_a_resource_within_lists(self, store: FleetStore) -> None:
+        resources = [stored(f"cls-{n}", updated=MOMENT + n * SECOND) for n in range(4)]
+        await store.transact(inserting(*resources))
+
+        await store.transact(updating(msgspec.structs.replace(resources[1], updated_time=MOMENT + HOUR)))
+
+        by_update = ListQuery(plural="clusters", order_by=OrderBy.UPDATED, limit=2)
+        assert await walk(store, by_update) == ["cls-0", "cls-2", "cls-3", "cls-1"]
+        assert await walk(store, ListQuery(plural="clusters", limit=2)) == ["cls-0", "cls-1", "cls-2", "cls-3"]
+
+    async def test_a_removed_resource_is_in_no_list(self, store: FleetStore) -> None:
+        parent = stored("cls-1")
+        pools = [stored(f"np-{n}", plural="nodepools", parent=parent, labels={"a": "b"}) for n in range(3)]
+        await store.transact(inserting(parent, *pools))
+
+        await store.transact(removing("np-1"))
+
+        assert await select(store, plural="nodepools") == ["np-0", "np-2"]
+        assert await select(store, labelled("a", Operator.IN, "b"), plural="nodepools") == ["np-0", "np-2"]
+        assert await walk(store, ListQuery(plural="nodepools", parent="cls-1", limit=1)) == ["np-0", "np-2"]
+
+
+class LabelContract(StoreSuite):
+    """Selectors mean what Kubernetes means by them."""
+
+    @pytest.fixture
+    async def labelled_fleet(self, store: FleetStore) -> FleetStore:
+        labels: dict[str, dict[str, str]] = {
+            "bare": {},
+            "east": {"region": "us-east"},
+            "empty": {"region": ""},
+            "gold-east": {"region": "us-east", "tier": "gold"},
+            "gold-west": {"region": "us-west", "tier": "gold"},
+            "silver": {"tier": "silver", "example.com/tier": "gold"},
+        }
+        await store.transact(
+            inserting(
+                *(stored(each, labels=of_each) for each, of_each in labels.items()),
+                stored("man-1", plural="manifests", labels={"region": "us-east"}),
+            )
+        )
+        return store
+
+    @pytest.mark.parametrize(
+        ("requirement", "expected"),
+        [
+            (labelled("region", Operator.IN, "us-east"), ["east", "gold-east"]),
+            (labelled("region", Operator.IN, ""), ["empty"]),
+            (labelled("region", Operator.IN, "US-EAST"), []),
+            (labelled("region", Operator.IN, "us-west", "us-east"), ["east", "gold-east", "gold-west"]),
+            (labelled("region", Operator.IN, "mars", ""), ["empty"]),
+            (labelled("region", Operator.NOT_IN, "us-east"), ["bare", "empty", "gold-west", "silver"]),
+            (labelled("region", Operator.NOT_IN, "us-east", "us-west"), ["bare", "empty", "silver"]),
+            (labelled("region", Operator.NOT_IN, ""), ["bare", "east", "gold-east", "gold-west", "silver"]),
+            (labelled("region", Operator.EXISTS), ["east", "empty", "gold-east", "gold-west"]),
+            (labelled("region", Operator.NOT_EXISTS), ["bare", "silver"]),
+            (labelled("Region", Operator.EXISTS), []),
+            (labelled("example.com/tier", Operator.IN, "gold"), ["silver"]),
+            (labelled("nobody", Operator.IN, "x"), []),
+            (
+                labelled("nobody", Operator.NOT_IN, "x"),
+                ["bare", "east", "empty", "gold-east", "gold-west", "silver"],
+            ),
+        ],
+        ids=shown,
+    )
+    async def test_a_requirement_selects(
+        self, labelled_fleet: FleetStore, requirement: Requirement, expected: list[str]
+    ) -> None:
+        assert await select(labelled_fleet, requirement) == expected
+
+    @pytest.mark.parametrize(
+        ("requirements", "expected"),
+        [
+            ([labelled("region", Operator.IN, "us-east"), labelled("tier", Operator.IN, "gold")], ["gold-east"]),
+            ([labelled("region", Operator.IN, "us-east"), labelled("tier", Operator.NOT_EXISTS)], ["east"]),
+            ([labelled("region", Operator.EXISTS), labelled("tier", Operator.NOT_IN, "gold")], ["east", "empty"]),
+            ([labelled("region", Operator.NOT_EXISTS), labelled("tier", Operator.NOT_EXISTS)], ["bare"]),
+            (
+                [
+                    labelled("region", Operator.IN, "us-east", "us-west"),
+                    labelled("region", Operator.NOT_IN, "us-east"),
+                    labelled("tier", Operator.EXISTS),
+                ],
+                ["gold-west"],
+            ),
+            ([labelled("region", Operator.IN, "us-east"), labelled("region", Operator.IN, "us-west")], []),
+            ([labelled("region", Operator.IN, "us-east")] * 2, ["east", "gold-east"]),
+        ],
+        ids=shown,
+    )
+    async def test_several_requirements_must_all_hold(
+        self, labelled_fleet: FleetStore, requirements: list[Requirement], expected: list[str]
+    ) -> None:
+        assert await select(labelled_fleet, *requirements) == expected
+
+    @pytest.mark.parametrize(
+        ("requirement", "expected"),
+        [
+            (labelled("size", Operator.GREATER, "9"), ["0042", "10", "largest"]),
+            (labelled("size", Operator.GREATER, "0"), ["0042", "10", "9", "largest"]),
+            (labelled("size", Operator.LESS, "10"), ["0", "9"]),
+            (labelled("size", Operator.LESS, "0"), []),
+            (labelled("size", Operator.GREATER, str(2**63 - 2)), ["largest"]),
+            (labelled("size", Operator.GREATER, str(2**63 - 1)), []),
+            (labelled("size", Operator.LESS, str(2**63 - 1)), ["0", "0042", "10", "9"]),
+            (labelled("nobody", Operator.LESS, "1"), []),
+            (labelled("nobody", Operator.GREATER, "1"), []),
+        ],
+        ids=shown,
+    )
+    async def test_integers_are_compared_as_such_and_nothing_else_is(
+        self, store: FleetStore, requirement: Requirement, expected: list[str]
+    ) -> None:
+        sizes = ["0", "9", "10", "1_000", "1.5", "1e3", "0x7", "5a", "a5", "", str(2**63), "9" * 63]
+        by_id = {size or "empty": size for size in sizes}
+        by_id |= {"largest": str(2**63 - 1), "0042": "0" * 40 + "42"}
+        await store.transact(
+            inserting(
+                stored("bare", labels={"other": "9"}),
+                *(stored(resource_id, labels={"size": size}) for resource_id, size in by_id.items()),
+            )
+        )
+
+        assert await select(store, requirement) == expected
+
+    async def test_a_range_is_two_requirements(self, store: FleetStore) -> None:
+        await store.transact(inserting(*(stored(f"cls-{n}", labels={"size": str(n)}) for n in range(8, 13))))
+
+        within = (labelled("size", Operator.GREATER, "8"), labelled("size", Operator.LESS, "11"))
+
+        assert await select(store, *within) == ["cls-10", "cls-9"]
+
+    async def test_a_changed_label_is_compared_by_its_new_value(self, store: FleetStore) -> None:
+        resource = stored("cls-1", labels={"size": "9"})
+        await store.transact(inserting(resource))
+
+        await store.transact(updating(msgspec.structs.replace(resource, labels={"size": "11"})))
+
+        assert await select(store, labelled("size", Operator.GREATER, "10")) == ["cls-1"]
+        assert await select(store, labelled("size", Operator.LESS, "10")) == []
+
+    async def test_a_selector_with_many_requirements_is_evaluated(self, store: FleetStore) -> None:
+        labels = {f"key-{n}": str(n) for n in range(32)}
+        almost = labels | {"key-31": "other"}
+        await store.transact(inserting(stored("all", labels=labels), stored("almost", labels=almost)))
+
+        everything = [labelled(key, Operator.IN, value, "or-this", "or-that") for key, value in labels.items()]
+
+        assert await select(store, *everything) == ["all"]
+
+    async def test_changed_labels_are_what_is_found(self, labelled_fleet: FleetStore) -> None:
+        before = await labelled_fleet.get("gold-east")
+        assert before is not None
+
+        changed = msgspec.structs.replace(before, labels={"region": "us-west", "zone": "a"})
+        await labelled_fleet.transact(updating(changed))
+
+        assert await select(labelled_fleet, labelled("region", Operator.IN, "us-east")) == ["east"]
+        assert await select(labelled_fleet, labelled("region", Operator.IN, "us-west")) == [
+            "gold-east",
+            "gold-west",
+        ]
+        assert await select(labelled_fleet, labelled("tier", Operator.EXISTS)) == ["gold-west", "silver"]
+        assert await select(labelled_fleet, labelled("zone", Operator.EXISTS)) == ["gold-east"]

@@ -1,0 +1,457 @@
+"""What every fleet store promises to a piece of work, and to whoever reads what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from sentinel.core.labels import Operator
+from sentinel.ports.fleet_store import (
+    AuditQuery,
+    FleetStore,
+    FleetTransaction,
+    IdTaken,
+    ListQuery,
+    LongestWait,
+    NameTaken,
+    Stored,
+    Taken,
+)
+from tests.support.fleet_stores import (
+    HOUR,
+    MOMENT,
+    SECOND,
+    Stores,
+    StoreSuite,
+    answer,
+    discarded,
+    discarded_of,
+    entry,
+    find,
+    generation,
+    history_of,
+    incrementing_version,
+    inserting,
+    keeping_discarded,
+    keeping_generations,
+    labelled,
+    longest_waits,
+    populations,
+    recording,
+    removing,
+    select,
+    stored,
+)
+
+
+class TransactionContract(StoreSuite):
+    """All of it takes effect, or nothing; and it is found again exactly as it was put."""
+
+    async def test_what_was_inserted_is_what_is_got(self, store: FleetStore) -> None:
+        parent = stored("cls-1")
+        child = stored(
+            "np-1",
+            plural="nodepools",
+            name="grün-粒-🙂-Ω",
+            parent=parent,
+            labels={"region": "us-east", "example.com/tier": "", "zone": "a"},
+            created=MOMENT,
+            updated=MOMENT + HOUR,
+            is_ready=True,
+            waiting={"dns": MOMENT, "validation": MOMENT + SECOND},
+            document='{"id":"np-1","spec":{"grüße":"\\u0000 🙂"}}'.encode(),
+            statuses=b'[{"adapter":"dns"}]',
+        )
+
+        await store.transact(inserting(parent, child))
+
+        assert await store.get("np-1") == child
+        assert await store.get("cls-1") == parent
+
+    async def test_an_id_that_nobody_has_is_none(self, store: FleetStore) -> None:
+        assert await store.get("nobody") is None
+        assert await store.transact(lambda fleet: fleet.lock("nobody")) is None
+
+    async def test_the_result_of_the_work_comes_back(self, store: FleetStore) -> None:
+        await store.transact(inserting(stored("cls-1")))
+
+        assert await store.transact(lambda fleet: fleet.lock("cls-1")) == await store.get("cls-1")
+
+    @pytest.mark.parametrize(
+        "moment",
+        [
+            datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC),
+            datetime(2255, 6, 5, 23, 47, 34, 740_993, tzinfo=UTC),
+            datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+            datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        ],
+        ids=str,
+    )
+    async def test_times_are_kept_to_the_microsecond(self, store: FleetStore, moment: datetime) -> None:
+        resource = stored("cls-1", created=moment, waiting={"dns": moment})
+
+        await store.transact(inserting(resource))
+
+        assert await store.get("cls-1") == resource
+        assert await longest_waits(store) == [LongestWait("clusters", "dns", moment)]
+
+    async def test_a_megabyte_is_kept_whole(self, store: FleetStore) -> None:
+        text = "ü" * 500_000
+        resource = stored(
+            "cls-1",
+            document=msgspec.json.encode({"id": "cls-1", "spec": text}),
+            statuses=msgspec.json.encode([text]),
+        )
+        record = generation(1, spec=msgspec.json.encode(text))
+        report = discarded(1, text=text)
+
+        def work(fleet: FleetTransaction) -> None:
+            fleet.insert(resource)
+            fleet.keep_generation("cls-1", record)
+            fleet.keep_discarded("cls-1", report, limit=1)
+            fleet.remember(answer("key", body=resource.document))
+
+        await store.transact(work)
+
+        assert await store.get("cls-1") == resource
+        assert (await find(store, ListQuery(plural="clusters", limit=1))).documents == [resource.document]
+        assert await history_of(store, "cls-1", limit=1) == ([record], 1)
+        assert await discarded_of(store, "cls-1", limit=1) == ([report], 1)
+        remembered = await store.transact(lambda fleet: fleet.recall("ops", "key"))
+        assert remembered is not None
+        assert remembered.body == resource.document
+
+    async def test_an_update_replaces_what_may_change(self, store: FleetStore) -> None:
+        before = stored("cls-1", labels={"region": "us-east", "tier": "gold"}, waiting={"dns": MOMENT})
+        other = stored("cls-2", labels={"region": "us-east"}, waiting={"dns": MOMENT})
+        await store.transact(inserting(before, other))
+
+        after = msgspec.structs.replace(
+            before,
+            labels={"tier": "silver", "zone": "a"},
+            updated_time=MOMENT + HOUR,
+            version=7,
+            is_ready=True,
+            waiting={"validation": MOMENT + HOUR},
+            adapters="validation",
+            document=b'{"id":"cls-1","spec":{}}',
+            statuses=b"[1]",
+        )
+
+        def work(fleet: FleetTransaction) -> None:
+            fleet.lock("cls-1")
+            fleet.update(after)
+
+        await store.transact(work)
+
+        assert await store.get("cls-1") == after
+        assert await store.get("cls-2") == other
+
+    async def test_several_updates_in_one_transaction_leave_the_last(self, store: FleetStore) -> None:
+        await store.transact(inserting(stored("cls-1", labels={"step": "0"}, waiting={"dns": MOMENT})))
+
+        def work(fleet: FleetTransaction) -> None:
+            for step in (1, 2):
+                before = fleet.lock("cls-1")
+                assert before is not None
+                fleet.update(
+                    msgspec.structs.replace(
+                        before,
+                        version=before.version + 1,
+                        labels={"step": str(step), f"only-{step}": ""},
+                        waiting={f"adapter-{step}": MOMENT},
+                        is_ready=step == 1,
+                    )
+                )
+
+        await store.transact(work)
+
+        resource = await store.get("cls-1")
+        assert resource is not None
+        assert (resource.version, resource.labels) == (3, {"step": "2", "only-2": ""})
+        assert await select(store, labelled("step", Operator.IN, "2")) == ["cls-1"]
+        assert await select(store, labelled("only-1", Operator.EXISTS)) == []
+        assert await longest_waits(store) == [LongestWait("clusters", "adapter-2", MOMENT)]
+        assert await populations(store) == {("clusters", False): 1}
+
+    async def test_a_transaction_sees_its_own_writes(self, store: FleetStore) -> None:
+        parent = stored("cls-1")
+        child = stored("np-1", plural="nodepools", parent=parent)
+        changed = msgspec.structs.replace(child, version=2, labels={"new": "yes"})
+
+        def work(fleet: FleetTransaction) -> list[object]:
+            fleet.insert(parent)
+            seen: list[object] = [fleet.lock("cls-1"), fleet.count_children("cls-1")]
+            fleet.insert(child)
+            seen += [fleet.lock("np-1"), fleet.count_children("cls-1"), list(fleet.children("cls-1"))]
+            fleet.update(changed)
+            seen += [fleet.lock("np-1"), list(fleet.children("cls-1"))]
+            fleet.remove("np-1")
+            seen += [fleet.lock("np-1"), fleet.count_children("cls-1"), list(fleet.children("cls-1"))]
+            fleet.remember(answer("key"))
+            seen += [fleet.recall("ops", "key")]
+            return seen
+
+        seen = await store.transact(work)
+
+        assert seen == [
+            *(parent, 0),
+            *(child, 1, [child]),
+            *(changed, [changed]),
+            *(None, 0, []),
+            answer("key"),
+        ]
+        assert await store.get("np-1") is None
+
+    async def test_what_is_made_and_removed_in_one_transaction_was_never_there(self, store: FleetStore) -> None:
+        def work(fleet: FleetTransaction) -> None:
+            fleet.insert(stored("cls-1", labels={"region": "us-east"}, waiting={"dns": MOMENT}))
+            fleet.remove("cls-1")
+            fleet.insert(stored("cls-1", plural="manifests", name="another"))
+
+        await store.transact(work)
+
+        assert await select(store) == []
+        assert await select(store, plural="manifests") == ["cls-1"]
+        assert await populations(store) == {("manifests", False): 1}
+        assert await longest_waits(store) == []
+
+    async def test_work_that_raises_leaves_nothing(self, store: FleetStore) -> None:
+        kept = stored("cls-1", labels={"region": "us-east"}, waiting={"dns": MOMENT})
+        gone = stored("cls-2", labels={"region": "us-east"})
+        await store.transact(inserting(kept, gone))
+        await store.transact(keeping_discarded("cls-1", discarded(1)))
+        await store.transact(keeping_discarded("cls-2", discarded(1)))
+
+        def work(fleet: FleetTransaction) -> None:
+            fleet.insert(stored("cls-3", labels={"region": "us-east"}, waiting={"slow": MOMENT}))
+            fleet.lock("cls-1")
+            fleet.update(
+                msgspec.structs.replace(
+                    kept, version=2, labels={}, is_ready=True, waiting={}, updated_time=MOMENT + HOUR
+                )
+            )
+            fleet.lock("cls-2")
+            fleet.remove("cls-2")
+            fleet.keep_discarded("cls-1", discarded(2), limit=1)
+            fleet.keep_generation("cls-1", generation(2))
+            fleet.record(entry(1))
+            fleet.remember(answer("key"))
+            raise LookupError("on second thoughts")
+
+        with pytest.raises(LookupError, match="on second thoughts"):
+            await store.transact(work)
+
+        assert await store.get("cls-1") == kept
+        assert await store.get("cls-2") == gone
+        assert await store.get("cls-3") is None
+        assert await select(store, labelled("region", Operator.EXISTS)) == ["cls-1", "cls-2"]
+        assert await discarded_of(store, "cls-1") == ([discarded(1)], 1)
+        assert await discarded_of(store, "cls-2") == ([discarded(1)], 1)
+        assert await history_of(store, "cls-1") == ([], 0)
+        assert list(await store.audit(AuditQuery(limit=9))) == []
+        assert await store.transact(lambda fleet: fleet.recall("ops", "key")) is None
+        assert await populations(store) == {("clusters", False): 2}
+        assert await longest_waits(store) == [LongestWait("clusters", "dns", MOMENT)]
+
+    async def test_work_that_raises_after_several_changes_of_one_thing_leaves_none_of_them(
+        self, store: FleetStore
+    ) -> None:
+        before = stored("cls-1", labels={"step": "0"})
+        await store.transact(inserting(before))
+        await store.transact(keeping_discarded("cls-1", discarded(1), discarded(2)))
+
+        def work(fleet: FleetTransaction) -> None:
+            fleet.lock("cls-1")
+            for step in (1, 2):
+                moved = {"labels": {"step": str(step)}, "updated_time": MOMENT + step * HOUR}
+                fleet.update(msgspec.structs.replace(before, version=1 + step, **moved))
+                fleet.keep_discarded("cls-1", discarded(2 + step), limit=2)
+            fleet.remove("cls-1")
+            fleet.insert(stored("cls-1", plural="manifests"))
+            raise LookupError
+
+        with pytest.raises(LookupError):
+            await store.transact(work)
+
+        assert await store.get("cls-1") == before
+        assert await select(store, labelled("step", Operator.IN, "0")) == ["cls-1"]
+        assert await select(store, plural="manifests") == []
+        assert await discarded_of(store, "cls-1") == ([discarded(2), discarded(1)], 2)
+        assert await populations(store) == {("clusters", False): 1}
+
+    async def test_what_failed_once_can_be_done_again(self, store: FleetStore) -> None:
+        def work(fleet: FleetTransaction) -> None:
+            inserting(stored("cls-1"))(fleet)
+            fleet.remember(answer("key"))
+            raise LookupError
+
+        with pytest.raises(LookupError):
+            await store.transact(work)
+        await store.transact(inserting(stored("cls-1")))
+        await store.transact(lambda fleet: fleet.remember(answer("key")))
+
+        assert await select(store) == ["cls-1"]
+
+    async def test_an_id_is_unique_over_all_kinds(self, store: FleetStore) -> None:
+        first = stored("one", plural="clusters", name="a")
+        await store.transact(inserting(first))
+
+        with pytest.raises(IdTaken):
+            await store.transact(inserting(stored("one", plural="clusters", name="b")))
+        with pytest.raises(IdTaken):
+            await store.transact(inserting(stored("one", plural="manifests", name="b")))
+
+        assert await store.get("one") == first
+        assert await populations(store) == {("clusters", False): 1}
+
+    async def test_a_name_is_unique_within_kind_and_parent(self, store: FleetStore) -> None:
+        first, second = stored("cls-1", name="same"), stored("cls-2", name="other")
+        pool = stored("np-1", plural="nodepools", parent=first, name="same")
+        await store.transact(inserting(first, second, pool))
+
+        with pytest.raises(NameTaken):
+            await store.transact(inserting(stored("cls-3", name="same")))
+        with pytest.raises(NameTaken):
+            await store.transact(inserting(stored("np-2", plural="nodepools", parent=first, name="same")))
+
+        await store.transact(inserting(stored("man-1", plural="manifests", name="same")))
+        await store.transact(inserting(stored("np-3", plural="nodepools", parent=second, name="same")))
+        assert await select(store, plural="nodepools") == ["np-1", "np-3"]
+
+    async def test_names_that_only_look_alike_are_different(self, store: FleetStore) -> None:
+        names = ["straße", "strasse", "Straße", "stra\u00dfe ", "e\u0301", "\u00e9", "a", "A"]
+
+        await store.transact(inserting(*(stored(f"cls-{n}", name=name) for n, name in enumerate(names))))
+
+        assert len(await select(store)) == len(names)
+
+    async def test_ids_that_only_look_alike_are_different(self, store: FleetStore) -> None:
+        await store.transact(
+            inserting(stored("A", labels={"case": "upper"}), stored("a", labels={"case": "lower"}))
+        )
+
+        upper, lower = await store.get("A"), await store.get("a")
+
+        assert upper is not None
+        assert lower is not None
+        assert (upper.labels["case"], lower.labels["case"]) == ("upper", "lower")
+
+    async def test_removal_frees_id_and_name(self, store: FleetStore) -> None:
+        await store.transact(inserting(stored("cls-1", name="same", labels={"old": ""}, waiting={"dns": MOMENT})))
+        await store.transact(keeping_discarded("cls-1", discarded(1)))
+
+        await store.transact(removing("cls-1"))
+        assert await store.get("cls-1") is None
+        assert await longest_waits(store) == []
+        again = stored("cls-1", name="same", labels={"new": ""})
+        await store.transact(inserting(again))
+
+        assert await store.get("cls-1") == again
+        assert await select(store, labelled("old", Operator.EXISTS)) == []
+        assert await discarded_of(store, "cls-1") == ([], 0)
+
+    async def test_a_name_may_change_hands_within_one_transaction(self, store: FleetStore) -> None:
+        await store.transact(inserting(stored("cls-1", name="same")))
+
+        def work(fleet: FleetTransaction) -> None:
+            removing("cls-1")(fleet)
+            fleet.insert(stored("cls-2", name="same"))
+
+        await store.transact(work)
+
+        assert await select(store) == ["cls-2"]
+
+    @pytest.mark.parametrize(
+        "clash",
+        [
+            lambda fleet: fleet.insert(stored("cls-1", name="new")),
+            lambda fleet: fleet.insert(stored("new", name="name-of-cls-1")),
+            lambda fleet: fleet.remember(answer("key")),
+        ],
+        ids=["id", "name", "key"],
+    )
+    async def test_a_transaction_in_which_something_was_taken_is_over(
+        self, store: FleetStore, clash: Callable[[FleetTransaction], None]
+    ) -> None:
+        await store.transact(inserting(stored("cls-1")))
+        await store.transact(lambda fleet: fleet.remember(answer("key")))
+
+        def work(fleet: FleetTransaction) -> None:
+            fleet.insert(stored("cls-2"))
+            fleet.record(entry(1))
+            with suppress(Taken):
+                clash(fleet)
+
+        with suppress(Taken):
+            await store.transact(work)
+
+        assert await select(store) == ["cls-1"]
+        assert list(await store.audit(AuditQuery(limit=9))) == []
+
+    async def test_children_are_direct_and_come_oldest_first(self, store: FleetStore) -> None:
+        root = stored("root")
+        children = [
+            stored(f"child-{n}", plural="nodepools", parent=root, created=MOMENT + (9 - n) * SECOND)
+            for n in range(3)
+        ]
+        grandchild = stored("grandchild", plural="machines", parent=children[0])
+        stranger = stored("stranger")
+        await store.transact(inserting(root, *children, grandchild, stranger))
+
+        def work(fleet: FleetTransaction) -> list[list[Stored]]:
+            fleet.lock("grandchild")
+            return [list(fleet.children(each)) for each in ("root", "child-0", "grandchild")]
+
+        assert await store.transact(work) == [children[::-1], [grandchild], []]
+        everybody = ("root", "child-0", "child-1", "grandchild", "stranger", "nobody")
+        counted = await store.transact(lambda fleet: [fleet.count_children(each) for each in everybody])
+        assert counted == [3, 1, 0, 0, 0, 0]
+
+    async def test_a_family_can_be_removed_from_below(self, store: FleetStore) -> None:
+        root = stored("root")
+        child = stored("child", plural="nodepools", parent=root)
+        grandchild = stored("grandchild", plural="machines", parent=child)
+        await store.transact(inserting(root, child, grandchild))
+
+        await store.transact(removing("grandchild", "child", "root"))
+
+        assert await populations(store) == {}
+
+    async def test_a_store_in_use_has_no_trouble(self, store: FleetStore) -> None:
+        await store.transact(inserting(stored("cls-1")))
+
+        assert store.trouble() is None
+
+    async def test_closing_twice_is_harmless(self, store: FleetStore) -> None:
+        await store.transact(inserting(stored("cls-1")))
+
+        await store.close()
+        await store.close()
+
+    async def test_what_was_written_is_there_when_the_store_is_opened_anew(self, stores: Stores) -> None:
+        resource = stored("cls-1", labels={"region": "us-east"}, waiting={"dns": MOMENT})
+        store = await stores.empty()
+        await store.transact(inserting(resource))
+        await store.transact(keeping_discarded("cls-1", discarded(1)))
+        await store.transact(keeping_generations("cls-1", generation(1)))
+        await store.transact(recording(entry(1)))
+        await store.transact(lambda fleet: fleet.remember(answer("key")))
+
+        store = await stores.reopened(store)
+
+        try:
+            assert await store.get("cls-1") == resource
+            assert await select(store, labelled("region", Operator.IN, "us-east")) == ["cls-1"]
+            assert await discarded_of(store, "cls-1") == ([discarded(1)], 1)
+            assert await history_of(store, "cls-1") == ([generation(1)], 1)
+            assert list(await store.audit(AuditQuery(limit=9))) == [entry(1)]
+            assert await store.transact(lambda fleet: fleet.recall("ops", "key")) == answer("key")
+            assert await populations(store) == {("clusters", False): 1}
+            assert await store.transact(incrementing_version("cls-1")) == 2
+        finally:
+            await store.close()

@@ -1,0 +1,322 @@
+"""Selectors mean what they mean in Kubernetes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.core import labels
+from sentinel.core.labels import Operator, Requirement, SelectorError, as_integer, check_labels, matches, parse
+
+IN, NOT_IN, EXISTS, NOT_EXISTS = Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.NOT_EXISTS
+
+names = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,8}[A-Za-z0-9])?", fullmatch=True)
+prefixes = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,6}[a-z0-9])?(\.[a-z0-9]{1,4}){0,2}", fullmatch=True)
+keys = st.one_of(names, st.builds("{}/{}".format, prefixes, names), st.sampled_from(["in", "notin", "exists"]))
+values = st.one_of(st.just(""), names, st.sampled_from(["in", "notin"]))
+integers = st.integers(0, 2**63 - 1).map(str)
+requirements = st.one_of(
+    st.builds(
+        lambda key, operator, some: Requirement(key, operator, tuple(sorted(some))),
+        keys,
+        st.sampled_from([IN, NOT_IN]),
+        st.sets(values, min_size=1, max_size=3),
+    ),
+    st.builds(Requirement, keys, st.sampled_from([EXISTS, NOT_EXISTS])),
+    st.builds(
+        lambda key, operator, bound: Requirement(key, operator, (bound,)),
+        keys,
+        st.sampled_from([Operator.GREATER, Operator.LESS]),
+        integers,
+    ),
+)
+blanks = st.text(" \t\r\n", max_size=2)
+
+
+def written(requirement: Requirement, blank: str) -> str:
+    """The requirement as somebody might write it."""
+    key, some = requirement.key, f"{blank},{blank}".join(requirement.values)
+    match requirement.operator:
+        case Operator.EXISTS:
+            return f"{blank}{key}{blank}"
+        case Operator.NOT_EXISTS:
+            return f"{blank}!{blank}{key}{blank}"
+        case Operator.IN | Operator.NOT_IN:
+            return f"{blank}{key} {requirement.operator}{blank}({blank}{some}{blank}){blank}"
+        case Operator.GREATER | Operator.LESS:
+            return f"{blank}{key}{blank}{requirement.operator}{blank}{some}{blank}"
+
+
+class TestSyntax:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("a=b", Requirement("a", IN, ("b",))),
+            ("a==b", Requirement("a", IN, ("b",))),
+            ("a!=b", Requirement("a", NOT_IN, ("b",))),
+            ("a in (x,y)", Requirement("a", IN, ("x", "y"))),
+            ("a notin (y,x,y)", Requirement("a", NOT_IN, ("x", "y"))),
+            ("a in(x)", Requirement("a", IN, ("x",))),
+            ("a", Requirement("a", EXISTS)),
+            ("!a", Requirement("a", NOT_EXISTS)),
+            ("a>1", Requirement("a", Operator.GREATER, ("1",))),
+            ("a < 007", Requirement("a", Operator.LESS, ("007",))),
+            ("a=", Requirement("a", IN, ("",))),
+            ("a!=", Requirement("a", NOT_IN, ("",))),
+            ("a in ()", Requirement("a", IN, ("",))),
+            ("a in (,x)", Requirement("a", IN, ("", "x"))),
+            ("a in (x,)", Requirement("a", IN, ("", "x"))),
+            ("a in (x,,y)", Requirement("a", IN, ("", "x", "y"))),
+            ("a in (,)", Requirement("a", IN, ("",))),
+            ("in in (in,notin)", Requirement("in", IN, ("in", "notin"))),
+            ("notin=in", Requirement("notin", IN, ("in",))),
+            ("notin", Requirement("notin", EXISTS)),
+            ("!in", Requirement("in", NOT_EXISTS)),
+            ("example.com/tier=gold", Requirement("example.com/tier", IN, ("gold",))),
+            ("\t a \r\n = \n b ", Requirement("a", IN, ("b",))),
+        ],
+    )
+    def test_one_requirement(self, text: str, expected: Requirement) -> None:
+        assert parse(text) == (expected,)
+
+    @pytest.mark.parametrize("text", ["", " ", "\n\t"])
+    def test_an_empty_selector_selects_everything(self, text: str) -> None:
+        assert parse(text) == ()
+        assert matches(parse(text), {})
+
+    def test_commas_join_requirements_in_their_order(self) -> None:
+        assert parse("b=1,!a,c in (x,y),a=") == (
+            Requirement("b", IN, ("1",)),
+            Requirement("a", NOT_EXISTS),
+            Requirement("c", IN, ("x", "y")),
+            Requirement("a", IN, ("",)),
+        )
+
+    @given(st.lists(requirements, max_size=5), blanks)
+    def test_whatever_is_written_is_read_back(self, selector: list[Requirement], blank: str) -> None:
+        text = ",".join(written(requirement, blank) for requirement in selector)
+
+        assert parse(text) == tuple(selector)
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("text", "column", "message"),
+        [
+            (",a", 1, 'expected a label or !, got ","'),
+            ("a,", 3, "expected a label or !, got the end"),
+            ("a,,b", 3, 'expected a label or !, got ","'),
+            ("!", 2, "expected a label, got the end"),
+            ("!!a", 2, 'expected a label, got "!"'),
+            ("=b", 1, 'expected a label or !, got "="'),
+            ("!a=b", 3, 'expected a comma or the end, got "="'),
+            ("a b", 3, 'expected one of =, ==, !=, in, notin, <, >, got "b"'),
+            ("a(", 2, 'expected one of =, ==, !=, in, notin, <, >, got "("'),
+            ("a===b", 4, 'expected a value, got "="'),
+            ("a=b c", 5, 'expected a comma or the end, got "c"'),
+            ("a=!b", 3, 'expected a value, got "!"'),
+            ("a in x", 6, 'expected "(", got "x"'),
+            ("a in", 5, 'expected "(", got the end'),
+            ("a in (x", 8, 'expected a comma or ")", got the end'),
+            ("a in (", 7, "expected a value, got the end"),
+            ("a in (x y)", 9, 'expected a comma or ")", got "y"'),
+            ("a in (x))", 9, 'expected a comma or the end, got ")"'),
+            ("a>b", 3, 'expected an integer of at most 64 bits, got "b"'),
+            ("a>", 3, "expected an integer of at most 64 bits, got the end"),
+            ("a>,b", 3, 'expected an integer of at most 64 bits, got ","'),
+            ("a<9223372036854775808", 3, 'expected an integer of at most 64 bits, got "9223372036854775808"'),
+        ],
+    )
+    def test_the_place_and_the_expectation_are_named(self, text: str, column: int, message: str) -> None:
+        with pytest.raises(SelectorError) as caught:
+            parse(text)
+
+        assert (caught.value.column, caught.value.message) == (column, message)
+        assert str(caught.value) == f"{message} (column {column})"
+
+    @pytest.mark.parametrize(
+        ("text", "column"),
+        [
+            ("-a", 1),
+            ("a.", 1),
+            ("a=b,é", 5),
+            ("a\0", 1),
+            ("A.com/a", 1),
+            ("/a", 1),
+            ("a/", 1),
+            ("a/b/c", 1),
+            (f"{'a' * 64}=x", 1),
+            (f"{'a' * 254}/b", 1),
+            ("a=-b", 3),
+            ("a=b/c", 3),
+            (f"a={'b' * 64}", 3),
+            ("a in (x,_y)", 9),
+            ("a=b\N{NO-BREAK SPACE}", 3),
+            ("a>-1", 3),
+        ],
+    )
+    def test_a_key_or_value_that_no_label_can_have_is_refused(self, text: str, column: int) -> None:
+        with pytest.raises(SelectorError) as caught:
+            parse(text)
+
+        assert caught.value.column == column
+
+    @pytest.mark.parametrize("text", [f"{'a' * 63}={'b' * 63}", f"{'a' * 253}/{'b' * 63}"])
+    def test_the_longest_key_and_value_are_taken(self, text: str) -> None:
+        assert len(parse(text)) == 1
+
+    def test_a_long_word_is_not_repeated_whole(self) -> None:
+        with pytest.raises(SelectorError) as caught:
+            parse("a" * labels.MAX_LENGTH)
+
+        assert len(str(caught.value)) < 600
+
+    @given(st.text(alphabet="ab/in ot=!(),<>1-é\0\n", max_size=24))
+    def test_any_text_is_a_selector_or_an_error_within_it(self, text: str) -> None:
+        try:
+            parse(text)
+        except SelectorError as error:
+            assert 1 <= error.column <= len(text) + 1
+
+
+class TestLimits:
+    def test_a_selector_has_at_most_4096_characters(self) -> None:
+        assert parse("a" + " " * (labels.MAX_LENGTH - 1))
+
+        with pytest.raises(SelectorError, match="at most 4096 characters, got 4097") as caught:
+            parse("a" + " " * labels.MAX_LENGTH)
+        assert caught.value.column == labels.MAX_LENGTH + 1
+
+    def test_a_selector_has_at_most_32_requirements(self) -> None:
+        assert len(parse(",".join(["a"] * 32))) == 32
+
+        with pytest.raises(SelectorError, match=r"at most 32 requirements \(column 65\)"):
+            parse(",".join(["a"] * 33))
+
+    def test_a_selector_has_at_most_100_values_in_all(self) -> None:
+        fifty = ",".join(f"v{index}" for index in range(50))
+        assert len(parse(f"a in ({fifty}),b notin ({fifty})")) == 2
+
+        with pytest.raises(SelectorError, match="at most 100 values"):
+            parse(f"a in ({fifty}),b notin ({fifty}),c=d")
+
+
+class TestMatching:
+    @pytest.mark.parametrize(
+        ("selector", "selected"),
+        [
+            ("region=us-east", True),
+            ("region=us-west", False),
+            ("region in (us-west,us-east)", True),
+            ("region notin (us-west)", True),
+            ("region!=us-east", False),
+            ("region", True),
+            ("!region", False),
+            ("empty=", True),
+            ("empty!=", False),
+            ("absent=", False),
+            ("absent in (,x)", False),
+            ("absent!=x", True),
+            ("absent notin (,x)", True),
+            ("absent", False),
+            ("!absent", True),
+            ("cores>7", True),
+            ("cores>8", False),
+            ("cores<9", True),
+            ("cores<8", False),
+            ("region>1", False),
+            ("region<1", False),
+            ("absent<1", False),
+            ("empty<1", False),
+            ("region=us-east,cores>7,!absent", True),
+            ("region=us-east,cores>8,!absent", False),
+        ],
+    )
+    def test_a_selector_selects_as_in_kubernetes(self, selector: str, selected: bool) -> None:
+        resource = {"region": "us-east", "cores": "008", "empty": ""}
+
+        assert matches(parse(selector), resource) is selected
+
+    def test_a_bound_that_is_no_integer_selects_nothing(self) -> None:
+        assert not matches([Requirement("cores", Operator.LESS, ("many",))], {"cores": "8"})
+
+    @given(requirements, st.dictionaries(keys, values, max_size=3), values)
+    def test_a_requirement_and_its_opposite_divide_the_fleet(
+        self, requirement: Requirement, own: dict[str, str], value: str
+    ) -> None:
+        opposites = {IN: NOT_IN, NOT_IN: IN, EXISTS: NOT_EXISTS, NOT_EXISTS: EXISTS}
+        opposite = opposites.get(requirement.operator)
+        for resource in (own, {**own, requirement.key: value}):
+            if opposite is not None:
+                other = Requirement(requirement.key, opposite, requirement.values)
+                assert matches([requirement], resource) is not matches([other], resource)
+            elif as_integer(resource.get(requirement.key, "")) is None:
+                assert not matches([requirement], resource)
+
+    @given(st.lists(requirements, max_size=4), st.dictionaries(keys, values, max_size=3))
+    def test_more_requirements_never_select_more(self, selector: list[Requirement], own: dict[str, str]) -> None:
+        if matches(selector, own):
+            assert all(matches(selector[:size], own) for size in range(len(selector)))
+
+
+class TestIntegers:
+    @pytest.mark.parametrize(
+        "value", ["", "x", "-1", "+1", "1.0", "1_0", "²", "٣", "9223372036854775808", "1" * 64]
+    )
+    def test_anything_else_is_none(self, value: str) -> None:
+        assert as_integer(value) is None
+
+    def test_leading_zeros_do_not_count(self) -> None:
+        assert as_integer("0" * 62 + "7") == 7
+
+    def test_the_largest_has_63_bits(self) -> None:
+        assert as_integer("9223372036854775807") == 2**63 - 1
+
+
+class TestOwnLabels:
+    def test_no_labels_are_fine(self) -> None:
+        assert check_labels({}) == []
+
+    @given(st.dictionaries(keys, values, max_size=5))
+    def test_whatever_can_be_selected_can_be_carried(self, own: dict[str, str]) -> None:
+        assert check_labels(own) == []
+
+    def test_every_bad_label_is_named(self) -> None:
+        problems = check_labels({"good": "x", "-bad": "x", "value": "not this"})
+
+        assert [field for field, _ in problems] == ["labels.-bad", "labels.value"]
+        assert 'got "-bad"' in problems[0][1]
+        assert 'got "not this"' in problems[1][1]
+
+    @pytest.mark.parametrize("key", ["", "a b", "a=b", "a,b", "a" * 64, "UPPER.com/a", "é", "a\n"])
+    def test_a_bad_key_is_refused(self, key: str) -> None:
+        assert check_labels({key: "x"})[0][0] == f"labels.{key}"
+
+    @pytest.mark.parametrize("value", [" ", "x" * 64, "a/b", "-a", "a\n", "\0"])
+    def test_a_bad_value_is_refused(self, value: str) -> None:
+        assert check_labels({"key": value})[0][0] == "labels.key"
+
+    def test_a_resource_has_at_most_64_labels(self) -> None:
+        assert check_labels({f"k{index}": "" for index in range(64)}) == []
+
+        assert check_labels({f"k{index}": "" for index in range(65)}) == [
+            ("labels", "expected at most 64 labels, got 65")
+        ]
+
+    def test_a_huge_key_is_not_repeated_whole(self) -> None:
+        ((field, message),) = check_labels({"k" * 100_000: "x"})
+
+        assert len(field) < 400
+        assert len(message) < 600
+
+    @given(st.text(max_size=12), st.text(max_size=12))
+    def test_a_label_is_accepted_exactly_when_it_can_be_selected(self, key: str, value: str) -> None:
+        selected = None
+        with suppress(SelectorError):
+            selected = parse(f"{key}={value}")
+
+        is_selectable = selected == (Requirement(key, IN, (value,)),)
+        assert is_selectable is (check_labels({key: value}) == [])

@@ -1,0 +1,217 @@
+"""JSON web tokens: which are taken, and which look as if they should be."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from sentinel.core.access import Identity, Role
+from sentinel.drivers.jwt import JwtKey
+from sentinel.drivers.rereading import Unusable
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+OPS = Identity("ops", Role.OPERATOR)
+BREAKABLE = rsa.generate_private_key(public_exponent=65537, key_size=1024)  # noqa: S505  # to be refused
+
+
+@pytest.fixture(scope="module")
+def rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def public_pem(key: Any) -> bytes:
+    pem: bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return pem
+
+
+def private_pem(key: PrivateKeyTypes) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def claims(**more: object) -> dict[str, object]:
+    return {"sub": "ops", "role": "operator", "exp": int(time.time()) + 3600, **more}
+
+
+def part(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def key_file(tmp_path: Path, content: bytes) -> Path:
+    path = tmp_path / "jwt.key"
+    path.write_bytes(content)
+    return path
+
+
+@pytest.fixture
+def secret_key(tmp_path: Path) -> JwtKey:
+    return JwtKey(key_file(tmp_path, SECRET + b"\n"))
+
+
+def signed(payload: dict[str, object], *, key: Any = SECRET, algorithm: str = "HS256", **headers: object) -> str:
+    return jwt.encode(payload, key, algorithm=algorithm, headers=headers or None)
+
+
+def test_a_token_signed_with_the_shared_secret_is_taken(secret_key: JwtKey) -> None:
+    assert secret_key.identify(signed(claims())) == OPS
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512"])
+def test_an_rsa_key_decides_on_its_algorithms(tmp_path: Path, rsa_key: rsa.RSAPrivateKey, algorithm: str) -> None:
+    identities = JwtKey(key_file(tmp_path, public_pem(rsa_key)))
+
+    assert identities.identify(signed(claims(), key=rsa_key, algorithm=algorithm)) == OPS
+
+
+@pytest.mark.parametrize(("curve", "algorithm"), [(ec.SECP256R1(), "ES256"), (ec.SECP384R1(), "ES384")])
+def test_a_key_of_a_curve_decides_on_its_algorithm(
+    tmp_path: Path, curve: ec.EllipticCurve, algorithm: str
+) -> None:
+    key = ec.generate_private_key(curve)
+    identities = JwtKey(key_file(tmp_path, public_pem(key)))
+
+    assert identities.identify(signed(claims(), key=key, algorithm=algorithm)) == OPS
+
+
+def test_an_ed25519_key_is_taken(tmp_path: Path) -> None:
+    key = ed25519.Ed25519PrivateKey.generate()
+    identities = JwtKey(key_file(tmp_path, public_pem(key)))
+
+    assert identities.identify(signed(claims(), key=key, algorithm="EdDSA")) == OPS
+
+
+def test_an_adapter_is_known_by_its_claim(secret_key: JwtKey) -> None:
+    token = signed(claims(sub="dns-1", role="adapter", adapter="dns"))
+
+    assert secret_key.identify(token) == Identity("dns-1", Role.ADAPTER, "dns")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"role": "root"},
+        {"role": 1},
+        {"role": None},
+        {"sub": 5},
+        {"sub": ""},
+        {"sub": "anonymous"},
+        {"sub": "a\nb"},
+        {"adapter": "dns"},
+        {"role": "adapter"},
+        {"role": "adapter", "adapter": ""},
+        {"role": "adapter", "adapter": "../x"},
+        {"role": "adapter", "adapter": ["dns"]},
+        {"exp": "soon"},
+        {"exp": int(time.time()) - 60},
+        {"nbf": int(time.time()) + 3600},
+    ],
+)
+def test_claims_that_will_not_do_are_nobodys(secret_key: JwtKey, more: dict[str, object]) -> None:
+    # Signed by hand: the library would not even write some of these.
+    header, payload = part({"alg": "HS256", "typ": "JWT"}), part(claims(**more))
+    signature = jwt.get_algorithm_by_name("HS256").sign(f"{header}.{payload}".encode(), SECRET)
+    token = f"{header}.{payload}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+    assert secret_key.identify(token) is None
+
+
+@pytest.mark.parametrize("missing", ["sub", "role", "exp"])
+def test_a_claim_that_is_missing_is_a_token_of_nobody(secret_key: JwtKey, missing: str) -> None:
+    payload = claims()
+    del payload[missing]
+
+    assert secret_key.identify(signed(payload)) is None
+
+
+def test_clocks_may_be_a_little_apart(secret_key: JwtKey) -> None:
+    now = int(time.time())
+
+    assert secret_key.identify(signed(claims(exp=now - 5))) == OPS
+    assert secret_key.identify(signed(claims(nbf=now + 5))) == OPS
+
+
+def test_an_audience_is_not_asked_for(secret_key: JwtKey) -> None:
+    assert secret_key.identify(signed(claims(aud="fleet"))) == OPS
+
+
+def test_another_key_is_the_wrong_key(secret_key: JwtKey) -> None:
+    assert secret_key.identify(signed(claims(), key=SECRET[::-1])) is None
+
+
+def test_a_token_without_a_signature_is_refused(secret_key: JwtKey) -> None:
+    for algorithm in ("none", "None", "NONE"):
+        assert secret_key.identify(f"{part({'alg': algorithm})}.{part(claims())}.") is None
+
+
+def test_a_public_key_is_no_shared_secret(tmp_path: Path, rsa_key: rsa.RSAPrivateKey) -> None:
+    pem = public_pem(rsa_key)
+    identities = JwtKey(key_file(tmp_path, pem))
+    header, payload = part({"alg": "HS256", "typ": "JWT"}), part(claims())
+    signature = jwt.get_algorithm_by_name("HS256").sign(f"{header}.{payload}".encode(), pem)
+    forged = f"{header}.{payload}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+    assert identities.identify(forged) is None
+
+
+def test_the_token_has_no_say_in_the_algorithm(secret_key: JwtKey) -> None:
+    assert secret_key.identify(signed(claims(), key=SECRET * 2, algorithm="HS512")) is None
+
+
+@pytest.mark.parametrize("token", ["", "a", "a.b", "a.b.c", "..", "é.é.é", "snt_abc", "a.b.c.d.e"])
+def test_what_is_no_token_is_nobodys(secret_key: JwtKey, token: str) -> None:
+    assert secret_key.identify(token) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "shared secret of 32 bytes or more"),
+        (b"too-short", "shared secret of 32 bytes or more"),
+        (b"-----BEGIN PUBLIC KEY-----\nnonsense\n-----END PUBLIC KEY-----\n", "expected a public key in PEM"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "expected a public key in PEM"),
+        (public_pem(BREAKABLE), "RSA key of 2048 bits"),
+        (public_pem(ec.generate_private_key(ec.SECP521R1())), "expected a key of RSA, P-256, P-384 or Ed25519"),
+        (private_pem(ec.generate_private_key(ec.SECP256R1())), "got a private one"),
+        (b"x" * 70_000, "at most 64 KiB"),
+    ],
+)
+def test_a_file_without_a_good_key_is_refused_without_repeating_it(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    with pytest.raises(Unusable) as refused:
+        JwtKey(key_file(tmp_path, content))
+
+    assert problem in str(refused.value)
+    assert "too-short" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="no such file"):
+        JwtKey(tmp_path / "absent")
+
+
+def test_a_changed_key_is_taken_and_a_broken_one_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, now = key_file(tmp_path, SECRET), 100.0
+    identities = JwtKey(path, monotonic=lambda: now)
+    other = SECRET[::-1]
+
+    path.write_bytes(other)
+    os.utime(path, ns=(1, 1))
+    now += 1
+    assert identities.identify(signed(claims(), key=other)) == OPS
+
+    path.write_bytes(b"short")
+    now += 1
+    assert identities.identify(signed(claims(), key=other)) == OPS
+    (record,) = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.WARNING, "jwt.unusable")

@@ -1,0 +1,355 @@
+"""The tokens file: who a token belongs to, what is refused, and what happens while the file changes."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sentinel.core.access import Identity, Role
+from sentinel.drivers import tokens
+from sentinel.drivers.rereading import Unusable
+from sentinel.drivers.token_editing import add_token, revoke_tokens
+from sentinel.drivers.tokens import TokensFile
+
+
+def sha256(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+VALID = f"""# who may do what
+tokens:
+  - {{name: ops, role: operator, sha256: {sha256("old")}}}   # leaves in spring
+  - name: dns
+    role: adapter
+    adapter: dns
+    sha256: {sha256("dns")}
+
+  # rotated every month
+  - {{name: ops, role: operator, sha256: {sha256("new").upper()}}}
+"""
+
+
+class Ticking:
+    """A monotonic clock that moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_a_second(self) -> None:
+        self.now += 1
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "tokens.yaml"
+    file.write_text(VALID)
+    return file
+
+
+def rewrite(path: Path, text: str) -> None:
+    """As an editor does, and with another time than before, however coarse the file system's is."""
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    path.write_text(text)
+    os.utime(path, ns=(before + 10**9, before + 10**9))
+
+
+def refusal(path: Path, text: str) -> str:
+    path.write_text(text)
+    with pytest.raises(Unusable) as refused:
+        TokensFile(path)
+    return str(refused.value).replace(str(path), "F")
+
+
+@pytest.mark.parametrize(
+    ("token", "identity"),
+    [
+        ("old", Identity("ops", Role.OPERATOR)),
+        ("new", Identity("ops", Role.OPERATOR)),
+        ("dns", Identity("dns", Role.ADAPTER, "dns")),
+        ("other", None),
+        ("", None),
+    ],
+)
+def test_a_token_is_known_by_its_hash(path: Path, token: str, identity: Identity | None) -> None:
+    assert TokensFile(path).identify(token) == identity
+
+
+def test_the_hash_itself_is_no_token(path: Path) -> None:
+    assert TokensFile(path).identify(sha256("old")) is None
+
+
+@pytest.mark.parametrize("text", ["", "tokens: []\n", "# nothing yet\n"])
+def test_a_file_without_tokens_lets_nobody_in(path: Path, text: str) -> None:
+    path.write_text(text)
+
+    assert TokensFile(path).identify("old") is None
+
+
+ENTRY = f"sha256: {sha256('x')}"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("tokens: 5", 'F:1:9: tokens: expected a list of {name, role, adapter, sha256}, got "5"'),
+        ("token: []", "F:1:1: token: unknown key; did you mean tokens?"),
+        (f"tokens:\n  - {{name: a, role: viewer, {ENTRY}, x: 1}}", "tokens[0].x: unknown key"),
+        (f"tokens:\n  - {{name: a, {ENTRY}}}", "F:2:5: tokens[0].role: required, but missing"),
+        (f"tokens:\n  - {{name: a, role: root, {ENTRY}}}", "F:2:21: tokens[0].role: expected one of viewer"),
+        (f"tokens:\n  - {{name: a b, role: viewer, {ENTRY}}}", "tokens[0].name: expected a name such as ops"),
+        (
+            f"tokens:\n  - {{name: anonymous, role: viewer, {ENTRY}}}",
+            "tokens[0].name: expected a name such as ops",
+        ),
+        (f"tokens:\n  - {{name: a, role: adapter, {ENTRY}}}", "F:2:5: tokens[0].adapter: required for the role"),
+        (
+            f"tokens:\n  - {{name: a, role: viewer, adapter: dns, {ENTRY}}}",
+            "F:2:38: tokens[0].adapter: expected it with the role adapter only, got the role viewer",
+        ),
+        (
+            f"tokens:\n  - {{name: a, role: viewer, {ENTRY}}}\n  - {{name: b, role: admin, {ENTRY}}}",
+            "tokens[1].sha256: expected each token once, got it first as tokens[0]",
+        ),
+        ("tokens: [", "F:1:"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named_with_its_place(path: Path, text: str, problem: str) -> None:
+    assert problem in refusal(path, text)
+
+
+def test_a_token_written_where_its_hash_belongs_is_not_repeated(path: Path) -> None:
+    said = refusal(path, "tokens:\n  - {name: a, role: viewer, sha256: snt_my-secret-token}\n")
+
+    assert "tokens[0].sha256: expected the SHA-256 of a token" in said
+    assert "my-secret" not in said
+
+
+def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="no such file"):
+        TokensFile(tmp_path / "absent.yaml")
+
+
+def test_a_changed_file_is_read_again_within_a_second(path: Path) -> None:
+    clock = Ticking()
+    identities = TokensFile(path, monotonic=clock)
+    rewrite(path, f"tokens:\n  - {{name: eve, role: viewer, sha256: {sha256('eve')}}}\n")
+
+    within = identities.identify("eve"), identities.identify("old")
+    clock.pass_a_second()
+    after = identities.identify("eve"), identities.identify("old")
+
+    assert within == (None, Identity("ops", Role.OPERATOR))
+    assert after == (Identity("eve", Role.VIEWER), None)
+
+
+def test_a_replaced_file_of_the_same_size_and_time_is_read_again(path: Path) -> None:
+    clock = Ticking()
+    identities = TokensFile(path, monotonic=clock)
+    seen = path.stat()
+    fresh = path.with_name("fresh")
+    fresh.write_text(VALID.replace(sha256("old"), sha256("eve")))
+    os.utime(fresh, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    fresh.replace(path)
+
+    clock.pass_a_second()
+
+    assert identities.identify("eve") == Identity("ops", Role.OPERATOR)
+
+
+def test_a_broken_file_leaves_the_last_good_one_in_force_and_is_told_once(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Ticking()
+    identities = TokensFile(path, monotonic=clock)
+    rewrite(path, "tokens:\n  - {name: hunter2, role: root}\n")
+
+    for _ in range(3):
+        clock.pass_a_second()
+        assert identities.identify("old") is not None
+
+    (record,) = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.WARNING, "tokens.unusable")
+    assert "hunter2" not in str(record.__dict__["fields"])
+    assert f"{path}:2:" in record.__dict__["fields"]["problem"]
+
+
+def test_a_file_that_vanishes_leaves_the_last_one_in_force_until_it_is_back(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Ticking()
+    identities = TokensFile(path, monotonic=clock)
+    path.unlink()
+
+    for _ in range(2):
+        clock.pass_a_second()
+        assert identities.identify("old") is not None
+    assert len(caplog.records) == 1
+    rewrite(path, "tokens: []\n")
+    clock.pass_a_second()
+
+    assert identities.identify("old") is None
+
+
+def test_a_new_token_is_unguessable_and_recognisable() -> None:
+    made = {tokens.new_token() for _ in range(100)}
+
+    assert len(made) == 100
+    assert all(token.startswith("snt_") and len(token) == 47 for token in made)
+
+
+def test_adding_to_no_file_makes_one_that_only_its_owner_can_read(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.yaml"
+
+    token = add_token(path, name="ops", role=Role.ADMIN)
+
+    assert TokensFile(path).identify(token) == Identity("ops", Role.ADMIN)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert token not in path.read_text()
+
+
+def test_adding_keeps_other_entries_comments_and_layout(path: Path) -> None:
+    token = add_token(path, name="eve@example.com", role=Role.ADAPTER, adapter="dns")
+
+    text = path.read_text()
+    assert text.startswith(VALID)
+    assert text.count("\n") == VALID.count("\n") + 1
+    assert TokensFile(path).identify(token) == Identity("eve@example.com", Role.ADAPTER, "dns")
+    assert TokensFile(path).identify("old") is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "tokens: []\n",
+        "# mine\n",
+        f"tokens: [{{name: a, role: viewer, sha256: {sha256('a')}}}]",
+        f"tokens:\n- name: a\n  role: viewer\n  sha256: {sha256('a')}",
+        f'{{"tokens": [{{"name": "a", "role": "viewer", "sha256": "{sha256("a")}"}}]}}\n',
+        f"tokens:\n    -\n      name: a\n      role: viewer\n      sha256: {sha256('a')}\n",
+    ],
+)
+def test_adding_works_however_the_list_was_written(path: Path, text: str) -> None:
+    path.write_text(text)
+
+    token = add_token(path, name="ops", role=Role.ADMIN)
+
+    identities = TokensFile(path)
+    assert identities.identify(token) == Identity("ops", Role.ADMIN)
+    assert (identities.identify("a") is not None) is ("sha256" in text)
+
+
+@pytest.mark.parametrize("name", ["1e3", "null", "true", "0x10", "123", "1.5", "a:b", "2026-01-01", "no"])
+def test_a_name_that_yaml_would_take_for_something_else_stays_a_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "tokens.yaml"
+
+    token = add_token(path, name=name, role=Role.VIEWER)
+
+    assert TokensFile(path).identify(token) == Identity(name, Role.VIEWER)
+    assert yaml.safe_load(path.read_text())["tokens"][0]["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "adapter", "problem"),
+    [
+        ("", Role.VIEWER, "", "name: expected a name"),
+        ("a\nb", Role.VIEWER, "", "name: expected a name"),
+        ("anonymous", Role.ADMIN, "", "name: expected a name"),
+        ("dns", Role.ADAPTER, "", "adapter: required for the role adapter"),
+        ("ops", Role.ADMIN, "dns", "adapter: expected it with the role adapter only"),
+        ("dns", Role.ADAPTER, "../x", "adapter: expected the name of an adapter"),
+    ],
+)
+def test_an_entry_that_would_not_be_read_is_not_written(
+    path: Path, name: str, role: Role, adapter: str, problem: str
+) -> None:
+    with pytest.raises(Unusable) as refused:
+        add_token(path, name=name, role=role, adapter=adapter)
+
+    assert str(refused.value).startswith(problem)
+    assert path.read_text() == VALID
+
+
+def test_a_broken_file_is_not_written_over(path: Path) -> None:
+    path.write_text("tokens: {")
+
+    with pytest.raises(Unusable):
+        add_token(path, name="ops", role=Role.ADMIN)
+
+    assert path.read_text() == "tokens: {"
+    assert os.listdir(path.parent) == [path.name]  # noqa: PTH208  # nothing is left beside it
+
+
+def test_a_file_keeps_its_mode_but_nothing_for_strangers(path: Path) -> None:
+    path.chmod(0o644)
+
+    add_token(path, name="ops", role=Role.ADMIN)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_link_to_the_file_stays_a_link(path: Path) -> None:
+    link = path.with_name("link.yaml")
+    link.symlink_to(path.name)
+
+    token = add_token(link, name="eve", role=Role.VIEWER)
+
+    assert link.is_symlink()
+    assert TokensFile(path).identify(token) is not None
+
+
+def test_revoking_takes_out_what_is_meant_and_leaves_comments(path: Path) -> None:
+    gone = revoke_tokens(path, is_meant=lambda token: token.name == "dns")
+
+    assert [token.name for token in gone] == ["dns"]
+    text = path.read_text()
+    assert "# who may do what" in text
+    assert "# leaves in spring" in text
+    assert "# rotated every month" in text
+    identities = TokensFile(path)
+    assert identities.identify("dns") is None
+    assert identities.identify("old") is not None
+    assert identities.identify("new") is not None
+
+
+def test_revoking_the_last_token_leaves_a_file_that_lets_nobody_in(path: Path) -> None:
+    revoke_tokens(path, is_meant=lambda token: True)
+
+    assert TokensFile(path).identify("old") is None
+
+
+def test_revoking_nothing_changes_nothing(path: Path) -> None:
+    before = path.stat()
+
+    assert revoke_tokens(path, is_meant=lambda token: False) == []
+    assert path.stat() == before
+
+
+def test_a_name_may_have_several_tokens_of_which_one_is_revoked(path: Path) -> None:
+    gone = revoke_tokens(path, is_meant=lambda token: token.sha256 == sha256("old"))
+
+    assert len(gone) == 1
+    assert TokensFile(path).identify("new") == Identity("ops", Role.OPERATOR)
+    assert TokensFile(path).identify("old") is None
+
+
+def test_a_write_that_fails_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+
+    with pytest.raises(OSError, match="No space left"):
+        add_token(path, name="ops", role=Role.ADMIN)
+
+    assert path.read_text() == VALID
+    assert [file.name for file in path.parent.iterdir()] == [path.name]

@@ -1,0 +1,249 @@
+"""The fleet API without a network: requests go straight into the application."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from sentinel.api import routes as fleet_routes
+from sentinel.api.kinds import DEFAULT, Kinds
+from sentinel.api.service import FleetService
+from sentinel.api.telemetry import FleetTelemetry
+from sentinel.core.access import Identity
+from sentinel.core.fleet import KindRules
+from sentinel.ports.fleet_store import FleetStore
+from sentinel.runtime.telemetry import get_logger
+from sentinel.testing.clock import ManualClock
+from sentinel.testing.fleet_store import MemoryFleetStore
+from sentinel.web.app import build_app
+from sentinel.web.asgi import App, Message
+from sentinel.web.identity import Guard
+
+Body = dict[str, Any]
+ROOT = "/api/hyperfleet/v1"
+
+KINDS = Kinds(
+    (
+        KindRules("clusters", "Cluster", "", ("validation", "dns")),
+        KindRules("nodepools", "NodePool", "clusters", ("validation",)),
+        KindRules("machines", "Machine", "nodepools"),
+        KindRules("manifests", "Manifest"),
+    )
+)
+
+THREE_LEVELS = Kinds(
+    (
+        KindRules("clusters", "Cluster"),
+        KindRules("nodepools", "NodePool", "clusters"),
+        KindRules("machines", "Machine", "nodepools", ("validation",)),
+    )
+)
+"""Only the lowest level waits for an adapter."""
+
+
+class Reply(msgspec.Struct):
+    """An answer."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def json(self) -> Body:
+        body: Body = msgspec.json.decode(self.content)
+        return body
+
+    @property
+    def etag(self) -> str:
+        return self.headers["etag"]
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields that a problem names, in its order."""
+        return [error["field"] for error in self.json.get("errors", ())]
+
+    def refuses(self, status: int, *fields: str, code: str = "") -> Body:
+        """Asserts that this is a problem with this status, which names exactly these fields; its document."""
+        assert self.status == status, self
+        assert self.headers["content-type"] == "application/problem+json"
+        document = self.json
+        assert set(document) - {"errors", "request_id"} == {"type", "title", "status", "detail", "code"}
+        assert document["status"] == status
+        assert document["detail"]
+        assert document["code"].startswith("HYPERFLEET-")
+        assert self.fields == list(fields), self
+        assert code in ("", document["code"]), self
+        return document
+
+
+class KnownIdentities:
+    """Tokens that are names; a verified stand-in is not needed: the port has one method."""
+
+    def __init__(self, *identities: Identity) -> None:
+        self._known = {identity.name: identity for identity in identities}
+
+    def identify(self, token: str) -> Identity | None:
+        return self._known.get(token)
+
+
+class FleetClient:
+    """A fleet API with a clock that stands still until it is told otherwise."""
+
+    def __init__(
+        self,
+        *,
+        kinds: Kinds = KINDS,
+        store: FleetStore | None = None,
+        identities: Sequence[Identity] = (),
+        emits_public_names: bool = False,
+    ) -> None:
+        self.clock = ManualClock()
+        self.kinds = kinds
+        self.store: FleetStore = store or MemoryFleetStore()
+        self.registry = CollectorRegistry()
+        self.telemetry = FleetTelemetry(kinds=kinds, clock=self.clock, registry=self.registry)
+        self.service = FleetService(
+            store=self.store,
+            kinds=kinds,
+            clock=self.clock,
+            observer=self.telemetry,
+            emits_public_names=emits_public_names,
+        )
+        self.routes = fleet_routes.routes(kinds, self.service, self.store)
+        guard = Guard(identities=[KnownIdentities(*identities)] if identities else [], is_insecure=not identities)
+        self.app: App = build_app(self.routes, guard=guard, log=get_logger("test"))
+
+    async def __aenter__(self) -> FleetClient:
+        await self.store.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.store.close()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, object] | bytes | None = None,
+    ) -> Reply:
+        """One request, as bytes; the path as it is after decoding."""
+        fields = {"host": "localhost", "content-length": str(len(body))} | {
+            name.lower(): value for name, value in (headers or {}).items()
+        }
+        unread = [body]
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": quote(path, errors="replace").encode(),
+            "query_string": query if isinstance(query, bytes) else urlencode(query or {}).encode(),
+            "root_path": "",
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in fields.items()],
+            "client": ("127.0.0.1", 50000),
+            "server": ("127.0.0.1", 8000),
+            "state": {},
+        }
+        await self.app(scope, receive, send)
+        start = sent[0]
+        return Reply(
+            start["status"],
+            {name.decode(): value.decode("latin-1") for name, value in start["headers"]},
+            b"".join(message.get("body", b"") for message in sent[1:]),
+        )
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        json: object = None,
+        *,
+        token: str = "",
+        headers: Mapping[str, str] | None = None,
+        **query: object,
+    ) -> Reply:
+        """One request below the API's root, or anywhere where the path begins with a slash."""
+        fields = {name.lower(): value for name, value in (headers or {}).items()}
+        if token:
+            fields["authorization"] = f"Bearer {token}"
+        if json is not None:
+            fields.setdefault("content-type", "application/json")
+        where = path if path.startswith("/") else f"{ROOT}/{path}"
+        body = b"" if json is None else msgspec.json.encode(json)
+        return await self.send(method, where, body, headers=fields, query=query)
+
+    async def create(self, plural: str = "clusters", name: str = "one", **fields: object) -> Body:
+        """A new resource."""
+        reply = await self.call("POST", plural, {"name": name, **fields})
+        assert reply.status == 201, reply
+        return reply.json
+
+    async def get(self, path: str, **query: object) -> Body:
+        """What is there."""
+        reply = await self.send("GET", f"{ROOT}/{path}" if path[0] != "/" else path, query=query)
+        assert reply.status == 200, reply
+        return reply.json
+
+    def report(
+        self,
+        adapter: str = "dns",
+        *,
+        available: str = "True",
+        generation: int = 1,
+        at: datetime | None = None,
+        finalized: bool = False,
+        **fields: object,
+    ) -> Body:
+        """The body of a report, observed now where nothing else is said."""
+        conditions = [
+            {"type": "Applied", "status": "True", "reason": "Done", "message": ""},
+            {"type": "Available", "status": available, "reason": "Said", "message": "as it is"},
+            {"type": "Health", "status": "True", "reason": "NoErrors", "message": ""},
+        ]
+        if finalized:
+            conditions.append({"type": "Finalized", "status": "True"})
+        return {
+            "adapter": adapter,
+            "observed_generation": generation,
+            "observed_time": at or self.clock.now(),
+            "conditions": conditions,
+            **fields,
+        }
+
+    async def reports(self, path: str, *adapters: str, generation: int = 1, **more: Any) -> Reply:
+        """Reports of these adapters; the last answer."""
+        reply = None
+        for adapter in adapters:
+            reply = await self.call(
+                "POST", f"{path}/statuses", self.report(adapter, generation=generation, **more)
+            )
+        assert reply is not None
+        return reply
+
+    async def later(self, seconds: float = 1) -> datetime:
+        """Moves the clock on; the time it then is."""
+        await self.clock.advance(timedelta(seconds=seconds))
+        return self.clock.now()
+
+
+__all__ = ["DEFAULT", "KINDS", "ROOT", "THREE_LEVELS", "FleetClient", "Reply"]

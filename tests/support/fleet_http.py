@@ -1,0 +1,137 @@
+"""Clients of a fleet API that runs as a process: over real connections, of which there are never too many."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from sentinel.core.fleet import AdapterStatus, ResourceDocument, decode_document, decode_statuses
+
+ROOT = "/api/hyperfleet/v1"
+PATIENCE = aiohttp.ClientTimeout(total=30)
+
+Body = dict[str, Any]
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Found by any spelling of their names."""
+    content: bytes
+
+    @property
+    def json(self) -> Body:
+        body: Body = msgspec.json.decode(self.content)
+        return body
+
+    @property
+    def version(self) -> int:
+        """What the ETag says."""
+        return int(self.headers["ETag"].strip('"'))
+
+    @property
+    def code(self) -> str:
+        """The problem's code, empty for an answer that is none."""
+        if self.headers.get("Content-Type") != "application/problem+json":
+            return ""
+        return str(self.json["code"])
+
+
+class FleetHttp:
+    """Somebody who uses a fleet API, or several servers of one fleet in turn."""
+
+    def __init__(self, *urls: str, token: str = "", connections: int = 32) -> None:
+        self._urls = itertools.cycle(urls)
+        self._token = token
+        self._connections = connections
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connections), timeout=PATIENCE, headers=headers
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def call(
+        self, method: str, path: str, json: object = None, headers: Mapping[str, str] | None = None, **query: str
+    ) -> Reply:
+        """One request below the API's root, or anywhere where the path begins with a slash."""
+        assert self._session is not None
+        where = path if path.startswith("/") else f"{ROOT}/{path}"
+        fields = dict(headers or {})
+        body = None
+        if json is not None:
+            body = msgspec.json.encode(json)
+            fields.setdefault("Content-Type", "application/json")
+        url = next(self._urls) + where
+        async with self._session.request(method, url, data=body, headers=fields, params=query) as response:
+            return Reply(response.status, response.headers, await response.read())
+
+    async def create(self, name: str, plural: str = "clusters", **fields: object) -> Body:
+        """A new resource."""
+        reply = await self.call("POST", plural, {"name": name, **fields})
+        assert reply.status == 201, reply
+        return reply.json
+
+    async def get(self, path: str, **query: str) -> Body:
+        """What is there."""
+        reply = await self.call("GET", path, **query)
+        assert reply.status == 200, reply
+        return reply.json
+
+    async def read(self, path: str) -> tuple[ResourceDocument, tuple[AdapterStatus, ...]]:
+        """A resource and the reports on it, as the core knows them."""
+        document = await self.call("GET", path)
+        statuses = await self.get(f"{path}/statuses", size="1000")
+        assert document.status == 200, document
+        return decode_document(document.content), decode_statuses(msgspec.json.encode(statuses["items"]))
+
+    async def report(self, path: str, *adapters: str, generation: int = 1, available: str = "True") -> None:
+        """Has these adapters report, each of which is stored."""
+        for adapter in adapters:
+            body = report(adapter, generation=generation, available=available)
+            reply = await self.call("POST", f"{path}/statuses", body)
+            assert reply.status == 201, reply
+
+    async def walk(self, plural: str, **query: str) -> AsyncIterator[Body]:
+        """Every resource of a list, page after page, by the cursor."""
+        page = await self.get(plural, **query)
+        for _ in range(100_000):
+            for item in page["items"]:
+                yield item
+            if page["next"] is None:
+                return
+            page = await self.get(plural, **query, after=page["next"])
+        raise AssertionError("a list that does not end")
+
+
+def report(
+    adapter: str, *, generation: int = 1, at: datetime | None = None, available: str = "True", **fields: object
+) -> Body:
+    """The body of a report, observed now where nothing else is said."""
+    return {
+        "adapter": adapter,
+        "observed_generation": generation,
+        "observed_time": at or datetime.now(UTC),
+        "conditions": [
+            {"type": "Applied", "status": "True", "reason": "Done", "message": "the work has begun"},
+            {"type": "Available", "status": available, "reason": "Said", "message": "as it is"},
+            {"type": "Health", "status": "True", "reason": "NoErrors", "message": "all is well"},
+        ],
+        **fields,
+    }

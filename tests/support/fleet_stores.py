@@ -1,0 +1,320 @@
+"""What tests of fleet stores are made of: resources and records to keep, and pieces of work that keep them."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from sentinel.core.fleet import (
+    AuditEntry,
+    ConditionStatus,
+    DiscardedReport,
+    DiscardReason,
+    GenerationRecord,
+    ReportedCondition,
+)
+from sentinel.core.labels import Operator, Requirement
+from sentinel.ports.fleet_store import (
+    FleetStore,
+    FleetTransaction,
+    Found,
+    ListQuery,
+    LongestWait,
+    OrderBy,
+    Remembered,
+    Stored,
+)
+
+MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+AMPLE = timedelta(seconds=60)
+"""Ends a test in which somebody waits for somebody for ever."""
+NEVER = datetime(1, 1, 2, tzinfo=UTC)
+"""Nothing is older."""
+MOST_PAGES = 1_000
+
+
+class Stores(ABC):
+    """Where the stores under test come from. Belongs to no event loop: each call works on the one it runs on."""
+
+    @abstractmethod
+    async def empty(self) -> FleetStore:
+        """A store with nothing in it, open. Whoever asks closes it, before asking for the next."""
+
+    @abstractmethod
+    async def reopened(self, store: FleetStore) -> FleetStore:
+        """Closes a store, and opens one anew on the same data."""
+
+
+def stored(
+    resource_id: str,
+    *,
+    plural: str = "clusters",
+    name: str = "",
+    parent: Stored | None = None,
+    labels: Mapping[str, str] | None = None,
+    created: datetime = MOMENT,
+    updated: datetime | None = None,
+    is_ready: bool = False,
+    waiting: Mapping[str, datetime] | None = None,
+    adapters: str = "dns,validation",
+    document: bytes | None = None,
+    statuses: bytes = b"[]",
+) -> Stored:
+    return Stored(
+        id=resource_id,
+        plural=plural,
+        name=name or f"name-of-{resource_id}",
+        parent="" if parent is None else parent.id,
+        root=resource_id if parent is None else parent.root,
+        labels=labels or {},
+        created_time=created,
+        updated_time=created if updated is None else updated,
+        version=1,
+        is_ready=is_ready,
+        waiting=waiting or {},
+        adapters=adapters,
+        document=msgspec.json.encode({"id": resource_id}) if document is None else document,
+        statuses=statuses,
+    )
+
+
+def discarded(number: int, *, received: datetime | None = None, text: str = "") -> DiscardedReport:
+    received = MOMENT + number * SECOND if received is None else received
+    return DiscardedReport(
+        adapter="dns",
+        reason=DiscardReason.STALE_TIME,
+        received_time=received,
+        observed_generation=number,
+        observed_time=received - SECOND,
+        conditions=(ReportedCondition("Available", ConditionStatus.TRUE, "Done", text),),
+        data=msgspec.Raw(b'{"zone":"z"}'),
+    )
+
+
+def generation(number: int, *, time: datetime | None = None, spec: bytes = b'{"replicas":3}') -> GenerationRecord:
+    return GenerationRecord(
+        generation=number,
+        time=MOMENT + number * SECOND if time is None else time,
+        actor="ops",
+        change="create" if number == 1 else "patch",
+        labels={"region": "us-east"},
+        spec=msgspec.Raw(spec),
+    )
+
+
+def entry(
+    number: int,
+    *,
+    time: datetime | None = None,
+    actor: str = "ops",
+    action: str = "patch",
+    resource_id: str = "cls-1",
+) -> AuditEntry:
+    return AuditEntry(
+        id=f"0195-{number:08}",
+        time=MOMENT + number * SECOND if time is None else time,
+        actor=actor,
+        role="operator",
+        address="127.0.0.1",
+        action=action,
+        plural="clusters",
+        resource_id=resource_id,
+        generation=number,
+        detail="because",
+        request_id=f"request-{number}",
+    )
+
+
+def answer(key: str, *, actor: str = "ops", time: datetime = MOMENT, body: bytes = b"{}") -> Remembered:
+    return Remembered(actor=actor, key=key, fingerprint="f1", time=time, version=1, body=body)
+
+
+def labelled(key: str, operator: Operator, *values: str) -> Requirement:
+    return Requirement(key, operator, tuple(sorted(values)))
+
+
+def shown(value: Requirement | list[Requirement] | list[str]) -> str:
+    """For the names of tests."""
+    if isinstance(value, Requirement):
+        return f"{value.key} {value.operator} {'|'.join(map(repr, value.values))}".strip()
+    return ", ".join(each if isinstance(each, str) else shown(each) for each in value) or "nothing"
+
+
+def microseconds(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def inserting(*resources: Stored) -> Callable[[FleetTransaction], None]:
+    def work(fleet: FleetTransaction) -> None:
+        for resource in resources:
+            if resource.parent:
+                fleet.lock(resource.parent)
+            fleet.insert(resource)
+
+    return work
+
+
+def updating(resource: Stored) -> Callable[[FleetTransaction], None]:
+    """Writes it as the next version of what is there."""
+
+    def work(fleet: FleetTransaction) -> None:
+        before = fleet.lock(resource.id)
+        assert before is not None
+        fleet.update(msgspec.structs.replace(resource, version=before.version + 1))
+
+    return work
+
+
+def removing(*resource_ids: str) -> Callable[[FleetTransaction], None]:
+    def work(fleet: FleetTransaction) -> None:
+        for resource_id in resource_ids:
+            fleet.lock(resource_id)
+            fleet.remove(resource_id)
+
+    return work
+
+
+def keeping_discarded(resource_id: str, *reports: DiscardedReport, limit: int = 100) -> Callable[..., None]:
+    def work(fleet: FleetTransaction) -> None:
+        fleet.lock(resource_id)
+        for report in reports:
+            fleet.keep_discarded(resource_id, report, limit=limit)
+
+    return work
+
+
+def keeping_generations(resource_id: str, *records: GenerationRecord) -> Callable[[FleetTransaction], None]:
+    def work(fleet: FleetTransaction) -> None:
+        fleet.lock(resource_id)
+        for record in records:
+            fleet.keep_generation(resource_id, record)
+
+    return work
+
+
+def recording(*entries: AuditEntry) -> Callable[[FleetTransaction], None]:
+    def work(fleet: FleetTransaction) -> None:
+        for each in entries:
+            fleet.record(each)
+
+    return work
+
+
+def incrementing(resource_id: str) -> Callable[[FleetTransaction], int]:
+    """Counts in the document; lost updates show as a sum that is too small."""
+
+    def work(fleet: FleetTransaction) -> int:
+        before = fleet.lock(resource_id)
+        assert before is not None
+        number = int(before.document) + 1
+        fleet.update(msgspec.structs.replace(before, version=before.version + 1, document=b"%d" % number))
+        return number
+
+    return work
+
+
+async def together(*works: Awaitable[object]) -> list[object]:
+    """All at once; what one of them raises is its result."""
+    async with asyncio.timeout(AMPLE.total_seconds()):
+        return list(await asyncio.gather(*works, return_exceptions=True))
+
+
+def ids(found: Found) -> list[str]:
+    return [msgspec.json.decode(document, type=dict[str, str])["id"] for document in found.documents]
+
+
+# A store may answer with any sequence; what these return can be compared.
+
+
+async def find(store: FleetStore, query: ListQuery) -> Found:
+    found = await store.find(query)
+    return Found(list(found.documents), found.total, found.last)
+
+
+async def discarded_of(
+    store: FleetStore, resource_id: str, *, limit: int = 9, offset: int = 0
+) -> tuple[list[DiscardedReport], int]:
+    reports, total = await store.discarded(resource_id, limit=limit, offset=offset)
+    return list(reports), total
+
+
+async def history_of(
+    store: FleetStore, resource_id: str, *, limit: int = 9, offset: int = 0
+) -> tuple[list[GenerationRecord], int]:
+    records, total = await store.history(resource_id, limit=limit, offset=offset)
+    return list(records), total
+
+
+async def walk(store: FleetStore, query: ListQuery) -> list[str]:
+    """From the query's place to the end, by cursor."""
+    seen: list[str] = []
+    for _ in range(MOST_PAGES):
+        found = await store.find(query)
+        assert len(found.documents) <= query.limit
+        seen += ids(found)
+        if found.last is None:
+            return seen
+        assert len(found.documents) == query.limit
+        query = msgspec.structs.replace(query, after=found.last)
+    raise AssertionError(f"no end after {MOST_PAGES} pages")
+
+
+async def select(store: FleetStore, *requirements: Requirement, plural: str = "clusters") -> list[str]:
+    """What the requirements select, having checked that every way of asking agrees."""
+    query = ListQuery(plural=plural, requirements=requirements, limit=100)
+    found = await store.find(query)
+    assert found.total == len(found.documents)
+    for order in OrderBy:
+        paged = msgspec.structs.replace(query, limit=2, order_by=order, is_descending=True)
+        assert sorted(await walk(store, paged)) == sorted(ids(found))
+    return sorted(ids(found))
+
+
+async def populations(store: FleetStore) -> dict[tuple[str, bool], int]:
+    """Those that are not empty."""
+    rows = await store.populations()
+    assert len({(row.plural, row.is_ready) for row in rows}) == len(rows)
+    return {(row.plural, row.is_ready): row.count for row in rows if row.count}
+
+
+async def longest_waits(store: FleetStore) -> list[LongestWait]:
+    return sorted(await store.longest_waits(), key=lambda wait: (wait.plural, wait.adapter))
+
+
+async def expire(
+    store: FleetStore,
+    *,
+    audit: datetime = NEVER,
+    discarded: datetime = NEVER,
+    history: datetime = NEVER,
+    answers: datetime = NEVER,
+    limit: int = 1_000,
+) -> int:
+    return await store.expire(audit=audit, discarded=discarded, history=history, answers=answers, limit=limit)
+
+
+def incrementing_version(resource_id: str) -> Callable[[FleetTransaction], int]:
+    def work(fleet: FleetTransaction) -> int:
+        before = fleet.lock(resource_id)
+        assert before is not None
+        fleet.update(msgspec.structs.replace(before, version=before.version + 1))
+        return before.version + 1
+
+    return work
+
+
+class StoreSuite:
+    """What the parts of the contract share."""
+
+    @pytest.fixture
+    async def store(self, stores: Stores) -> AsyncIterator[FleetStore]:
+        store = await stores.empty()
+        yield store
+        await store.close()

@@ -1,0 +1,149 @@
+"""A resource reduced to its generation, its reports and its conditions, for tests of what becomes of reports.
+
+Moments are minutes of one morning, so that a test can say `at=3` and expect `minute(3)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from sentinel.core import aggregate, reports
+from sentinel.core.fleet import (
+    APPLIED,
+    AVAILABLE,
+    FINALIZED,
+    HEALTH,
+    READY,
+    AdapterStatus,
+    Condition,
+    ConditionStatus,
+    Report,
+    ReportedCondition,
+    ResourceStatus,
+)
+
+TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
+
+MORNING = datetime(2025, 10, 17, 10, 0, tzinfo=UTC)
+
+
+def minute(number: int) -> datetime:
+    return MORNING + timedelta(minutes=number)
+
+
+def report_of(
+    adapter: str = "dns",
+    available: ConditionStatus = TRUE,
+    *,
+    at: int = 1,
+    generation: int = 1,
+    is_finalized: bool = False,
+    reason: str = "",
+    message: str = "",
+) -> Report:
+    conditions = [
+        ReportedCondition(APPLIED, FALSE if is_finalized else TRUE),
+        ReportedCondition(AVAILABLE, available, reason, message),
+        ReportedCondition(HEALTH, TRUE),
+    ]
+    if is_finalized:
+        conditions.append(ReportedCondition(FINALIZED, TRUE))
+    return Report(adapter, generation, minute(at), tuple(conditions))
+
+
+class OneResource:
+    """Created in minute 0, and aggregated after every step, as the API does it."""
+
+    def __init__(self, *required: str, public_names: bool = False) -> None:
+        self.required: Sequence[str] = required
+        self.generation = 1
+        self.updated_time = minute(0)
+        self.statuses: dict[str, AdapterStatus] = {}
+        self.children = 0
+        self.is_deleting = False
+        self.public_names = public_names
+        self.waiting: Mapping[str, datetime] = {}
+        self._conditions: Sequence[Condition] = ()
+        self.status: ResourceStatus = self.refresh()
+
+    @property
+    def situation(self) -> aggregate.Situation:
+        return aggregate.Situation(
+            generation=self.generation,
+            updated_time=self.updated_time,
+            required=self.required,
+            statuses=tuple(self.statuses.values()),
+            children=self.children,
+            is_deleting=self.is_deleting,
+        )
+
+    @property
+    def ready(self) -> Condition:
+        return self.condition(READY)
+
+    @property
+    def available(self) -> Condition:
+        return self.condition(AVAILABLE)
+
+    def condition(self, name: str) -> Condition:
+        found = self.status.condition(name)
+        assert found is not None, f"no condition {name}"
+        return found
+
+    def refresh(self) -> ResourceStatus:
+        situation = self.situation
+        self.status = aggregate.aggregate(situation, previous=self._conditions, public_names=self.public_names)
+        self._conditions = self.status.conditions
+        self.waiting = aggregate.waiting(situation, status=self.status, previous=self.waiting)
+        return self.status
+
+    def patch(self, *, at: int) -> None:
+        self.generation += 1
+        self.updated_time = minute(at)
+        self.refresh()
+
+    def delete(self, *, at: int, children: int = 0) -> None:
+        self.is_deleting = True
+        self.children = children
+        self.patch(at=at)
+
+    def require(self, *adapters: str) -> None:
+        self.required = adapters
+        self.refresh()
+
+    def report(
+        self,
+        adapter: str,
+        available: ConditionStatus,
+        *,
+        at: int,
+        generation: int | None = None,
+        is_finalized: bool = False,
+        reason: str = "",
+        message: str = "",
+    ) -> reports.Accepted | reports.Discarded | reports.Refused:
+        """Reports at the moment of the observation, on the resource's generation unless said otherwise."""
+        return self.send(
+            report_of(
+                adapter,
+                available,
+                at=at,
+                generation=self.generation if generation is None else generation,
+                is_finalized=is_finalized,
+                reason=reason,
+                message=message,
+            )
+        )
+
+    def send(self, report: Report) -> reports.Accepted | reports.Discarded | reports.Refused:
+        verdict = reports.judge(
+            report,
+            generation=self.generation,
+            stored=self.statuses.get(report.adapter),
+            now=report.observed_time,
+        )
+        if isinstance(verdict, reports.Accepted):
+            self.statuses[report.adapter] = verdict.status
+            self.refresh()
+        return verdict

@@ -1,0 +1,123 @@
+"""Calling an application without a server: one request, one answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from sentinel.core.access import Action
+from sentinel.runtime import telemetry
+from sentinel.web.app import build_app
+from sentinel.web.asgi import App, Message
+from sentinel.web.identity import Guard
+from sentinel.web.routing import Answer, Handler, Method, Parameter, Request, Response, Route
+
+LOG = telemetry.get_logger("test")
+OPEN_GUARD = Guard(identities=(), is_insecure=True)
+FINE = (Response(status=200, description="Fine."),)
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def call(
+    app: App,
+    method: str,
+    path: str,
+    *,
+    query: str = "",
+    headers: Mapping[str, str] | None = None,
+    body: bytes | Iterable[bytes] = b"",
+) -> Answered:
+    """Sends one request, as a server would hand it on."""
+    chunks = [body] if isinstance(body, bytes) else list(body)
+    events = [
+        {"type": "http.request", "body": chunk, "more_body": number < len(chunks)}
+        for number, chunk in enumerate(chunks, 1)
+    ]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return events.pop(0) if events else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope(method, path, query=query, headers=headers), receive, send)
+    if not sent:
+        return Answered(0, {}, b"")
+    return Answered(
+        sent[0]["status"],
+        {name.decode(): value.decode() for name, value in sent[0]["headers"]},
+        b"".join(message["body"] for message in sent[1:]),
+    )
+
+
+def scope(
+    method: str, path: str, *, query: str = "", headers: Mapping[str, str] | None = None
+) -> dict[str, object]:
+    """The scope of a request from this machine."""
+    given = {"host": "localhost", **(headers or {})}
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
+        "client": ("127.0.0.1", 4242),
+        "server": ("127.0.0.1", 8000),
+    }
+
+
+def route(handler: Handler, *, method: Method = Method.GET, path: str = "/things", **more: Any) -> Route:
+    """A route with as little around it as a test needs."""
+    given: dict[str, Any] = {
+        "action": Action.READ,
+        "summary": "A thing",
+        "tag": "things",
+        "responses": FINE,
+        **more,
+    }
+    if "path_parameters" not in given and "{id}" in path:
+        given["path_parameters"] = (Parameter(name="id", description="Of the thing."),)
+    return Route(method=method, path=path, handler=handler, **given)
+
+
+def app_of(*routes: Route, guard: Guard = OPEN_GUARD, **more: Any) -> App:
+    """An application of these routes that lets everybody in."""
+    return build_app(routes, guard=guard, log=LOG, **more)
+
+
+def answering(answer: Answer) -> Handler:
+    """A handler that always answers this."""
+
+    async def handler(request: Request) -> Answer:
+        return answer
+
+    return handler
+
+
+def raising(make: Callable[[], BaseException]) -> Handler:
+    """A handler that always fails in this way."""
+
+    async def handler(request: Request) -> Answer:
+        raise make()
+
+    return handler

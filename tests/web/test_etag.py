@@ -1,0 +1,53 @@
+"""ETags: comparing them, and the two headers that carry them."""
+
+from __future__ import annotations
+
+import pytest
+
+from sentinel.web import etag
+from sentinel.web.problem import Problem
+
+CURRENT = etag.strong(7)
+
+
+def test_an_etag_is_in_quotes() -> None:
+    assert etag.strong(7) == '"7"'
+
+
+@pytest.mark.parametrize(
+    "header", [None, "*", '"7"', '"1", "7"', '"1","7" ,"9"', ', "7",', '"a,b", "7"', 'W/"1", "7"']
+)
+def test_if_match_admits_the_current_version(header: str | None) -> None:
+    etag.require_match(header, CURRENT)
+
+
+@pytest.mark.parametrize("header", ['"8"', 'W/"7"', '"77"', '""', '"a,7"'])
+def test_if_match_refuses_any_other_version_with_412(header: str) -> None:
+    with pytest.raises(Problem) as refused:
+        etag.require_match(header, CURRENT)
+
+    assert refused.value.status == 412
+
+
+@pytest.mark.parametrize("header", ["7", "", ",", '"7', '"7" "8"', "*, *", '"7", 8', 'w/"7"', '"a b"'])
+def test_what_is_no_list_of_etags_is_a_400_that_names_the_header(header: str) -> None:
+    with pytest.raises(Problem) as refused:
+        etag.require_match(header, CURRENT)
+
+    assert refused.value.status == 400
+    assert refused.value.errors[0].field == "If-Match"
+
+
+@pytest.mark.parametrize(
+    ("header", "is_spared"),
+    [(None, False), ('"7"', True), ('W/"7"', True), ('"8", W/"7"', True), ('"8"', False), ("*", True)],
+)
+def test_if_none_match_compares_weakly(header: str | None, is_spared: bool) -> None:
+    assert etag.is_not_modified(header, CURRENT) is is_spared
+
+
+def test_what_is_not_there_matches_nothing() -> None:
+    condition = etag.parse("*", name="If-Match")
+
+    assert condition is not None
+    assert not condition.matches(None)

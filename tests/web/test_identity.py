@@ -1,0 +1,185 @@
+"""The guard: who gets in, what for, and what a browser's page cannot do to an unprotected server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import pytest
+
+from sentinel.core.access import ANONYMOUS, Action, Identity, Role, permits
+from sentinel.web.identity import NOBODY, Guard, is_loopback
+from sentinel.web.problem import Code, Problem
+from sentinel.web.routing import OPEN
+
+
+class Known:
+    """`Identities` of a few fixed tokens, which keeps count of how often it was asked."""
+
+    def __init__(self, tokens: Mapping[str, Identity]) -> None:
+        self._tokens = tokens
+        self.asked = 0
+
+    def identify(self, token: str) -> Identity | None:
+        self.asked += 1
+        return self._tokens.get(token)
+
+
+OPS = Identity("ops", Role.OPERATOR)
+VIEWER = Identity("eve", Role.VIEWER)
+LOCAL = {"host": "localhost:8000"}
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def refusal(guard: Guard, action: Action, headers: Mapping[str, str]) -> Problem:
+    with pytest.raises(Problem) as refused:
+        guard.admit(action, headers)
+    return refused.value
+
+
+@pytest.fixture
+def guard() -> Guard:
+    return Guard(identities=[Known({"ops-token": OPS}), Known({"eve-token": VIEWER})])
+
+
+def test_a_guard_without_identities_has_to_be_insecure_on_purpose() -> None:
+    with pytest.raises(ValueError, match="insecure on purpose"):
+        Guard(identities=[])
+
+
+@pytest.mark.parametrize(("token", "identity"), [("ops-token", OPS), ("eve-token", VIEWER)])
+def test_a_known_token_says_who_asks_whichever_source_knows_it(
+    guard: Guard, token: str, identity: Identity
+) -> None:
+    assert guard.admit(Action.READ, bearer(token)) == identity
+
+
+@pytest.mark.parametrize("authorization", ["bearer ops-token", "BEARER  ops-token", "Bearer ops-token "])
+def test_the_scheme_is_read_as_loosely_as_the_standard_has_it(guard: Guard, authorization: str) -> None:
+    assert guard.admit(Action.READ, {"authorization": authorization}) == OPS
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer ", "Basic b3BzOng=", "ops-token", "Bearer a b"])
+def test_no_bearer_token_is_a_401_with_a_challenge(guard: Guard, authorization: str) -> None:
+    refused = refusal(guard, Action.READ, {"authorization": authorization} if authorization else {})
+
+    assert (refused.status, refused.code) == (401, Code.NO_CREDENTIALS)
+    assert refused.headers == {"WWW-Authenticate": "Bearer"}
+
+
+@pytest.mark.parametrize("token", ["wrong", "ops-tokeN", "a" * 9000])
+def test_a_wrong_token_is_a_401_that_does_not_repeat_it(guard: Guard, token: str) -> None:
+    refused = refusal(guard, Action.READ, bearer(token))
+
+    assert (refused.status, refused.code) == (401, Code.WRONG_CREDENTIALS)
+    assert refused.headers == {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+    assert token not in refused.encode().decode()
+
+
+def test_every_source_is_asked_whether_or_not_an_earlier_one_knows() -> None:
+    first, second = Known({"ops-token": OPS}), Known({})
+
+    Guard(identities=[first, second]).admit(Action.READ, bearer("ops-token"))
+
+    assert (first.asked, second.asked) == (1, 1)
+
+
+@pytest.mark.parametrize(("role", "action"), list(itertools.product(Role, Action)))
+def test_a_role_may_do_what_the_matrix_says_and_nothing_else(role: Role, action: Action) -> None:
+    identity = Identity("someone", role)
+    guard = Guard(identities=[Known({"token": identity})])
+
+    if permits(identity, action):
+        assert guard.admit(action, bearer("token")) == identity
+    else:
+        assert refusal(guard, action, bearer("token")).status == 403
+
+
+def test_an_open_route_needs_no_token_and_gives_no_rights(guard: Guard) -> None:
+    assert guard.admit(OPEN, {}) == NOBODY
+    assert not any(permits(NOBODY, action) for action in Action)
+
+
+def test_an_insecure_server_takes_whoever_has_no_token_for_anonymous() -> None:
+    guard = Guard(identities=[], is_insecure=True)
+
+    assert guard.admit(Action.FORCE_DELETE, LOCAL) == ANONYMOUS
+    assert guard.admit(Action.READ, {**LOCAL, **bearer("whatever")}) == ANONYMOUS
+
+
+def test_an_insecure_server_that_knows_tokens_still_refuses_a_wrong_one() -> None:
+    guard = Guard(identities=[Known({"ops-token": OPS})], is_insecure=True)
+
+    assert guard.admit(Action.READ, {**LOCAL, **bearer("ops-token")}) == OPS
+    assert guard.admit(Action.READ, LOCAL) == ANONYMOUS
+    assert refusal(guard, Action.READ, {**LOCAL, **bearer("wrong")}).status == 401
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:80", "127.0.0.1:8000", "127.9.9.9", "[::1]", "[::1]:8000"]
+)
+def test_an_insecure_server_answers_to_the_names_of_its_machine(host: str) -> None:
+    guard = Guard(identities=[], is_insecure=True)
+
+    assert guard.admit(Action.READ, {"host": host}) == ANONYMOUS
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example",
+        "localhost.evil.example",
+        "10.0.0.1",
+        "127.0.0.1.evil.example",
+        "[::2]:80",
+        "a b",
+        "localhost@x",
+    ],
+)
+def test_an_insecure_server_answers_to_no_other_name(host: str) -> None:
+    guard = Guard(identities=[], is_insecure=True)
+
+    assert refusal(guard, Action.READ, {"host": host}).status == 421
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:8080"])
+def test_an_insecure_server_takes_requests_of_local_pages(origin: str) -> None:
+    guard = Guard(identities=[], is_insecure=True)
+
+    assert guard.admit(Action.WRITE, {**LOCAL, "origin": origin}) == ANONYMOUS
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "", "file://", "http://[bad", "http://localhost.evil"]
+)
+def test_an_insecure_server_takes_no_requests_of_other_sites(origin: str) -> None:
+    guard = Guard(identities=[], is_insecure=True)
+
+    refused = refusal(guard, Action.WRITE, {**LOCAL, "origin": origin})
+
+    assert (refused.status, refused.code) == (403, Code.FOREIGN)
+
+
+def test_an_insecure_server_guards_its_open_routes_too() -> None:
+    guard = Guard(identities=[], is_insecure=True)
+
+    with pytest.raises(Problem):
+        guard.admit(OPEN, {"host": "evil.example"})
+
+
+def test_a_protected_server_does_not_care_by_which_name_it_is_called(guard: Guard) -> None:
+    headers = {"host": "api.example", "origin": "https://console.example", **bearer("ops-token")}
+
+    assert guard.admit(Action.WRITE, headers) == OPS
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [("localhost.", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False), ("", False), ("::", False)],
+)
+def test_loopback_is_this_machine_and_nothing_else(host: str, is_local: bool) -> None:
+    assert is_loopback(host) is is_local

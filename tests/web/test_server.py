@@ -1,0 +1,259 @@
+"""The server over real sockets on loopback: limits, misbehaving clients, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import aiohttp
+import msgspec
+import pytest
+
+from sentinel.runtime import lifecycle
+from sentinel.runtime.listening import Address, ListenError
+from sentinel.runtime.parts import Part
+from sentinel.runtime.stopping import Stopping
+from sentinel.web.asgi import App
+from sentinel.web.routing import Answer, Body, Method, Request
+from sentinel.web.server import Server
+from tests.web.calling import LOG, answering, app_of, route
+
+LOOPBACK = Address("127.0.0.1", 0)
+WAIT = 10
+JSON = {"Content-Type": "application/json"}
+
+
+class Held:
+    """A handler that answers when it is let go."""
+
+    def __init__(self) -> None:
+        self.has_begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Answer:
+        self.has_begun.set()
+        await self.may_end.wait()
+        return Answer(body=b'"done"')
+
+
+async def measure(request: Request) -> Answer:
+    return Answer(body=str(len(await request.body())).encode())
+
+
+def everything() -> App:
+    return app_of(
+        route(answering(Answer(body=b'"fine"'))),
+        route(measure, method=Method.POST, body=Body(type=object, limit=1000)),
+    )
+
+
+@asynccontextmanager
+async def serving(app: App) -> AsyncIterator[Server]:
+    server = Server(app, address=LOOPBACK, log=LOG)
+    await server.open()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def client_of(server: Server) -> AsyncIterator[aiohttp.ClientSession]:
+    timeout = aiohttp.ClientTimeout(total=WAIT)
+    async with aiohttp.ClientSession(f"http://{server.address}", timeout=timeout) as client:
+        yield client
+
+
+class Running:
+    """A server as a part of a service, until the service is asked to stop."""
+
+    def __init__(self, server: Server, *, drain: timedelta = timedelta(seconds=5)) -> None:
+        self._server = server
+        self._drain = drain
+        self._is_open = asyncio.Event()
+        self.stopping = Stopping()
+
+    async def run(self) -> int:
+        return await lifecycle.run(
+            parts=[self._part], log=LOG, stopping=self.stopping, signals=(), drain=self._drain
+        )
+
+    async def open(self) -> None:
+        await self._is_open.wait()
+
+    def _part(self) -> Part:
+        return msgspec.structs.replace(self._server.part(), start=self._start)
+
+    async def _start(self) -> None:
+        await self._server.open()
+        self._is_open.set()
+
+
+async def say(server: Server, *words: bytes) -> bytes:
+    """Sends bytes on a connection, and returns what comes until the server closes it."""
+    async with asyncio.timeout(WAIT):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.address.port)
+        try:
+            for word in words:
+                writer.write(word)
+                await writer.drain()
+            return await reader.read()
+        finally:
+            writer.close()
+
+
+async def test_port_0_picks_a_port_and_says_which() -> None:
+    async with serving(everything()) as server, client_of(server) as client:
+        answer = await client.get("/things")
+
+        assert server.address.port != 0
+        assert (answer.status, await answer.json()) == (200, "fine")
+
+
+async def test_an_answer_tells_nothing_about_what_serves_it() -> None:
+    async with serving(everything()) as server, client_of(server) as client:
+        answer = await client.get("/things")
+
+        assert "Server" not in answer.headers
+        assert "Date" in answer.headers
+
+
+async def test_an_occupied_port_is_a_clear_error() -> None:
+    async with serving(everything()) as server:
+        with pytest.raises(ListenError, match=r"cannot listen on 127\.0\.0\.1:\d+: address already in use"):
+            await Server(everything(), address=server.address, log=LOG).open()
+
+
+async def test_head_has_the_headers_of_get_and_no_body() -> None:
+    async with serving(everything()) as server, client_of(server) as client:
+        answer = await client.head("/things")
+
+        assert (answer.status, answer.headers["Content-Length"], await answer.read()) == (200, "6", b"")
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+async def test_a_body_of_ten_megabytes_is_refused_and_the_client_gets_to_read_why(is_announced: bool) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b" " * 100_000
+
+    async with serving(everything()) as server, client_of(server) as client:
+        body = io.BytesIO(b" " * 10_000_000) if is_announced else chunks()
+
+        answer = await client.post("/things", data=body, headers=JSON)
+
+        assert answer.status == 413
+        assert (await answer.json(content_type=None))["code"] == "HYPERFLEET-LMT-002"
+
+
+async def test_a_body_that_is_not_sent_before_it_is_asked_for_is_asked_for() -> None:
+    async with serving(everything()) as server, client_of(server) as client:
+        answer = await client.post("/things", data=b"[1, 2]", headers=JSON, expect100=True)
+
+        assert await answer.read() == b"6"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET /things HTTP/1.1\r\nHost localhost\r\n\r\n", b"400"),
+        (b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", b"400"),
+        (b"GET /things HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", b"431"),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"431"),
+        (b"GET /things HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 40_000 + b"\r\n", b"431"),
+    ],
+)
+async def test_what_is_not_http_or_endless_is_refused_with_a_problem(request_: bytes, status: bytes) -> None:
+    async with serving(everything()) as server:
+        answer = await say(server, request_)
+
+        assert answer.startswith(b"HTTP/1.1 " + status)
+        assert b"application/problem+json" in answer
+
+
+async def test_a_request_to_speak_another_protocol_is_answered_in_this_one() -> None:
+    async with serving(everything()) as server:
+        answer = await say(
+            server,
+            b"GET /things HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        )
+
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert b"connection: close" in answer
+
+
+async def test_requests_in_a_row_on_one_connection_are_answered_in_order() -> None:
+    request = b"GET /things HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    async with serving(everything()) as server:
+        answer = await say(server, request + request + last)
+
+        assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"200", b"404"]
+
+
+async def test_stopping_finishes_the_requests_under_way_and_takes_no_more() -> None:
+    held, stopping = Held(), Stopping()
+    async with serving(app_of(route(held))) as server, client_of(server) as client:
+        async with asyncio.timeout(WAIT), asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(server.run(stopping))
+            asking = tasks.create_task(client.get("/things"))
+            await held.has_begun.wait()
+            stopping.request()
+            while True:  # until the socket is closed; bounded by the timeout around it
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", server.address.port)
+                except ConnectionRefusedError:
+                    break
+                writer.close()
+                await asyncio.sleep(0)
+            assert not running.done()
+            held.may_end.set()
+
+        assert await asking.result().json() == "done"
+
+
+async def test_closing_twice_or_without_having_opened_is_harmless() -> None:
+    server = Server(everything(), address=LOOPBACK, log=LOG)
+
+    await server.close()
+    await server.open()
+    await server.close()
+    await server.close()
+
+
+async def test_under_a_lifecycle_it_is_a_part_that_leaves_signals_alone() -> None:
+    server = Server(everything(), address=LOOPBACK, log=LOG)
+    running = Running(server)
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+
+    async with asyncio.timeout(WAIT), asyncio.TaskGroup() as tasks:
+        service = tasks.create_task(running.run())
+        await running.open()
+        async with client_of(server) as client:
+            assert (await client.get("/things")).status == 200
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+        running.stopping.request()
+
+    assert service.result() == 0
+
+
+async def test_a_request_that_never_ends_is_cut_off_when_the_drain_is_over() -> None:
+    held = Held()
+    server = Server(app_of(route(held)), address=LOOPBACK, log=LOG, closing=timedelta(milliseconds=50))
+    running = Running(server, drain=timedelta(milliseconds=50))
+
+    async with asyncio.timeout(WAIT), asyncio.TaskGroup() as tasks:
+        service = tasks.create_task(running.run())
+        await running.open()
+        client = tasks.create_task(say(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+        await held.has_begun.wait()
+        running.stopping.request()
+
+    assert service.result() == 0
+    assert b"done" not in client.result()

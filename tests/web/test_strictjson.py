@@ -1,0 +1,133 @@
+"""Strict JSON: what is refused, by which name, and that hostile bodies cost nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.web import strictjson
+from sentinel.web.problem import Code, FieldError, Problem
+
+INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+VALUES = st.recursive(
+    st.none() | st.booleans() | INT64 | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXT, inner, max_size=5),
+    max_leaves=50,
+)
+
+
+def refusal(body: bytes) -> Problem:
+    with pytest.raises(Problem) as refused:
+        strictjson.check(body)
+    return refused.value
+
+
+@given(VALUES, st.booleans())
+def test_whatever_json_dumps_of_plain_values_is_taken(value: object, is_ascii: bool) -> None:
+    strictjson.check(json.dumps(value, ensure_ascii=is_ascii).encode())
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_taken_or_refused_and_nothing_else(body: bytes) -> None:
+    try:
+        strictjson.check(body)
+    except Problem as refused:
+        assert refused.status == 400
+        assert refused.errors
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "column"),
+    [
+        (b'{"a":\n tru}', 2, 2),
+        (b'{"a": 1} {}', 1, 10),
+        (b'"\xff"', 1, 2),
+        (b'{"a": "caf\xe9"}', 1, 11),
+        (b'["a\x00"]', 1, 4),
+        (b"\xef\xbb\xbf{}", 1, 1),
+        (b'"' + b'\\"' * 1000, 1, 1),
+        (b'{"a": 1, "a": 2,', 1, 17),
+    ],
+)
+def test_what_is_not_json_is_refused_with_its_place(body: bytes, line: int, column: int) -> None:
+    refused = refusal(body)
+
+    assert refused.code == Code.MALFORMED
+    assert (refused.errors[0].line, refused.errors[0].column) == (line, column)
+
+
+@pytest.mark.parametrize("body", [b"", b" \n\t"])
+def test_nothing_is_not_json(body: bytes) -> None:
+    assert refusal(body).errors == (FieldError("", "expected a JSON value, got nothing"),)
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        (b'{"spec": {"a": [0, {"b": 1, "b": 2}]}}', "spec.a[1].b", "duplicate key; expected it once"),
+        (b'{"a": 9223372036854775808}', "a", "expected an integer of at most 64 bits, got a larger one"),
+        (b'{"a": -9223372036854775809}', "a", "expected an integer of at most 64 bits, got a larger one"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "a", "expected an integer of at most 64 bits, got a larger one"),
+        (b'{"a": [1e999]}', "a[0]", "expected a number that 64 bits can hold, got a larger one"),
+        (b'{"a": NaN}', "a", "expected a finite number, got NaN"),
+        (b'{"a": -Infinity}', "a", "expected a finite number, got -Infinity"),
+        (b'{"a": "x\\u0000"}', "a", "expected text, got a NUL character"),
+        (b'{"a": {"\\u0000": 1}}', "a", "expected keys that are text, got a NUL character in one"),
+        (b'{"a": "\\ud800"}', "a", "expected text, got half of a surrogate pair"),
+        (b'{"a": "\\udc00\\ud800"}', "a", "expected text, got half of a surrogate pair"),
+        (b'{"a.b": {"": NaN}}', '["a.b"][""]', "expected a finite number, got NaN"),
+    ],
+)
+def test_what_others_would_read_differently_is_refused_by_name(body: bytes, field: str, message: str) -> None:
+    refused = refusal(body)
+
+    assert refused.code == Code.INVALID
+    assert refused.errors == (FieldError(field, message),)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'"\\ud83d\\ude00"', b"9223372036854775807", b"-9223372036854775808", b"1e308", b'"[[[[[[[["', b"[[], {}]"],
+)
+def test_what_only_looks_suspicious_is_taken(body: bytes) -> None:
+    strictjson.check(body)
+
+
+@pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")])
+def test_64_levels_are_taken(brackets: tuple[bytes, bytes]) -> None:
+    opening, closing = brackets
+    times = 64 // (opening.count(b"[") + opening.count(b"{"))
+
+    strictjson.check(opening * times + b"0" + closing * times)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 65 + b"]" * 65,
+        b'{"a":' * 65 + b"0" + b"}" * 65,
+        b"[" * 10_000,
+        b"[" * 10_000 + b"]" * 10_000,
+        b"[" * 500_000,
+        b"[" * 70 + b'"' + b'\\"' * 400_000,
+        b'["]]]]", ' * 70 + b"0" + b"]" * 70,
+    ],
+)
+def test_more_levels_are_refused_before_anything_is_parsed(body: bytes) -> None:
+    assert refusal(body).detail == "expected at most 64 levels of nesting, got more"
+
+
+def test_many_brackets_side_by_side_are_not_deep() -> None:
+    strictjson.check(b"[" + b"[{}]," * 10_000 + b"[]]")
+
+
+def test_brackets_that_do_not_match_are_a_syntax_error() -> None:
+    assert "syntax error" in refusal(b"[" + b"[]," * 100 + b"}").detail
+
+
+def test_no_more_than_twenty_faults_are_listed() -> None:
+    assert len(refusal(b"[" + b",".join([b"NaN"] * 100) + b"]").errors) == 20
