@@ -35,6 +35,7 @@ AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(millisec
 A_MOMENT = timedelta(milliseconds=40)
 SHORT_PULL = timedelta(seconds=1.2)
 """The emulator answers a second before the deadline, so that there is something to answer."""
+SHORTEST_LEASE = timedelta(seconds=10)
 CLOSED = "the subscriber is not open"
 
 
@@ -163,7 +164,8 @@ class PubSubHarness(ConnectedHarness):
     async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
         subscriber = self._subscriber(subscription, max_in_flight=max_in_flight)
         await subscriber.open()
-        assert subscriber.trouble() is None
+        # gRPC remembers for all channels of a process that an address was refused a moment ago.
+        await eventually(lambda: subscriber.trouble() is None)
         return subscriber
 
     async def subscribe_unreachable(self, subscription: str) -> Subscriber:
@@ -186,6 +188,7 @@ class PubSubHarness(ConnectedHarness):
             max_in_flight=max_in_flight,
             create_topic=True,
             emulator_host=f"127.0.0.1:{self._proxy.port}",
+            lease=SHORTEST_LEASE,
             longest_hold=longest_hold,
             pull=SHORT_PULL,
             reconnect=AT_ONCE,

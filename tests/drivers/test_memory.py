@@ -10,11 +10,15 @@ import pytest
 from sentinel.core.events import Mode
 from sentinel.drivers.memory import MemoryBroker, MemoryPublisher
 from sentinel.ports import Outcome
+from sentinel.ports.subscription import Unreachable
+from sentinel.runtime.backoff import Backoff
+from sentinel.testing import loop
 from tests.contract.publisher import ids, make_event, make_events
 from tests.contract.subscriber import take, take_ids
 
 AMPLE = timedelta(seconds=20)
 AT_ONCE = timedelta(0)
+SOON = Backoff(initial=timedelta(milliseconds=1), maximum=timedelta(milliseconds=1))
 
 
 async def opened(broker: MemoryBroker) -> MemoryPublisher:
@@ -86,7 +90,7 @@ async def test_removing_a_full_subscription_makes_room() -> None:
 
 
 async def test_a_held_message_counts_so_that_it_can_come_back() -> None:
-    broker = MemoryBroker(capacity=1)
+    broker = MemoryBroker(capacity=1, retry=SOON)
     subscriber = broker.subscribe("dns")
     publisher = await opened(broker)
     await publisher.publish([make_event(1)], deadline=AT_ONCE)
@@ -111,7 +115,7 @@ async def test_messages_come_in_the_order_of_publishing() -> None:
 
 
 async def test_a_nacked_message_goes_to_the_back() -> None:
-    broker = MemoryBroker()
+    broker = MemoryBroker(retry=SOON)
     subscriber = broker.subscribe("dns")
     publisher = await opened(broker)
     await publisher.publish(make_events(3), deadline=AT_ONCE)
@@ -147,7 +151,7 @@ async def test_removing_a_subscription_ends_its_deliveries() -> None:
 
 
 async def test_settling_after_the_subscription_was_removed_is_harmless() -> None:
-    broker = MemoryBroker()
+    broker = MemoryBroker(retry=SOON)
     subscriber = broker.subscribe("dns")
     publisher = await opened(broker)
     await publisher.publish(make_events(2), deadline=AT_ONCE)
@@ -186,3 +190,34 @@ async def test_publishers_of_both_modes_share_a_broker() -> None:
 def test_a_broker_without_capacity_is_refused() -> None:
     with pytest.raises(ValueError, match="capacity: expected 1 or more, got 0"):
         MemoryBroker(capacity=0)
+
+
+async def test_of_its_dead_letters_a_subscription_keeps_the_newest() -> None:
+    broker = MemoryBroker(capacity=2)
+    subscriber = broker.subscribe("dns")
+    publisher = await opened(broker)
+    for number in range(3):
+        await publisher.publish([make_event(number)], deadline=AT_ONCE)
+        [delivery] = await take(subscriber, 1)
+        await delivery.dead_letter("no")
+
+    letters = await broker.dead_letters("dns").peek(limit=10)
+
+    assert [letter.id for letter in letters] == ["event-1", "event-2"]
+
+
+def test_a_replay_that_finds_no_room_says_so_and_keeps_the_letter() -> None:
+    async def scenario() -> list[str]:
+        broker = MemoryBroker(capacity=1)
+        subscriber = broker.subscribe("dns")
+        publisher = await opened(broker)
+        await publisher.publish([make_event(1)], deadline=AT_ONCE)
+        await (await anext(subscriber.deliveries())).dead_letter("no")
+        await publisher.publish([make_event(2)], deadline=AT_ONCE)
+        letters = broker.dead_letters("dns")
+
+        with pytest.raises(Unreachable, match="no room in subscription dns"):
+            await letters.replay()
+        return [letter.id for letter in await letters.peek(limit=10)]
+
+    assert loop.run(scenario()) == ["event-1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
@@ -82,6 +83,13 @@ class FleetHttp:
         async with self._session.request(method, url, data=body, headers=fields, params=query) as response:
             return Reply(response.status, response.headers, await response.read())
 
+    async def until(self, status: int, path: str) -> Reply:
+        """Asks until it is answered so, which nobody announces."""
+        async with asyncio.timeout(PATIENCE.total):
+            while (reply := await self.call("GET", path)).status != status:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.05)
+        return reply
+
     async def create(self, name: str, plural: str = "clusters", **fields: object) -> Body:
         """A new resource."""
         reply = await self.call("POST", plural, {"name": name, **fields})
@@ -90,7 +98,7 @@ class FleetHttp:
 
     async def get(self, path: str, **query: str) -> Body:
         """What is there."""
-        reply = await self.call("GET", path, **query)
+        reply = await self.call("GET", path, None, None, **query)
         assert reply.status == 200, reply
         return reply.json
 

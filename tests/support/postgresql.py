@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
@@ -15,20 +15,22 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sentinel.drivers.sql.tables import metadata
 
 T = TypeVar("T")
+Connection: TypeAlias = Any
+"""One of asyncpg's."""
 
 
 @contextmanager
 def database(server: str) -> Iterator[str]:
     """A database without a table; its URL."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    _run(execute(server, f"CREATE DATABASE {name}"))
+    run(execute(server, f"CREATE DATABASE {name}"))
     try:
         yield urlsplit(server)._replace(path=f"/{name}").geturl()
     finally:
-        _run(execute(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
+        run(execute(server, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
 
 
-async def connect(url: str) -> Any:
+async def connect(url: str) -> Connection:
     """A connection past the store, for whoever closes it."""
     return await asyncpg.connect(url)
 
@@ -56,7 +58,7 @@ async def empty(url: str) -> None:
     await execute(url, f"TRUNCATE {', '.join(metadata.tables)} RESTART IDENTITY")
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[Any, Any, T]) -> T:
     """Fixtures of a whole session belong to no event loop, and some are made while one runs."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

@@ -167,6 +167,13 @@ async def publish(host: str, topic: str, body: bytes) -> None:
         await publisher.publish(request, timeout=PATIENCE.total_seconds())
 
 
+async def remove_subscription(host: str, name: str) -> None:
+    async with grpc.aio.insecure_channel(host, [("grpc.enable_http_proxy", 0)]) as channel:
+        subscriber = SubscriberAsyncClient(transport=SubscriberGrpcAsyncIOTransport(channel=channel))
+        path = f"projects/{PROJECT}/subscriptions/{name}"
+        await subscriber.delete_subscription(subscription=path, timeout=PATIENCE.total_seconds())
+
+
 def as_message(received: PubsubMessage) -> Message:
     """A message as the port has it."""
     attributes = dict(received.attributes)

@@ -308,6 +308,20 @@ class PrivateRabbitMQ:
     async def end_alarm(self) -> None:
         await self.control("set_vm_memory_high_watermark", "0.4")
 
+    @asynccontextmanager
+    async def consumer_timeout(self, longest: timedelta) -> AsyncIterator[None]:
+        """Channels that are opened meanwhile are closed when they hold a message for longer."""
+        await self._set(consumer_timeout=longest, channel_tick_interval=longest / 4)
+        try:
+            yield
+        finally:
+            await self._set(consumer_timeout=timedelta(minutes=30), channel_tick_interval=timedelta(minutes=1))
+
+    async def _set(self, **settings: timedelta) -> None:
+        for name, value in settings.items():
+            milliseconds = value // timedelta(milliseconds=1)
+            await self.control("eval", f"application:set_env(rabbit, {name}, {milliseconds}).")
+
     async def add_user(self, *, password: str, configure: str = ".*", vhost: str = "/") -> str:
         """A user who may write and read, and configure what the pattern says; gone when the node is."""
         name = unique("user")

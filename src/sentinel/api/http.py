@@ -15,22 +15,26 @@ from msgspec import Meta
 from sentinel.api import drafts
 from sentinel.api.change import Written
 from sentinel.api.drafts import NewResource, Patch, Reason
+from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService, NotKept, Target
 from sentinel.api.wire import (
     AuditList,
     AuditParameters,
     DiscardedList,
     GenerationList,
+    KindList,
     ListParameters,
     PageParameters,
     StatusList,
+    Waiting,
+    WaitingList,
 )
 from sentinel.core import access, labels, projection
 from sentinel.core.fleet import (
     KindRules,
     Report,
 )
-from sentinel.ports.fleet_store import AuditQuery, FleetStore, ListQuery, OrderBy, Place
+from sentinel.ports.fleet_store import AuditQuery, FleetStore, ListQuery, OrderBy, Place, Stored
 from sentinel.web import body as bodies
 from sentinel.web import cursor, etag, problem
 from sentinel.web.routing import (
@@ -55,8 +59,9 @@ _encode = msgspec.json.Encoder().encode
 class Collection:
     """The operations on one kind of resource."""
 
-    def __init__(self, kind: KindRules, service: FleetService, store: FleetStore) -> None:
+    def __init__(self, kind: KindRules, kinds: Kinds, service: FleetService, store: FleetStore) -> None:
         self.kind = kind
+        self._kinds = kinds
         self._service = service
         self._store = store
 
@@ -187,6 +192,10 @@ class Collection:
         items = statuses[first : first + parameters.size]
         return Answer(200, _encode(StatusList(parameters.page, len(items), len(statuses), items)))
 
+    async def waiting(self, request: Request) -> Answer:
+        """What keeps a resource from being ready, or from going."""
+        return await _waiting(await self._service.get(self._target(request)), self._kinds, self._store)
+
     async def discarded(self, request: Request) -> Answer:
         """Reports that were discarded lately."""
         parameters = request.query(PageParameters)
@@ -216,7 +225,8 @@ class Collection:
 class Everything:
     """What is offered across kinds."""
 
-    def __init__(self, service: FleetService, store: FleetStore) -> None:
+    def __init__(self, kinds: Kinds, service: FleetService, store: FleetStore) -> None:
+        self._kinds = kinds
         self._service = service
         self._store = store
 
@@ -224,6 +234,15 @@ class Everything:
         """One resource, whatever its kind."""
         stored = await self._service.get(Target("", request.path["id"]))
         return _unless_known(request, Written(stored.document, stored.version))
+
+    async def waiting(self, request: Request) -> Answer:
+        """What keeps a resource from being ready, or from going, whatever its kind."""
+        stored = await self._service.get(Target("", request.path["id"]))
+        return await _waiting(stored, self._kinds, self._store)
+
+    async def kinds(self, request: Request) -> Answer:
+        """The kinds that are served."""
+        return Answer(200, _encode(KindList(tuple(self._kinds))))
 
     async def audit(self, request: Request) -> Answer:
         """A page of the audit."""
@@ -257,6 +276,16 @@ def _unless_known(request: Request, written: Written) -> Answer:
     if etag.is_not_modified(request.header("If-None-Match"), etag.strong(written.version)):
         return Answer(304, headers={"ETag": etag.strong(written.version)})
     return _answer(200, written)
+
+
+async def _waiting(stored: Stored, kinds: Kinds, store: FleetStore) -> Answer:
+    children = 0
+    for kind in kinds:
+        if kind.parent == stored.plural:
+            found = await store.find(ListQuery(plural=kind.plural, parent=stored.id, limit=1))
+            children += found.total or 0
+    waiting = tuple(Waiting(adapter, since) for adapter, since in sorted(stored.waiting.items()))
+    return Answer(200, _encode(WaitingList(waiting, kinds.of(stored.plural).required_adapters, children)))
 
 
 def _requirements(text: str) -> tuple[labels.Requirement, ...]:

@@ -22,7 +22,9 @@ from sentinel.runtime.reading import FAILED, Reading
 from sentinel.runtime.sections import Items, section
 from sentinel.runtime.tree import Listing, Member, Node, Table, described
 
-_RESERVED = frozenset({"resources", "statuses", "history", "force-delete", "pulse", "pause", "resume"})
+_RESERVED = frozenset(
+    {"kinds", "resources", "statuses", "waiting", "history", "force-delete", "pulse", "pause", "resume"}
+)
 _ADAPTERS_AT_MOST = 32
 _SEGMENT = r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,63}"  # what a URL never needs to escape
 

@@ -15,10 +15,12 @@ from sentinel.api.wire import (
     AuditParameters,
     DiscardedList,
     GenerationList,
+    KindList,
     ListParameters,
     PageParameters,
     ResourceList,
     StatusList,
+    WaitingList,
 )
 from sentinel.core.access import Action
 from sentinel.core.fleet import AdapterStatus, DiscardReason, Report, ResourceDocument
@@ -49,12 +51,15 @@ _IF_NONE_MATCH = Parameter(
 )
 _KEY = Parameter(name="Idempotency-Key", description="Makes a creation safe to repeat: it happens once.")
 _ETAG = {"ETag": "The version of the resource."}
+_WAITING = Response(
+    status=200, description="The adapters in the way, by name; none where it is ready.", type=WaitingList
+)
 
 
 def routes(kinds: Kinds, service: FleetService, store: FleetStore) -> list[Route]:
     """Everything the fleet API answers."""
-    made = [route for kind in kinds for route in _of_kind(Collection(kind, service, store))]
-    return [_translating(route) for route in (*made, *_across_kinds(Everything(service, store)))]
+    made = [route for kind in kinds for route in _of_kind(Collection(kind, kinds, service, store))]
+    return [_translating(route) for route in (*made, *_across_kinds(Everything(kinds, service, store)))]
 
 
 def _of_kind(collection: Collection) -> list[Route]:
@@ -217,6 +222,17 @@ def _singular_only(collection: Collection) -> list[Route]:
         ),
         Route(
             method=Method.GET,
+            path=f"{one}/waiting",
+            action=Action.READ,
+            handler=collection.waiting,
+            summary=f"Read what a {kind.kind} waits for",
+            tag=tag,
+            path_parameters=(_ID,),
+            responses=(_WAITING,),
+            problems=(404,),
+        ),
+        Route(
+            method=Method.GET,
             path=f"{one}/history",
             action=Action.READ,
             handler=collection.history,
@@ -265,6 +281,26 @@ def _across_kinds(everything: Everything) -> list[Route]:
                 Response(status=304, description="It is still what the client has.", headers=_ETAG),
             ),
             problems=(404,),
+        ),
+        Route(
+            method=Method.GET,
+            path=f"{ROOT}/resources/{{id}}/waiting",
+            action=Action.READ,
+            handler=everything.waiting,
+            summary="Read what a resource of any kind waits for",
+            tag="resources",
+            path_parameters=(_ID,),
+            responses=(_WAITING,),
+            problems=(404,),
+        ),
+        Route(
+            method=Method.GET,
+            path=f"{ROOT}/kinds",
+            action=Action.READ,
+            handler=everything.kinds,
+            summary="Read which kinds are served, and whose reports make them ready",
+            tag="resources",
+            responses=(Response(status=200, description="The kinds, in their order.", type=KindList),),
         ),
         Route(
             method=Method.GET,

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from sentinel.core.fleet import AdapterStatus, AuditEntry, DiscardedReport, GenerationRecord, ResourceDocument
+from sentinel.core.fleet import (
+    AdapterStatus,
+    AuditEntry,
+    DiscardedReport,
+    GenerationRecord,
+    KindRules,
+    ResourceDocument,
+)
 
 LARGEST_PAGE = 1000
 _DEEPEST_PAGE = 1_000_000
@@ -99,3 +107,27 @@ class AuditList(msgspec.Struct, frozen=True):
     size: int
     items: Sequence[AuditEntry]
     next: str | None
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A required adapter that keeps a resource from being ready, or from going."""
+
+    adapter: str
+    since: datetime
+
+
+class WaitingList(msgspec.Struct, frozen=True):
+    """What a resource waits for."""
+
+    waiting_for: Sequence[Waiting]
+    """By name; none where it is ready."""
+    required_adapters: Sequence[str]
+    """Those of its kind."""
+    children: int
+    """How many resources belong to it; a deletion waits for them, too."""
+
+
+class KindList(msgspec.Struct, frozen=True):
+    """The kinds of resource that are served."""
+
+    items: Sequence[KindRules]

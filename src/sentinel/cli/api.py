@@ -104,7 +104,7 @@ def api(
     )
     service = lifecycle.run(
         parts=[lambda: built.part, lambda: Server(app, address=address, log=log).part()],
-        shared=[opened("database", store)],
+        shared=[opened("database", built.opening)],
         log=log,
         health=health,
         metrics=metrics,

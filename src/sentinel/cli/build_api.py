@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.api import routes as fleet_routes
 from sentinel.api.kinds import Kinds
+from sentinel.api.opening import Opening
 from sentinel.api.service import FleetService
 from sentinel.api.settings import ServerSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
@@ -44,6 +45,8 @@ class BuiltApi(msgspec.Struct, frozen=True):
     """The fleet API without a listener."""
 
     part: Part
+    opening: Opening
+    """To be shared: opened before the part runs, closed after it has ended."""
     routes: list[Route]
     refresh: Callable[[], Awaitable[None]]
     """Brings the gauges up to date."""
@@ -91,10 +94,12 @@ def build_api(settings: ServerSettings, *, kinds: Kinds, store: FleetStore, cloc
         emits_public_names=settings.public_condition_names,
     )
     upkeep = Upkeep(service=service, store=store, kinds=kinds, retention=settings.retention, clock=clock, log=log)
+    opening = Opening(store, clock=clock, log=log)
     return BuiltApi(
+        opening=opening,
         part=Part(
             name="api",
-            loops=(upkeep.aggregate_anew, upkeep.retain),
+            loops=(opening.run, upkeep.aggregate_anew, upkeep.retain),
             checks={"database": store.trouble},
             registry=registry,
         ),

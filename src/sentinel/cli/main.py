@@ -17,10 +17,13 @@ from sentinel.version import __version__
 
 _COMMANDS = {
     "api": ("sentinel.cli.api:api", "Serve the fleet API: resources, reports, conditions."),
+    "backup": ("sentinel.cli.backup:backup", "Copy the database of a fleet API, also while it runs."),
     "check": ("sentinel.cli.check:check", "Check configuration files and show the effective settings."),
     "coverage": ("sentinel.cli.coverage:coverage", "Show what no configuration watches, and what several do."),
     "explain": ("sentinel.cli.explain:explain", "Say why each resource would get an event now, or would not."),
     "forecast": ("sentinel.cli.forecast:forecast", "Say what a configuration will send, and what it will cost."),
+    "migrate": ("sentinel.cli.migrate:migrate", "Bring a database up to date, or say whether it is."),
+    "restore": ("sentinel.cli.backup:restore", "Put the copy of a database in its place."),
     "run": ("sentinel.cli.run:run", "Run the pulse: poll the fleet and publish an event for each resource due."),
     "token": ("sentinel.cli.token:token", "Make, list and revoke the tokens that a server accepts."),
     "up": ("sentinel.cli.up:up", "Run everything on this machine and watch it work."),

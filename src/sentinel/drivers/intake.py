@@ -248,8 +248,11 @@ class Intake(Generic[P]):
         held.judgement = judgement
         errand = self._start(self._conclude(held, judgement))
         if judgement.verdict is not _Verdict.AGAIN:
-            # Shielded: half an answer would leave the broker waiting, and its slot taken, for ever.
-            await asyncio.shield(errand)
+            # It goes on if this is cancelled: half an answer would leave the broker waiting, and its slot taken,
+            # for ever. And if closing has cut it short, that is not a cancellation of whoever settles.
+            await asyncio.wait((errand,))
+            if not errand.cancelled():
+                errand.result()
 
     # --- in between -------------------------------------------------------------------------------------------
 

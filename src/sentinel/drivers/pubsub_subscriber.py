@@ -43,6 +43,7 @@ _NEXT_LOOK = timedelta(seconds=30)
 _CALL = timedelta(seconds=5)
 _SHORTEST_LEASE = timedelta(seconds=10)
 """What a subscription that others have made allows at least: before it is over, the lease must be ours."""
+_SHORTEST_PULL = timedelta(milliseconds=100)
 _AT_ONCE = 1_000
 """As many as one request may name."""
 
@@ -161,11 +162,16 @@ class PubSubSubscriber:
             async with self._pulling:
                 if self._is_closing:
                     return
+                begun = now()
                 pulled = await self._pull(connection, min(room, _AT_ONCE))
                 if pulled is not None:
                     answered = now()
                 foreign = [each for each in pulled or () if not self._take(each)]
-            await self.acknowledge([each.ack_id for each in foreign])
+            if foreign:
+                await self.acknowledge([each.ack_id for each in foreign])
+            if not pulled:
+                # A server that does not wait for messages is not to be asked without end.
+                await asyncio.sleep(begun + _SHORTEST_PULL.total_seconds() - now())
 
     async def _pull(self, connection: pubsub_client.Connection, most: int) -> Sequence[ReceivedMessage] | None:
         """What there is; None where nobody has answered, as Pub/Sub may do when there is nothing."""

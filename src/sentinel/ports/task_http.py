@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import msgspec
-from msgspec import UNSET
 
 from sentinel.core.model import Json
 
@@ -52,6 +51,20 @@ class HttpResponse(msgspec.Struct, frozen=True):
         return self
 
 
+class RequestOptions(TypedDict, total=False):
+    """What a request may have beside its URL."""
+
+    json: object
+    """Sent as JSON."""
+    data: bytes
+    """Sent as it is."""
+    headers: Mapping[str, str]
+    params: Mapping[str, str]
+    """The query."""
+    timeout: timedelta
+    """For each attempt; the client's own where nothing is said."""
+
+
 class HttpClient(Protocol):
     """Requests with timeouts, and with retries where repeating cannot do harm.
 
@@ -60,68 +73,19 @@ class HttpClient(Protocol):
     504); the last answer is then the answer. POST and PATCH are sent again only if they were never sent.
     """
 
-    async def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        json: object = UNSET,
-        data: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        timeout: timedelta | None = None,
-    ) -> HttpResponse:
-        """`json` is sent as such; `data` as it is. `timeout` bounds each attempt."""
+    async def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> HttpResponse: ...
 
-    async def get(
-        self,
-        url: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        timeout: timedelta | None = None,
-    ) -> HttpResponse: ...
+    async def get(self, url: str, **options: Unpack[RequestOptions]) -> HttpResponse:
+        return await self.request("GET", url, **options)
 
-    async def put(
-        self,
-        url: str,
-        *,
-        json: object = UNSET,
-        data: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        timeout: timedelta | None = None,
-    ) -> HttpResponse: ...
+    async def put(self, url: str, **options: Unpack[RequestOptions]) -> HttpResponse:
+        return await self.request("PUT", url, **options)
 
-    async def post(
-        self,
-        url: str,
-        *,
-        json: object = UNSET,
-        data: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        timeout: timedelta | None = None,
-    ) -> HttpResponse: ...
+    async def post(self, url: str, **options: Unpack[RequestOptions]) -> HttpResponse:
+        return await self.request("POST", url, **options)
 
-    async def patch(
-        self,
-        url: str,
-        *,
-        json: object = UNSET,
-        data: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        timeout: timedelta | None = None,
-    ) -> HttpResponse: ...
+    async def patch(self, url: str, **options: Unpack[RequestOptions]) -> HttpResponse:
+        return await self.request("PATCH", url, **options)
 
-    async def delete(
-        self,
-        url: str,
-        *,
-        json: object = UNSET,
-        data: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        timeout: timedelta | None = None,
-    ) -> HttpResponse: ...
+    async def delete(self, url: str, **options: Unpack[RequestOptions]) -> HttpResponse:
+        return await self.request("DELETE", url, **options)

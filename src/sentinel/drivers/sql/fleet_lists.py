@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, false, func, select, tr
 from sqlalchemy.sql import FromClause
 
 from sentinel.core.labels import Operator, Requirement, as_integer
-from sentinel.drivers.sql.statements import Session, Statement, Value, Walk, literal
+from sentinel.drivers.sql.statements import Session, Statement, Value, literal
 from sentinel.drivers.sql.tables import NUMBER, counts, labels, resources
 from sentinel.ports.fleet_store import Found, ListQuery, OrderBy, Place
 
@@ -70,8 +70,10 @@ def find(session: Session, query: ListQuery) -> Found:
     if place is not None:
         values |= {"after": place.value, "after_id": place.id}
     order = _Order(query.order_by, query.is_descending, has_place=place is not None)
-    found = session.walk(_walk(selection, order, query.limit), **values)
-    return Found(found.documents, total, None if found.last is None else Place(*found.last))
+    found = session.rows(_walk(selection, order, query.limit), **values)
+    page = found[: query.limit]
+    last = Place(page[-1][1], page[-1][2]) if len(found) > len(page) else None
+    return Found([row[0] for row in page], total, last)
 
 
 def _values_of(query: ListQuery) -> dict[str, Value]:
@@ -114,33 +116,24 @@ class _Source(NamedTuple):
 
 
 @lru_cache(_SHAPES)
-def _walk(selection: _Selection, order: _Order, limit: int) -> Walk:
-    leader = selection.leader
-    if leader is not None and selection.conditions[leader].values > 1 and order.by is OrderBy.CREATED:
-        source = _merged(selection, leader, order, limit)
-    else:
+def _walk(selection: _Selection, order: _Order, limit: int) -> Statement:
+    """The documents, each with its place, and one more than the limit where more follow: from one snapshot."""
+    count = literal(limit + 1)
+    if selection.leader is None and (not selection.has_parent or order.by is OrderBy.CREATED):
         source = _source(selection, order.by)
-    places = _in_order(select(source.value.label("value"), source.id.label("id")), source, order)
-
-    def documents_behind_places(count: int) -> Select[Any]:
-        # What has to be sorted is sorted without the documents, which are then looked up for those that remain.
-        page = places.limit(literal(count)).subquery("places")
-        document = select(resources.c.document).where(resources.c.id == page.c.id).scalar_subquery()
-        return select(document, page.c.value, page.c.id).limit(literal(count))
-
-    def documents_along_index(count: int) -> Select[Any]:
-        wanted = select(resources.c.document, source.value, source.id)
-        return _in_order(wanted, source, order).limit(literal(count))
-
-    is_along_index = leader is None and (not selection.has_parent or order.by is OrderBy.CREATED)
-    return Walk(places, documents_along_index if is_along_index else documents_behind_places, limit=limit)
+        documents = select(resources.c.document, source.value, source.id)
+        return Statement(_in_order(documents, source, order).limit(count))
+    # What may have to be sorted is sorted without the documents, which are looked up for those that remain.
+    places = _places(selection, order, count).limit(count).subquery("places")
+    document = select(resources.c.document).where(resources.c.id == places.c.id).scalar_subquery()
+    return Statement(select(document, places.c.value, places.c.id))
 
 
 @lru_cache(_SHAPES)
 def _place_at(selection: _Selection, order: _Order) -> Statement:
     source = _source(selection, order.by)
-    places = select(source.value, source.id)
-    return Statement(_in_order(places, source, order).limit(literal(1)).offset(bindparam("passed", type_=NUMBER)))
+    places = _in_order(select(source.value, source.id), source, order)
+    return Statement(places.limit(literal(1)).offset(bindparam("passed", type_=NUMBER)))
 
 
 @lru_cache(_SHAPES)
@@ -176,8 +169,13 @@ def _source(selection: _Selection, order_by: OrderBy) -> _Source:
     return _Source(both, where, resources.c[order_by.value], resources.c.id)
 
 
-def _merged(selection: _Selection, leader: int, order: _Order, limit: int) -> _Source:
-    """A walk along each of several values, merged: each of them is in order, all together are not."""
+def _places(selection: _Selection, order: _Order, count: ColumnElement[int]) -> Select[Any]:
+    """The places of those selected, in order; where several values lead, at least the first so many."""
+    leader = selection.leader
+    if leader is None or selection.conditions[leader].values < 2 or order.by is not OrderBy.CREATED:
+        source = _source(selection, order.by)
+        return _in_order(select(source.value.label("value"), source.id.label("id")), source, order)
+    # Along each value they are in order, all together they are not: so each is walked, and what is found merged.
     walks = []
     for index in range(selection.conditions[leader].values):
         where = [
@@ -188,12 +186,10 @@ def _merged(selection: _Selection, leader: int, order: _Order, limit: int) -> _S
         ]
         source = _Source(labels, where, labels.c.created_time, labels.c.resource_id)
         one = _in_order(select(source.value.label("value"), source.id.label("id")), source, order)
-        walks.append(select(one.limit(literal(limit + 1)).subquery()))
+        walks.append(select(one.limit(count).subquery()))
     merged = union_all(*walks).subquery("merged")
-    ways = [column.desc() if order.is_descending else column for column in (merged.c.value, merged.c.id)]
-    # With a limit of its own, or SQLite would fetch the documents of every walk before it merges them.
-    page = select(merged).order_by(*ways).limit(literal(limit + 1)).subquery("places")
-    return _Source(page, (), page.c.value, page.c.id)
+    columns = (merged.c.value, merged.c.id)
+    return select(*columns).order_by(*(each.desc() if order.is_descending else each for each in columns))
 
 
 def _in_order(wanted: Select[Any], source: _Source, order: _Order) -> Select[Any]:

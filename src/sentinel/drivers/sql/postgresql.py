@@ -1,27 +1,26 @@
 """PostgreSQL, through a bounded pool of connections that come back by themselves.
 
-Work is a plain function. It runs in a greenlet, so that each statement in it waits without holding up the event
-loop, exactly as SQLAlchemy runs its own asynchronous engines. A piece of work that lost a race, or its
-connection before the commit, is run again from the start; one whose commit was not answered is not, because it
-may have taken effect.
+A piece of work that lost a race, or its connection before the commit, is run again from the start; one whose
+commit was not answered is not, because it may have taken effect.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
-from sqlalchemy.util import await_only, greenlet_spawn
+from sqlalchemy.util import greenlet_spawn
 
 from sentinel.drivers.sql import schema
 from sentinel.drivers.sql.pool import Pool
+from sentinel.drivers.sql.postgresql_session import PostgresqlSession, connect
 from sentinel.drivers.sql.schema import Migration
-from sentinel.drivers.sql.statements import Duplicate, Row, Session, Statement, Stretch, Unusable, Value, Walk
+from sentinel.drivers.sql.statements import Session, Unusable
 from sentinel.ports.fleet_store import Unavailable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.redaction import Redactor
@@ -29,16 +28,13 @@ from sentinel.runtime.secrets import Secret
 
 T = TypeVar("T")
 
-_CONNECT = timedelta(seconds=5)
-_STATEMENT = timedelta(seconds=15)
-"""What the server allows a statement."""
 _WORK = timedelta(seconds=40)
 """What we allow a piece of work: enough that it is the server who gives up, where there is one."""
 _ATTEMPTS = 5
 _BACKOFF = Backoff(timedelta(milliseconds=10), timedelta(milliseconds=500), jitter=0.5)
 _RECOVERY = timedelta(seconds=1)
+_PING = timedelta(seconds=5)
 
-_RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 _LOST = (
     OSError,
     asyncpg.PostgresConnectionError,
@@ -49,7 +45,6 @@ _LOST = (
 """The connection is gone, or will be: the network, a restart, a failover. `OSError` includes a timeout."""
 _REFUSED = (
     asyncpg.InsufficientResourcesError,
-    asyncpg.LockNotAvailableError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.PostgresSystemError,
@@ -65,58 +60,6 @@ _NEEDS_A_PERSON = (
 
 class _LostBeforeCommit(Exception):
     """Nothing took effect, and trying again may help."""
-
-
-async def connect(dsn: Secret) -> Any:
-    """A connection as this program wants it."""
-    return await asyncpg.connect(
-        dsn.reveal(),
-        timeout=_CONNECT.total_seconds(),
-        server_settings={
-            "application_name": "sentinel",
-            "statement_timeout": str(_STATEMENT // timedelta(milliseconds=1)),
-            "idle_in_transaction_session_timeout": str(2 * _STATEMENT // timedelta(milliseconds=1)),
-            # It compiles what is estimated to be long; our statements are short, whatever the estimate.
-            "jit": "off",
-            # A page is read in less time than it takes to start a second process for it.
-            "max_parallel_workers_per_gather": "0",
-        },
-    )
-
-
-class PostgresqlSession:
-    """A connection to PostgreSQL, within a greenlet."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
-        compiled = statement.postgresql
-        try:
-            rows: Sequence[Row] = await_only(self._connection.fetch(compiled.text, *compiled.arrange(values)))
-        except asyncpg.CharacterNotInRepertoireError:
-            # Somebody asks for a text with a NUL in it, which PostgreSQL cannot hold: nothing there has it.
-            return ()
-        return rows
-
-    def run(self, statement: Statement, **values: Value) -> int:
-        compiled = statement.postgresql
-        try:
-            status = await_only(self._connection.execute(compiled.text, *compiled.arrange(values)))
-        except asyncpg.UniqueViolationError as error:
-            raise Duplicate(error.constraint_name) from error
-        return int(status.rpartition(" ")[2])
-
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
-        compiled = statement.postgresql
-        await_only(self._connection.executemany(compiled.text, [compiled.arrange(each) for each in values]))
-
-    def walk(self, walk: Walk, **values: Value) -> Stretch:
-        compiled = walk.postgresql
-        rows = await_only(self._connection.fetch(compiled.text, *compiled.arrange(values)))
-        found = rows[: walk.limit]
-        documents = [row[0] for row in found]
-        return Stretch(documents, (found[-1][1], found[-1][2]) if len(rows) > len(found) else None)
 
 
 class PostgresqlDatabase:
@@ -159,82 +102,107 @@ class PostgresqlDatabase:
         return await self._with_engine(schema.revision_of)
 
     async def read(self, work: Callable[[Session], T]) -> T:
-        for attempt in range(_ATTEMPTS):
-            try:
-                async with self._acquire() as connection:
-                    return await greenlet_spawn(work, PostgresqlSession(connection))
-            except _LostBeforeCommit as lost:
-                await self._pause(attempt, lost)
-        raise AssertionError("the last attempt has raised")
+        return await self._persist(self._read_once, work)
 
     async def write(self, work: Callable[[Session], T]) -> T:
-        for attempt in range(_ATTEMPTS):
-            try:
-                async with self._acquire() as connection:
-                    await connection.execute("BEGIN")
-                    try:
-                        result = await greenlet_spawn(work, PostgresqlSession(connection))
-                    except Exception:
-                        if not connection.is_closed():
-                            await connection.execute("ROLLBACK")
-                        raise
-                    await self._commit(connection)
-                    return result
-            except _LostBeforeCommit as lost:
-                await self._pause(attempt, lost)
-        raise AssertionError("the last attempt has raised")
+        return await self._persist(self._write_once, work)
 
     def trouble(self) -> str | None:
         return self._trouble
 
-    async def _commit(self, connection: Any) -> None:
+    async def _persist(
+        self, attempt: Callable[[Any, Callable[[Session], T]], Awaitable[T]], work: Callable[[Session], T]
+    ) -> T:
+        """Tries until it is done, or there is no point in trying again."""
+        for number in range(_ATTEMPTS - 1):
+            try:
+                async with self._connection() as connection:
+                    return await attempt(connection, work)
+            except _LostBeforeCommit:
+                wait = _BACKOFF.delay(number, random.random())  # noqa: S311 - it spreads retries
+                await asyncio.sleep(wait.total_seconds())
+        try:
+            async with self._connection() as connection:
+                return await attempt(connection, work)
+        except _LostBeforeCommit as lost:
+            raise self._unavailable(lost, f"tried {_ATTEMPTS} times") from lost
+
+    async def _read_once(self, connection: Any, work: Callable[[Session], T]) -> T:
+        session = PostgresqlSession(connection)
+        try:
+            return await greenlet_spawn(work, session)
+        except Exception as error:
+            if error is session.failure:
+                raise self._judge(error) from error
+            raise
+
+    async def _write_once(self, connection: Any, work: Callable[[Session], T]) -> T:
+        session = PostgresqlSession(connection)
+        try:
+            await connection.execute("BEGIN")
+        except (*_LOST, *_REFUSED) as error:
+            raise self._judge(error) from error
+        try:
+            result = await greenlet_spawn(work, session)
+        except Exception as error:
+            # Where this fails, the connection is cut when it is given back, and the server undoes everything.
+            with suppress(*_LOST, *_REFUSED):
+                await connection.execute("ROLLBACK")
+            if error is session.failure:
+                raise self._judge(error) from error
+            raise
         try:
             await connection.execute("COMMIT")
-        except (*_LOST, TimeoutError) as error:
+        except (*_LOST, *_REFUSED) as error:
             raise self._unavailable(error, "the commit was not answered") from error
+        return result
 
-    async def _connect(self, *_: object, **__: object) -> Any:
+    def _judge(self, error: Exception) -> Exception:
+        """What to make of an error of the driver's: to be tried again, to be told, or a bug of our own."""
+        match error:
+            case asyncpg.QueryCanceledError() | asyncpg.LockNotAvailableError():
+                # One statement took too long; that says nothing of the next.
+                return Unavailable(f"{self._dsn}: {self._say(error)}")
+            case asyncpg.DeadlockDetectedError() | asyncpg.SerializationError():
+                return _LostBeforeCommit(self._say(error))
+        if isinstance(error, _LOST):
+            if self._pool is not None:
+                self._pool.distrust()
+            return _LostBeforeCommit(self._say(error))
+        return self._unavailable(error) if isinstance(error, _REFUSED) else error
+
+    async def _connect(self) -> Any:
         return await connect(self._dsn)
 
     @asynccontextmanager
-    async def _acquire(self) -> AsyncIterator[Any]:
-        """A connection of the pool; what goes wrong with it is told apart from what the work itself raises."""
+    async def _connection(self) -> AsyncIterator[Any]:
+        """A connection of the pool, for so long as a piece of work may take."""
         pool = self._pool
         if pool is None:
             raise Unavailable(f"{self._dsn} is not open")
         try:
             connection = await pool.acquire()
-        except (*_LOST, TimeoutError) as error:
+        except TimeoutError as error:
+            raise self._unavailable(error, "no connection in time") from error
+        except _LOST as error:
             raise _LostBeforeCommit(self._say(error)) from error
         except (*_REFUSED, *_NEEDS_A_PERSON) as error:
             raise self._unavailable(error) from error
         try:
-            async with asyncio.timeout(_WORK.total_seconds()):
+            async with asyncio.timeout(_WORK.total_seconds()) as deadline:
                 yield connection
-        except _RACES as error:
-            raise _LostBeforeCommit(self._say(error)) from error
-        except asyncpg.QueryCanceledError as error:
-            raise self._unavailable(error) from error
-        except (*_LOST, TimeoutError) as error:
-            connection.terminate()
-            pool.distrust()
-            raise _LostBeforeCommit(self._say(error)) from error
-        except _REFUSED as error:
-            raise self._unavailable(error) from error
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                # Cancelled in the middle of something: the server undoes it when the connection is gone.
-                connection.terminate()
-            raise
-        else:
             self._trouble = None
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            connection.terminate()
+            raise self._unavailable(error, f"no answer within {_WORK.total_seconds():g} s") from error
+        except asyncio.CancelledError:
+            # In the middle of something: the server undoes it when the connection is gone.
+            connection.terminate()
+            raise
         finally:
             pool.release(connection)
-
-    async def _pause(self, attempt: int, lost: _LostBeforeCommit) -> None:
-        if attempt == _ATTEMPTS - 1:
-            raise self._unavailable(lost, f"tried {_ATTEMPTS} times") from lost
-        await asyncio.sleep(_BACKOFF.delay(attempt, random.random()).total_seconds())  # noqa: S311 - spreads retries
 
     def _unavailable(self, error: Exception, what: str = "") -> Unavailable:
         reason = f"{self._dsn}: {f'{what}: ' if what else ''}{self._say(error)}"
@@ -253,10 +221,10 @@ class PostgresqlDatabase:
             try:
                 connection = await pool.acquire()
                 try:
-                    await connection.fetchval("SELECT 1", timeout=_CONNECT.total_seconds())
+                    await connection.fetchval("SELECT 1", timeout=_PING.total_seconds())
                 finally:
                     pool.release(connection)
-            except (*_LOST, *_REFUSED, *_NEEDS_A_PERSON, TimeoutError) as error:
+            except (*_LOST, *_REFUSED, *_NEEDS_A_PERSON) as error:
                 self._trouble = f"{self._dsn}: {self._say(error)}"
             else:
                 self._trouble = None
@@ -275,7 +243,7 @@ class PostgresqlDatabase:
         except _NEEDS_A_PERSON as error:
             # Not `from` it: a library that could not read a URL may quote it.
             raise Unusable(f"{self._dsn}: {self._say(error)}") from None
-        except (*_LOST, *_REFUSED, TimeoutError) as error:
+        except (*_LOST, *_REFUSED) as error:
             raise Unavailable(f"{self._dsn}: {self._say(error)}") from error
         finally:
             await engine.dispose()

@@ -14,13 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from sentinel.drivers.sql.lane import Job, Lane
 from sentinel.drivers.sql.sqlite_file import APPLICATION_ID, BUSY, FileLock, connect, prepare
-from sentinel.drivers.sql.statements import Duplicate, Row, Session, Statement, Stretch, Value, Walk
+from sentinel.drivers.sql.statements import Duplicate, Row, Session, Statement, Value
 from sentinel.drivers.sql.tables import metadata
 from sentinel.ports.fleet_store import Unavailable
 
@@ -53,18 +52,6 @@ class SqliteSession:
     def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         for each in values:
             self._execute(statement, each)
-
-    def walk(self, walk: Walk, **values: Value) -> Stretch:
-        joined, places = walk.sqlite
-        lengths, documents = self._connection.execute(joined.text, joined.arrange(values)).fetchone()
-        if lengths is None:
-            return Stretch((), None)
-        ends = accumulate(map(int, str(lengths).split(",")), initial=0)
-        found = [documents[start:end] for start, end in pairwise(ends)]
-        if len(found) < walk.limit:
-            return Stretch(found, None)
-        around = self._connection.execute(places.text, places.arrange(values)).fetchall()
-        return Stretch(found, around[0] if len(around) > 1 else None)
 
     def _execute(self, statement: Statement, values: Mapping[str, Value]) -> sqlite3.Cursor:
         compiled = statement.sqlite

@@ -11,19 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-import msgspec
-from sqlalchemy import (
-    ClauseElement,
-    ColumnElement,
-    Dialect,
-    Integer,
-    LargeBinary,
-    Select,
-    cast,
-    func,
-    literal_column,
-    select,
-)
+from sqlalchemy import ClauseElement, ColumnElement, Dialect, Integer, literal_column
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import asyncpg
 
@@ -76,48 +64,9 @@ class Statement:
         return Compiled(self._construct, POSTGRESQL, columns=self._columns)
 
 
-class Walk:
-    """One stretch of an ordered list of documents, and the place where it ends."""
-
-    def __init__(self, places: Select[Any], documents: Callable[[int], Select[Any]], *, limit: int) -> None:
-        """`places` selects in order what the list is ordered by, and the id; `documents` so many of them at most,
-        each behind its document."""
-        self.limit = limit
-        self._places = places
-        self._documents = documents
-
-    @cached_property
-    def sqlite(self) -> tuple[Compiled, Compiled]:
-        """All documents as one value behind their lengths; and the last place, if another follows.
-
-        SQLite's driver lets go of the interpreter's lock for each row, and a busy server may keep it for
-        milliseconds before it gives it back: five hundred rows would be five hundred such waits.
-        """
-        page = self._documents(self.limit).subquery("page")
-        document = page.c[0]
-        joined = select(
-            func.group_concat(func.length(document)), cast(func.group_concat(document, ""), LargeBinary)
-        ).select_from(page)
-        around = self._places.limit(literal(2)).offset(literal(self.limit - 1))
-        return Compiled(joined, SQLITE), Compiled(around, SQLITE)
-
-    @cached_property
-    def postgresql(self) -> Compiled:
-        """One row for each document, and one more where more follow: all of it from one snapshot."""
-        return Compiled(self._documents(self.limit + 1), POSTGRESQL)
-
-
 def literal(number: int) -> ColumnElement[int]:
     """A number in the text itself: a planner that does not know a limit plans for a tenth of the table."""
     return literal_column(str(number), Integer)
-
-
-class Stretch(msgspec.Struct, frozen=True):
-    """What a walk found."""
-
-    documents: Sequence[bytes]
-    last: tuple[str | int, str] | None
-    """What the last document is ordered by, and its id, where more follow."""
 
 
 class Duplicate(Exception):
@@ -138,8 +87,6 @@ class Session(Protocol):
 
     def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         """Once for each."""
-
-    def walk(self, walk: Walk, **values: Value) -> Stretch: ...
 
 
 class Database(Protocol):

@@ -1,0 +1,163 @@
+"""The HyperFleet API as an adapter uses it: `ports.reporting.Reporting` over HTTP.
+
+Which URL a resource has, an event may say, and may be wrong about. So its path is tried first, because a resource
+that is found there costs one request less to report on; and nothing is believed to be gone before the API has been
+asked by the id alone. Our own API answers that for every kind; where a server has no such endpoint, the kind has
+to do.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+
+import msgspec
+
+from sentinel.core.fleet import DiscardReason, Report
+from sentinel.core.hints import Pointer
+from sentinel.core.model import Malformed
+from sentinel.core.resource import ROOT
+from sentinel.core.task_resource import KnownReport, Resource, read_document, read_statuses, with_reports
+from sentinel.drivers.fleet_session import FleetSession, Reply
+from sentinel.ports.reporting import Answer, ApiTrouble, ReportRefused, Taken
+
+NO_ROUTE = "HYPERFLEET-NTF-000"
+"""The URL is wrong, as opposed to a resource that is not there."""
+
+_NOBODY = "00000000-0000-0000-0000-000000000000"
+_ANY_KIND = "resources"
+_SEGMENT = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,128}")
+_MOST_SEGMENTS = 16
+_PAGE = 100
+"""What the public API gives at most."""
+_MOST_PAGES = 100
+
+
+class FleetReports:
+    """Reads resources and reports on them."""
+
+    def __init__(self, session: FleetSession) -> None:
+        self._session = session
+        self._has_any_kind = True
+        self._verb = "PUT"
+        """What today's servers know; older ones know POST alone."""
+
+    async def reach(self, kind: str) -> None:
+        await self._find(Pointer(_NOBODY, kind=kind), is_strict=False)
+
+    async def read(self, pointer: Pointer) -> Resource | None:
+        found = await self._find(pointer, is_strict=True)
+        if found is None:
+            return None
+        path, reply = found
+        try:
+            resource = read_document(reply.body)
+        except Malformed as error:
+            raise ApiTrouble(f"a resource came that cannot be read: {error}") from error
+        path = _path(resource.href, resource.id) or path
+        reports = await self._statuses(path)
+        if reports is None:
+            return None
+        return with_reports(msgspec.structs.replace(resource, href=f"{ROOT}/{path}"), reports)
+
+    async def report(self, resource: Resource, report: Report) -> Answer:
+        path = f"{_path(resource.href, resource.id)}/statuses"
+        body = msgspec.json.encode(report)
+        reply = await self._session.request(self._verb, path, body=body)
+        if reply.status == HTTPStatus.METHOD_NOT_ALLOWED and self._verb == "PUT":
+            self._verb = "POST"
+            reply = await self._session.request(self._verb, path, body=body)
+        return _answer(reply)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def _find(self, pointer: Pointer, *, is_strict: bool) -> tuple[str, Reply] | None:
+        """The path of the resource and what is there; None where the API knows of none."""
+        href = _path(pointer.href, pointer.id)
+        if href:
+            reply = await self._session.request("GET", href)
+            if reply.status == HTTPStatus.OK:
+                return href, reply
+            if reply.status != HTTPStatus.NOT_FOUND:
+                raise ApiTrouble(reply.text)
+        said = ""
+        for path in self._paths(pointer):
+            reply = await self._session.request("GET", path)
+            if reply.status == HTTPStatus.OK:
+                return path, reply
+            if _is_gone(reply, is_strict=is_strict):
+                return None
+            if reply.status != HTTPStatus.NOT_FOUND:
+                raise ApiTrouble(reply.text)
+            said = reply.text
+            if path.startswith(f"{_ANY_KIND}/") and _is_no_route(reply) and pointer.kind:
+                self._has_any_kind = False
+        raise ApiTrouble(f"{said}; is endpoint right?", needs_person=True)
+
+    def _paths(self, pointer: Pointer) -> list[str]:
+        """Where to look by the id alone; the second only where the first does not exist."""
+        paths = [f"{_ANY_KIND}/{pointer.id}"] if self._has_any_kind else []
+        if pointer.kind:
+            paths.append(f"{_plural(pointer.kind)}/{pointer.id}")
+        return paths or [f"{_ANY_KIND}/{pointer.id}"]
+
+    async def _statuses(self, path: str) -> list[KnownReport] | None:
+        found: list[KnownReport] = []
+        for number in range(1, _MOST_PAGES + 1):
+            reply = await self._session.request("GET", f"{path}/statuses?page={number}&size={_PAGE}")
+            if _is_gone(reply, is_strict=True):
+                return None
+            if reply.status != HTTPStatus.OK:
+                raise ApiTrouble(reply.text)
+            try:
+                page = read_statuses(reply.body)
+            except Malformed as error:
+                raise ApiTrouble(f"reports came that cannot be read: {error}") from error
+            found += page.items
+            if not page.items or len(found) >= page.total:
+                break
+        return found
+
+
+def _answer(reply: Reply) -> Answer:
+    if reply.status == HTTPStatus.NO_CONTENT:
+        reason = reply.discard_reason
+        return Answer(Taken.DISCARDED, DiscardReason(reason) if reason in set(DiscardReason) else None)
+    if 200 <= reply.status < 300:
+        return Answer(Taken.STORED)
+    if _is_gone(reply, is_strict=True):
+        return Answer(Taken.GONE)
+    if reply.status == HTTPStatus.NOT_FOUND:
+        raise ApiTrouble(f"{reply.text}; is endpoint right?", needs_person=True)
+    errors = reply.problem.errors if reply.problem is not None else None
+    if any(error.field == "observed_time" for error in errors or ()):
+        raise ApiTrouble(f"{reply.text}; is this machine's clock right?", needs_person=True)
+    raise ReportRefused(reply.text)
+
+
+def _is_gone(reply: Reply, *, is_strict: bool) -> bool:
+    """Whether a server that knows the URL says that nothing is there. What some proxy says in its own words is
+    not to be relied upon, unless (not `is_strict`) it only matters that somebody answers."""
+    if reply.status != HTTPStatus.NOT_FOUND or _is_no_route(reply):
+        return False
+    return reply.problem is not None or not is_strict
+
+
+def _is_no_route(reply: Reply) -> bool:
+    return reply.problem is not None and reply.problem.code == NO_ROUTE
+
+
+def _path(href: str, resource_id: str) -> str:
+    """The path of a resource below the API's root; nothing where it is not one of this resource."""
+    path = href.partition(f"{ROOT}/")[2]
+    segments = path.split("/", _MOST_SEGMENTS)
+    is_safe = all(_SEGMENT.fullmatch(segment) for segment in segments)
+    return path if is_safe and segments[-1] == resource_id else ""
+
+
+def _plural(kind: str) -> str:
+    singular = kind.lower()
+    if singular.endswith("y") and singular[-2:-1] not in "aeiou":
+        return f"{singular[:-1]}ies"
+    return f"{singular}es" if singular.endswith(("s", "x")) else f"{singular}s"

@@ -1,0 +1,80 @@
+"""A connection to PostgreSQL, and how a plain function uses it.
+
+Work is a plain function. It runs in a greenlet, so that each statement in it waits without holding up the event
+loop, exactly as SQLAlchemy runs its own asynchronous engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+from sqlalchemy.util import await_only
+
+from sentinel.drivers.sql.statements import Duplicate, Row, Statement, Value
+from sentinel.runtime.secrets import Secret
+
+T = TypeVar("T")
+
+_CONNECT = timedelta(seconds=5)
+_STATEMENT = timedelta(seconds=15)
+"""What the server allows a statement."""
+
+
+async def connect(dsn: Secret) -> Any:
+    """A connection as this program wants it."""
+    return await asyncpg.connect(
+        dsn.reveal(),
+        timeout=_CONNECT.total_seconds(),
+        server_settings={
+            "application_name": "sentinel",
+            "statement_timeout": str(_STATEMENT // timedelta(milliseconds=1)),
+            "idle_in_transaction_session_timeout": str(2 * _STATEMENT // timedelta(milliseconds=1)),
+            # It compiles what is estimated to be long; our statements are short, whatever the estimate.
+            "jit": "off",
+            # A page is read in less time than it takes to start a second process for it.
+            "max_parallel_workers_per_gather": "0",
+            # Lists are walks along an index that end after a page. A planner that expects few rows, because it
+            # does not know the label or has no statistics yet, would rather collect them all and sort.
+            "enable_bitmapscan": "off",
+            "enable_seqscan": "off",
+        },
+    )
+
+
+class PostgresqlSession:
+    """A connection to PostgreSQL, within a greenlet."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.failure: Exception | None = None
+        """What the driver raised last: what the work itself raises may be of the same kind."""
+
+    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+        compiled = statement.postgresql
+        try:
+            return self._ask(self._connection.fetch(compiled.text, *compiled.arrange(values)))
+        except asyncpg.CharacterNotInRepertoireError:
+            # Somebody asks for a text with a NUL in it, which PostgreSQL cannot hold: nothing there has it.
+            return ()
+
+    def run(self, statement: Statement, **values: Value) -> int:
+        compiled = statement.postgresql
+        try:
+            status = self._ask(self._connection.execute(compiled.text, *compiled.arrange(values)))
+        except asyncpg.UniqueViolationError as error:
+            raise Duplicate(error.constraint_name) from error
+        return int(status.rpartition(" ")[2])
+
+    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+        compiled = statement.postgresql
+        self._ask(self._connection.executemany(compiled.text, [compiled.arrange(each) for each in values]))
+
+    def _ask(self, answer: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await_only(answer)
+        except Exception as error:
+            self.failure = error
+            raise

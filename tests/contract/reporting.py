@@ -1,0 +1,242 @@
+"""What every `ports.reporting.Reporting` promises."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from datetime import datetime, timedelta
+
+import pytest
+
+from sentinel.core import task as tasks
+from sentinel.core.fleet import ConditionStatus, DiscardReason, Report
+from sentinel.core.hints import Pointer
+from sentinel.core.model import Json
+from sentinel.core.task import Broken, Conclusion, Done, InProgress
+from sentinel.core.task_resource import Resource
+from sentinel.ports.reporting import Answer, ApiTrouble, Reporting, ReportRefused, Taken
+
+MINUTE = timedelta(minutes=1)
+
+
+class ReportingHarness(ABC):
+    """The other side: a fleet of clusters that require the adapters validation and dns."""
+
+    reporting: Reporting
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """By the API's clock."""
+
+    @abstractmethod
+    async def put(self, resource_id: str, spec: Json = None) -> None:
+        """Creates a cluster, or changes one so that its generation rises."""
+
+    @abstractmethod
+    async def delete(self, resource_id: str) -> None:
+        """Asks for its deletion; adapters have to finalise it."""
+
+    @abstractmethod
+    async def remove(self, resource_id: str) -> None:
+        """Makes one that is being deleted disappear."""
+
+    @abstractmethod
+    async def break_down(self) -> None:
+        """The API answers no more."""
+
+
+class ReportingContract:
+    """For every implementation."""
+
+    async def test_a_resource_is_read_as_it_is_now(self, harness: ReportingHarness) -> None:
+        await harness.put("c1", {"region": "us-east"})
+        await harness.put("c1", {"region": "us-west"})
+
+        resource = await read(harness, "c1")
+
+        assert (resource.id, resource.kind, resource.generation) == ("c1", "Cluster", 2)
+        assert resource.spec == {"region": "us-west"}
+        assert resource.href == "/api/hyperfleet/v1/clusters/c1"
+        assert not resource.is_deleting
+
+    async def test_what_does_not_exist_is_gone(self, harness: ReportingHarness) -> None:
+        assert await harness.reporting.read(Pointer("nobody")) is None
+
+    async def test_what_was_removed_is_gone(self, harness: ReportingHarness) -> None:
+        await harness.put("c1")
+        await harness.delete("c1")
+        await harness.remove("c1")
+
+        assert await harness.reporting.read(Pointer("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")) is None
+
+    @pytest.mark.parametrize(
+        "href",
+        [
+            "/api/hyperfleet/v1/clusters/c1",
+            "/api/hyperfleet/v1/nodepools/c1",
+            "/api/hyperfleet/v1/clusters/other",
+            "/api/hyperfleet/v1/../../admin/c1",
+            "https://elsewhere.example/api/hyperfleet/v1/nothing/c1",
+            "https://elsewhere.example/c1",
+            "//c1",
+        ],
+    )
+    async def test_an_event_s_path_helps_or_does_no_harm(self, harness: ReportingHarness, href: str) -> None:
+        await harness.put("c1")
+
+        assert (await read(harness, "c1", href)).id == "c1"
+
+    async def test_deletion_shows(self, harness: ReportingHarness) -> None:
+        await harness.put("c1")
+        await harness.delete("c1")
+
+        resource = await read(harness, "c1")
+
+        assert resource.is_deleting
+        assert resource.generation == 2
+
+    async def test_a_report_is_stored_and_read_back(self, harness: ReportingHarness) -> None:
+        await harness.put("c1")
+        done = tasks.conclude(Done("ready", data={"zone": "z1"}), is_deleting=False)
+
+        answer = await harness.reporting.report(
+            await read(harness, "c1"), report_of(harness, done, adapter="validation")
+        )
+
+        resource = await read(harness, "c1")
+        assert answer == Answer(Taken.STORED)
+        assert resource.is_available("validation")
+        assert not resource.is_available("dns")
+        known = resource.report_of("validation")
+        assert known is not None
+        assert known.observed_generation == 1
+        assert known.last_report_time == harness.now()
+        assert known.read_data() == {"zone": "z1"}
+        assert [(each.type, each.message) for each in known.conditions] == [
+            ("Applied", "ready"),
+            ("Available", "ready"),
+            ("Health", ""),
+        ]
+
+    async def test_availability_is_about_the_current_generation(self, harness: ReportingHarness) -> None:
+        await harness.put("c1")
+        await harness.reporting.report(await read(harness, "c1"), report_of(harness, adapter="validation"))
+        await harness.put("c1", {"changed": True})
+
+        resource = await read(harness, "c1")
+
+        assert not resource.is_available("validation")
+        assert resource.status_of("validation") is None
+        known = resource.report_of("validation")
+        assert known is not None
+        assert known.status_of("Available") is ConditionStatus.TRUE
+
+    async def test_a_report_on_an_older_generation_than_the_last_is_discarded(
+        self, harness: ReportingHarness
+    ) -> None:
+        await harness.put("c1")
+        await harness.put("c1", {"changed": True})
+        resource = await read(harness, "c1")
+        await harness.reporting.report(resource, report_of(harness, generation=2))
+
+        answer = await harness.reporting.report(resource, report_of(harness, generation=1))
+
+        assert answer == Answer(Taken.DISCARDED, DiscardReason.STALE_GENERATION)
+
+    async def test_a_second_unknown_is_discarded(self, harness: ReportingHarness) -> None:
+        await harness.put("c1")
+        resource = await read(harness, "c1")
+        unknown = Conclusion(InProgress())
+        first = await harness.reporting.report(resource, report_of(harness, unknown))
+
+        second = await harness.reporting.report(resource, report_of(harness, unknown))
+
+        assert first == Answer(Taken.STORED)
+        assert second == Answer(Taken.DISCARDED, DiscardReason.UNKNOWN)
+
+    async def test_a_report_on_what_is_gone_is_answered_as_such(self, harness: ReportingHarness) -> None:
+        await harness.put("c1")
+        resource = await read(harness, "c1")
+        await harness.delete("c1")
+        await harness.remove("c1")
+
+        assert await harness.reporting.report(resource, report_of(harness)) == Answer(Taken.GONE)
+
+    async def test_a_report_that_is_none_is_refused(self, harness: ReportingHarness) -> None:
+        await harness.put("c1")
+        nameless = report_of(harness, adapter="-")
+
+        with pytest.raises(ReportRefused, match="adapter"):
+            await harness.reporting.report(await read(harness, "c1"), nameless)
+
+    @pytest.mark.parametrize("skew", [-31 * MINUTE, 6 * MINUTE])
+    async def test_a_clock_that_is_off_is_trouble_for_a_person(
+        self, harness: ReportingHarness, skew: timedelta
+    ) -> None:
+        await harness.put("c1")
+        resource = await read(harness, "c1")
+
+        with pytest.raises(ApiTrouble, match="clock") as caught:
+            await harness.reporting.report(resource, report_of(harness, skew=skew))
+
+        assert caught.value.needs_person
+
+    async def test_texts_of_any_kind_are_taken(self, harness: ReportingHarness) -> None:
+        await harness.put("c1")
+        hostile = Conclusion(Broken("\0 \ud800 \u202e" + "x" * 10_000, reason="r" * 1_000))
+
+        answer = await harness.reporting.report(await read(harness, "c1"), report_of(harness, hostile))
+
+        assert answer == Answer(Taken.STORED)
+
+    async def test_reports_of_many_adapters_are_read_together(self, harness: ReportingHarness) -> None:
+        await harness.put("c1")
+        resource = await read(harness, "c1")
+        names = [f"adapter-{number}" for number in range(20)]
+        for name in names:
+            await harness.reporting.report(resource, report_of(harness, adapter=name))
+
+        assert sorted(each.adapter for each in (await read(harness, "c1")).reports) == sorted(names)
+
+    async def test_an_api_that_answers_can_be_reached(self, harness: ReportingHarness) -> None:
+        await harness.reporting.reach("Cluster")
+
+    async def test_an_api_that_does_not_answer_is_trouble_that_may_pass(self, harness: ReportingHarness) -> None:
+        await harness.put("c1")
+        resource = await read(harness, "c1")
+        await harness.break_down()
+
+        for attempt in (
+            lambda: harness.reporting.reach("Cluster"),
+            lambda: harness.reporting.read(Pointer("c1")),
+            lambda: harness.reporting.report(resource, report_of(harness)),
+        ):
+            with pytest.raises(ApiTrouble) as caught:
+                await attempt()
+            assert not caught.value.needs_person
+
+    async def test_closing_twice_is_harmless(self, harness: ReportingHarness) -> None:
+        await harness.reporting.close()
+        await harness.reporting.close()
+
+
+async def read(harness: ReportingHarness, resource_id: str, href: str = "") -> Resource:
+    resource = await harness.reporting.read(Pointer(resource_id, href))
+    assert resource is not None
+    return resource
+
+
+def report_of(
+    harness: ReportingHarness,
+    conclusion: Conclusion | None = None,
+    *,
+    adapter: str = "dns",
+    generation: int = 1,
+    skew: timedelta = timedelta(0),
+) -> Report:
+    return tasks.report(
+        conclusion or Conclusion(Done()),
+        adapter=adapter,
+        generation=generation,
+        is_deleting=False,
+        at=harness.now() + skew,
+    )

@@ -1,0 +1,230 @@
+"""How lists are answered: along an index, whatever the size of the fleet, and without sorting in the usual order.
+
+PostgreSQL is asked for its generic plans, which are the ones it falls back to for a statement that comes often.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from sentinel.core import labels
+from sentinel.drivers.sql import engine, fleet_lists
+from sentinel.drivers.sql.fleet import SqlFleetStore
+from sentinel.drivers.sql.postgresql_session import connect
+from sentinel.drivers.sql.statements import Row, Statement, Value
+from sentinel.ports.fleet_store import FleetTransaction, ListQuery, OrderBy, Place, Stored
+from sentinel.runtime.secrets import Secret
+from tests.support import postgresql
+from tests.support.fleet_stores import MOMENT, SECOND, microseconds, stored
+
+COUNT = 600
+PLACE = Place(microseconds(MOMENT + 300 * SECOND), "cls-300")
+
+
+class Recorder:
+    """Hears which statements a list asks for, and answers none of them."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Statement, Mapping[str, Value]]] = []
+
+    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+        self.asked.append((statement, values))
+        return [(0, "cls-300")]
+
+    def run(self, statement: Statement, **values: Value) -> int:
+        raise AssertionError("a list writes nothing")
+
+    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+        raise AssertionError("a list writes nothing")
+
+
+class Planner(ABC):
+    """A database with a fleet in it, that can say how it would answer."""
+
+    scan: str
+    sort: str
+
+    @abstractmethod
+    async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str: ...
+
+    async def plan(self, query: ListQuery) -> str:
+        recorder = Recorder()
+        fleet_lists.find(recorder, query)
+        return await self.explain(*recorder.asked[-1])
+
+
+class SqlitePlanner(Planner):
+    scan = "SCAN fleet_"
+    sort = "TEMP B-TREE"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str:
+        compiled = statement.sqlite
+        rows = self._connection.execute(f"EXPLAIN QUERY PLAN {compiled.text}", compiled.arrange(values))
+        return "\n".join(row[3] for row in rows)
+
+
+class PostgresqlPlanner(Planner):
+    scan = "Seq Scan"
+    sort = "Sort  "
+
+    def __init__(self, connection: postgresql.Connection) -> None:
+        self._connection = connection
+
+    async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str:
+        # By name, because EXPLAIN alone would plan for these very values.
+        await self._connection.execute(f"PREPARE asked AS {statement.postgresql.text}")
+        nulls = ", ".join("NULL" for _ in statement.postgresql.arrange(values))
+        rows = await self._connection.fetch(f"EXPLAIN EXECUTE asked ({nulls})")
+        return "\n".join(row[0] for row in rows)
+
+
+def fill(fleet: FleetTransaction) -> None:
+    for number in range(COUNT):
+        fleet.insert(resource(number))
+
+
+def resource(number: int) -> Stored:
+    return stored(
+        f"cls-{number:03}",
+        created=MOMENT + number * SECOND,
+        updated=MOMENT + number * timedelta(hours=1),
+        labels={"region": "us" if number % 2 else "eu", "shard": str(number % 100)},
+    )
+
+
+async def filled(url: str) -> None:
+    store = SqlFleetStore(engine.database(url, migrate=True))
+    await store.open()
+    await store.transact(fill)
+    await store.close()
+
+
+@pytest.fixture(scope="module")
+def sqlite_fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("plans") / "fleet.db"
+    postgresql.run(filled(f"sqlite:///{file}"))
+    return file
+
+
+@pytest.fixture(scope="module")
+def postgresql_fleet(postgresql_url: str) -> Iterator[str]:
+    with postgresql.database(postgresql_url) as url:
+        postgresql.run(filled(url))
+        postgresql.run(postgresql.execute(url, "ANALYZE"))
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def planner(
+    request: pytest.FixtureRequest, sqlite_fleet: Path, postgresql_fleet: str
+) -> AsyncIterator[Planner]:
+    if request.param == "sqlite":
+        with closing(sqlite3.connect(sqlite_fleet)) as connection:
+            yield SqlitePlanner(connection)
+        return
+    connected = await connect(Secret(postgresql_fleet))
+    await connected.execute("SET plan_cache_mode = force_generic_plan")
+    yield PostgresqlPlanner(connected)
+    await connected.close()
+
+
+def query(
+    selector: str = "",
+    *,
+    order_by: OrderBy = OrderBy.CREATED,
+    is_descending: bool = False,
+    after: Place | None = None,
+    parent: str | None = None,
+) -> ListQuery:
+    return ListQuery(
+        plural="clusters",
+        parent=parent,
+        requirements=labels.parse(selector),
+        order_by=order_by,
+        is_descending=is_descending,
+        limit=20,
+        after=after,
+        counts=False,
+    )
+
+
+@pytest.mark.parametrize("is_descending", [False, True])
+@pytest.mark.parametrize("after", [None, PLACE], ids=["first", "later"])
+async def test_the_usual_order_is_the_order_of_an_index(
+    planner: Planner, is_descending: bool, after: Place | None
+) -> None:
+    plan = await planner.plan(query(is_descending=is_descending, after=after))
+
+    assert "fleet_resources_by_created" in plan
+    assert planner.sort not in plan
+    assert planner.scan not in plan
+
+
+@pytest.mark.parametrize(
+    ("order_by", "place", "index"),
+    [
+        (OrderBy.UPDATED, PLACE, "fleet_resources_by_updated"),
+        (OrderBy.NAME, Place("name-of-cls-300", "cls-300"), "fleet_resources_by_name"),
+        (OrderBy.ID, Place("cls-300", "cls-300"), "fleet_resources_"),
+    ],
+)
+async def test_every_order_has_an_index(planner: Planner, order_by: OrderBy, place: Place, index: str) -> None:
+    plan = await planner.plan(query(order_by=order_by, after=place))
+
+    assert index in plan
+    assert planner.sort not in plan
+    assert planner.scan not in plan
+
+
+@pytest.mark.parametrize("after", [None, PLACE], ids=["first", "later"])
+async def test_a_selective_label_is_found_by_its_index(planner: Planner, after: Place | None) -> None:
+    plan = await planner.plan(query("shard=7", after=after))
+
+    assert "fleet_labels_by_value" in plan
+    assert planner.scan not in plan
+
+
+@pytest.mark.parametrize("after", [None, PLACE], ids=["first", "later"])
+async def test_a_common_label_is_walked_along_in_order(planner: Planner, after: Place | None) -> None:
+    plan = await planner.plan(query("region=us", after=after))
+
+    assert "fleet_labels_by_value" in plan
+    assert planner.sort not in plan
+    assert planner.scan not in plan
+
+
+@pytest.mark.parametrize(
+    "selector", ["region in (us,eu)", "region", "shard>50", "shard=7,region=us,!gpu", "region!=us", "!gpu"]
+)
+async def test_no_selector_makes_a_page_read_the_whole_table(planner: Planner, selector: str) -> None:
+    plan = await planner.plan(query(selector, after=PLACE))
+
+    assert planner.scan not in plan
+
+
+async def test_children_are_found_by_their_parent(planner: Planner) -> None:
+    plan = await planner.plan(query(parent="cls-1", after=PLACE))
+
+    assert "fleet_resources_by_parent" in plan
+    assert planner.sort not in plan
+    assert planner.scan not in plan
+
+
+async def test_without_a_filter_the_total_counts_no_resources() -> None:
+    asked = Recorder()
+
+    fleet_lists.find(asked, ListQuery(plural="clusters", limit=20))
+
+    (statement, _), _ = asked.asked
+    assert "fleet_counts" in statement.sqlite.text
+    assert "fleet_resources" not in statement.sqlite.text

@@ -1,0 +1,56 @@
+"""The PostgreSQL that tests run on: the one that is named, as it is, or one of our own that ends with us."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support import postgresql
+from tools.services import LOOPBACK, POSTGRESQL, PostgreSQLServer
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_with_postgresql(script: str, *, url: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != POSTGRESQL}
+    return subprocess.run(
+        [sys.executable, "-m", "tools.services", "postgresql", "--", "sh", "-c", script],
+        cwd=ROOT,
+        env=environment | ({POSTGRESQL: url} if url else {}),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_command_finds_a_server_that_is_gone_when_it_ends() -> None:
+    done = run_with_postgresql(f'echo "${POSTGRESQL}"; exit 7')
+
+    address = urlsplit(done.stdout.strip())
+    assert done.returncode == 7, done.stderr
+    assert (address.scheme, address.hostname, bool(address.password)) == ("postgresql", LOOPBACK, True)
+    with pytest.raises(OSError), socket.create_connection((LOOPBACK, address.port or 0), timeout=5):
+        pass
+
+
+def test_a_server_that_is_named_is_used_as_it_is() -> None:
+    done = run_with_postgresql(f'echo "${POSTGRESQL}"', url="postgresql://somebody@somewhere/else")
+
+    assert done.returncode == 0
+    assert done.stdout == "postgresql://somebody@somewhere/else\n"
+
+
+async def test_a_server_listens_on_loopback_and_waits_for_the_disk(private_postgresql: PostgreSQLServer) -> None:
+    settings = await postgresql.fetch(
+        private_postgresql.url,
+        "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'listen_addresses', 'synchronous_commit')",
+    )
+
+    assert dict(settings) == {"fsync": "on", "listen_addresses": LOOPBACK, "synchronous_commit": "on"}

@@ -1,0 +1,160 @@
+"""The client that tasks are given: the suite of its port, driver and fake, and the retries of the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from sentinel.core.model import Json
+from sentinel.drivers.task_http import MAX_BODY, TaskHttp
+from sentinel.ports.task_http import HttpFailure
+from sentinel.runtime.backoff import Backoff
+from sentinel.testing.task_http import FakeHttp
+from tests.contract.task_http import HttpContract, HttpHarness
+from tests.support.scripted_server import Asked, Said, ScriptedServer
+from tools.services import free_port
+
+AT_ONCE = Backoff(initial=timedelta(0), maximum=timedelta(0))
+
+
+class FakeHarness(HttpHarness):
+    url = "http://dns.internal"
+    dead_url = "http://nobody.internal"
+
+    def __init__(self) -> None:
+        self.http: FakeHttp = FakeHttp()
+
+    def answer(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
+        self.http.answer(method, f"{self.url}{path}", status=status, body=body, headers={"X-Said": header})
+
+    def sent(self) -> list[tuple[str, Json, str]]:
+        return [
+            (each.method, each.json() if each.body else None, each.headers.get("X-Sent", ""))
+            for each in self.http.requests
+        ]
+
+
+class TestFakeHttp(HttpContract):
+    @pytest.fixture
+    def harness(self) -> FakeHarness:
+        return FakeHarness()
+
+
+class ServerHarness(HttpHarness):
+    def __init__(self) -> None:
+        self._answers: dict[tuple[str, str], list[Said]] = {}
+        self.server = ScriptedServer(self._script)
+        self.http: TaskHttp = TaskHttp(user_agent="test", retry=AT_ONCE)
+        self.dead_url = f"http://127.0.0.1:{free_port()}"
+
+    def answer(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
+        self._answers.setdefault((method, path), []).append(Said(status, body, {"X-Said": header}))
+
+    def sent(self) -> list[tuple[str, Json, str]]:
+        return [
+            (
+                each.method,
+                msgspec.json.decode(each.body) if each.body else None,
+                each.headers.get("X-Sent", ""),
+            )
+            for each in self.server.asked
+        ]
+
+    def _script(self, asked: Asked) -> Said:
+        answers = self._answers[asked.method, asked.path]
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+class TestTaskHttp(HttpContract):
+    @pytest.fixture
+    async def harness(self) -> AsyncIterator[ServerHarness]:
+        harness = ServerHarness()
+        async with harness.server:
+            harness.url = harness.server.url
+            yield harness
+            await harness.http.close()
+
+    @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+    @pytest.mark.parametrize("status", [429, 502, 503, 504])
+    async def test_a_server_that_is_busy_is_asked_again(
+        self, harness: ServerHarness, method: str, status: int
+    ) -> None:
+        harness.answer(method, "/zone", status=status)
+        harness.answer(method, "/zone", status=status)
+        harness.answer(method, "/zone", status=200)
+
+        assert (await harness.http.request(method, f"{harness.url}/zone")).status == 200
+
+    async def test_a_server_that_stays_busy_has_the_last_word(self, harness: ServerHarness) -> None:
+        harness.answer("GET", "/zone", status=503)
+
+        assert (await harness.http.get(f"{harness.url}/zone")).status == 503
+        assert len(harness.server.asked) == 3
+
+    @pytest.mark.parametrize("method", ["POST", "PATCH"])
+    async def test_what_cannot_be_repeated_is_sent_once(self, harness: ServerHarness, method: str) -> None:
+        harness.answer(method, "/zone", status=503)
+
+        assert (await harness.http.request(method, f"{harness.url}/zone")).status == 503
+        assert len(harness.server.asked) == 1
+
+    async def test_json_has_its_content_type_unless_another_is_given(self, harness: ServerHarness) -> None:
+        harness.answer("POST", "/zone", status=200)
+
+        await harness.http.post(f"{harness.url}/zone", json={})
+        await harness.http.post(f"{harness.url}/zone", json={}, headers={"content-type": "application/x"})
+        await harness.http.post(f"{harness.url}/zone", data=b"{}")
+
+        types = [
+            each.headers.get("Content-Type") or each.headers.get("content-type") for each in harness.server.asked
+        ]
+        assert types == ["application/json", "application/x", "application/octet-stream"]
+
+    async def test_a_query_is_encoded(self, harness: ServerHarness) -> None:
+        harness.answer("GET", "/zone?name=a+b%26c", status=200)
+
+        assert (await harness.http.get(f"{harness.url}/zone", params={"name": "a b&c"})).status == 200
+
+    async def test_an_answer_without_end_is_cut_off(self, harness: ServerHarness) -> None:
+        harness.answer("GET", "/zone", status=200, body=bytes(MAX_BODY + 1))
+
+        with pytest.raises(HttpFailure, match="got more"):
+            await harness.http.get(f"{harness.url}/zone")
+
+    @pytest.mark.parametrize("url", ["nonsense", "http://", "ftp://host/"])
+    async def test_what_is_no_url_fails(self, harness: ServerHarness, url: str) -> None:
+        with pytest.raises(HttpFailure, match=f"GET {url}"):
+            await harness.http.get(url)
+
+    async def test_closing_twice_is_harmless_and_a_request_opens_it_again(self, harness: ServerHarness) -> None:
+        harness.answer("GET", "/zone", status=200)
+        await harness.http.get(f"{harness.url}/zone")
+
+        await harness.http.close()
+        await harness.http.close()
+
+        assert (await harness.http.get(f"{harness.url}/zone")).status == 200
+
+
+@pytest.mark.parametrize(("method", "attempts"), [("GET", 3), ("POST", 1)])
+async def test_a_server_that_does_not_answer_in_time_is_asked_again_where_that_does_no_harm(
+    method: str, attempts: int
+) -> None:
+    released = asyncio.Event()
+
+    async def wait(asked: Asked) -> Said:
+        await released.wait()
+        return Said()
+
+    async with ScriptedServer(wait) as server:
+        http = TaskHttp(user_agent="test", retry=AT_ONCE)
+        with pytest.raises(HttpFailure, match=r"no complete answer within 0\.02 s"):
+            await http.request(method, server.url, timeout=timedelta(milliseconds=20))
+        released.set()
+        await http.close()
+
+        assert len(server.asked) == attempts
