@@ -21,7 +21,7 @@ from sentinel.core.task_resource import Resource
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports import Outcome
 from sentinel.ports.reporting import ApiTrouble
-from sentinel.ports.subscription import DeadLetter, Message
+from sentinel.ports.subscription import DeadLetter, Message, Subscriber
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing import loop
@@ -105,14 +105,18 @@ class Workplace:
         max_in_flight: int = 40,
         redact: Callable[[str], str] = str,
         drain: timedelta = timedelta(seconds=20),
+        succeeds: Workplace | None = None,
+        around: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber,
     ) -> None:
+        """With `succeeds`, it takes the place of another process, at the same broker and API. `around` may put
+        something between the broker and the adapter."""
         self.clock = SimulatedClock()
-        self.api = FakeReporting(clock=self.clock)
-        self.broker = MemoryBroker(now=self.clock.now)
+        self.api: FakeReporting = FakeReporting(clock=self.clock) if succeeds is None else succeeds.api
+        self.broker: MemoryBroker = MemoryBroker(now=self.clock.now) if succeeds is None else succeeds.broker
         self.http = FakeHttp()
         self.seen = Recorder()
         self.stopping = Stopping()
-        self._subscriber = self.broker.subscribe(adapter.name, max_in_flight=max_in_flight)
+        self._subscriber = around(self.broker.subscribe(adapter.name, max_in_flight=max_in_flight))
         self.service = AdapterService(
             adapter=adapter,
             subscriber=self._subscriber,
@@ -135,6 +139,13 @@ class Workplace:
     async def __aenter__(self) -> Self:
         self._running = asyncio.create_task(self.service.run(self.stopping))
         return self
+
+    async def kill(self) -> None:
+        """Ends it as a power cut would: nothing is finished, and nothing is said."""
+        assert self._running is not None
+        self._running.cancel()
+        await asyncio.wait({self._running})
+        await self._subscriber.close()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -208,10 +208,8 @@ class FleetService:
             _require_match(stored, if_match)
             if state.document.is_deleting:
                 return Written(stored.document, stored.version)
-            written, is_gone = change.delete(stored, state)
-            if is_gone:
-                change.settle_parent(stored)
-            return written
+            # Its parent lives, or it would be on its way already: nobody else waits for its end.
+            return change.delete(stored, state)[0]
 
         return await self._change(work, caller, self._clock.now())
 

@@ -1,0 +1,118 @@
+"""ETags: writing only what has been seen, and reading only what is new."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.fleet_client import FleetClient, Reply
+
+
+async def patch(fleet: FleetClient, condition: str, **spec: object) -> Reply:
+    return await fleet.call("PATCH", "clusters/one", {"spec": spec}, headers={"If-Match": condition})
+
+
+async def get(fleet: FleetClient, condition: str, path: str = "clusters/one") -> Reply:
+    return await fleet.call("GET", path, headers={"If-None-Match": condition})
+
+
+@pytest.fixture
+async def etag(fleet: FleetClient) -> str:
+    """Of the cluster `one`, as it was created."""
+    return (await fleet.call("POST", "clusters", {"name": "one", "id": "one"})).etag
+
+
+async def test_every_write_changes_the_etag_and_reading_does_not(fleet: FleetClient, etag: str) -> None:
+    seen = [etag]
+    for method, path, body in (
+        ("PATCH", "clusters/one", {"spec": {"a": 1}}),
+        ("POST", "clusters/one/pause", None),
+        ("POST", "clusters/one/statuses", fleet.report("dns", generation=2)),
+        ("DELETE", "clusters/one", None),
+    ):
+        await fleet.call(method, path, body)
+        seen.append((await fleet.call("GET", "clusters/one")).etag)
+        assert (await fleet.call("GET", "resources/one")).etag == seen[-1]
+
+    assert len(set(seen)) == 5
+
+
+async def test_a_write_on_what_was_seen_succeeds(fleet: FleetClient, etag: str) -> None:
+    reply = await patch(fleet, etag, a=1)
+
+    assert (reply.status, reply.json["generation"]) == (200, 2)
+    assert reply.etag != etag
+
+
+async def test_a_write_on_what_has_changed_is_refused(fleet: FleetClient, etag: str) -> None:
+    await patch(fleet, etag, a=1)
+
+    (await patch(fleet, etag, b=1)).refuses(412, code="HYPERFLEET-CNF-002")
+    assert (await fleet.get("clusters/one"))["spec"] == {"a": 1}
+
+
+async def test_a_report_in_between_counts_as_a_change(fleet: FleetClient, etag: str) -> None:
+    await fleet.reports("clusters/one", "dns")
+
+    (await patch(fleet, etag, a=1)).refuses(412)
+
+
+@pytest.mark.parametrize("condition", ["*", '"nope", {}', '{}, "nope"'])
+async def test_any_of_several_etags_will_do(fleet: FleetClient, etag: str, condition: str) -> None:
+    assert (await patch(fleet, condition.format(etag), a=1)).status == 200
+
+
+@pytest.mark.parametrize("condition", ["W/{}", '"nope"', 'W/{}, "nope"'])
+async def test_a_weak_etag_matches_no_write(fleet: FleetClient, etag: str, condition: str) -> None:
+    (await patch(fleet, condition.format(etag), a=1)).refuses(412)
+
+
+@pytest.mark.parametrize("condition", ["", "1", '"1', '"a" "b"', "W/", "*, *"])
+async def test_what_is_no_etag_is_refused(fleet: FleetClient, etag: str, condition: str) -> None:
+    (await patch(fleet, condition, a=1)).refuses(400, "If-Match")
+    (await get(fleet, condition)).refuses(400, "If-None-Match")
+
+
+async def test_a_star_does_not_make_what_is_not_there(fleet: FleetClient) -> None:
+    (await patch(fleet, "*", a=1)).refuses(404)
+
+
+async def test_a_deletion_can_be_conditional(fleet: FleetClient, etag: str) -> None:
+    await patch(fleet, "*", a=1)
+
+    (await fleet.call("DELETE", "clusters/one", headers={"If-Match": etag})).refuses(412)
+    assert "deleted_time" not in await fleet.get("clusters/one")
+    current = (await fleet.call("GET", "clusters/one")).etag
+    assert (await fleet.call("DELETE", "clusters/one", headers={"If-Match": current})).status == 202
+
+
+async def test_the_condition_is_judged_before_the_state(fleet: FleetClient, etag: str) -> None:
+    await fleet.call("DELETE", "clusters/one")
+
+    (await patch(fleet, etag, a=1)).refuses(412)
+    (await patch(fleet, "*", a=1)).refuses(409)
+
+
+@pytest.mark.parametrize("condition", ["{}", "W/{}", "*", '"x", {}'])
+@pytest.mark.parametrize("path", ["clusters/one", "resources/one"])
+async def test_what_the_client_has_is_not_sent_again(
+    fleet: FleetClient, etag: str, condition: str, path: str
+) -> None:
+    reply = await get(fleet, condition.format(etag), path)
+
+    assert (reply.status, reply.content, reply.etag) == (304, b"", etag)
+    assert "content-length" not in reply.headers
+
+
+async def test_what_is_new_is_sent(fleet: FleetClient, etag: str) -> None:
+    await patch(fleet, "*", a=1)
+
+    reply = await get(fleet, etag)
+
+    assert (reply.status, reply.json["generation"]) == (200, 2)
+
+
+async def test_head_says_what_get_would_without_the_body(fleet: FleetClient, etag: str) -> None:
+    reply = await fleet.call("HEAD", "clusters/one")
+
+    assert (reply.status, reply.etag) == (200, etag)
+    assert (await fleet.call("HEAD", "clusters/missing")).status == 404

@@ -1,0 +1,297 @@
+"""Deleting: soft, by families, at the adapters' pace or by force."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.fleet_client import THREE_LEVELS, Body, FleetClient
+
+
+async def three_levels(fleet: FleetClient) -> None:
+    """A cluster (two adapters), its node pool (one), and a machine of that (none)."""
+    await fleet.create("clusters", "c", id="c")
+    await fleet.create("clusters/c/nodepools", "n", id="n")
+    await fleet.create("nodepools/n/machines", "m", id="m")
+
+
+async def exists(fleet: FleetClient, resource_id: str) -> bool:
+    return (await fleet.call("GET", f"resources/{resource_id}")).status == 200
+
+
+async def actions(fleet: FleetClient) -> list[tuple[str, str]]:
+    """What the audit says was done to which, in order."""
+    items = (await fleet.get("/api/v1/audit", size=1000))["items"]
+    return [(entry["action"], entry["resource_id"]) for entry in reversed(items)]
+
+
+async def finalize(fleet: FleetClient, path: str, *adapters: str, generation: int = 2) -> None:
+    for adapter in adapters:
+        reply = await fleet.reports(path, adapter, generation=generation, available="False", finalized=True)
+        assert reply.status == 201, reply
+
+
+def ready(body: Body) -> Body:
+    condition: Body = body["status"]["conditions"][0]
+    assert condition["type"] == "Ready"
+    return condition
+
+
+# --- Soft --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_deleted_resource_is_marked_and_stays(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c", spec={"a": 1})
+    await fleet.reports("clusters/c", "dns", "validation")
+    await fleet.later(5)
+
+    reply = await fleet.call("DELETE", "clusters/c")
+
+    assert reply.status == 202
+    deleted = reply.json
+    assert deleted["deleted_time"] == deleted["updated_time"] == "2025-01-01T00:00:05Z"
+    assert (deleted["generation"], deleted["spec"], deleted["status"]["phase"]) == (2, {"a": 1}, "NotReady")
+    assert (ready(deleted)["status"], ready(deleted)["observed_generation"]) == ("False", 2)
+    assert "Finalized=True: [dns, validation]" in ready(deleted)["message"]
+    found = await fleet.call("GET", "clusters/c")
+    assert (found.content, found.etag) == (reply.content, reply.etag)
+
+
+async def test_deleting_again_changes_nothing(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c")
+    first = await fleet.call("DELETE", "clusters/c")
+    await fleet.later(5)
+
+    second = await fleet.call("DELETE", "clusters/c")
+
+    assert (second.status, second.content, second.etag) == (202, first.content, first.etag)
+    assert (await actions(fleet)).count(("delete", "c")) == 1
+
+
+async def test_what_is_not_there_cannot_be_deleted(fleet: FleetClient) -> None:
+    (await fleet.call("DELETE", "clusters/missing")).refuses(404, code="HYPERFLEET-NTF-001")
+    await three_levels(fleet)
+    (await fleet.call("DELETE", "clusters/other/nodepools/n")).refuses(404)
+    (await fleet.call("DELETE", "machines/n")).refuses(404)
+
+
+async def test_without_required_adapters_it_goes_at_once(fleet: FleetClient) -> None:
+    await fleet.create("manifests", "one", id="one")
+
+    reply = await fleet.call("DELETE", "manifests/one")
+
+    assert (reply.status, reply.json["generation"], "deleted_time" in reply.json) == (202, 2, True)
+    (await fleet.call("GET", "manifests/one")).refuses(404, code="HYPERFLEET-NTF-001")
+    assert (await fleet.get("manifests"))["total"] == 0
+    assert (await actions(fleet))[-2:] == [("delete", "one"), ("remove", "one")]
+
+
+async def test_a_name_is_free_again_when_its_resource_is_gone(fleet: FleetClient) -> None:
+    await fleet.create("manifests", "one")
+    clusters = await fleet.create("clusters", "one")
+    manifest = (await fleet.get("manifests"))["items"][0]
+    await fleet.call("DELETE", f"manifests/{manifest['id']}")
+    await fleet.call("DELETE", f"clusters/{clusters['id']}")
+
+    assert (await fleet.call("POST", "manifests", {"name": "one"})).status == 201
+    (await fleet.call("POST", "clusters", {"name": "one"})).refuses(409)
+
+
+async def test_a_deleting_resource_cannot_be_patched(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c")
+    await fleet.call("DELETE", "clusters/c")
+
+    for patch in ({"spec": {"a": 1}}, {}):
+        (await fleet.call("PATCH", "clusters/c", patch)).refuses(409, code="HYPERFLEET-CNF-001")
+
+
+async def test_a_deleting_parent_takes_no_child(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c")
+    await fleet.call("DELETE", "clusters/c")
+
+    (await fleet.call("POST", "clusters/c/nodepools", {"name": "n"})).refuses(409)
+    (await fleet.call("POST", "nodepools", {"name": "n", "owner_references": {"id": "c"}})).refuses(409)
+
+
+# --- Finalisation ------------------------------------------------------------------------------------------------
+
+
+async def test_it_goes_when_every_required_adapter_has_finalised(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c")
+    await fleet.call("DELETE", "clusters/c")
+
+    await finalize(fleet, "clusters/c", "dns")
+    assert await exists(fleet, "c")
+    await finalize(fleet, "clusters/c", "validation")
+
+    assert not await exists(fleet, "c")
+    (await fleet.call("GET", "clusters/c/statuses")).refuses(404)
+    assert (await actions(fleet))[-2:] == [("report", "c"), ("remove", "c")]
+
+
+async def test_only_reports_at_the_generation_of_the_deletion_finalise(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c")
+    await finalize(fleet, "clusters/c", "dns", "validation", generation=1)
+    assert await exists(fleet, "c")
+    await fleet.call("DELETE", "clusters/c")
+    assert await exists(fleet, "c")
+
+    await finalize(fleet, "clusters/c", "dns")
+    assert await exists(fleet, "c")
+    await finalize(fleet, "clusters/c", "validation")
+
+    assert not await exists(fleet, "c")
+
+
+async def test_finalised_is_worth_nothing_on_a_live_resource(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c")
+
+    await finalize(fleet, "clusters/c", "dns", "validation", generation=1)
+
+    assert await exists(fleet, "c")
+
+
+async def test_an_adapter_that_is_not_required_is_not_waited_for_and_finalises_nothing(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c")
+    await fleet.call("DELETE", "clusters/c")
+
+    await finalize(fleet, "clusters/c", "other")
+    assert await exists(fleet, "c")
+    await finalize(fleet, "clusters/c", "dns", "validation")
+
+    assert not await exists(fleet, "c")
+
+
+async def test_available_alone_does_not_finalise(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c")
+    await fleet.call("DELETE", "clusters/c")
+
+    await fleet.reports("clusters/c", "dns", "validation", generation=2)
+
+    assert ready(await fleet.get("clusters/c"))["status"] == "False"
+
+
+# --- Families ----------------------------------------------------------------------------------------------------
+
+
+async def test_children_are_deleted_with_their_parent(fleet: FleetClient) -> None:
+    await three_levels(fleet)
+
+    await fleet.call("DELETE", "clusters/c")
+
+    assert not await exists(fleet, "m")  # nothing keeps it
+    pool = await fleet.get("nodepools/n")
+    assert (pool["generation"], "deleted_time" in pool) == (2, True)
+    assert (await actions(fleet))[-4:] == [("delete", "m"), ("remove", "m"), ("delete", "n"), ("delete", "c")]
+
+
+async def test_a_parent_stays_until_its_last_child_is_gone(fleet: FleetClient) -> None:
+    await three_levels(fleet)
+    await fleet.create("clusters/c/nodepools", "n2", id="n2")
+    await fleet.call("DELETE", "clusters/c")
+    await finalize(fleet, "clusters/c", "dns", "validation")
+
+    waiting = ready(await fleet.get("clusters/c"))
+    assert (waiting["status"], waiting["reason"]) == ("False", "ReconciledWaitingForChildren")
+    await finalize(fleet, "nodepools/n", "validation")
+    assert await exists(fleet, "c")
+    await finalize(fleet, "clusters/c/nodepools/n2", "validation")
+
+    assert not await exists(fleet, "n2")
+    assert not await exists(fleet, "c")
+    assert (await actions(fleet))[-3:] == [("report", "n2"), ("remove", "n2"), ("remove", "c")]
+
+
+async def test_a_grandchild_keeps_its_grandparent() -> None:
+    async with FleetClient(kinds=THREE_LEVELS) as fleet:
+        await three_levels(fleet)
+        await fleet.call("DELETE", "clusters/c")
+        assert [await exists(fleet, each) for each in "cnm"] == [True, True, True]
+
+        await finalize(fleet, "machines/m", "validation")
+
+        assert [await exists(fleet, each) for each in "cnm"] == [False, False, False]
+        removed = [each for action, each in await actions(fleet) if action == "remove"]
+        assert removed == ["m", "n", "c"]
+
+
+async def test_a_child_deleted_before_its_parent_is_deleted_once(fleet: FleetClient) -> None:
+    await three_levels(fleet)
+    await fleet.call("DELETE", "nodepools/n")
+    await fleet.call("DELETE", "clusters/c")
+
+    assert (await fleet.get("nodepools/n"))["generation"] == 2
+    await finalize(fleet, "clusters/c", "dns", "validation")
+    await finalize(fleet, "nodepools/n", "validation")
+    assert not await exists(fleet, "c")
+
+
+async def test_a_child_that_goes_leaves_a_living_parent_alone(fleet: FleetClient) -> None:
+    await three_levels(fleet)
+    before = await fleet.call("GET", "nodepools/n")
+
+    await fleet.call("DELETE", "nodepools/n/machines/m")
+
+    after = await fleet.call("GET", "nodepools/n")
+    assert (after.content, after.etag) == (before.content, before.etag)
+
+
+# --- By force ----------------------------------------------------------------------------------------------------
+
+
+async def test_force_removes_what_is_being_deleted(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c")
+    await fleet.call("DELETE", "clusters/c")
+
+    reply = await fleet.call("POST", "clusters/c/force-delete", {"reason": "the zone is gone"})
+
+    assert (reply.status, reply.content) == (204, b"")
+    assert not await exists(fleet, "c")
+    entry = (await fleet.get("/api/v1/audit", action="force-delete"))["items"][0]
+    assert (entry["resource_id"], entry["detail"]) == ("c", "the zone is gone")
+
+
+async def test_force_takes_the_family_children_first(fleet: FleetClient) -> None:
+    await three_levels(fleet)
+    await fleet.call("DELETE", "clusters/c")
+
+    await fleet.call("POST", "clusters/c/force-delete", {"reason": "r"})
+
+    assert [await exists(fleet, each) for each in "cnm"] == [False, False, False]
+    assert (await actions(fleet))[-2:] == [("force-delete", "n"), ("force-delete", "c")]
+
+
+async def test_force_on_the_last_child_lets_its_parent_go(fleet: FleetClient) -> None:
+    await three_levels(fleet)
+    await fleet.call("DELETE", "clusters/c")
+    await finalize(fleet, "clusters/c", "dns", "validation")
+
+    reply = await fleet.call("POST", "clusters/c/nodepools/n/force-delete", {"reason": "r"})
+
+    assert reply.status == 204
+    assert not await exists(fleet, "c")
+
+
+async def test_force_on_a_live_resource_is_refused(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "c", id="c")
+
+    (await fleet.call("POST", "clusters/c/force-delete", {"reason": "r"})).refuses(409)
+    (await fleet.call("POST", "clusters/missing/force-delete", {"reason": "r"})).refuses(404)
+    assert await exists(fleet, "c")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "reason"),
+        ({"reason": ""}, "reason"),
+        ({"reason": "x" * 1025}, "reason"),
+        ({"reason": 1}, "reason"),
+        ({"reason": "r", "force": True}, "force"),
+    ],
+)
+async def test_force_wants_a_reason(fleet: FleetClient, body: Body, field: str) -> None:
+    await fleet.create("clusters", "c", id="c")
+    await fleet.call("DELETE", "clusters/c")
+
+    (await fleet.call("POST", "clusters/c/force-delete", body)).refuses(400, field)
+    assert await exists(fleet, "c")

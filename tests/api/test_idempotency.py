@@ -1,0 +1,185 @@
+"""`Idempotency-Key`: a creation that may be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from sentinel.core.access import Identity, Role
+from sentinel.ports.fleet_store import FleetTransaction, Remembered
+from sentinel.testing.fleet_store import Fault, MemoryFleetStore
+from tests.support.fleet_client import Body, FleetClient, Reply
+
+T = TypeVar("T")
+
+
+class LateRecall(MemoryFleetStore):
+    """A store where the second transaction does not see, at first, what the one before it has committed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._transactions = 0
+
+    async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
+        self._transactions += 1
+        if self._transactions != 2:
+            return await super().transact(work)
+
+        def blind(transaction: FleetTransaction) -> T:
+            return work(cast("FleetTransaction", _Blind(transaction)))
+
+        return await super().transact(blind)
+
+
+class _Blind:
+    """A transaction that recalls nothing."""
+
+    def __init__(self, transaction: FleetTransaction) -> None:
+        self._transaction = transaction
+
+    def recall(self, actor: str, key: str) -> Remembered | None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transaction, name)
+
+
+async def create(
+    fleet: FleetClient, body: Body, *, key: str = "k", path: str = "clusters", token: str = ""
+) -> Reply:
+    return await fleet.call("POST", path, body, headers={"Idempotency-Key": key}, token=token)
+
+
+async def test_a_repeated_creation_happens_once(fleet: FleetClient) -> None:
+    first = await create(fleet, {"name": "a"})
+    await fleet.later(60)
+
+    second = await create(fleet, {"name": "a"})
+
+    assert (second.status, second.content) == (201, first.content)
+    assert (second.etag, second.headers["location"]) == (first.etag, first.headers["location"])
+    assert "idempotent-replayed" not in first.headers
+    assert second.headers["idempotent-replayed"] == "true"
+    assert (await fleet.get("clusters"))["total"] == 1
+    assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
+
+
+async def test_without_a_key_a_repetition_is_a_conflict(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "a")
+
+    (await fleet.call("POST", "clusters", {"name": "a"})).refuses(409)
+
+
+async def test_the_first_answer_is_given_again_whatever_has_happened_since(fleet: FleetClient) -> None:
+    first = await create(fleet, {"name": "a", "id": "a"})
+    await fleet.call("PATCH", "clusters/a", {"spec": {"x": 1}})
+
+    second = await create(fleet, {"name": "a", "id": "a"})
+
+    assert (second.status, second.content, second.etag) == (201, first.content, first.etag)
+
+
+async def test_the_answer_outlives_the_resource(fleet: FleetClient) -> None:
+    first = await create(fleet, {"name": "a", "id": "a"}, path="manifests")
+    await fleet.call("DELETE", "manifests/a")
+
+    second = await create(fleet, {"name": "a", "id": "a"}, path="manifests")
+
+    assert second.content == first.content
+    assert (await fleet.get("manifests"))["total"] == 0
+
+
+async def test_another_key_is_another_creation(fleet: FleetClient) -> None:
+    await create(fleet, {"name": "a"}, key="k1")
+
+    assert (await create(fleet, {"name": "b"}, key="k2")).status == 201
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("clusters", {"name": "b"}), ("clusters", {"name": "a", "spec": {"x": 1}}), ("manifests", {"name": "a"})],
+)
+async def test_a_key_for_another_request_is_refused(fleet: FleetClient, path: str, body: Body) -> None:
+    await create(fleet, {"name": "a"})
+
+    (await create(fleet, body, path=path)).refuses(422)
+    assert (await fleet.get("manifests"))["total"] == 0
+
+
+async def test_a_key_below_another_parent_is_another_request(fleet: FleetClient) -> None:
+    for parent in "pq":
+        await fleet.create("clusters", parent, id=parent)
+    await create(fleet, {"name": "a"}, path="clusters/p/nodepools")
+
+    (await create(fleet, {"name": "a"}, path="clusters/q/nodepools")).refuses(422)
+
+
+async def test_a_refused_creation_does_not_use_up_its_key(fleet: FleetClient) -> None:
+    (await create(fleet, {"name": " bad"})).refuses(400, "name")
+    taken = await fleet.create("manifests", "a", id="a")
+    (await create(fleet, {"name": "a"}, path="manifests")).refuses(409)
+    await fleet.call("DELETE", f"manifests/{taken['id']}")
+
+    assert (await create(fleet, {"name": "a"}, path="manifests")).status == 201
+
+
+async def test_keys_belong_to_their_actor() -> None:
+    async with FleetClient(identities=[Identity("one", Role.OPERATOR), Identity("two", Role.OPERATOR)]) as fleet:
+        await create(fleet, {"name": "a"}, token="one")
+
+        (await create(fleet, {"name": "a"}, token="two")).refuses(409)
+        assert (await create(fleet, {"name": "b"}, token="two")).status == 201
+
+
+async def test_a_key_is_bounded_and_printable(fleet: FleetClient) -> None:
+    assert (await create(fleet, {"name": "a"}, key="x" * 255)).status == 201
+    for key in ("x" * 256, "a\x07b"):
+        (await create(fleet, {"name": "b"}, key=key)).refuses(400, "Idempotency-Key")
+
+
+async def test_racing_repetitions_make_one_resource(fleet: FleetClient) -> None:
+    replies = await asyncio.gather(*(create(fleet, {"name": "a"}) for _ in range(10)))
+
+    assert {reply.status for reply in replies} == {201}
+    assert len({reply.content for reply in replies}) == 1
+    assert sum("idempotent-replayed" not in reply.headers for reply in replies) == 1
+
+
+@pytest.mark.parametrize("given", [{}, {"id": "a"}])
+async def test_a_repetition_that_lost_the_race_is_answered_like_the_winner(given: Body) -> None:
+    # On a database that runs transactions side by side, the loser finds name, id and key taken all at once.
+    async with FleetClient(store=LateRecall()) as fleet:
+        first, second = (
+            await create(fleet, {"name": "a", **given}),
+            await create(fleet, {"name": "a", **given}),
+        )
+
+    assert (first.status, second.status) == (201, 201)
+    assert second.content == first.content
+    assert second.headers["idempotent-replayed"] == "true"
+
+
+async def test_a_lost_answer_can_be_asked_for_again() -> None:
+    faults = iter([Fault.AFTER_COMMIT])
+    store = MemoryFleetStore(faults=lambda call: next(faults, None) if call == "transact" else None)
+    async with FleetClient(store=store) as fleet:
+        lost = await create(fleet, {"name": "a"})
+        again = await create(fleet, {"name": "a"})
+
+        assert "retry-after" in lost.headers
+        lost.refuses(503, code="HYPERFLEET-SVC-001")
+        assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
+        assert (await fleet.get("clusters"))["total"] == 1
+
+
+async def test_a_transaction_run_twice_leaves_one_resource() -> None:
+    faults = iter([Fault.LOST_RACE])
+    store = MemoryFleetStore(faults=lambda call: next(faults, None) if call == "transact" else None)
+    async with FleetClient(store=store) as fleet:
+        assert (await create(fleet, {"name": "a"})).status == 201
+
+        assert (await fleet.get("clusters"))["total"] == 1
+        assert len((await fleet.get("/api/v1/audit"))["items"]) == 1

@@ -1,0 +1,130 @@
+"""The OpenAPI document against the server: what the one says, the other does.
+
+Requests are made from the document by schemathesis, within its schemas and beside them, and every answer is held
+against it: its status, its content type, its headers and its body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode, checks
+from schemathesis.schemas import APIOperation
+
+from sentinel.api.kinds import Kinds
+from sentinel.core.fleet import KindRules
+from sentinel.web import openapi
+from tests.support.fleet_client import FleetClient
+
+KINDS = Kinds((KindRules("clusters", "Cluster", "", ("dns",)), KindRules("nodepools", "NodePool", "clusters")))
+"""One without a parent and one with: further kinds have the same routes."""
+ROUTES = FleetClient(kinds=KINDS).routes
+OPERATIONS = [(route.path, route.method.value) for route in ROUTES]
+SPOILABLE = [(route.path, route.method.value) for route in ROUTES if route.query or route.body]
+"""What can be asked for wrongly: a path parameter that is a string always is one."""
+CHECKS = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+]
+EXAMPLES = 10
+
+
+class Served:
+    """A server with its document, and resources that the requests can meet."""
+
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self.runner = runner
+        self.fleet = FleetClient(kinds=KINDS)
+        info = openapi.Info(title="Fleet API", version="1", is_insecure=True)
+        self.document: dict[str, Any] = msgspec.json.decode(openapi.document(self.fleet.routes, info))
+        self._schema = schemathesis.openapi.from_dict(self.document)
+        self._names = 0
+        runner.run(self.fleet.store.open())
+
+    def operation(self, path: str, method: str) -> APIOperation[Any, Any, Any, Any]:
+        """The operation, to be called in this process."""
+        found = self._schema[path][method]
+        found.app = self.fleet.app
+        return found
+
+    async def furnish(self) -> dict[str, str]:
+        """A cluster with a node pool and reports, made anew since a request may be the end of it."""
+        self._names += 1
+        cluster, pool = f"cluster-{self._names}", f"pool-{self._names}"
+        await self.fleet.create("clusters", cluster, id=cluster, labels={"a": "b"}, spec={"x": 1})
+        await self.fleet.create(f"clusters/{cluster}/nodepools", pool, id=pool)
+        await self.fleet.reports(f"clusters/{cluster}", "dns", "other")
+        await self.fleet.reports(f"clusters/{cluster}", "dns", generation=9)
+        return {"clusters": cluster, "nodepools": pool, "resources": cluster}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with asyncio.Runner() as runner:
+        yield Served(runner)
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_answers_to_documented_requests_are_documented(served: Served, path: str, method: str) -> None:
+    hold_against_document(served, path, method, GenerationMode.POSITIVE)
+
+
+@pytest.mark.parametrize(("path", "method"), SPOILABLE)
+def test_answers_to_spoilt_requests_are_documented(served: Served, path: str, method: str) -> None:
+    hold_against_document(served, path, method, GenerationMode.NEGATIVE)
+
+
+def hold_against_document(served: Served, path: str, method: str, mode: GenerationMode) -> None:
+    operation = served.operation(path, method)
+    is_found = st.booleans() if "{" in path else st.just(False)
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(mode), is_found=is_found)
+    def hold(case: schemathesis.Case[Any], is_found: bool) -> None:
+        if is_found:
+            case.path_parameters = _existing(path, served.runner.run(served.furnish()))
+        response = case.call(base_url="http://localhost")
+        case.validate_response(response, checks=CHECKS)
+
+    hold()
+
+
+def _existing(path: str, ids: dict[str, str]) -> dict[str, str]:
+    """The parameters with which a path names what is there."""
+    segments = path.split("/")
+    return {segment.strip("{}"): ids[before] for before, segment in pairwise(segments) if segment.startswith("{")}
+
+
+def test_the_document_has_every_route(served: Served) -> None:
+    documented = {
+        (path, method.upper())
+        for path, operations in served.document["paths"].items()
+        for method in operations
+        if method != "parameters"
+    }
+
+    assert documented == set(OPERATIONS)
+
+
+def test_the_document_is_openapi_3_1(served: Served) -> None:
+    assert served.document["openapi"].startswith("3.1.")
+    assert served.document["info"]["title"] == "Fleet API"

@@ -1,0 +1,500 @@
+"""Adapters' reports: stored, discarded with a reason, or refused with the field at fault."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.support.fleet_client import Body, FleetClient, Reply
+
+STATUSES = "clusters/one/statuses"
+SECOND = timedelta(seconds=1)
+MICROSECOND = timedelta(microseconds=1)
+
+
+@pytest.fixture(autouse=True)
+async def _one(fleet: FleetClient) -> None:
+    """A cluster at generation 2, which requires dns and validation."""
+    await fleet.create("clusters", "one", id="one")
+    await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}})
+    await fleet.later(3600)
+
+
+async def send(fleet: FleetClient, body: Body, *, method: str = "POST", path: str = STATUSES) -> Reply:
+    return await fleet.call(method, path, body)
+
+
+async def status_of(fleet: FleetClient) -> Body:
+    status: Body = (await fleet.get("clusters/one"))["status"]
+    return status
+
+
+def discarded_as(reply: Reply, reason: str) -> None:
+    assert (reply.status, reply.content) == (204, b""), reply
+    assert reply.headers["discard-reason"] == reason
+    assert "content-type" not in reply.headers
+
+
+# --- Stored ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_a_report_is_stored_and_answered(fleet: FleetClient, method: str) -> None:
+    body = fleet.report("dns", generation=2, data={"zone": {"id": 7}}, metadata={"job": "x"})
+
+    reply = await send(fleet, body, method=method)
+
+    now = "2025-01-01T01:00:00Z"
+    assert reply.status == 201
+    assert reply.json == {
+        "adapter": "dns",
+        "observed_generation": 2,
+        "created_time": now,
+        "last_report_time": now,
+        "conditions": [
+            {
+                "type": kind,
+                "status": "True",
+                "reason": reason,
+                "message": message,
+                "created_time": now,
+                "last_transition_time": now,
+            }
+            for kind, reason, message in (
+                ("Applied", "Done", ""),
+                ("Available", "Said", "as it is"),
+                ("Health", "NoErrors", ""),
+            )
+        ],
+        "data": {"zone": {"id": 7}},
+        "metadata": {"job": "x"},
+    }
+    listed = await fleet.get(STATUSES)
+    assert listed == {"page": 1, "size": 1, "total": 1, "items": [reply.json]}
+
+
+async def test_a_report_without_data_has_none(fleet: FleetClient) -> None:
+    reply = await send(fleet, fleet.report("dns", generation=2))
+
+    assert not {"data", "metadata"} & set(reply.json)
+
+
+async def test_the_time_of_a_report_is_when_it_was_observed(fleet: FleetClient) -> None:
+    at = fleet.clock.now() - timedelta(minutes=3)
+
+    reply = await send(fleet, fleet.report("dns", generation=2, at=at))
+
+    assert reply.json["last_report_time"] == "2025-01-01T00:57:00Z"
+
+
+async def test_a_time_in_another_zone_is_the_same_time(fleet: FleetClient) -> None:
+    reply = await send(fleet, fleet.report("dns", generation=2, observed_time="2025-01-01T03:00:00+02:00"))
+
+    assert reply.json["last_report_time"] == "2025-01-01T01:00:00Z"
+
+
+async def test_a_report_replaces_the_adapters_conditions(fleet: FleetClient) -> None:
+    first = fleet.report("dns", generation=2, data={"old": 1})
+    first["conditions"].append({"type": "Custom", "status": "True"})
+    await send(fleet, first)
+    later = await fleet.later(10)
+
+    reply = await send(fleet, fleet.report("dns", generation=2, available="False"))
+
+    by_type = {condition["type"]: condition for condition in reply.json["conditions"]}
+    assert set(by_type) == {"Applied", "Available", "Health"}
+    assert "data" not in reply.json
+    assert by_type["Available"]["last_transition_time"] == f"{later:%Y-%m-%dT%H:%M:%SZ}"
+    assert by_type["Available"]["created_time"] == "2025-01-01T01:00:00Z"
+    assert by_type["Health"]["last_transition_time"] == "2025-01-01T01:00:00Z"
+    assert reply.json["created_time"] == "2025-01-01T01:00:00Z"
+
+
+async def test_conditions_beyond_the_mandatory_ones_are_kept(fleet: FleetClient) -> None:
+    body = fleet.report("dns", generation=2)
+    body["conditions"].append({"type": "Records", "status": "Unknown", "reason": "Counting", "message": "42"})
+
+    reply = await send(fleet, body)
+
+    extra = reply.json["conditions"][3]
+    assert (extra["type"], extra["status"], extra["reason"], extra["message"]) == (
+        "Records",
+        "Unknown",
+        "Counting",
+        "42",
+    )
+
+
+async def test_members_that_nobody_knows_are_passed_over(fleet: FleetClient) -> None:
+    body = fleet.report("dns", generation=2, sdk_version="1.2")
+    body["conditions"][0]["severity"] = "low"
+
+    assert (await send(fleet, body)).status == 201
+
+
+async def test_a_report_does_not_move_the_resource_itself(fleet: FleetClient) -> None:
+    before = await fleet.get("clusters/one")
+
+    await send(fleet, fleet.report("dns", generation=2))
+
+    after = await fleet.get("clusters/one")
+    assert {**after, "status": None} == {**before, "status": None}
+
+
+async def test_any_adapter_may_report(fleet: FleetClient) -> None:
+    assert (await send(fleet, fleet.report("extra.one_2", generation=2))).status == 201
+    assert (await status_of(fleet))["observed_generation"] == 0
+
+
+async def test_an_older_generation_is_taken_from_an_adapter_that_was_not_further(fleet: FleetClient) -> None:
+    assert (await send(fleet, fleet.report("dns", generation=1))).status == 201
+    assert (await send(fleet, fleet.report("dns", generation=2))).status == 201
+
+
+async def test_reports_are_taken_on_a_deleting_resource(fleet: FleetClient) -> None:
+    await fleet.call("DELETE", "clusters/one")
+
+    assert (await send(fleet, fleet.report("dns", generation=3))).status == 201
+
+
+async def test_a_resource_has_at_most_a_hundred_adapters(fleet: FleetClient) -> None:
+    for number in range(100):
+        assert (await send(fleet, fleet.report(f"a{number}", generation=2))).status == 201
+
+    (await send(fleet, fleet.report("one-too-many", generation=2))).refuses(409)
+    assert (await send(fleet, fleet.report("a7", generation=2))).status == 201
+
+
+async def test_racing_reports_lose_none(fleet: FleetClient) -> None:
+    names = [f"a{number}" for number in range(30)]
+
+    replies = await asyncio.gather(*(send(fleet, fleet.report(name, generation=2)) for name in names))
+
+    assert {reply.status for reply in replies} == {201}
+    assert [item["adapter"] for item in (await fleet.get(STATUSES))["items"]] == sorted(names)
+
+
+# --- Where -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_report_on_nothing_is_not_found(fleet: FleetClient) -> None:
+    for path in ("clusters/missing/statuses", "manifests/one/statuses", "clusters/two/nodepools/one/statuses"):
+        (await send(fleet, fleet.report("dns"), path=path)).refuses(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "clusters/missing/statuses")).refuses(404, code="HYPERFLEET-NTF-001")
+
+
+async def test_a_child_is_reported_on_by_its_nested_path_too(fleet: FleetClient) -> None:
+    await fleet.create("clusters/one/nodepools", "pool", id="pool")
+
+    for method in ("POST", "PUT"):
+        reply = await send(
+            fleet, fleet.report("validation"), path="clusters/one/nodepools/pool/statuses", method=method
+        )
+        assert reply.status == 201
+
+    assert (await fleet.get("nodepools/pool"))["status"]["phase"] == "Ready"
+    nested, flat = (
+        await fleet.get("clusters/one/nodepools/pool/statuses"),
+        await fleet.get("nodepools/pool/statuses"),
+    )
+    assert nested == flat
+
+
+async def test_statuses_are_paged_by_the_names_of_adapters(fleet: FleetClient) -> None:
+    for name in "cabde":
+        await send(fleet, fleet.report(name, generation=2))
+
+    pages = [await fleet.get(STATUSES, size=2, page=page) for page in (1, 2, 3, 4)]
+
+    assert [[item["adapter"] for item in page["items"]] for page in pages] == [["a", "b"], ["c", "d"], ["e"], []]
+    assert [(page["page"], page["size"], page["total"]) for page in pages] == [
+        (1, 2, 5),
+        (2, 2, 5),
+        (3, 1, 5),
+        (4, 0, 5),
+    ]
+
+
+@pytest.mark.parametrize(("parameter", "value"), [("size", 0), ("size", 1001), ("page", 0), ("page", "x")])
+@pytest.mark.parametrize("path", [STATUSES, f"{STATUSES}/discarded", "clusters/one/history"])
+async def test_pages_of_short_lists_are_bounded(
+    fleet: FleetClient, path: str, parameter: str, value: object
+) -> None:
+    reply = await fleet.send("GET", f"/api/hyperfleet/v1/{path}", query={parameter: value})
+
+    reply.refuses(400, parameter)
+
+
+# --- Discarded ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_generation_that_does_not_exist_yet_is_discarded(fleet: FleetClient) -> None:
+    discarded_as(await send(fleet, fleet.report("dns", generation=3)), "future_generation")
+
+
+async def test_a_generation_older_than_the_adapters_last_is_discarded(fleet: FleetClient) -> None:
+    await send(fleet, fleet.report("dns", generation=2))
+    await fleet.later(1)
+
+    discarded_as(await send(fleet, fleet.report("dns", generation=1)), "stale_generation")
+
+
+async def test_an_earlier_time_at_the_same_generation_is_discarded(fleet: FleetClient) -> None:
+    now = fleet.clock.now()
+    await send(fleet, fleet.report("dns", generation=2, at=now))
+
+    discarded_as(await send(fleet, fleet.report("dns", generation=2, at=now - MICROSECOND)), "stale_time")
+    assert (await send(fleet, fleet.report("dns", generation=2, at=now, available="False"))).status == 201
+
+
+async def test_an_earlier_time_at_a_newer_generation_is_taken(fleet: FleetClient) -> None:
+    now = fleet.clock.now()
+    await send(fleet, fleet.report("dns", generation=1, at=now))
+
+    assert (await send(fleet, fleet.report("dns", generation=2, at=now - SECOND))).status == 201
+
+
+async def test_unknown_is_discarded_once_something_is_known(fleet: FleetClient) -> None:
+    await send(fleet, fleet.report("dns", generation=1))
+    await fleet.later(1)
+
+    discarded_as(await send(fleet, fleet.report("dns", generation=2, available="Unknown")), "unknown")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_a_discarded_report_changes_nothing(fleet: FleetClient, method: str) -> None:
+    await send(fleet, fleet.report("dns", generation=2))
+    before = await fleet.call("GET", "clusters/one"), (await fleet.get(STATUSES))
+    await fleet.later(1)
+
+    await send(fleet, fleet.report("dns", generation=2, available="Unknown"), method=method)
+
+    after = await fleet.call("GET", "clusters/one"), (await fleet.get(STATUSES))
+    assert (after[0].content, after[0].etag, after[1]) == (before[0].content, before[0].etag, before[1])
+
+
+async def test_each_adapter_is_judged_by_its_own_reports(fleet: FleetClient) -> None:
+    await send(fleet, fleet.report("dns", generation=2))
+
+    assert (await send(fleet, fleet.report("validation", generation=1))).status == 201
+
+
+async def test_discarded_reports_can_be_read_newest_first(fleet: FleetClient) -> None:
+    await send(fleet, fleet.report("dns", generation=3, data={"n": 1}))
+    await fleet.later(1)
+    await send(fleet, fleet.report("other", generation=4))
+
+    page = await fleet.get(f"{STATUSES}/discarded")
+
+    assert (page["page"], page["size"], page["total"]) == (1, 2, 2)
+    newest, oldest = page["items"]
+    assert (newest["adapter"], newest["reason"]) == ("other", "future_generation")
+    assert oldest == {
+        "adapter": "dns",
+        "reason": "future_generation",
+        "received_time": "2025-01-01T01:00:00Z",
+        "observed_generation": 3,
+        "observed_time": "2025-01-01T01:00:00Z",
+        "conditions": [
+            {"type": "Applied", "status": "True", "reason": "Done"},
+            {"type": "Available", "status": "True", "reason": "Said", "message": "as it is"},
+            {"type": "Health", "status": "True", "reason": "NoErrors"},
+        ],
+        "data": {"n": 1},
+    }
+
+
+async def test_discarded_reports_are_bounded_and_paged(fleet: FleetClient) -> None:
+    for number in range(55):
+        await send(fleet, fleet.report(f"a{number}", generation=3))
+
+    first, last = [await fleet.get(f"{STATUSES}/discarded", size=20, page=page) for page in (1, 3)]
+
+    assert (first["total"], last["size"]) == (50, 10)
+    assert (first["items"][0]["adapter"], last["items"][-1]["adapter"]) == ("a54", "a5")
+    (await fleet.call("GET", "clusters/missing/statuses/discarded")).refuses(404)
+
+
+async def test_discarded_reports_go_with_their_resource(fleet: FleetClient) -> None:
+    await fleet.create("manifests", "m", id="m")
+    await send(fleet, fleet.report("dns", generation=9), path="manifests/m/statuses")
+    await fleet.call("DELETE", "manifests/m")
+    await fleet.create("manifests", "m", id="m")
+
+    assert (await fleet.get("manifests/m/statuses/discarded"))["total"] == 0
+
+
+async def test_reports_are_counted(fleet: FleetClient) -> None:
+    await send(fleet, fleet.report("dns", generation=2))
+    await send(fleet, fleet.report("dns", generation=3))
+
+    def sample(name: str, **labels: str) -> float | None:
+        return fleet.registry.get_sample_value(f"hyperfleet_api_{name}", labels)
+
+    assert sample("reports_total") == 1
+    assert sample("reports_discarded_total", reason="future_generation") == 1
+    assert sample("reports_discarded_total", reason="stale_time") == 0
+
+
+# --- The first Unknown -------------------------------------------------------------------------------------------
+
+
+async def test_the_first_unknown_is_kept_and_listed(fleet: FleetClient) -> None:
+    reply = await send(fleet, fleet.report("dns", generation=2, available="Unknown"))
+
+    assert reply.status == 201
+    assert (await fleet.get(STATUSES))["items"] == [reply.json]
+
+
+async def test_the_first_unknown_is_not_aggregated(fleet: FleetClient) -> None:
+    await send(fleet, fleet.report("validation", generation=2))
+    before = await status_of(fleet)
+    await fleet.later(5)
+
+    await send(fleet, fleet.report("dns", generation=2, available="Unknown"))
+
+    after = await status_of(fleet)
+    assert after == before
+    assert after["observed_generation"] == 0
+    assert [condition["type"] for condition in after["conditions"]] == [
+        "Ready",
+        "Available",
+        "ValidationSuccessful",
+    ]
+
+
+async def test_an_unknown_after_the_first_is_discarded_whatever_its_generation(fleet: FleetClient) -> None:
+    await send(fleet, fleet.report("dns", generation=1, available="Unknown"))
+    await fleet.later(1)
+
+    discarded_as(await send(fleet, fleet.report("dns", generation=2, available="Unknown")), "unknown")
+    assert (await fleet.get(STATUSES))["items"][0]["observed_generation"] == 1
+
+
+async def test_something_known_replaces_the_first_unknown(fleet: FleetClient) -> None:
+    await send(fleet, fleet.report("dns", generation=2, available="Unknown"))
+
+    assert (await send(fleet, fleet.report("dns", generation=2))).status == 201
+
+
+# --- Refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offset", "status"),
+    [
+        (timedelta(minutes=5), 201),
+        (timedelta(minutes=5) + MICROSECOND, 400),
+        (-timedelta(minutes=30), 201),
+        (-timedelta(minutes=30) - MICROSECOND, 400),
+    ],
+)
+async def test_the_time_of_a_report_has_to_be_sane(fleet: FleetClient, offset: timedelta, status: int) -> None:
+    reply = await send(fleet, fleet.report("dns", generation=2, at=fleet.clock.now() + offset))
+
+    assert reply.status == status
+    if status == 400:
+        reply.refuses(400, "observed_time")
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"adapter": ""}, "adapter"),
+        ({"adapter": "a b"}, "adapter"),
+        ({"adapter": "a/b"}, "adapter"),
+        ({"adapter": "x" * 64}, "adapter"),
+        ({"adapter": None}, "adapter"),
+        ({"adapter": 1}, "adapter"),
+        ({"observed_generation": 0}, "observed_generation"),
+        ({"observed_generation": -1}, "observed_generation"),
+        ({"observed_generation": "2"}, "observed_generation"),
+        ({"observed_generation": 1.5}, "observed_generation"),
+        ({"observed_generation": True}, "observed_generation"),
+        ({"observed_time": "yesterday"}, "observed_time"),
+        ({"observed_time": "2025-01-01T01:00:00"}, "observed_time"),
+        ({"observed_time": 1735693200}, "observed_time"),
+        ({"observed_time": "0001-01-01T00:00:00Z"}, "observed_time"),
+        ({"observed_time": "0001-01-01T00:00:00+23:59"}, "observed_time"),
+        ({"observed_time": "9999-12-31T23:59:59-23:59"}, "observed_time"),
+        ({"conditions": []}, "conditions"),
+        ({"conditions": {}}, "conditions"),
+        ({"conditions": None}, "conditions"),
+        ({"conditions": [1]}, "conditions[0]"),
+        ({"data": "x" * 70_000}, "data"),
+        ({"metadata": {"x": "x" * 70_000}}, "metadata"),
+    ],
+)
+async def test_a_field_that_will_not_do_is_named(fleet: FleetClient, changed: Body, field: str) -> None:
+    (await send(fleet, {**fleet.report("dns", generation=2), **changed})).refuses(400, field)
+    assert (await fleet.get(STATUSES))["total"] == 0
+
+
+@pytest.mark.parametrize("field", ["adapter", "observed_generation", "observed_time", "conditions"])
+async def test_a_field_that_is_missing_is_named(fleet: FleetClient, field: str) -> None:
+    body = fleet.report("dns", generation=2)
+    del body[field]
+
+    (await send(fleet, body)).refuses(400, field)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"type": ""}, "type"),
+        ({"type": " "}, "type"),
+        ({"type": "Available"}, "type"),
+        ({"type": "x" * 129}, "type"),
+        ({"type": 1}, "type"),
+        ({"status": "true"}, "status"),
+        ({"status": True}, "status"),
+        ({"status": ""}, "status"),
+        ({"reason": "x" * 257}, "reason"),
+        ({"message": "x" * 4097}, "message"),
+        ({"message": None}, "message"),
+    ],
+)
+async def test_a_condition_that_will_not_do_is_named(fleet: FleetClient, changed: Body, field: str) -> None:
+    body = fleet.report("dns", generation=2)
+    body["conditions"].append({"type": "Custom", "status": "True", **changed})
+
+    (await send(fleet, body)).refuses(400, f"conditions[3].{field}")
+
+
+async def test_there_can_be_too_many_conditions(fleet: FleetClient) -> None:
+    body = fleet.report("dns", generation=2)
+    body["conditions"] += [{"type": f"C{number}", "status": "True"} for number in range(48)]
+
+    (await send(fleet, body)).refuses(400, "conditions")
+
+
+@pytest.mark.parametrize("missing", ["Applied", "Available", "Health"])
+async def test_a_mandatory_condition_that_is_missing_is_named(fleet: FleetClient, missing: str) -> None:
+    body = fleet.report("dns", generation=2)
+    body["conditions"] = [each for each in body["conditions"] if each["type"] != missing]
+
+    assert missing in (await send(fleet, body)).refuses(400, "conditions")["detail"]
+
+
+async def test_staleness_is_judged_before_the_mandatory_conditions(fleet: FleetClient) -> None:
+    discarded_as(await send(fleet, {**fleet.report("dns", generation=3), "conditions": []}), "future_generation")
+
+
+async def test_several_faults_are_named_at_once(fleet: FleetClient) -> None:
+    body = fleet.report("-", generation=0)
+    body["conditions"].append({"type": "", "status": "True"})
+
+    (await send(fleet, body)).refuses(400, "adapter", "observed_generation", "conditions[3].type")
+
+
+async def test_a_refused_report_leaves_the_stored_one(fleet: FleetClient) -> None:
+    stored = await send(fleet, fleet.report("dns", generation=2))
+    await send(fleet, {**fleet.report("dns", generation=2), "conditions": []})
+
+    assert (await fleet.get(STATUSES))["items"] == [stored.json]
+
+
+async def test_a_report_is_smaller_than_a_resource_may_be(fleet: FleetClient) -> None:
+    (await send(fleet, fleet.report("dns", generation=2, extra="x" * 256 * 1024))).refuses(413)

@@ -1,0 +1,193 @@
+"""Who may do what: every route with every role, and what a new route must not forget."""
+
+from __future__ import annotations
+
+import pytest
+
+from sentinel.core.access import Identity, Role
+from sentinel.web.routing import Open
+from tests.support.fleet_client import ROOT, FleetClient
+from tests.support.fleet_family import Family
+
+PEOPLE = {Role.VIEWER, Role.OPERATOR, Role.ADMIN}
+READERS = PEOPLE | {Role.PULSE, Role.ADAPTER}
+WRITERS = {Role.OPERATOR, Role.ADMIN}
+
+IDENTITIES = [Identity(role.value, role, "dns" if role is Role.ADAPTER else "") for role in Role]
+
+BELOW_A_COLLECTION: dict[tuple[str, str], tuple[set[Role], int]] = {
+    ("GET", ""): (READERS, 200),
+    ("POST", ""): (WRITERS, 201),
+    ("GET", "/{id}"): (READERS, 200),
+    ("PATCH", "/{id}"): (WRITERS, 200),
+    ("DELETE", "/{id}"): (WRITERS, 202),
+    ("GET", "/{id}/statuses"): (READERS, 200),
+    ("POST", "/{id}/statuses"): ({Role.ADAPTER}, 201),
+    ("PUT", "/{id}/statuses"): ({Role.ADAPTER}, 201),
+    ("POST", "/{id}/force-delete"): ({Role.ADMIN}, 409),
+}
+"""Who may, and what they get; the resource is alive."""
+BELOW_A_FLAT_ONE: dict[tuple[str, str], tuple[set[Role], int]] = {
+    ("GET", "/{id}/statuses/discarded"): (READERS, 200),
+    ("GET", "/{id}/waiting"): (READERS, 200),
+    ("GET", "/{id}/history"): (READERS, 200),
+    ("POST", "/{id}/pulse"): (WRITERS, 202),
+    ("POST", "/{id}/pause"): (WRITERS, 202),
+    ("POST", "/{id}/resume"): (WRITERS, 202),
+}
+ACROSS: dict[tuple[str, str], tuple[set[Role], int]] = {
+    ("GET", f"{ROOT}/kinds"): (READERS, 200),
+    ("GET", f"{ROOT}/resources/{{id}}"): (READERS, 200),
+    ("GET", f"{ROOT}/resources/{{id}}/waiting"): (READERS, 200),
+    ("GET", "/api/v1/audit"): ({Role.ADMIN}, 200),
+}
+
+
+def matrix() -> dict[tuple[str, str], tuple[set[Role], int]]:
+    """Every route of the kinds that these tests serve, written down here and not taken from the table."""
+    found = dict(ACROSS)
+    for flat in ("clusters", "nodepools", "machines", "manifests"):
+        for (method, rest), who in (BELOW_A_COLLECTION | BELOW_A_FLAT_ONE).items():
+            found[method, f"{ROOT}/{flat}{rest}"] = who
+    for nested in ("clusters/{parent_id}/nodepools", "nodepools/{parent_id}/machines"):
+        for (method, rest), who in BELOW_A_COLLECTION.items():
+            found[method, f"{ROOT}/{nested}{rest}"] = who
+    return found
+
+
+ROUTES = list(matrix().items())
+
+
+def test_every_route_is_in_the_matrix_and_has_an_action() -> None:
+    routes = FleetClient().routes
+
+    assert {(route.method.value, route.path) for route in routes} == set(matrix())
+    assert not [route.path for route in routes if isinstance(route.action, Open)]
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_a_role_may_do_what_the_matrix_says_and_nothing_else(role: Role) -> None:
+    async with FleetClient(identities=IDENTITIES) as fleet:
+        for number, ((method, path), (permitted, status)) in enumerate(ROUTES):
+            family = Family(fleet, number)
+            await family.create(token="admin")
+
+            reply = await family.try_route(method, path, token=role.value)
+
+            if role in permitted:
+                assert reply.status == status, (method, path, reply)
+            else:
+                reply.refuses(403, code="HYPERFLEET-AUZ-001")
+
+
+async def test_nobody_may_do_anything_without_a_token_or_with_a_wrong_one() -> None:
+    async with FleetClient(identities=IDENTITIES) as fleet:
+        family = Family(fleet, 0)
+        await family.create(token="admin")
+        before = (await fleet.call("GET", "/api/v1/audit", token="admin")).content
+        for (method, path), _ in ROUTES:
+            for headers, code, challenge in (
+                ({}, "HYPERFLEET-AUT-001", "Bearer"),
+                ({"Authorization": "Basic YWRtaW46YWRtaW4="}, "HYPERFLEET-AUT-001", "Bearer"),
+                ({"Authorization": "admin"}, "HYPERFLEET-AUT-001", "Bearer"),
+                ({"Authorization": "Bearer guess"}, "HYPERFLEET-AUT-002", 'Bearer error="invalid_token"'),
+                ({"Authorization": f"Bearer {'x' * 9000}"}, "HYPERFLEET-AUT-002", 'Bearer error="invalid_token"'),
+            ):
+                reply = await family.try_route(method, path, headers=headers)
+
+                reply.refuses(401, code=code)
+                assert reply.headers["www-authenticate"] == challenge
+        assert (await fleet.call("GET", "/api/v1/audit", token="admin")).content == before
+
+
+async def test_without_protection_anybody_may_do_everything(fleet: FleetClient) -> None:
+    for number, ((method, path), (_, status)) in enumerate(ROUTES):
+        family = Family(fleet, number)
+        await family.create()
+
+        reply = await family.try_route(method, path)
+
+        assert reply.status == status, (method, path, reply)
+
+
+async def test_an_adapter_reports_as_itself_alone() -> None:
+    async with FleetClient(identities=IDENTITIES) as fleet:
+        family = Family(fleet, 0)
+        await family.create(token="admin")
+        path = "clusters/clusters-0/statuses"
+
+        (await fleet.call("POST", path, fleet.report("validation"), token="adapter")).refuses(403)
+        assert (await fleet.call("POST", path, fleet.report("dns"), token="adapter")).status == 201
+        listed = (await fleet.call("GET", path, token="adapter")).json["items"]
+        assert [item["adapter"] for item in listed] == ["dns"]
+
+
+async def test_an_adapter_without_a_name_reports_as_nobody() -> None:
+    async with FleetClient(identities=[*IDENTITIES, Identity("nameless", Role.ADAPTER)]) as fleet:
+        await Family(fleet, 0).create(token="admin")
+
+        for adapter in ("", "dns"):
+            reply = await fleet.call(
+                "POST", "clusters/clusters-0/statuses", fleet.report(adapter), token="nameless"
+            )
+            assert reply.status in (400, 403)
+
+
+async def test_without_protection_reports_come_under_any_name(fleet: FleetClient) -> None:
+    await fleet.create("clusters", "one", id="one")
+
+    assert (await fleet.reports("clusters/one", "dns", "validation", "anything")).status == 201
+    assert (await fleet.get("/api/v1/audit"))["items"][0]["actor"] == "anonymous"
+
+
+async def test_who_may_not_learns_nothing_of_what_is_there() -> None:
+    async with FleetClient(identities=IDENTITIES) as fleet:
+        await Family(fleet, 0).create(token="admin")
+
+        there, missing = [
+            (await fleet.call("PATCH", f"clusters/{each}", {"spec": "not even an object"}, token="viewer")).json
+            for each in ("clusters-0", "missing")
+        ]
+
+        assert there == missing
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "fleet.example.com"}, 421),
+        ({"Host": "127.0.0.1.example.com"}, 421),
+        ({"Host": ""}, 421),
+        ({"Origin": "https://example.com"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "127.0.0.1:8000", "Origin": "http://localhost:3000"}, 200),
+        ({"Host": "[::1]:8000"}, 200),
+    ],
+)
+async def test_without_protection_other_sites_are_refused(
+    fleet: FleetClient, headers: dict[str, str], status: int
+) -> None:
+    reply = await fleet.call("GET", "clusters", headers=headers)
+
+    assert reply.status == status
+
+
+async def test_with_protection_the_name_of_the_server_does_not_matter() -> None:
+    async with FleetClient(identities=IDENTITIES) as fleet:
+        reply = await fleet.call(
+            "GET", "clusters", token="viewer", headers={"Host": "fleet.example.com", "Origin": "https://x.example"}
+        )
+
+        assert reply.status == 200
+
+
+async def test_methods_that_a_path_does_not_have_are_refused(fleet: FleetClient) -> None:
+    for path in ("clusters", "clusters/one", "clusters/one/statuses", "resources/one", "/api/v1/audit"):
+        for method in ("POST", "PUT", "PATCH", "DELETE", "TRACE"):
+            where = path if path.startswith("/") else f"{ROOT}/{path}"
+            template = where.replace("/one", "/{id}")
+            if (method, template) in matrix():
+                continue
+            reply = await fleet.call(method, path)
+            reply.refuses(405)
+            assert "GET" in reply.headers["allow"]

@@ -1,0 +1,45 @@
+"""A database that does not answer: the client is told to try again, on every route."""
+
+from __future__ import annotations
+
+from sentinel.testing.fleet_store import Fault, MemoryFleetStore
+from tests.support.fleet_client import ROOT, FleetClient
+from tests.support.fleet_family import Family
+
+
+async def test_every_route_says_so_and_when_to_try_again() -> None:
+    faults: list[Fault] = []
+    store = MemoryFleetStore(faults=lambda _: faults[0] if faults else None)
+    async with FleetClient(store=store) as fleet:
+        family = Family(fleet, 0)
+        await family.create()
+        faults.append(Fault.BEFORE_COMMIT)
+        for route in fleet.routes:
+            if route.path == f"{ROOT}/kinds":
+                continue  # asks no database
+
+            reply = await family.try_route(route.method.value, route.path)
+
+            reply.refuses(503, code="HYPERFLEET-SVC-001")
+            assert reply.headers["retry-after"] == "1"
+
+
+async def test_every_write_survives_a_race_that_it_lost() -> None:
+    async with (
+        FleetClient(store=MemoryFleetStore(faults=lambda _: Fault.LOST_RACE)) as twice,
+        FleetClient() as once,
+    ):
+        for fleet in (twice, once):
+            for number, route in enumerate(fleet.routes):
+                family = Family(fleet, number)
+                await family.create()
+                await family.try_route(route.method.value, route.path)
+
+        traces = [
+            [
+                (each["action"], each["generation"])
+                for each in (await fleet.get("/api/v1/audit", size=1000))["items"]
+            ]
+            for fleet in (twice, once)
+        ]
+        assert traces[0] == traces[1]
