@@ -95,3 +95,13 @@ def test_a_missing_url_is_bad_usage() -> None:
 
     assert result.exit_code == 2
     assert "--database-url" in result.stderr
+
+
+@pytest.mark.parametrize("mark", "#?/@")
+def test_half_a_password_is_no_host(mark: str) -> None:
+    result = run("--check", "--database-url", f"postgresql://u:correcthorse{mark}battery@{LOOPBACK}:1/x")
+
+    assert result.exit_code == 2
+    assert "percent-encoded" in result.stderr
+    assert "correcthorse" not in result.output
+    assert "battery" not in result.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from sentinel.core.fleet import Write
 from sentinel.ports.fleet_store import (
     AuditQuery,
     FleetStore,
@@ -138,7 +139,7 @@ class RecordContract(StoreSuite):
             entry(
                 n,
                 actor="ops" if n & 1 else "dns",
-                action="patch" if n & 2 else "report",
+                action=Write.PATCH if n & 2 else Write.REPORT,
                 resource_id="cls-1" if n & 4 else "cls-2",
             )
             for n in range(16)

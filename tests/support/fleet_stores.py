@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from sentinel.core.access import Role
 from sentinel.core.fleet import (
     AuditEntry,
     ConditionStatus,
@@ -17,6 +18,7 @@ from sentinel.core.fleet import (
     DiscardReason,
     GenerationRecord,
     ReportedCondition,
+    Write,
 )
 from sentinel.core.labels import Operator, Requirement
 from sentinel.ports.fleet_store import (
@@ -103,7 +105,7 @@ def generation(number: int, *, time: datetime | None = None, spec: bytes = b'{"r
         generation=number,
         time=MOMENT + number * SECOND if time is None else time,
         actor="ops",
-        change="create" if number == 1 else "patch",
+        change=Write.CREATE if number == 1 else Write.PATCH,
         labels={"region": "us-east"},
         spec=msgspec.Raw(spec),
     )
@@ -114,14 +116,14 @@ def entry(
     *,
     time: datetime | None = None,
     actor: str = "ops",
-    action: str = "patch",
+    action: Write = Write.PATCH,
     resource_id: str = "cls-1",
 ) -> AuditEntry:
     return AuditEntry(
         id=f"0195-{number:08}",
         time=MOMENT + number * SECOND if time is None else time,
         actor=actor,
-        role="operator",
+        role=Role.OPERATOR,
         address="127.0.0.1",
         action=action,
         plural="clusters",

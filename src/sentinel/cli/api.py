@@ -110,6 +110,7 @@ def api(
         metrics=metrics,
         misconfigured=(Unusable,),
     )
+    process.settle_memory()
     return process.main(service, log=log)
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from sentinel.cli import database, options
 from sentinel.cli.options import Output
+from sentinel.runtime.database_url import PostgresqlServer, parse
 from sentinel.runtime.lifecycle import ExitCode
 
 _HOW_TO = "docs/how-to/back-up-and-restore.md"
@@ -75,10 +76,8 @@ def restore(source: Path, database_url: str, force: bool, output: Output) -> Non
 
 
 def _sqlite_file(url: str, command: str) -> Path:
-    from sentinel.drivers.sql import engine
-
-    address = engine.parse(url)
-    if isinstance(address, engine.PostgresqlServer):
+    address = parse(url)
+    if isinstance(address, PostgresqlServer):
         database.refuse(
             f"sentinel {command} is for SQLite; PostgreSQL has pg_dump and pg_restore: see {_HOW_TO}",
             ExitCode.MISCONFIGURED,

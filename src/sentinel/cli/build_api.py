@@ -24,6 +24,7 @@ from sentinel.ports import fleet_store as ports
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.ports.identity import Identities
 from sentinel.runtime import telemetry
+from sentinel.runtime.database_url import BadUrl
 from sentinel.runtime.http import Page
 from sentinel.runtime.parts import Part
 from sentinel.runtime.telemetry import Log
@@ -59,7 +60,7 @@ def store(settings: ServerSettings) -> FleetStore:
         database = engine.database(
             settings.database_url.reveal(), migrate=settings.migrate, connections=settings.database_connections
         )
-    except engine.BadUrl as error:
+    except BadUrl as error:
         raise Unavailable(f"database_url: {error}") from None
     return SqlFleetStore(database)
 

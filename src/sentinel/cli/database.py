@@ -9,6 +9,7 @@ from typing import NoReturn, TypeVar
 import click
 
 from sentinel.cli.build import Unavailable, extra
+from sentinel.runtime.database_url import BadUrl
 from sentinel.runtime.lifecycle import ExitCode
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -36,13 +37,13 @@ def failures(command: str) -> Iterator[None]:
     """Says what is wrong with a database, and ends the command: 2 where its URL is bad, else 1."""
     try:
         with extra("api", who=f"sentinel {command}"):
-            from sentinel.drivers.sql import engine, statements
+            from sentinel.drivers.sql import statements
             from sentinel.ports import fleet_store
     except Unavailable as error:
         refuse(str(error), ExitCode.MISCONFIGURED)
     try:
         yield
-    except engine.BadUrl as error:
+    except BadUrl as error:
         refuse(f"--database-url: {error}", ExitCode.MISCONFIGURED)
     except (statements.Unusable, fleet_store.Unavailable) as error:
         refuse(str(error), ExitCode.FAILURE)

@@ -16,18 +16,29 @@ import click
 from sentinel.version import __version__
 
 _COMMANDS = {
+    "adapter": ("sentinel.cli.adapter:adapter", "Run an adapter, start a new one, look after its dead letters."),
     "api": ("sentinel.cli.api:api", "Serve the fleet API: resources, reports, conditions."),
+    "apply": ("sentinel.cli.client.apply:apply", "Make resources what files say; shows first what changes."),
     "backup": ("sentinel.cli.backup:backup", "Copy the database of a fleet API, also while it runs."),
     "check": ("sentinel.cli.check:check", "Check configuration files and show the effective settings."),
     "coverage": ("sentinel.cli.coverage:coverage", "Show what no configuration watches, and what several do."),
+    "create": ("sentinel.cli.client.write:create", "Create a resource."),
+    "delete": ("sentinel.cli.client.write:delete", "Delete a resource, and all that belongs to it."),
     "explain": ("sentinel.cli.explain:explain", "Say why each resource would get an event now, or would not."),
     "forecast": ("sentinel.cli.forecast:forecast", "Say what a configuration will send, and what it will cost."),
+    "get": ("sentinel.cli.client.get:get", "Print resources: how each stands, and what it waits for."),
     "migrate": ("sentinel.cli.migrate:migrate", "Bring a database up to date, or say whether it is."),
+    "patch": ("sentinel.cli.client.write:patch", "Change spec and labels of a resource."),
+    "pause": ("sentinel.cli.client.write:pause", "Send no events for a resource until it is resumed."),
+    "pulse": ("sentinel.cli.client.pulse:pulse", "Ask for an event for a resource now."),
     "restore": ("sentinel.cli.backup:restore", "Put the copy of a database in its place."),
+    "resume": ("sentinel.cli.client.write:resume", "Send events for a resource again."),
     "run": ("sentinel.cli.run:run", "Run the pulse: poll the fleet and publish an event for each resource due."),
     "token": ("sentinel.cli.token:token", "Make, list and revoke the tokens that a server accepts."),
     "up": ("sentinel.cli.up:up", "Run everything on this machine and watch it work."),
     "version": ("sentinel.cli.version:version", "Print the version."),
+    "watch": ("sentinel.cli.client.watch:watch", "Print resources as they change."),
+    "why": ("sentinel.cli.client.why:why", "Say what a resource waits for, since when, and what comes next."),
 }
 
 

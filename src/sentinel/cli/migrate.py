@@ -9,6 +9,7 @@ import msgspec
 
 from sentinel.cli import database, options
 from sentinel.cli.options import Output
+from sentinel.runtime.database_url import parse
 from sentinel.runtime.lifecycle import ExitCode
 
 
@@ -47,13 +48,13 @@ async def _migrate(url: str) -> Migrated:
     from sentinel.drivers.sql import engine, schema
 
     done = await engine.migrate(url)
-    return Migrated(str(engine.parse(url)), done.before, schema.HEAD, up_to_date=True)
+    return Migrated(str(parse(url)), done.before, schema.HEAD, up_to_date=True)
 
 
 async def _check(url: str) -> Migrated:
     from sentinel.drivers.sql import engine, schema
 
-    where = str(engine.parse(url))
+    where = str(parse(url))
     found = await engine.revision(url)
     schema.require_known(found, where=where)
     return Migrated(where, found, schema.HEAD, up_to_date=found == schema.HEAD)

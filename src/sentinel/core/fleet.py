@@ -15,6 +15,8 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from sentinel.core.access import Role
+
 
 class ConditionStatus(StrEnum):
     """Whether a condition holds."""
@@ -209,13 +211,29 @@ class DiscardedReport(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: msgspec.Raw | UnsetType = UNSET
 
 
+class Write(StrEnum):
+    """What was done to a resource."""
+
+    CREATE = "create"
+    PATCH = "patch"
+    DELETE = "delete"
+    """It was sent on its way."""
+    REMOVE = "remove"
+    """The end of a deletion."""
+    FORCE_DELETE = "force-delete"
+    PULSE = "pulse"
+    PAUSE = "pause"
+    RESUME = "resume"
+    REPORT = "report"
+
+
 class GenerationRecord(msgspec.Struct, frozen=True):
     """What a resource looked like at one of its generations, and who made it so."""
 
     generation: int
     time: datetime
     actor: str
-    change: str
+    change: Write
     """`create`, `patch` or `delete`."""
     labels: Mapping[str, str]
     spec: msgspec.Raw
@@ -228,11 +246,9 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A UUIDv7: entries sort by it in the order of their time."""
     time: datetime
     actor: str
-    role: str
+    role: Role
     address: str
-    action: str
-    """`create`, `patch`, `delete`, `remove` (the end of a deletion), `force-delete`, `pulse`, `pause`, `resume`,
-    `report`."""
+    action: Write
     plural: str
     resource_id: str
     generation: int = 0

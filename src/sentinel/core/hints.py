@@ -17,7 +17,6 @@ import msgspec
 from sentinel.core.model import UNREADABLE, Json
 
 _IDS = ("id", "resource_id", "resourceId")
-_KINDS = ("kind", "resource_type", "resourceType")
 _ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,128}")
 """One segment of a URL that nobody needs to escape."""
 _RECONCILE = re.compile(r"com\.redhat\.hyperfleet\.([^.]+)\.reconcile(?:\..+)?")
@@ -77,7 +76,7 @@ def read(*, body: bytes, content_type: str, attributes: Mapping[str, str]) -> Hi
         raise NoHint(f"expected a resource's id as the subject, or in the data as one of {', '.join(_IDS)}")
     if _ID.fullmatch(found) is None:
         raise NoHint("expected a resource's id of letters, digits, - . _ ~, at most 128 of them")
-    return Hint(Pointer(found, _text(data, "href"), kind_of(event.type) or _text(data, *_KINDS)), event)
+    return Hint(Pointer(found, _text(data, "href"), kind_of(event.type) or _text(data, "kind")), event)
 
 
 def kind_of(event_type: str) -> str:

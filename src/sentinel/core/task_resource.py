@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -120,7 +120,7 @@ class _Document(msgspec.Struct, frozen=True):
     name: str = ""
     href: str = ""
     labels: dict[str, str] | None = None
-    spec: Json = None
+    spec: Any = None
     owner_references: Owner | None = None
     deleted_time: datetime | None = None
     status: _Status | None = None

@@ -12,6 +12,7 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.drivers.sql.statements import Unusable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, Stored, Unavailable
+from sentinel.runtime.database_url import BadUrl
 from tests.support import postgresql
 from tests.support.fleet_stores import incrementing, inserting, stored
 from tools.services import LOOPBACK, PostgreSQLServer, free_port
@@ -221,7 +222,7 @@ async def test_what_a_person_has_to_mend_is_told_from_what_passes(
     ],
 )
 async def test_a_url_that_cannot_be_read_is_not_quoted(url: str) -> None:
-    with pytest.raises((engine.BadUrl, Unusable)) as caught:
+    with pytest.raises((BadUrl, Unusable)) as caught:
         await on(url).open()
 
     assert SECRET not in "".join(traceback.format_exception(caught.value))

@@ -21,6 +21,7 @@ from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.drivers.sql.sqlite import SqliteDatabase
 from sentinel.drivers.sql.statements import Unusable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, NameTaken, Unavailable
+from sentinel.runtime.database_url import BadUrl
 from tests.support.fleet_stores import inserting, stored
 
 AMPLE = 30.0
@@ -338,5 +339,5 @@ async def test_kill_9_in_mid_write_loses_nothing_that_was_answered(file: Path) -
     "url", ["sqlite:///", "sqlite:///:memory:", "sqlite://fleet.db", "sqlite:///a.db?mode=ro"]
 )
 def test_a_url_without_a_file_is_refused(url: str) -> None:
-    with pytest.raises(engine.BadUrl, match=r"sqlite:///fleet\.db"):
+    with pytest.raises(BadUrl, match=r"sqlite:///fleet\.db"):
         engine.database(url, migrate=True)

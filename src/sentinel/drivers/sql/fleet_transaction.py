@@ -47,6 +47,18 @@ _CHANGING = ("version", "is_ready", "waiting", "document", "statuses")
 _UPDATE = Statement(update(resources).where(_one), *_CHANGING)
 _UPDATE_ALL = Statement(update(resources).where(_one), *_CHANGING, "labels", "updated_time", "adapters")
 _REMOVE = Statement(delete(resources).where(_one))
+# The end of nearly every report, in one go where the database can: a round trip less of five.
+_UPDATE_AND_RECORD = Statement(
+    insert(audit)
+    .values({column.name: bindparam(column.name) for column in audit.c})
+    .add_cte(
+        update(resources)
+        .where(_one)
+        .values({column: bindparam(column, type_=resources.c[column].type) for column in _CHANGING})
+        .returning(resources.c.version)
+        .cte("written")
+    )
+)
 
 _LABEL = Statement(insert(labels).inline(), *labels.c.keys())
 _UNLABEL = Statement(
@@ -96,6 +108,10 @@ class SqlFleetTransaction:
         self._known: dict[str, Stored] = {}
         """What this transaction has read or written."""
         self._counts: Counter[tuple[str, bool, int]] = Counter()
+        self._update: dict[str, Value] | None = None
+        """Not written yet: the first who asks for anything else has it written."""
+        self._entries: list[AuditEntry] = []
+        """Written last of all."""
         self._taken: Taken | None = None
         self._is_over = False
 
@@ -136,7 +152,8 @@ class SqlFleetTransaction:
             and before.adapters == resource.adapters
         )
         if is_described_alike:
-            self._run(_UPDATE, {"resource_id": resource.id} | rows.changing(resource))
+            self._write_update()
+            self._update = {"resource_id": resource.id, **rows.changing(resource)}
         else:
             changed = rows.changing(resource) | rows.described(resource)
             self._run(_UPDATE_ALL, {"resource_id": resource.id} | changed)
@@ -178,7 +195,8 @@ class SqlFleetTransaction:
         )
 
     def record(self, entry: AuditEntry) -> None:
-        self._run(_RECORD, rows.entry_values(entry))
+        self._insist_on_life()
+        self._entries.append(entry)
 
     def recall(self, actor: str, key: str) -> Remembered | None:
         found = self._rows(_RECALL, actor=actor, key=key)
@@ -201,12 +219,20 @@ class SqlFleetTransaction:
         )
 
     def finish(self) -> None:
-        """Writes the counters: last, and in one order for all, because everybody wants the same few rows.
+        """Writes what was kept for the end: the counters last, and in one order for all, because everybody wants
+        the same few rows.
 
         Raises what was taken, where the work has kept that to itself.
         """
         if self._taken is not None:
             raise self._taken
+        if self._update is not None and len(self._entries) == 1 and self._session.combines:
+            last, self._update = self._update, None
+            self._run(_UPDATE_AND_RECORD, rows.entry_values(self._entries[0]) | last)
+        else:
+            self._write_update()
+            for entry in self._entries:
+                self._run(_RECORD, rows.entry_values(entry))
         for (plural, is_ready, slot), change in sorted(self._counts.items()):
             if change:
                 self._run(_COUNT, {"plural": plural, "is_ready": is_ready, "slot": slot, "total": change})
@@ -256,8 +282,14 @@ class SqlFleetTransaction:
     def _count(self, resource: Stored, change: int) -> None:
         self._counts[resource.plural, resource.is_ready, zlib.crc32(resource.id.encode()) % SLOTS] += change
 
+    def _write_update(self) -> None:
+        if self._update is not None:
+            last, self._update = self._update, None
+            self._run(_UPDATE, last)
+
     def _run(self, statement: Statement, values: Mapping[str, Value]) -> None:
         self._insist_on_life()
+        self._write_update()
         try:
             self._session.run(statement, **values)
         except Duplicate as error:
@@ -269,6 +301,7 @@ class SqlFleetTransaction:
 
     def _rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
         self._insist_on_life()
+        self._write_update()
         return self._session.rows(statement, **values)
 
     def _insist_on_life(self) -> None:

@@ -104,12 +104,16 @@ class Lane:
             raise Unavailable(f"the database did not answer within {self._patience:g} s") from error
 
     async def close(self) -> None:
-        """Finishes what waits, and ends the threads."""
+        """Finishes what waits, and ends the threads.
+
+        One that hangs longer than anybody waits for an answer is left behind: it keeps no process from ending.
+        """
         self._is_open = False
         for _ in self._threads:
             self._queue.put(None)
+        end = self._loop.time() + self._patience
         for thread in self._threads:
-            await asyncio.to_thread(thread.join)
+            await asyncio.to_thread(thread.join, max(0.0, end - self._loop.time()))
 
     def _run(self, server: Server) -> None:
         try:

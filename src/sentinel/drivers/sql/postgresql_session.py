@@ -47,6 +47,8 @@ async def connect(dsn: Secret) -> Any:
 class PostgresqlSession:
     """A connection to PostgreSQL, within a greenlet."""
 
+    combines = True
+
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.failure: Exception | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 from sqlalchemy import Select, select
 
-from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.core.access import Role
+from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord, Write
 from sentinel.drivers.sql import tables
 from sentinel.drivers.sql.statements import Row, Value
 from sentinel.ports.fleet_store import Stored
@@ -101,7 +101,7 @@ def changing(resource: Stored) -> dict[str, Value]:
 def described(resource: Stored) -> dict[str, Value]:
     """What only its owner changes, or the server's configuration."""
     return {
-        "labels": encode_labels(resource.labels),
+        "labels": _encode(resource.labels),
         "updated_time": micros(resource.updated_time),
         "adapters": resource.adapters,
     }
@@ -117,10 +117,6 @@ def lasting(resource: Stored) -> dict[str, Value]:
         "root": resource.root,
         "created_time": micros(resource.created_time),
     }
-
-
-def encode_labels(labels: Mapping[str, str]) -> bytes:
-    return _encode(labels)
 
 
 def encode_report(report: DiscardedReport) -> bytes:
@@ -160,9 +156,9 @@ def entry(row: Row) -> AuditEntry:
         id=row[0],
         time=moment(row[1]),
         actor=row[2],
-        role=row[3],
+        role=Role(row[3]),
         address=row[4],
-        action=row[5],
+        action=Write(row[5]),
         plural=row[6],
         resource_id=row[7],
         generation=row[8],

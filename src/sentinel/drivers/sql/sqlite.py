@@ -38,6 +38,8 @@ _UNIQUE = "UNIQUE constraint failed: "
 class SqliteSession:
     """A connection to SQLite."""
 
+    combines = False
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.failure: sqlite3.OperationalError | None = None

@@ -80,6 +80,9 @@ class Duplicate(Exception):
 class Session(Protocol):
     """A connection, within a transaction where one is written in."""
 
+    combines: bool
+    """Whether one statement may write two tables."""
+
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]: ...
 
     def run(self, statement: Statement, **values: Value) -> int:

@@ -1,0 +1,45 @@
+"""Write an adapter: something that answers pulses for the resources of a fleet, and reports what it found.
+
+    from sentinel.adapter import Adapter, Done, InProgress, PreconditionsNotMet
+
+    dns = Adapter("dns")
+
+    @dns.task(kinds=["Cluster"])
+    async def ensure_zone(cluster, context):
+        if not cluster.is_available("validation"):
+            return PreconditionsNotMet("Waiting for validation to complete")
+        zone = await context.http.put(f"http://dns.internal/zones/{cluster.id}", json=cluster.spec)
+        return InProgress("zone is being created") if zone.status == 202 else Done()
+
+A task may be run at any time, again and again: it looks, does what is missing, and says how it is. Every run
+becomes a report, also one that fails. `sentinel adapter --config F` runs it; `sentinel.testing.adapter` tests it.
+"""
+
+from sentinel.adapter.context import Context
+from sentinel.adapter.declaration import Adapter, Task
+from sentinel.core.fleet import ConditionStatus
+from sentinel.core.hints import ReceivedEvent
+from sentinel.core.task import Done, Failed, Finalized, InProgress, Outcome, PreconditionsNotMet
+from sentinel.core.task_resource import KnownReport, Owner, Resource, ResourceCondition
+from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse
+
+__all__ = [
+    "Adapter",
+    "ConditionStatus",
+    "Context",
+    "Done",
+    "Failed",
+    "Finalized",
+    "HttpClient",
+    "HttpFailure",
+    "HttpResponse",
+    "InProgress",
+    "KnownReport",
+    "Outcome",
+    "Owner",
+    "PreconditionsNotMet",
+    "ReceivedEvent",
+    "Resource",
+    "ResourceCondition",
+    "Task",
+]

@@ -1,0 +1,165 @@
+"""Patience with the API: asking until it answers, and knowing meanwhile that it does not.
+
+While the API is in trouble nothing is given up: what is held stays held, and nothing more is taken in. Each
+request waits by itself, longer with each failure. Somebody always keeps asking, even when no request is left, so
+that the end of the trouble is noticed, and so that one resource on which the API always fails, while it answers
+for all others, does not look like trouble for everybody. Such a request is given up after a few tries, for the
+broker to bring it back later. Nobody can ask whether a report would be taken without sending one; so where only
+reports fail, one more resource is let in now and then, to find out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from sentinel.ports import Clock
+from sentinel.ports.reporting import ApiTrouble, ReportRefused
+from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.stopping import Stopping
+
+T = TypeVar("T")
+
+RETRY = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), jitter=0.2)
+RETRY_SLOWLY = Backoff(initial=timedelta(seconds=5), maximum=timedelta(seconds=60), jitter=0.2)
+"""For what a person has to mend."""
+_LONGEST_WISH = timedelta(minutes=5)
+"""What a server may ask for at most; nobody waits for a day because of a typing error in a header."""
+_TRIES = 5
+"""After so many, a request that fails while others are answered is given up."""
+
+
+class Operation(StrEnum):
+    """What the API is asked for. Being able to do one says little about the other."""
+
+    READ = "read"
+    REPORT = "report"
+
+
+class GivenUp(Exception):
+    """There will be no answer to this request; the text says why."""
+
+
+class Outdated(Exception):
+    """There was no answer for so long that the question is no longer worth asking."""
+
+
+class Watcher(Protocol):
+    """Whoever wants to know how it is with the API."""
+
+    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+        """An operation has begun to fail, or fails in another way than before."""
+
+    def api_recovered(self, operation: Operation) -> None: ...
+
+
+class Asking:
+    """All requests of one adapter to the API."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        watcher: Watcher,
+        random: Callable[[], float],
+        retry: Backoff = RETRY,
+        retry_slowly: Backoff = RETRY_SLOWLY,
+    ) -> None:
+        self._clock = clock
+        self._watcher = watcher
+        self._random = random
+        self._retry = retry
+        self._retry_slowly = retry_slowly
+        self._troubles: dict[Operation, str] = {}
+        self._answers: Counter[Operation] = Counter()
+        self._is_well = asyncio.Event()
+        self._is_well.set()
+        self._is_unread = asyncio.Event()
+        """Set while it is unknown, or known to be untrue, that resources can be read."""
+        self._is_unread.set()
+
+    def trouble(self) -> str | None:
+        """Why the API cannot be used at this moment, or None."""
+        if not self._answers and not self._troubles:
+            return "the API has not answered yet"
+        return next(iter(self._troubles.values()), None)
+
+    async def until_well(self) -> None:
+        """Waits while the API is in trouble."""
+        while self._troubles:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._retry.maximum.total_seconds()):
+                    await self._is_well.wait()
+            if Operation.READ not in self._troubles:
+                return
+
+    async def keep_asking(self, question: Callable[[], Awaitable[None]], stopping: Stopping) -> None:
+        """Asks, at first and whenever reading has failed, until there is an answer; for ever."""
+        while not stopping.requested:
+            if await stopping.interrupts(self._is_unread.wait()):
+                return
+            with suppress(GivenUp):
+                await self.ask(Operation.READ, question, stopping)
+
+    async def ask(
+        self,
+        operation: Operation,
+        request: Callable[[], Awaitable[T]],
+        stopping: Stopping,
+        *,
+        until: datetime | None = None,
+    ) -> T:
+        """The answer, after however many tries.
+
+        Raises `ReportRefused`, which is an answer; `Outdated` where there was none by `until`; `GivenUp` when the
+        service ends, and where the fault seems to lie in the request.
+        """
+        answers_before = self._answers[operation]
+        tries = 0
+        while True:
+            try:
+                answer = await request()
+            except ApiTrouble as trouble:
+                delay = self._failed(operation, trouble, tries)
+                tries += 1
+                if tries >= _TRIES and self._answers[operation] > answers_before and not trouble.needs_person:
+                    self._recovered(operation)  # it was about this request alone
+                    raise GivenUp(str(trouble)) from trouble
+            except ReportRefused:
+                self._answered(operation)
+                raise
+            else:
+                self._answered(operation)
+                return answer
+            if await stopping.interrupts(self._clock.sleep(delay)):
+                raise GivenUp("the service ends")
+            if until is not None and self._clock.now() >= until:
+                raise Outdated
+
+    def _failed(self, operation: Operation, trouble: ApiTrouble, tries: int) -> timedelta:
+        text = str(trouble)
+        if self._troubles.get(operation) != text:
+            self._troubles[operation] = text
+            self._watcher.api_failed(operation, trouble)
+        self._is_well.clear()
+        if operation is Operation.READ:
+            self._is_unread.set()
+        backoff = self._retry_slowly if trouble.needs_person else self._retry
+        return max(backoff.delay(tries, self._random()), min(trouble.retry_after, _LONGEST_WISH))
+
+    def _answered(self, operation: Operation) -> None:
+        self._answers[operation] += 1
+        self._recovered(operation)
+
+    def _recovered(self, operation: Operation) -> None:
+        if operation is Operation.READ:
+            self._is_unread.clear()
+        if self._troubles.pop(operation, None) is not None:
+            self._watcher.api_recovered(operation)
+        if not self._troubles:
+            self._is_well.set()

@@ -1,0 +1,107 @@
+"""Running a task so that, whatever it does, an outcome comes of it.
+
+A task is somebody else's code. It may raise anything, also what would end the process; be cancelled by itself or
+by a library; never return; ignore that it was cancelled; return nonsense. Each of these is an outcome here, with
+the reason in words, and none of them reaches the loop around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+
+from sentinel.adapter.context import Context
+from sentinel.adapter.declaration import Task
+from sentinel.core import task as tasks
+from sentinel.core.task import Broken, Conclusion, Finalized
+from sentinel.core.task_resource import Resource
+from sentinel.runtime import durations
+from sentinel.runtime.telemetry import describe
+
+_GRACE = timedelta(seconds=1)
+"""How long a task that was cancelled may take to clean up before its report is sent without waiting for it."""
+
+
+class Evaluated(msgspec.Struct, frozen=True):
+    """What an evaluation came to."""
+
+    conclusion: Conclusion
+    error: BaseException | None = None
+    """What the task raised."""
+    lingering: asyncio.Task[object] | None = None
+    """The task itself, where it ignores that it was cancelled."""
+
+
+class _Raised(msgspec.Struct, frozen=True):
+    error: BaseException
+
+
+async def evaluate(
+    task: Task | None,
+    resource: Resource,
+    context: Context,
+    *,
+    timeout: timedelta,
+    redact: Callable[[str], str] = str,
+    grace: timedelta = _GRACE,
+) -> Evaluated:
+    """Runs the task; raises only where this itself is cancelled, and then the task is, too.
+
+    Without a task, the resource is one that is being deleted and for which there is nothing to clean up. Every
+    text passes `redact`: an exception quotes the URL it failed on, password included.
+    """
+    if task is None:
+        return Evaluated(tasks.conclude(Finalized("There is nothing to clean up"), is_deleting=True))
+    running = asyncio.create_task(_guarded(task, resource, context), name=f"evaluate {resource.id}")
+    try:
+        done, _ = await asyncio.wait({running}, timeout=timeout.total_seconds())
+        if not done:
+            await _cancel(running, context, grace)
+    except asyncio.CancelledError:
+        await _cancel(running, context, grace)
+        raise
+    if not done:
+        text = f"the task did not end within {durations.render(timeout)}"
+        return Evaluated(_broken(text, "Timeout", redact), lingering=None if running.done() else running)
+    if running.cancelled():
+        return Evaluated(_broken("the task was cancelled, by itself or by something it used", "Cancelled", redact))
+    result = running.result()
+    if isinstance(result, _Raised):
+        return Evaluated(_broken(_described(result.error), "AdapterError", redact), error=result.error)
+    return Evaluated(_redacted(tasks.conclude(result, is_deleting=resource.is_deleting), redact))
+
+
+async def _guarded(task: Task, resource: Resource, context: Context) -> object:
+    try:
+        return await task(resource, context)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # asyncio would end the whole loop for a SystemExit that a task raises
+        return _Raised(error)
+
+
+async def _cancel(running: asyncio.Task[object], context: Context, grace: timedelta) -> None:
+    context.cancellation.request()
+    running.cancel()
+    await asyncio.wait({running}, timeout=grace.total_seconds())
+
+
+def _described(error: BaseException) -> str:
+    try:
+        return describe(error)
+    except Exception:  # an exception whose text cannot be had is still one
+        return type(error).__name__
+
+
+def _broken(message: str, reason: str, redact: Callable[[str], str]) -> Conclusion:
+    return _redacted(Conclusion(Broken(message, reason)), redact)
+
+
+def _redacted(conclusion: Conclusion, redact: Callable[[str], str]) -> Conclusion:
+    """Before anything is cut: half a secret would not be recognised."""
+    outcome = conclusion.outcome
+    told = msgspec.structs.replace(outcome, message=redact(outcome.message), reason=redact(outcome.reason))
+    return msgspec.structs.replace(conclusion, outcome=told)

@@ -1,0 +1,91 @@
+"""What an adapter at work tells about itself.
+
+The service does its work and hands these values to an observer; logs, metrics and the live view are all rendered
+from them, and from nothing else.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from sentinel.adapter.asking import Operation
+from sentinel.core.fleet import DiscardReason
+from sentinel.core.task import Ending
+from sentinel.core.task_resource import Resource
+from sentinel.ports.reporting import ApiTrouble
+
+
+class SkipReason(StrEnum):
+    """Why events were acknowledged without an evaluation."""
+
+    FRESH = "fresh"
+    """Our last report is about this generation and recent enough."""
+    GONE = "gone"
+    """There is no such resource any more."""
+    OTHER_KIND = "other_kind"
+    """This adapter does nothing for resources of that kind."""
+
+
+class ReportAnswer(StrEnum):
+    """What the API made of a report."""
+
+    STORED = "stored"
+    DISCARDED = "discarded"
+    GONE = "gone"
+    REFUSED = "refused"
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """One evaluation, before its report is sent."""
+
+    resource: Resource
+    ending: Ending
+    reason: str
+    message: str
+    duration: timedelta
+    events: int
+    """How many events it answers."""
+    error: BaseException | None = None
+    """What the task raised."""
+    is_lingering: bool = False
+    """The task ignores that it was cancelled."""
+
+
+class Observer(Protocol):
+    """Whoever wants to know. Calls come from the service's own tasks and should be short."""
+
+    def taken(self, queue_age: timedelta) -> None:
+        """A resource is looked at; the oldest event that asks for it is so old."""
+
+    def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
+        """Events were acknowledged without an evaluation."""
+
+    def began(self) -> None:
+        """An evaluation begins."""
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """An evaluation is over."""
+
+    def interrupted(self) -> None:
+        """An evaluation was cut off, because the service ends; nothing is reported."""
+
+    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
+        """A report was answered; with why it was discarded or refused."""
+
+    def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
+        """A message was given up."""
+
+    def returned(self, reason: str, resource_id: str, events: int) -> None:
+        """Events were given back to the broker, to be delivered again."""
+
+    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+        """The API has begun to fail, or fails in another way than before."""
+
+    def api_recovered(self, operation: Operation) -> None: ...
+
+    def crashed(self, resource_id: str, error: BaseException) -> None:
+        """A fault of our own; the events are given back to the broker."""

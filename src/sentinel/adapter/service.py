@@ -1,0 +1,300 @@
+"""An adapter at work: events come in, resources are looked at, reports go out, and only then are events settled.
+
+Each event is a hint at a resource. The resource is read again, the task for its kind runs, and what it came to is
+reported, always. An event is acknowledged when the API has stored the report or has deliberately discarded it;
+whatever happens before that, the broker still has it. So a crash at any point costs a repetition and nothing
+else, and the tasks are safe to repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from sentinel.adapter.agenda import Agenda
+from sentinel.adapter.asking import Asking, GivenUp, Operation, Outdated
+from sentinel.adapter.context import Cancellation, Context
+from sentinel.adapter.declaration import Adapter
+from sentinel.adapter.evaluation import Evaluated, evaluate
+from sentinel.adapter.observer import Evaluation, Observer, ReportAnswer, SkipReason
+from sentinel.core import hints
+from sentinel.core import task as tasks
+from sentinel.core.fleet import Report
+from sentinel.core.hints import Hint, Pointer
+from sentinel.core.task import Broken, Conclusion
+from sentinel.core.task_resource import Resource
+from sentinel.ports import Clock
+from sentinel.ports.reporting import Reporting, ReportRefused
+from sentinel.ports.subscription import Delivery, Subscriber
+from sentinel.ports.task_http import HttpClient
+from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.telemetry import Log
+
+_WORTH_SENDING = timedelta(minutes=10)
+"""How long a report that the API does not take is sent again, before the resource is rather looked at anew: the
+API refuses what was observed half an hour ago."""
+
+
+class DeliveriesEnded(Exception):
+    """Nothing will ever come any more; an adapter that waited on would look alive and be deaf."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """An event that waits for its resource to be looked at."""
+
+    hint: Hint
+    delivery: Delivery
+
+
+class AdapterService:
+    """One adapter. Run `run`; ask `checks` how it is."""
+
+    def __init__(
+        self,
+        *,
+        adapter: Adapter,
+        subscriber: Subscriber,
+        reporting: Reporting,
+        http: HttpClient,
+        clock: Clock,
+        observer: Observer,
+        log: Log,
+        concurrency: int = 10,
+        task_timeout: timedelta = timedelta(seconds=30),
+        report_max_age: timedelta = timedelta(0),
+        redact: Callable[[str], str] = str,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`log` is what the tasks write to. `redact` takes secrets out of what is reported."""
+        self._adapter = adapter
+        self._subscriber = subscriber
+        self._reporting = reporting
+        self._http = http
+        self._clock = clock
+        self._observer = observer
+        self._log = log
+        self._concurrency = concurrency
+        self._task_timeout = task_timeout
+        self._report_max_age = report_max_age
+        self._redact = redact
+        self._asking = Asking(clock=clock, watcher=observer, random=jitter)
+        self._agenda: Agenda[str, Call] = Agenda()
+        self._lingering: dict[str, asyncio.Task[Any]] = {}
+
+    @property
+    def checks(self) -> Mapping[str, Callable[[], str | None]]:
+        """Readiness: None where all is well, otherwise what is wrong."""
+        return {"hyperfleet_api": self._asking.trouble, "broker": self._subscriber.trouble}
+
+    async def run(self, stopping: Stopping) -> None:
+        """Answers events until stopped; then takes in no more, and ends what it has begun.
+
+        What was not begun by then, or could not be reported, is left to the broker.
+        """
+        kind = next(iter(self._adapter.kinds), "")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._asking.keep_asking(lambda: self._reporting.reach(kind), stopping))
+            for _ in range(self._concurrency):
+                group.create_task(self._work(stopping))
+            if not await stopping.interrupts(self._take_in(group)):
+                raise DeliveriesEnded("the subscription delivers no more, although nobody has asked us to stop")
+            self._agenda.close()
+
+    async def _take_in(self, group: asyncio.TaskGroup) -> None:
+        deliveries = self._subscriber.deliveries()
+        try:
+            async for delivery in deliveries:
+                self._admit(delivery, group)
+                await self._asking.until_well()
+        finally:
+            if isinstance(deliveries, AsyncGenerator):
+                await deliveries.aclose()
+
+    def _admit(self, delivery: Delivery, group: asyncio.TaskGroup) -> None:
+        """Settling is not waited for here: a broker that is slow to answer must not keep the others waiting."""
+        message = delivery.message
+        try:
+            hint = hints.read(body=message.body, content_type=message.content_type, attributes=message.attributes)
+        except hints.NoHint as error:
+            self._observer.dead_lettered(str(error), message.attributes.get("id", ""), "")
+            group.create_task(delivery.dead_letter(str(error)))
+            return
+        if not self._adapter.may_concern(hints.kind_of(hint.event.type)):
+            self._observer.skipped(SkipReason.OTHER_KIND, hint.pointer.id, 1)
+            group.create_task(delivery.ack())
+            return
+        self._agenda.add(hint.pointer.id, Call(hint, delivery))
+
+    async def _work(self, stopping: Stopping) -> None:
+        while (item := await self._agenda.next()) is not None:
+            resource_id, calls = item
+            try:
+                await self._attend(calls, stopping)
+            except GivenUp as error:
+                # When the service ends, the subscriber gives back what is left, and does not wait before it does.
+                if not stopping.requested:
+                    await self._give_back(str(error), calls)
+            except Exception as error:  # the loop's edge: a fault of ours must not end the work on the others
+                self._observer.crashed(resource_id, error)
+                await _settle(call.delivery.nack() for call in calls)
+            await self._outlast(resource_id, stopping)
+            self._agenda.done(resource_id)
+
+    async def _outlast(self, resource_id: str, stopping: Stopping) -> None:
+        """Nobody else looks at a resource before a task that ignores its cancellation is really over. It keeps its
+        worker, so that there are never more tasks than were asked for."""
+        lingering = self._lingering.pop(resource_id, None)
+        if lingering is not None:
+            await stopping.interrupts(_ended(lingering))
+
+    async def _attend(self, calls: Sequence[Call], stopping: Stopping) -> None:
+        """Looks at one resource, as often as it takes to get a report about it accepted."""
+        self._observer.taken(self._clock.now() - min(map(_asked, calls)))
+        is_settled = False
+        while not is_settled:
+            try:
+                is_settled = await self._look(calls, stopping)
+            except Outdated:
+                await self._outlast(calls[-1].hint.pointer.id, stopping)
+
+    async def _look(self, calls: Sequence[Call], stopping: Stopping) -> bool:
+        pointer = _best_pointer(calls)
+        resource = await self._asking.ask(Operation.READ, lambda: self._reporting.read(pointer), stopping)
+        skipped = self._reason_to_skip(resource)
+        if resource is None or skipped is not None:
+            self._observer.skipped(skipped or SkipReason.GONE, pointer.id, len(calls))
+            await _settle(call.delivery.ack() for call in calls)
+            return True
+        evaluated = await self._evaluate(resource, calls)
+        if evaluated.lingering is not None:
+            self._lingering[pointer.id] = evaluated.lingering
+        try:
+            await self._report(resource, evaluated.conclusion, stopping)
+            await _settle(call.delivery.ack() for call in calls)
+        except ReportRefused as error:
+            await self._bury(f"the API refused the report: {error}", calls)
+        return True
+
+    def _reason_to_skip(self, resource: Resource | None) -> SkipReason | None:
+        if resource is None:
+            return SkipReason.GONE
+        if not self._adapter.looks_after(resource):
+            return SkipReason.OTHER_KIND
+        previous = resource.report_of(self._adapter.name)
+        if previous is None or previous.observed_generation != resource.generation:
+            return None
+        if previous.last_report_time is None:
+            return None
+        age = self._clock.now() - previous.last_report_time
+        return SkipReason.FRESH if timedelta(0) <= age < self._report_max_age else None
+
+    async def _evaluate(self, resource: Resource, calls: Sequence[Call]) -> Evaluated:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        context = Context(
+            adapter=self._adapter.name,
+            http=self._http,
+            event=calls[-1].hint.event,
+            log=self._log.bind(
+                adapter=self._adapter.name,
+                resource_id=resource.id,
+                kind=resource.kind,
+                generation=resource.generation,
+            ),
+            previous=resource.report_of(self._adapter.name),
+            deadline=self._clock.now() + self._task_timeout,
+            cancellation=Cancellation(),
+        )
+        self._observer.began()
+        try:
+            evaluated = await evaluate(
+                self._adapter.task_for(resource),
+                resource,
+                context,
+                timeout=self._task_timeout,
+                redact=self._redact,
+            )
+        except asyncio.CancelledError:
+            self._observer.interrupted()
+            raise
+        outcome = evaluated.conclusion.outcome
+        self._observer.evaluated(
+            Evaluation(
+                resource=resource,
+                ending=evaluated.conclusion.ending,
+                reason=outcome.reason,
+                message=outcome.message,
+                duration=timedelta(seconds=loop.time() - begun),
+                events=len(calls),
+                error=evaluated.error,
+                is_lingering=evaluated.lingering is not None,
+            )
+        )
+        return evaluated
+
+    async def _report(self, resource: Resource, conclusion: Conclusion, stopping: Stopping) -> None:
+        """Reports, and where the API refuses that, reports the refusal; raises `ReportRefused` where it refuses
+        that as well."""
+        try:
+            await self._send(resource, self._compose(resource, conclusion), stopping)
+        except ReportRefused as error:
+            self._observer.reported(resource, ReportAnswer.REFUSED, str(error))
+            said = self._redact(f"the API refused the report on this evaluation: {error}")
+            await self._send(
+                resource,
+                self._compose(resource, Conclusion(Broken(said, reason="ReportRefused"))),
+                stopping,
+            )
+
+    def _compose(self, resource: Resource, conclusion: Conclusion) -> Report:
+        return tasks.report(
+            conclusion,
+            adapter=self._adapter.name,
+            generation=resource.generation,
+            is_deleting=resource.is_deleting,
+            at=self._clock.now(),
+        )
+
+    async def _send(self, resource: Resource, report: Report, stopping: Stopping) -> None:
+        answer = await self._asking.ask(
+            Operation.REPORT,
+            lambda: self._reporting.report(resource, report),
+            stopping,
+            until=report.observed_time + _WORTH_SENDING,
+        )
+        self._observer.reported(resource, ReportAnswer(answer.taken.value), answer.reason)
+
+    async def _give_back(self, reason: str, calls: Sequence[Call]) -> None:
+        self._observer.returned(reason, calls[-1].hint.pointer.id, len(calls))
+        await _settle(call.delivery.nack() for call in calls)
+
+    async def _bury(self, reason: str, calls: Sequence[Call]) -> None:
+        """Gives up one message of those that say the same; the rest would only be the same letter again."""
+        *others, newest = calls
+        reason = self._redact(reason)
+        self._observer.dead_lettered(reason, newest.hint.event.id, newest.hint.pointer.id)
+        await newest.delivery.dead_letter(reason)
+        await _settle(call.delivery.ack() for call in others)
+
+
+async def _settle(settlements: Iterable[Coroutine[Any, Any, None]]) -> None:
+    await asyncio.gather(*settlements)
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait({task})
+
+
+def _asked(call: Call) -> datetime:
+    return call.delivery.published_time or call.delivery.received_time
+
+
+def _best_pointer(calls: Sequence[Call]) -> Pointer:
+    """The newest with the shortest way to the resource."""
+    pointers = [call.hint.pointer for call in reversed(calls)]
+    return next((pointer for pointer in pointers if pointer.href), pointers[0])

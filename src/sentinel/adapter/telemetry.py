@@ -1,0 +1,141 @@
+"""An adapter's work, rendered as log lines and metrics.
+
+Labels are closed sets: a resource's id or an error's text is never one. The adapter's own name is on all of them,
+because several adapters may run in one process.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from sentinel.adapter.asking import Operation
+from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
+from sentinel.core.fleet import DiscardReason
+from sentinel.core.task import Ending
+from sentinel.core.task_resource import Resource
+from sentinel.ports.reporting import ApiTrouble
+from sentinel.runtime.telemetry import Log
+
+PREFIX = "hyperfleet_adapter_"
+_DURATION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_AGE_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600)
+
+
+class AdapterTelemetry:
+    """An observer that counts and logs."""
+
+    def __init__(self, *, registry: CollectorRegistry, log: Log, adapter: str) -> None:
+        self._log = log
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(PREFIX + name, text, ("adapter", *labels), registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            made = Histogram(PREFIX + name, text, ("adapter",), registry=registry, buckets=buckets)
+            return made.labels(adapter)
+
+        evaluations = counter("evaluations_total", "Evaluations, by how they ended.", "outcome")
+        self._evaluations = {ending: evaluations.labels(adapter, ending.value) for ending in Ending}
+        self._duration = histogram("evaluation_duration_seconds", "Time spent in a task.", _DURATION_BUCKETS)
+        reports = counter("reports_total", "Reports, by what the API made of them.", "answer")
+        self._reports = {answer: reports.labels(adapter, answer.value) for answer in ReportAnswer}
+        self._queue_age = histogram(
+            "queue_age_seconds",
+            "From the publication of an event to the moment when its resource is looked at.",
+            _AGE_BUCKETS,
+        )
+        self._in_flight = Gauge(
+            PREFIX + "in_flight", "Evaluations under way.", ("adapter",), registry=registry
+        ).labels(adapter)
+        self._dead_letters = counter("dead_letters_total", "Messages that were given up.").labels(adapter)
+        skipped = counter("skipped_total", "Events acknowledged without an evaluation, by reason.", "reason")
+        self._skipped = {reason: skipped.labels(adapter, reason.value) for reason in SkipReason}
+        self._returned = counter(
+            "returned_total", "Events given back to the broker because the API failed on them."
+        ).labels(adapter)
+        errors = counter("api_errors_total", "Times the API began to fail, by operation.", "operation")
+        self._api_errors = {operation: errors.labels(adapter, operation.value) for operation in Operation}
+
+    def taken(self, queue_age: timedelta) -> None:
+        """A publisher's clock may be ahead of ours; time in a queue is never less than none."""
+        self._queue_age.observe(max(queue_age.total_seconds(), 0.0))
+
+    def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
+        """Counts; logs where someone debugs, for most events may concern others."""
+        self._skipped[reason].inc(events)
+        self._log.debug("event.skipped", resource_id=resource_id, reason=reason, events=events)
+
+    def began(self) -> None:
+        """One more under way."""
+        self._in_flight.inc()
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Counts and logs an evaluation; with the traceback where the task raised."""
+        self._in_flight.dec()
+        self._evaluations[evaluation.ending].inc()
+        self._duration.observe(evaluation.duration.total_seconds())
+        fields = {
+            **_resource(evaluation.resource),
+            "outcome": evaluation.ending,
+            "reason": evaluation.reason,
+            "message": evaluation.message,
+            "seconds": round(evaluation.duration.total_seconds(), 3),
+            "events": evaluation.events,
+        }
+        if evaluation.error is not None:
+            self._log.unexpected("evaluation.broken", error=evaluation.error, **fields)
+        elif evaluation.ending is Ending.BROKEN:
+            self._log.error("evaluation.broken", **fields)
+        else:
+            self._log.info("evaluation.done", **fields)
+        if evaluation.is_lingering:
+            self._log.error(
+                "evaluation.lingers",
+                problem="the task ignores that it was cancelled, and keeps its place among those that run",
+                **_resource(evaluation.resource),
+            )
+
+    def interrupted(self) -> None:
+        """One less under way, without a result."""
+        self._in_flight.dec()
+
+    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
+        """Counts an answer; logs what is out of the ordinary."""
+        self._reports[answer].inc()
+        match answer:
+            case ReportAnswer.REFUSED:
+                self._log.error("report.refused", error=detail, **_resource(resource))
+            case ReportAnswer.DISCARDED:
+                self._log.info("report.discarded", reason=detail, **_resource(resource))
+            case _:
+                self._log.debug("report.answered", answer=answer, **_resource(resource))
+
+    def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
+        """Counts and logs a message that was given up."""
+        self._dead_letters.inc()
+        self._log.error("event.dead_lettered", reason=reason, event_id=event_id, resource_id=resource_id)
+
+    def returned(self, reason: str, resource_id: str, events: int) -> None:
+        """Counts and logs events that the broker gets back."""
+        self._returned.inc(events)
+        self._log.warning("event.returned", reason=reason, resource_id=resource_id, events=events)
+
+    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+        """Once for each kind of trouble, not for each request that meets it."""
+        self._api_errors[operation].inc()
+        write = self._log.error if trouble.needs_person else self._log.warning
+        write("api.failed", operation=operation, error=str(trouble), needs_person=trouble.needs_person)
+
+    def api_recovered(self, operation: Operation) -> None:
+        """The end of it."""
+        self._log.info("api.recovered", operation=operation)
+
+    def crashed(self, resource_id: str, error: BaseException) -> None:
+        """A fault of our own: the traceback, so that it can be mended."""
+        self._log.unexpected("evaluation.crashed", error=error, resource_id=resource_id)
+
+
+def _resource(resource: Resource) -> dict[str, object]:
+    return {"resource_id": resource.id, "kind": resource.kind, "generation": resource.generation}

@@ -1,0 +1,207 @@
+"""An adapter from its settings: which driver brings its events, and how it reaches the API and the world.
+
+Drivers are imported where one is chosen, so that a process loads only what its configuration asks for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import assert_never
+
+from prometheus_client import CollectorRegistry
+
+from sentinel.adapter.declaration import Adapter
+from sentinel.adapter.observer import Observer
+from sentinel.adapter.service import AdapterService
+from sentinel.adapter.settings import AdapterSettings
+from sentinel.adapter.telemetry import AdapterTelemetry
+from sentinel.cli.build import Unavailable, extra
+from sentinel.ports import Clock, Connectivity
+from sentinel.ports.reporting import Reporting
+from sentinel.ports.subscription import DeadLetters, Subscriber
+from sentinel.ports.task_http import HttpClient
+from sentinel.runtime import telemetry
+from sentinel.runtime.parts import Part, Step
+from sentinel.runtime.settings import ApiSettings, BrokerSettings, BrokerType
+from sentinel.version import __version__
+
+_HELD_PER_WORKER = 4
+"""How many messages are held for each resource that is worked on: enough to have several of one resource answered
+by one look, and few enough for other replicas to get their share."""
+
+
+def in_flight(settings: AdapterSettings) -> int:
+    """How many messages the adapter may hold."""
+    return _HELD_PER_WORKER * settings.concurrency
+
+
+def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight: int) -> Subscriber:
+    """The subscriber that the broker's settings name; raises `Unavailable`."""
+    match broker.type:
+        case BrokerType.RABBITMQ:
+            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
+                from sentinel.drivers.rabbitmq_subscriber import RabbitMQSubscriber
+            return RabbitMQSubscriber(
+                url=_amqp_url(broker),
+                exchange=broker.exchange,
+                exchange_type=broker.exchange_type,
+                routing_key=broker.routing_key,
+                subscription=subscription,
+                max_in_flight=max_in_flight,
+                ca_file=broker.ca_file,
+                observe=_logged("rabbitmq"),
+            )
+        case BrokerType.PUBSUB:
+            _quieten_grpc()
+            with extra("pubsub", who="BROKER_TYPE: pubsub"):
+                from sentinel.drivers.pubsub_subscriber import PubSubSubscriber
+            return PubSubSubscriber(
+                project_id=broker.project_id,
+                topic=broker.topic,
+                create_topic=broker.create_topic,
+                subscription=subscription,
+                max_in_flight=max_in_flight,
+                emulator_host=broker.emulator_host,
+                observe=_logged("pubsub"),
+            )
+        case BrokerType.STDOUT:
+            raise _nothing_to_receive()
+        case _:
+            assert_never(broker.type)
+
+
+def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLetters:
+    """The dead letters of a subscription; raises `Unavailable`."""
+    match broker.type:
+        case BrokerType.RABBITMQ:
+            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
+                from sentinel.drivers.rabbitmq_dead_letters import RabbitMQDeadLetters
+            return RabbitMQDeadLetters(url=_amqp_url(broker), subscription=subscription, ca_file=broker.ca_file)
+        case BrokerType.PUBSUB:
+            _quieten_grpc()
+            with extra("pubsub", who="BROKER_TYPE: pubsub"):
+                from sentinel.drivers.pubsub_dead_letters import PubSubDeadLetters
+            return PubSubDeadLetters(
+                project_id=broker.project_id,
+                topic=broker.topic,
+                subscription=subscription,
+                emulator_host=broker.emulator_host,
+            )
+        case BrokerType.STDOUT:
+            raise _nothing_to_receive()
+        case _:
+            assert_never(broker.type)
+
+
+def build_reporting(
+    api: ApiSettings, *, connections: int, on_token: Callable[[str], None] = lambda token: None
+) -> Reporting:
+    """The HyperFleet API that the settings name; `on_token` hears of tokens that have to stay secret."""
+    from sentinel.drivers.fleet_reports import FleetReports
+    from sentinel.drivers.fleet_session import FleetSession
+
+    return FleetReports(
+        FleetSession(
+            endpoint=api.endpoint,
+            timeout=api.timeout,
+            user_agent=_user_agent(),
+            connections=connections,
+            token=api.token.reveal() if api.token is not None else "",
+            token_file=api.token_file,
+            ca_file=api.ca_file,
+            on_token=on_token,
+        )
+    )
+
+
+def build_adapter(
+    settings: AdapterSettings,
+    *,
+    adapter: Adapter,
+    subscriber: Subscriber,
+    reporting: Reporting,
+    clock: Clock,
+    redact: Callable[[str], str],
+    http: HttpClient | None = None,
+    watch: Callable[[Observer], Observer] = lambda observer: observer,
+) -> Part:
+    """An adapter as a part; the caller owns the subscriber, the part closes the rest.
+
+    `http` stands in for a client of its own. `watch` may put another observer around its telemetry.
+    """
+    from sentinel.drivers.task_http import TaskHttp
+
+    registry = CollectorRegistry()
+    log = telemetry.get_logger("adapter")
+    client = TaskHttp(user_agent=_user_agent(), connections=max(100, settings.concurrency))
+    service = AdapterService(
+        adapter=adapter,
+        subscriber=subscriber,
+        reporting=reporting,
+        http=client if http is None else http,
+        clock=clock,
+        observer=watch(
+            AdapterTelemetry(registry=registry, log=log.bind(adapter=adapter.name), adapter=adapter.name)
+        ),
+        log=telemetry.get_logger("task"),
+        concurrency=settings.concurrency,
+        task_timeout=settings.task_timeout,
+        report_max_age=settings.report_max_age,
+        redact=redact,
+    )
+    return Part(
+        name=f"adapter {adapter.name}",
+        loops=(service.run,),
+        checks=service.checks,
+        registry=registry,
+        close=_all(client.close, reporting.close),
+    )
+
+
+def _all(*steps: Step) -> Step:
+    async def close() -> None:
+        for step in steps:
+            await step()
+
+    return close
+
+
+def _amqp_url(broker: BrokerSettings) -> str:
+    from sentinel.drivers.rabbitmq import amqp_url
+
+    if broker.url is not None:
+        return broker.url.reveal()
+    return amqp_url(
+        host=broker.host,
+        port=broker.port,
+        vhost=broker.vhost,
+        username=broker.username,
+        password=broker.password.reveal(),
+        tls=broker.tls,
+    )
+
+
+def _quieten_grpc() -> None:
+    # gRPC's own lines on stderr would be neither JSON nor redacted; what goes wrong is told by the driver.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+
+def _nothing_to_receive() -> Unavailable:
+    return Unavailable("BROKER_TYPE: expected rabbitmq or pubsub, for adapters receive events; got stdout")
+
+
+def _logged(name: str) -> Callable[[Connectivity], None]:
+    log = telemetry.get_logger(name)
+
+    def observe(change: Connectivity) -> None:
+        if change.is_connected:
+            log.info("broker.connected", broker=change.broker)
+        else:
+            log.warning("broker.disconnected", broker=change.broker, reason=change.reason)
+
+    return observe
+
+
+def _user_agent() -> str:
+    return f"hyperfleet-adapter/{__version__}"

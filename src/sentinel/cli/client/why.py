@@ -1,0 +1,94 @@
+"""`sentinel why`: what a resource waits for, and when somebody looks again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import click
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from sentinel.cli import options, table
+from sentinel.cli.client import calling
+from sentinel.cli.client.calling import Target
+from sentinel.cli.client.fleet import Fleet
+from sentinel.cli.options import Output
+from sentinel.core import why as reasons
+from sentinel.core.decision import Policy
+from sentinel.core.why import Wait, Why
+from sentinel.runtime.clock import SystemClock
+from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.provenance import printable
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Why, as it is printed for scripts; what does not apply is left out."""
+
+    id: str
+    ready: bool
+    waiting_for: tuple[Wait, ...]
+    next_pulse: datetime | None
+    """When the next event is due, which may be now; null while it is paused."""
+    paused: bool | UnsetType = UNSET
+    deleting: bool | UnsetType = UNSET
+    children: int | UnsetType = UNSET
+    """How many resources a deletion still waits for."""
+
+
+@click.command
+@click.argument("resource_id", metavar="ID")
+@click.option(
+    "--max-age-not-ready",
+    callback=calling.duration,
+    default="10s",
+    help="As the Sentinel that watches it has it. Default: 10s.",
+)
+@click.option(
+    "--max-age-ready",
+    callback=calling.duration,
+    default="30m",
+    help="As the Sentinel that watches it has it. Default: 30m.",
+)
+@options.output_option
+@calling.server_options
+def why(
+    resource_id: str, max_age_not_ready: timedelta, max_age_ready: timedelta, output: Output, target: Target
+) -> int:
+    """Say why a resource is not ready, or not gone: which adapter it waits for, since when, and what that adapter
+    said last; and when the next event is due."""
+    policy = Policy(max_age_not_ready=max_age_not_ready, max_age_ready=max_age_ready)
+
+    async def work(fleet: Fleet) -> int:
+        found = await fleet.find(resource_id)
+        waiting = await fleet.waiting(resource_id)
+        statuses = await fleet.statuses(found)
+        now = SystemClock().now()
+        explained = reasons.explain(
+            found.document,
+            statuses=statuses,
+            waiting={each.adapter: each.since for each in waiting.waiting_for},
+            required=waiting.required_adapters,
+            children=waiting.children,
+            policy=policy,
+            now=now,
+        )
+        if output is Output.TABLE:
+            for line in reasons.in_words(explained, now=now, duration=table.in_words):
+                click.echo(printable(line))
+        else:
+            click.echo(options.encode(_answer(explained), output))
+        return ExitCode.SUCCESS
+
+    return target.use(work)
+
+
+def _answer(explained: Why) -> Answer:
+    return Answer(
+        id=explained.document.id,
+        ready=explained.is_ready,
+        waiting_for=explained.waiting_for,
+        next_pulse=explained.next_pulse,
+        paused=explained.is_paused or UNSET,
+        deleting=explained.document.is_deleting or UNSET,
+        children=explained.children or UNSET,
+    )

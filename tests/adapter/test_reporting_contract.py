@@ -1,0 +1,88 @@
+"""The API as adapters use it, under the suite of its port: the shipped fake, and the driver on the real API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from sentinel.core.model import Json
+from sentinel.drivers.fleet_reports import FleetReports
+from sentinel.drivers.fleet_session import FleetSession
+from sentinel.ports.reporting import ApiTrouble
+from sentinel.runtime.listening import Address
+from sentinel.runtime.telemetry import get_logger
+from sentinel.testing.clock import ManualClock
+from sentinel.testing.reporting import FakeReporting
+from sentinel.web.server import Server
+from tests.contract.reporting import ReportingContract, ReportingHarness
+from tests.support.fleet_client import FleetClient
+
+
+class FakeHarness(ReportingHarness):
+    def __init__(self) -> None:
+        self._clock = ManualClock()
+        self.reporting: FakeReporting = FakeReporting(clock=self._clock)
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    async def put(self, resource_id: str, spec: Json = None) -> None:
+        self.reporting.put(resource_id, spec=spec)
+
+    async def delete(self, resource_id: str) -> None:
+        self.reporting.delete(resource_id)
+
+    async def remove(self, resource_id: str) -> None:
+        self.reporting.remove(resource_id)
+
+    async def break_down(self) -> None:
+        self.reporting.fail(ApiTrouble("down"))
+
+
+class TestFakeReporting(ReportingContract):
+    @pytest.fixture
+    def harness(self) -> FakeHarness:
+        return FakeHarness()
+
+
+class ServerHarness(ReportingHarness):
+    def __init__(self, fleet: FleetClient, server: Server) -> None:
+        self._fleet = fleet
+        self._server = server
+        self.reporting = FleetReports(
+            FleetSession(endpoint=f"http://{server.address}", timeout=timedelta(seconds=10), user_agent="test")
+        )
+
+    def now(self) -> datetime:
+        return self._fleet.clock.now()
+
+    async def put(self, resource_id: str, spec: Json = None) -> None:
+        reply = await self._fleet.call("PATCH", f"clusters/{resource_id}", {"spec": spec or {}})
+        if reply.status == 404:
+            await self._fleet.create(name=resource_id, id=resource_id, spec=spec or {})
+
+    async def delete(self, resource_id: str) -> None:
+        assert (await self._fleet.call("DELETE", f"clusters/{resource_id}")).status == 202
+
+    async def remove(self, resource_id: str) -> None:
+        path = f"clusters/{resource_id}/force-delete"
+        assert (await self._fleet.call("POST", path, {"reason": "a test"})).status == 204
+
+    async def break_down(self) -> None:
+        await self._server.close()
+
+
+class TestFleetReports(ReportingContract):
+    @pytest.fixture
+    async def harness(self) -> AsyncIterator[ServerHarness]:
+        async with FleetClient() as fleet:
+            server = Server(fleet.app, address=Address("127.0.0.1", 0), log=get_logger("test"))
+            await server.open()
+            harness = ServerHarness(fleet, server)
+            try:
+                yield harness
+            finally:
+                await harness.reporting.close()
+                await server.close()

@@ -1,0 +1,190 @@
+"""Servers that are away, foreign, slow or indiscreet: one clear line, and never the token."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+from aiohttp import web
+
+from sentinel.cli.client.connection import Connection, Refused, ServerError, Unreachable, segment
+from sentinel.cli.client.get import get
+from tests.cli.client.serving import run
+from tools.services import free_port
+
+TOKEN = "snt_very-secret"
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def serving(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """A server that answers like this; its URL."""
+    runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    await site.start()
+    try:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def answering(status: int, body: str, content_type: str = "application/json", **headers: str) -> Handler:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return web.Response(status=status, text=body, content_type=content_type, headers=headers)
+
+    return answer
+
+
+async def test_a_server_that_is_not_there_is_named_with_what_to_do() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+
+    code, out, err = await run(get, "clusters", "--server", url)
+
+    assert (code, out) == (1, "")
+    assert err.startswith(f"cannot reach {url}: ")
+    assert "--server, SENTINEL_SERVER" in err
+    assert len(err.splitlines()) == 1
+
+
+async def test_the_token_goes_to_the_server_and_nowhere_else() -> None:
+    seen: list[str] = []
+
+    async def echo(request: web.BaseRequest) -> web.Response:
+        seen.append(request.headers["Authorization"])
+        return web.Response(status=400, text=f"bad header: {request.headers['Authorization']}")
+
+    async with serving(echo) as url:
+        code, out, err = await run(get, "clusters", "--server", url, environ={"SENTINEL_TOKEN": TOKEN})
+
+    assert code == 1
+    assert seen[0] == f"Bearer {TOKEN}"
+    assert TOKEN not in out + err
+    assert "***" in err
+
+
+async def test_a_token_that_no_header_can_carry_is_refused_unseen() -> None:
+    code, _, err = await run(get, "clusters", environ={"SENTINEL_TOKEN": "two\nlines"})
+
+    assert code == 2
+    assert "SENTINEL_TOKEN: expected visible ASCII" in err
+    assert "lines" not in err
+
+
+async def test_redirects_are_not_followed() -> None:
+    async with serving(answering(302, "", Location="http://elsewhere.invalid/")) as url:
+        code, _, err = await run(get, "clusters", "--server", url)
+
+    assert code == 1
+    assert "redirects are not followed" in err
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ("<html><body>It works!</body></html>", "text/html"),
+        ('{"items": [{"id": 1}], "total": 1, "next": null}', "application/json"),
+        ('{"hello": "world"}', "application/json"),
+        ("", "application/json"),
+    ],
+)
+async def test_a_server_of_another_kind_is_recognised(body: str, content_type: str) -> None:
+    async with serving(answering(200, body, content_type)) as url:
+        code, out, err = await run(get, "clusters", "--server", url)
+
+    assert (code, out) == (1, "")
+    assert err.startswith("the server's answer is not what a fleet API says: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "content_type", "words"),
+    [
+        (503, '{"detail": "not now"}', "application/problem+json", "not now"),
+        (500, '{"reason": "of its own"}', "application/json", "of its own"),
+        (404, "<html>\n<body>404</body>", "text/html", "Not Found"),
+        (400, "several\nlines\x1b[2J", "text/plain", "several lines\\x1b[2J"),
+        (400, '{"detail": "bad", "errors": [{"field": "a", "message": "b"}]}', "application/json", "bad: a: b"),
+        (400, "x" * 5000, "text/plain", "xxx…"),
+    ],
+)
+async def test_refusals_of_any_shape_are_one_line(status: int, body: str, content_type: str, words: str) -> None:
+    async with serving(answering(status, body, content_type)) as url, Connection(server=url) as connection:
+        with pytest.raises(Refused) as refused:
+            await connection.ask("GET", "/x")
+
+    assert f"({status})" in str(refused.value)
+    assert words in str(refused.value)
+    assert str(refused.value).isprintable()
+    assert refused.value.may_pass is (status >= 500)
+
+
+async def test_a_server_that_never_answers_is_given_up() -> None:
+    silent = asyncio.Event()
+
+    async def wait(request: web.BaseRequest) -> web.Response:
+        await silent.wait()
+        return web.Response()
+
+    async with (
+        serving(wait) as url,
+        Connection(server=url, patience=timedelta(milliseconds=50)) as connection,
+    ):
+        with pytest.raises(Unreachable, match=r"no complete answer within 0\.05s"):
+            await connection.ask("GET", "/x")
+
+
+async def test_a_certificate_needs_somebody_who_vouches_for_it(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    ca_file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+
+    async with serving(answering(200, "{}"), tls=tls) as url:
+        async with Connection(server=url) as stranger:
+            with pytest.raises(Unreachable, match="--ca-file"):
+                await stranger.ask("GET", "/x")
+        async with Connection(server=url, ca_file=ca_file) as friend:
+            answer = await friend.ask("GET", "/x")
+
+    assert answer.status == 200
+
+
+def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text("nothing")
+
+    with pytest.raises(ValueError, match="expected certificates in PEM"):
+        Connection(server="https://127.0.0.1", ca_file=file)
+
+
+@pytest.mark.parametrize("text", ["", ".", ".."])
+def test_what_a_path_would_swallow_is_no_segment(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a name"):
+        segment(text)
+
+
+async def test_an_id_cannot_lead_elsewhere() -> None:
+    paths: list[str] = []
+
+    async def note(request: web.BaseRequest) -> web.Response:
+        paths.append(request.raw_path)
+        return web.Response(status=404)
+
+    async with serving(note) as url:
+        code, _, _ = await run(get, "clusters", "../../secrets?x=1#y", "--server", url)
+
+    assert code == 1
+    assert paths == ["/api/hyperfleet/v1/clusters/..%2F..%2Fsecrets%3Fx%3D1%23y"]
+
+
+def test_errors_are_of_one_family() -> None:
+    assert not ServerError.may_pass
+    assert Unreachable.may_pass

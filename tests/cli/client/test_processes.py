@@ -1,0 +1,144 @@
+"""The client's commands as people run them: processes of their own, some on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import signal
+import sys
+from pathlib import Path
+
+from tests.cli.client.serving import ServedFleet, decoded
+from tests.support.service import ServiceProcess
+
+
+class Terminal:
+    """A command on a terminal of 60 columns, at which somebody sits."""
+
+    def __init__(self, *command: str, server: str) -> None:
+        self._command = command
+        self._environ = {"PATH": os.environ["PATH"], "SENTINEL_SERVER": server, "COLUMNS": "60", "TERM": "xterm"}
+        self._changed = asyncio.Condition()
+        self.text = ""
+        """What is on the screen, escapes and all."""
+
+    async def run(self, *answers: tuple[str, str]) -> int:
+        """Runs it to its end, typing an answer whenever its question has appeared."""
+        ours, theirs = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sentinel.cli", *self._command),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=self._environ,
+        )
+        os.close(theirs)
+        reading = asyncio.create_task(asyncio.to_thread(self._read, ours, asyncio.get_running_loop()))
+        try:
+            async with asyncio.timeout(30):
+                for question, answer in answers:
+                    async with self._changed:
+                        await self._changed.wait_for(lambda question=question: question in self.text)  # type: ignore[misc]  # bound at once
+                    os.write(ours, answer.encode())
+                return await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            await reading
+            os.close(ours)
+
+    def _read(self, terminal: int, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(10_000):
+            try:
+                data = os.read(terminal, 4096)
+            except OSError:  # how a terminal says that nobody is left on the other side
+                return
+            if not data:
+                return
+            asyncio.run_coroutine_threadsafe(self._append(data), loop).result(10)
+
+    async def _append(self, data: bytes) -> None:
+        async with self._changed:
+            self.text += data.decode(errors="replace")
+            self._changed.notify_all()
+
+
+async def test_a_watch_of_a_list_prints_what_changes_and_ends_well_when_interrupted(fleet: ServedFleet) -> None:
+    await fleet.create(name="first", id="a")
+    await fleet.create(name="second", id="b")
+    lists = "GET /api/hyperfleet/v1/clusters 200"
+
+    async with ServiceProcess(
+        ("watch", "clusters", "--interval", "20ms"), environ={"SENTINEL_SERVER": fleet.url}
+    ) as watching:
+        await fleet.until(lists, times=2)
+        await fleet.reports("clusters/a", "validation", "dns")
+        await fleet.create(name="third", id="c")
+        # The list that is being read now may be older than that; the one after the next is not, and is printed.
+        await fleet.until(lists, times=fleet.requests.count(lists) + 3)
+        code = await watching.stop(signal.SIGINT)
+
+    rows = [line.split() for line in watching.stdout.decode().splitlines()]
+    assert code == 0
+    assert watching.stderr == b""
+    assert [(row[0], row[2]) for row in rows[1:3]] == [("first", "no"), ("second", "no")]
+    assert ["first", "yes"] in [[row[0], row[2]] for row in rows[3:]]
+    assert [row[0] for row in rows].count("second") == 1
+    assert rows[-1][0] in ("first", "third")
+
+
+async def test_get_watch_ends_as_well(fleet: ServedFleet) -> None:
+    await fleet.create(id="a")
+
+    async with ServiceProcess(
+        ("get", "clusters", "--watch", "--output", "json"), environ={"SENTINEL_SERVER": fleet.url}
+    ) as watching:
+        await fleet.until("GET /api/hyperfleet/v1/kinds 200")
+        code = await watching.stop(signal.SIGINT)
+
+    assert code == 0
+    assert all(decoded(line)["change"] == "added" for line in watching.stdout.decode().splitlines())
+
+
+async def test_on_a_terminal_apply_asks_and_takes_no_for_an_answer(fleet: ServedFleet, tmp_path: Path) -> None:
+    file = tmp_path / "fleet.yaml"
+    await asyncio.to_thread(file.write_text, "{kind: Cluster, name: one, spec: {a: 1}}")
+
+    refusing = Terminal("apply", "-f", str(file), server=fleet.url)
+    refused = await refusing.run(("[y/N]", "n\n"))
+    agreeing = Terminal("apply", "-f", str(file), server=fleet.url)
+    agreed = await agreeing.run(("[y/N]", "y\n"))
+    unasked = Terminal("apply", "-f", str(file), "--yes", server=fleet.url)
+    again = await unasked.run()
+
+    assert (refused, agreed, again) == (1, 0, 0)
+    assert "nothing was changed" in refusing.text
+    assert "\x1b[32m+  a: 1\x1b[0m" in agreeing.text
+    assert "created clusters/" in agreeing.text
+    assert "unchanged" in unasked.text
+    assert sum(each.startswith("POST") for each in fleet.requests) == 1
+
+
+async def test_on_a_terminal_rows_have_colours_and_fit(fleet: ServedFleet) -> None:
+    await fleet.create(name="a-rather-long-name-for-a-cluster", id="an-id-that-is-not-short-either")
+    screen = Terminal("get", "clusters", server=fleet.url)
+
+    code = await screen.run()
+
+    header, row = screen.text.replace("\r", "").splitlines()
+    assert code == 0
+    assert len(header) == 60
+    assert row.startswith("\x1b[33m")
+    assert len(row.removeprefix("\x1b[33m").removesuffix("\x1b[0m")) == 60
+    assert "…" in row
+
+
+async def test_exit_codes_reach_the_shell(fleet: ServedFleet) -> None:
+    codes = []
+    for command in (("get", "clusters"), ("get", "clusters", "nobody"), ("get", "clusters", "--output", "xml")):
+        async with ServiceProcess(command, environ={"SENTINEL_SERVER": fleet.url}) as process:
+            codes.append(await process.exit_code())
+
+    assert codes == [0, 1, 2]

@@ -1,0 +1,118 @@
+"""What changes, as it changes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+import pytest
+
+from sentinel.cli.client.get import get
+from sentinel.cli.client.watch import Change, changes, watch
+from tests.cli.client.serving import ServedFleet, decoded
+
+FAST = ("--interval", "10ms")
+
+
+def test_changes_come_in_the_order_of_the_list_and_what_is_gone_last() -> None:
+    before = {"a": b'{"v":1}', "b": b'{"v":1}', "c": b'{"v":1}'}
+    now = {"d": b'{"v":1}', "b": b'{"v":2}', "c": b'{"v":1}'}
+
+    found = [(event.change, bytes(event.resource)) for event in changes(before, now)]
+
+    assert found == [
+        (Change.ADDED, b'{"v":1}'),
+        (Change.MODIFIED, b'{"v":2}'),
+        (Change.DELETED, b'{"v":1}'),
+    ]
+
+
+async def test_one_resource_is_followed_to_its_end(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+    one = "GET /api/hyperfleet/v1/clusters/c1"
+
+    watching = asyncio.create_task(fleet.run(watch, "clusters", "c1", *FAST))
+    await fleet.until(f"{one} 304")
+    await fleet.reports("clusters/c1", "validation")
+    await fleet.until(f"{one} 200", times=2)
+    await fleet.reports("clusters/c1", "dns")
+    await fleet.until(f"{one} 200", times=3)
+    await fleet.call("DELETE", "clusters/c1")
+    await fleet.until(f"{one} 200", times=4)
+    await fleet.reports("clusters/c1", "validation", "dns", generation=2, finalized=True)
+    code, out, err = await watching
+
+    assert (code, err) == (0, "")
+    header, *rows = out.splitlines()
+    assert header.startswith("NAME")
+    assert [row.split()[2] for row in rows][:3] == ["no", "no", "yes"]
+    assert rows[0].endswith("validation, dns")
+    assert rows[1].endswith("dns")
+    assert rows[-1].startswith("one")
+    assert rows[-1].endswith("gone")
+
+
+async def test_what_cannot_be_seen_in_a_row_is_no_row(fleet: ServedFleet) -> None:
+    await fleet.create("manifests", id="m1")
+    one = "GET /api/hyperfleet/v1/manifests/m1"
+
+    watching = asyncio.create_task(fleet.run(watch, "manifests", "m1", *FAST))
+    await fleet.until(f"{one} 200")
+    await fleet.call("POST", "manifests/m1/pulse")
+    await fleet.until(f"{one} 200", times=2)
+    await fleet.call("DELETE", "manifests/m1")
+    code, out, _ = await watching
+
+    assert code == 0
+    assert len(out.splitlines()) == 3
+
+
+async def test_for_scripts_each_change_is_a_line_with_the_resource(fleet: ServedFleet) -> None:
+    await fleet.create("manifests", id="m1")
+    one = "GET /api/hyperfleet/v1/manifests/m1"
+
+    watching = asyncio.create_task(fleet.run(watch, "manifests", "m1", *FAST, "--output", "json"))
+    await fleet.until(f"{one} 200")
+    await fleet.call("PATCH", "manifests/m1", {"spec": {"a": 1}})
+    await fleet.until(f"{one} 200", times=2)
+    await fleet.call("DELETE", "manifests/m1")
+    code, out, _ = await watching
+
+    events = [decoded(line) for line in out.splitlines()]
+    assert code == 0
+    assert [(event["change"], event["resource"]["spec"]) for event in events] == [
+        ("added", {}),
+        ("modified", {"a": 1}),
+        ("deleted", {"a": 1}),
+    ]
+
+
+async def test_a_server_that_goes_away_is_waited_for(fleet: ServedFleet) -> None:
+    await fleet.create("manifests", id="m1")
+
+    watching = asyncio.create_task(fleet.run(watch, "manifests", "m1", *FAST, "--output", "yaml"))
+    await fleet.until("/manifests/m1 304")
+    await fleet.be_away_for_a_request()
+    await fleet.call("DELETE", "manifests/m1")
+    code, out, err = await watching
+
+    assert code == 0
+    assert out.count("---\n") == 2
+    assert err.endswith("trying again until Ctrl-C\n")
+
+
+@pytest.mark.parametrize("arguments", [("clusters", "nobody"), ("nothing",)])
+@pytest.mark.parametrize("command", [(watch,), (get, "--watch")])
+async def test_what_is_not_there_is_not_waited_for(
+    fleet: ServedFleet, command: tuple[click.Command, str], arguments: tuple[str, ...]
+) -> None:
+    code, out, err = await fleet.run(*command, *arguments)
+
+    assert (code, out) == (1, "")
+    assert err
+
+
+async def test_a_selector_is_for_lists(fleet: ServedFleet) -> None:
+    code, _, _ = await fleet.run(watch, "clusters", "one", "-l", "a=b")
+
+    assert code == 2

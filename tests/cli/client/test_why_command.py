@@ -1,0 +1,100 @@
+"""`sentinel why`, against the API that knows."""
+
+from __future__ import annotations
+
+from sentinel.cli.client.why import why
+from tests.cli.client.serving import ServedFleet, decoded
+
+
+async def test_it_names_the_adapters_in_the_way_with_their_own_words(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+    since = (await fleet.later(5)).isoformat().replace("+00:00", "Z")
+    await fleet.reports("clusters/c1", "validation")
+    await fleet.reports("clusters/c1", "dns", available="False")
+
+    code, out, _ = await fleet.run(why, "c1", "--output", "json")
+
+    body = decoded(out)
+    assert code == 0
+    assert set(body) == {"id", "ready", "waiting_for", "next_pulse"}
+    assert (body["id"], body["ready"]) == ("c1", False)
+    (wait,) = body["waiting_for"]
+    assert (wait["adapter"], wait["reason"], wait["message"]) == ("dns", "Said", "as it is")
+    assert wait["since"] <= since
+    assert body["next_pulse"]
+
+
+async def test_one_that_has_never_reported_is_named_too(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+
+    _, out, _ = await fleet.run(why, "c1", "--output", "json")
+
+    assert [(each["adapter"], each["reason"]) for each in decoded(out)["waiting_for"]] == [
+        ("dns", "NotReported"),
+        ("validation", "NotReported"),
+    ]
+
+
+async def test_a_ready_resource_waits_for_nothing(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+    await fleet.reports("clusters/c1", "validation", "dns")
+
+    code, text, _ = await fleet.run(why, "c1")
+    _, out, _ = await fleet.run(why, "c1", "--output", "json")
+
+    assert code == 0
+    assert text.startswith("Cluster one: ready for ")
+    assert decoded(out) | {"next_pulse": None} == {
+        "id": "c1",
+        "ready": True,
+        "waiting_for": [],
+        "next_pulse": None,
+    }
+
+
+async def test_a_paused_resource_has_no_next_pulse(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+    await fleet.call("POST", "clusters/c1/pause")
+
+    _, text, _ = await fleet.run(why, "c1")
+    _, out, _ = await fleet.run(why, "c1", "--output", "json")
+
+    assert text.splitlines()[-1] == "paused: no events are sent for it until it is resumed"
+    assert (decoded(out)["next_pulse"], decoded(out)["paused"]) == (None, True)
+
+
+async def test_a_deletion_names_adapters_and_children(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+    await fleet.create("nodepools", "pool", id="p1", owner_references={"id": "c1"})
+    await fleet.call("DELETE", "clusters/c1")
+    await fleet.reports("clusters/c1", "dns", generation=2, finalized=True)
+
+    _, text, _ = await fleet.run(why, "c1")
+    _, child, _ = await fleet.run(why, "p1", "--output", "json")
+    _, out, _ = await fleet.run(why, "c1", "--output", "json")
+
+    assert "waiting for validation to finalise since " in text
+    assert "waiting for 1 child to go" in text
+    assert decoded(child)["deleting"] is True
+    body = decoded(out)
+    assert (body["deleting"], body["children"]) == (True, 1)
+    assert [each["adapter"] for each in body["waiting_for"]] == ["validation"]
+
+
+async def test_the_policy_in_force_can_be_told(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+    await fleet.reports("clusters/c1", "validation", "dns")
+
+    _, text, _ = await fleet.run(why, "c1", "--max-age-ready", "876000h")
+    code, _, err = await fleet.run(why, "c1", "--max-age-ready", "soon")
+
+    assert text.splitlines()[-1].startswith("next check in ")
+    assert code == 2
+    assert '"soon"' in err
+
+
+async def test_an_id_that_is_unknown_ends_with_1(fleet: ServedFleet) -> None:
+    code, out, err = await fleet.run(why, "nobody", "--output", "json")
+
+    assert (code, out) == (1, "")
+    assert err == 'refused (404): no resource with the id "nobody"\n'
