@@ -19,6 +19,8 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
+from sentinel.adapter.settings import AdapterSettings
+from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.api import kinds
 from sentinel.api.settings import ServerSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
@@ -47,6 +49,8 @@ def settings_page() -> str:
         + _table(settings_of(BrokerSettings))
         + "\n## The fleet API: `sentinel api`\n\n"
         + _table(settings_of(ServerSettings))
+        + "\n## An adapter: `sentinel adapter --config`\n\n"
+        + _table(settings_of(AdapterSettings))
     )
 
 
@@ -121,6 +125,8 @@ def metrics_page() -> str:
     api = CollectorRegistry()
     FleetTelemetry(kinds=kinds.DEFAULT, clock=SystemClock(), registry=api)
     RequestMetrics(registry=api, prefix=f"{PREFIX}_")
+    adapter = CollectorRegistry()
+    AdapterTelemetry(registry=adapter, log=telemetry.get_logger("reference"), adapter="dns")
     return "\n".join(
         [
             "# Metrics\n",
@@ -132,6 +138,8 @@ def metrics_page() -> str:
             "\n## The fleet API: `GET :8000/metrics`\n",
             "`route` is the template of a path, or `other`.\n",
             *_families(api),
+            "\n## An adapter: `GET :8080/metrics`\n",
+            *_families(adapter),
             "",
         ]
     )

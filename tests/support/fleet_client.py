@@ -106,7 +106,10 @@ class FleetClient:
         self.kinds = kinds
         self.store: FleetStore = store or MemoryFleetStore()
         self.registry = CollectorRegistry()
-        self.telemetry = FleetTelemetry(kinds=kinds, clock=self.clock, registry=self.registry)
+        log = get_logger("test")
+        self.telemetry = FleetTelemetry(
+            kinds=kinds, store=self.store, clock=self.clock, registry=self.registry, log=log
+        )
         self.service = FleetService(
             store=self.store,
             kinds=kinds,
@@ -114,9 +117,9 @@ class FleetClient:
             observer=self.telemetry,
             emits_public_names=emits_public_names,
         )
-        self.routes = fleet_routes.routes(kinds, self.service, self.store)
+        self.routes = fleet_routes.routes(kinds, self.service)
         guard = Guard(identities=[KnownIdentities(*identities)] if identities else [], is_insecure=not identities)
-        self.app: App = build_app(self.routes, guard=guard, log=get_logger("test"))
+        self.app: App = build_app(self.routes, guard=guard, log=log)
 
     async def __aenter__(self) -> FleetClient:
         await self.store.open()
