@@ -153,17 +153,12 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Begins behind this place instead, which needs no offset; its cost is flat."""
     counts: bool = True
     """Whether `total` is wanted."""
-    may_join: bool = False
-    """Whether several documents may come as one text, joined by commas; a store does where that costs it less."""
 
 
 class Found(msgspec.Struct, frozen=True):
     """A stretch of a list."""
 
     documents: Sequence[bytes]
-    """In order; each one document, unless they might come joined."""
-    count: int
-    """How many documents there are, joined or not."""
     total: int | None
     """All that the query selects, before limit and offset; None where it was not wanted."""
     last: Place | None

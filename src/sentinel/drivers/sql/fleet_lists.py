@@ -12,20 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, assert_never
 
-from sqlalchemy import (
-    ColumnElement,
-    LargeBinary,
-    Select,
-    bindparam,
-    cast,
-    false,
-    func,
-    literal_column,
-    select,
-    true,
-    tuple_,
-    union_all,
-)
+from sqlalchemy import ColumnElement, Select, bindparam, false, func, select, true, tuple_, union_all
 from sqlalchemy.sql import FromClause
 
 from sentinel.core.labels import Operator, Requirement, as_integer
@@ -78,19 +65,15 @@ def find(session: Session, query: ListQuery) -> Found:
         passing = min(query.offset - 1, FURTHEST)
         passed = session.rows(_place_at(selection, order), passed=passing, **values)
         if not passed:
-            return Found((), 0, total, None)
+            return Found((), total, None)
         place = Place(passed[0][0], passed[0][1])
     if place is not None:
         values |= {"after": place.value, "after_id": place.id}
     order = _Order(query.order_by, query.is_descending, has_place=place is not None)
-    if query.may_join and session.combines:
-        ((joined, count, value, last_id),) = session.rows(_joined(selection, order, query.limit), **values)
-        last = Place(value, last_id) if count > query.limit else None
-        return Found([joined] if count else (), min(count, query.limit), total, last)
     found = session.rows(_walk(selection, order, query.limit), **values)
     page = found[: query.limit]
     last = Place(page[-1][1], page[-1][2]) if len(found) > len(page) else None
-    return Found([row[0] for row in page], len(page), total, last)
+    return Found([row[0] for row in page], total, last)
 
 
 def _values_of(query: ListQuery) -> dict[str, Value]:
@@ -133,44 +116,17 @@ class _Source(NamedTuple):
 
 
 @lru_cache(_SHAPES)
-def _joined(selection: _Selection, order: _Order, limit: int) -> Statement:
-    """The documents as one text, how many were found (one more than the limit where more follow), and the place of
-    the last. Half of what a page costs us is to make objects of its rows."""
-    page = _walk_of(selection, order, limit).subquery("page")
-    document, value, last_id = page.c
-    rank = func.row_number().over().label("rank")
-    ranked = select(document.label("document"), value.label("value"), last_id.label("id"), rank).subquery("ranked")
-    is_last = ranked.c.rank == literal(limit)
-    return Statement(
-        select(
-            func.string_agg(ranked.c.document, cast(literal_column("','"), LargeBinary)).filter(
-                ranked.c.rank <= literal(limit)
-            ),
-            func.count(),
-            func.max(ranked.c.value).filter(is_last),
-            func.max(ranked.c.id).filter(is_last),
-        ).select_from(ranked)
-    )
-
-
-@lru_cache(_SHAPES)
 def _walk(selection: _Selection, order: _Order, limit: int) -> Statement:
-    return Statement(_walk_of(selection, order, limit))
-
-
-def _walk_of(selection: _Selection, order: _Order, limit: int) -> Select[Any]:
     """The documents, each with its place, and one more than the limit where more follow: from one snapshot."""
     count = literal(limit + 1)
     if selection.leader is None and (not selection.has_parent or order.by is OrderBy.CREATED):
         source = _source(selection, order.by)
-        documents = select(
-            resources.c.document.label("document"), source.value.label("value"), source.id.label("place_id")
-        )
-        return _in_order(documents, source, order).limit(count)
+        documents = select(resources.c.document, source.value, source.id)
+        return Statement(_in_order(documents, source, order).limit(count))
     # What may have to be sorted is sorted without the documents, which are looked up for those that remain.
     places = _places(selection, order, count).limit(count).subquery("places")
     document = select(resources.c.document).where(resources.c.id == places.c.id).scalar_subquery()
-    return select(document.label("document"), places.c.value.label("value"), places.c.id.label("place_id"))
+    return Statement(select(document, places.c.value, places.c.id))
 
 
 @lru_cache(_SHAPES)

@@ -81,7 +81,7 @@ class Session(Protocol):
     """A connection, within a transaction where one is written in."""
 
     combines: bool
-    """Whether one statement may do the work of several: write two tables, join the documents of a page."""
+    """Whether one statement may write two tables."""
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]: ...
 
