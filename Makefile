@@ -18,7 +18,7 @@ run: .venv  ## the whole loop on one machine, on embedded defaults; Ctrl-C ends 
 	$(BIN)/sentinel up --demo
 
 test: .venv check  ## everything that must hold; installs and starts RabbitMQ and PostgreSQL where they are missing
-	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/coverage run -m pytest
+	$(BIN)/python -m tools.services rabbitmq pubsub postgresql chromium -- $(BIN)/coverage run -m pytest
 	$(BIN)/coverage report
 
 check: .venv  ## lint, types, layers, generated files

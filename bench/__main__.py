@@ -14,7 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from bench import compose, publish, publish_pubsub, pulse
+from bench import api, compose, publish, publish_pubsub, pulse
+from bench.api import ApiFigures
+from bench.budget import Budget
 from bench.compose import Composing
 from bench.publish import Publishing
 from bench.publish_pubsub import PubSubPublishing
@@ -49,24 +51,7 @@ class Figures(msgspec.Struct, frozen=True):
     rabbitmq: Publishing
     pubsub: PubSubPublishing
     composing: Composing
-
-
-class Budget(msgspec.Struct, frozen=True):
-    """A figure beside what it may be."""
-
-    what: str
-    figure: float
-    unit: str
-    limit: float
-    is_floor: bool = False
-
-    @property
-    def is_kept(self) -> bool:
-        return self.figure >= self.limit if self.is_floor else self.figure <= self.limit
-
-    def __str__(self) -> str:
-        sign = "≥" if self.is_floor else "≤"
-        return f"{self.what} | {self.figure:.2f} {self.unit} | {sign} {self.limit:g} {self.unit}"
+    api: ApiFigures
 
 
 async def measured() -> Figures:
@@ -89,7 +74,8 @@ async def measured() -> Figures:
     _say("confirmed events on Pub/Sub")
     pubsub = await asyncio.to_thread(publish_pubsub.measure)
     _say("composing")
-    return Figures(pulses, at_typical_size, with_fields, rabbitmq, pubsub, compose.measure())
+    composing = compose.measure()
+    return Figures(pulses, at_typical_size, with_fields, rabbitmq, pubsub, composing, await api.measure(_say))
 
 
 def budgets(figures: Figures) -> list[Budget]:
@@ -143,6 +129,7 @@ def budgets(figures: Figures) -> list[Budget]:
         Budget(
             "compose a conditional", figures.composing.conditional_microseconds, "µs", compose.CONDITIONAL_BUDGET
         ),
+        *api.budgets(figures.api),
     ]
 
 
@@ -164,6 +151,7 @@ def page(figures: Figures) -> str:
             f"| {one.resources:,} | {one.microseconds_per_resource:.1f} µs | {one.peak_mebibytes:.0f} MiB |"
             for one in figures.pulses
         ),
+        *api.section(figures.api),
     ]
     return "\n".join(lines) + "\n"
 

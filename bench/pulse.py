@@ -19,6 +19,7 @@ from pathlib import Path
 import aio_pika
 import msgspec
 
+from bench.processes import cpu_seconds, peak_mebibytes
 from bench.publish import URL
 from tests.support.service import SentinelProcess
 
@@ -61,7 +62,7 @@ async def measure(
             }
             async with SentinelProcess(Path(directory), config, environ=environ) as service:
                 await _more_cycles(service, 2)
-                begun, at = await _cycles(service), _cpu_seconds(service.pid)
+                begun, at = await _cycles(service), cpu_seconds(service.pid)
                 await _more_cycles(service, cycles)
                 walked = (await _cycles(service) - begun) * resources
                 figures = PulseFigures(
@@ -69,8 +70,8 @@ async def measure(
                     broker,
                     is_healthy,
                     has_fields,
-                    (_cpu_seconds(service.pid) - at) / walked * 1e6,
-                    _peak_mebibytes(service.pid),
+                    (cpu_seconds(service.pid) - at) / walked * 1e6,
+                    peak_mebibytes(service.pid),
                 )
                 assert await service.stop() == 0
     return figures
@@ -84,16 +85,6 @@ async def _more_cycles(service: SentinelProcess, count: int) -> None:
     """Waits for at least so many cycles from now on."""
     for _ in range(count):
         await service.until_event("cycle.done", since=len(service.lines), within=_PATIENCE)
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _peak_mebibytes(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 @asynccontextmanager

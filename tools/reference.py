@@ -31,6 +31,7 @@ from sentinel.runtime import durations, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import BrokerSettings
+from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.web.metrics import RequestMetrics
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -123,7 +124,13 @@ def metrics_page() -> str:
         broker_type="rabbitmq",
     )
     api = CollectorRegistry()
-    FleetTelemetry(kinds=kinds.DEFAULT, clock=SystemClock(), registry=api)
+    FleetTelemetry(
+        kinds=kinds.DEFAULT,
+        store=MemoryFleetStore(),
+        clock=SystemClock(),
+        registry=api,
+        log=telemetry.get_logger("reference"),
+    )
     RequestMetrics(registry=api, prefix=f"{PREFIX}_")
     adapter = CollectorRegistry()
     AdapterTelemetry(registry=adapter, log=telemetry.get_logger("reference"), adapter="dns")

@@ -685,11 +685,23 @@ def postgresql_server() -> Iterator[PostgreSQLServer]:
             yield server
 
 
+# --- chromium ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def chromium() -> Iterator[None]:
+    """A browser on the path; installed, and not started: each test starts its own."""
+    if shutil.which("chromium") is None:
+        _install("chromium")
+    yield
+
+
 # --- the command ------------------------------------------------------------------------------------------------
 
 SERVICES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
     "rabbitmq": rabbitmq,
     "pubsub": pubsub,
+    "chromium": chromium,
     "postgresql": postgresql,
 }
 

@@ -116,3 +116,16 @@ async def test_head_says_what_get_would_without_the_body(fleet: FleetClient, eta
 
     assert (reply.status, reply.etag) == (200, etag)
     assert (await fleet.call("HEAD", "clusters/missing")).status == 404
+
+
+async def test_an_id_that_is_given_a_second_time_has_other_etags(fleet: FleetClient) -> None:
+    first = await fleet.call("POST", "manifests", {"id": "m1", "name": "one"})
+    await fleet.call("DELETE", "manifests/m1")
+    await fleet.later()
+    await fleet.call("POST", "manifests", {"id": "m1", "name": "one", "spec": {"other": True}})
+
+    read = await fleet.call("GET", "manifests/m1", headers={"If-None-Match": first.etag})
+    patched = await fleet.call("PATCH", "manifests/m1", {"spec": {"a": 1}}, headers={"If-Match": first.etag})
+
+    assert read.status == 200
+    assert patched.status == 412

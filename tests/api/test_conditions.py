@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sentinel.testing.fleet_store import Fault, MemoryFleetStore
 from tests.support.fleet_client import Body, FleetClient
 
 START = datetime.fromisoformat("2025-01-01T00:00:00Z")
@@ -322,7 +323,7 @@ async def test_gauges_tell_readiness_and_the_longest_wait(cluster: Cluster) -> N
     await cluster.becomes_ready()
     await cluster.at(60)
 
-    await fleet.telemetry.refresh(fleet.store)
+    await fleet.telemetry.refresh_if_stale()
 
     def sample(name: str, **labels: str) -> float | None:
         return fleet.registry.get_sample_value(f"hyperfleet_api_{name}", labels)
@@ -332,3 +333,34 @@ async def test_gauges_tell_readiness_and_the_longest_wait(cluster: Cluster) -> N
     assert sample("resources", kind="Manifest", ready="false") == 0
     assert sample("longest_not_ready_seconds", kind="Cluster", adapter="dns") == 60
     assert sample("longest_not_ready_seconds", kind="NodePool", adapter="validation") == 0
+
+
+async def test_gauges_are_read_again_after_a_second_and_not_before(fleet: FleetClient) -> None:
+    def resources() -> float | None:
+        labels = {"kind": "Manifest", "ready": "false"}
+        return fleet.registry.get_sample_value("hyperfleet_api_resources", labels)
+
+    await fleet.telemetry.refresh_if_stale()
+    await fleet.create("manifests", "m")
+
+    await fleet.telemetry.refresh_if_stale()
+    at_once = resources()
+    await fleet.later(1)
+    await fleet.telemetry.refresh_if_stale()
+
+    assert (at_once, resources()) == (0, 1)
+
+
+async def test_gauges_stay_as_they_are_while_the_database_does_not_answer() -> None:
+    faults: list[Fault] = []
+    store = MemoryFleetStore(faults=lambda _: faults[0] if faults else None)
+    async with FleetClient(store=store) as fleet:
+        await fleet.create("manifests", "m")
+        await fleet.telemetry.refresh_if_stale()
+        faults.append(Fault.BEFORE_COMMIT)
+        await fleet.later(60)
+
+        await fleet.telemetry.refresh_if_stale()
+
+        labels = {"kind": "Manifest", "ready": "false"}
+        assert fleet.registry.get_sample_value("hyperfleet_api_resources", labels) == 1

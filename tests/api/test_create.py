@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from sentinel.api.service import CHILDREN_PER_RESOURCE
 from sentinel.core.access import Identity, Role
 from tests.support.fleet_client import DEFAULT, ROOT, Body, FleetClient
 
@@ -289,3 +290,13 @@ async def test_the_usual_kinds_are_served_where_no_file_says_otherwise() -> None
             created = await fleet.create(plural, "a")
             assert created["status"]["phase"] == "NotReady"
             assert created["status"]["observed_generation"] == 0
+
+
+async def test_a_family_is_bounded(fleet: FleetClient) -> None:
+    parent = (await fleet.create())["id"]
+    for number in range(CHILDREN_PER_RESOURCE):
+        assert (await fleet.call("POST", f"clusters/{parent}/nodepools", {"name": f"n{number}"})).status == 201
+
+    reply = await fleet.call("POST", f"clusters/{parent}/nodepools", {"name": "one more"})
+
+    reply.refuses(409)

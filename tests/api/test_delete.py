@@ -295,3 +295,12 @@ async def test_force_wants_a_reason(fleet: FleetClient, body: Body, field: str) 
 
     (await fleet.call("POST", "clusters/c/force-delete", body)).refuses(400, field)
     assert await exists(fleet, "c")
+
+
+async def test_a_reason_of_blanks_is_none(fleet: FleetClient) -> None:
+    made = await fleet.create()
+    await fleet.call("DELETE", f"clusters/{made['id']}")
+
+    reply = await fleet.call("POST", f"clusters/{made['id']}/force-delete", {"reason": "  "})
+
+    reply.refuses(400, "reason")

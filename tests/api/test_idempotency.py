@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from sentinel.core.access import Identity, Role
-from sentinel.ports.fleet_store import FleetTransaction, Remembered
+from sentinel.ports.fleet_store import FleetTransaction, KeyTaken, Remembered
 from sentinel.testing.fleet_store import Fault, MemoryFleetStore
-from tests.support.fleet_client import Body, FleetClient, Reply
+from tests.support.fleet_client import ROOT, Body, FleetClient, Reply
 
 T = TypeVar("T")
 
@@ -45,6 +45,26 @@ class _Blind:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transaction, name)
+
+
+class _Contested:
+    """A transaction that always finds its key remembered by somebody at the same moment."""
+
+    def __init__(self, transaction: FleetTransaction) -> None:
+        self._transaction = transaction
+
+    def remember(self, answer: Remembered) -> None:
+        raise KeyTaken
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transaction, name)
+
+
+class Contest(MemoryFleetStore):
+    """A store where every race for a key is lost."""
+
+    async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
+        return await super().transact(lambda transaction: work(cast("FleetTransaction", _Contested(transaction))))
 
 
 async def create(
@@ -162,6 +182,13 @@ async def test_a_repetition_that_lost_the_race_is_answered_like_the_winner(given
     assert second.headers["idempotent-replayed"] == "true"
 
 
+async def test_a_key_that_stays_contested_is_a_conflict_and_leaves_nothing() -> None:
+    async with FleetClient(store=Contest()) as fleet:
+        (await create(fleet, {"name": "a"})).refuses(409, code="HYPERFLEET-CNF-001")
+
+        assert (await fleet.get("clusters"))["total"] == 0
+
+
 async def test_a_lost_answer_can_be_asked_for_again() -> None:
     faults = iter([Fault.AFTER_COMMIT])
     store = MemoryFleetStore(faults=lambda call: next(faults, None) if call == "transact" else None)
@@ -183,3 +210,18 @@ async def test_a_transaction_run_twice_leaves_one_resource() -> None:
 
         assert (await fleet.get("clusters"))["total"] == 1
         assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
+
+
+async def test_the_same_request_in_other_words_is_a_repetition(fleet: FleetClient) -> None:
+    headers = {"Idempotency-Key": "k", "content-type": "application/json"}
+    path = f"{ROOT}/clusters"
+
+    first = await fleet.send(
+        "POST", path, b'{"name":"one","labels":{"a":"1","b":"2"},"spec":{"x":1,"y":2}}', headers=headers
+    )
+    again = await fleet.send(
+        "POST", path, b'{ "spec": {"y": 2, "x": 1}, "labels": {"b":"2","a":"1"}, "name": "one" }', headers=headers
+    )
+
+    assert (first.status, again.status) == (201, 201)
+    assert again.json["id"] == first.json["id"]

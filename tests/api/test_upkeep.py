@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import RetentionSettings
 from sentinel.api.upkeep import BATCH, EVERY, Upkeep
 from sentinel.core.fleet import KindRules
+from sentinel.ports.fleet_store import FleetTransaction
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.fleet_store import Fault, MemoryFleetStore
@@ -150,11 +153,73 @@ async def test_a_database_that_fails_is_tried_again() -> None:
             await until(after, "clusters", "other")
 
 
+async def spoil(fleet: FleetClient, *ids: str) -> None:
+    """Makes what is stored of these resources unreadable."""
+
+    def work(transaction: FleetTransaction) -> None:
+        for resource_id in ids:
+            stored = transaction.lock(resource_id)
+            assert stored is not None
+            transaction.update(msgspec.structs.replace(stored, document=b"{", version=stored.version + 1))
+
+    await fleet.store.transact(work)
+
+
+async def test_a_resource_that_cannot_be_read_is_named_once_and_keeps_no_other_from_being_refreshed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with FleetClient(kinds=requiring("dns")) as before:
+        for number in range(BATCH + 1):
+            await before.create("clusters", f"c{number}", id=f"c{number:04}")
+        await spoil(before, "c0000")
+        after = await restarted(before, requiring("other"))
+
+        async with running(upkeep_of(after).aggregate_anew):
+            async with asyncio.timeout(AMPLE):
+                while len(await after.store.outdated("clusters", "other", limit=2)) > 1:
+                    pass  # each call lets the others run
+
+        failures = [record for record in caplog.records if record.getMessage() == "upkeep.failed"]
+        assert [record.__dict__["fields"]["resource_id"] for record in failures] == ["c0000"]
+
+
+async def test_a_whole_batch_that_cannot_be_read_comes_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with FleetClient(kinds=requiring("dns")) as before:
+        ids = [f"c{number:04}" for number in range(BATCH)]
+        for resource_id in ids:
+            await before.create("clusters", resource_id, id=resource_id)
+        await spoil(before, *ids)
+        after = await restarted(before, requiring("other"))
+
+        async with running(upkeep_of(after).aggregate_anew):
+            async with asyncio.timeout(AMPLE):
+                while "upkeep.aggregated" not in (record.getMessage() for record in caplog.records):
+                    await after.store.populations()  # lets the others run
+
+        assert [record.getMessage() for record in caplog.records].count("upkeep.failed") == BATCH
+
+
 async def test_the_loop_waits_to_be_stopped_and_then_ends() -> None:
     async with FleetClient(kinds=requiring("dns")) as fleet, running(upkeep_of(fleet).aggregate_anew) as stopping:
         await until(fleet, "clusters", "dns")
 
         assert not stopping.requested
+
+
+@pytest.mark.parametrize("emits", [True, False])
+async def test_the_public_names_come_and_go_with_the_setting(emits: bool) -> None:
+    async with FleetClient(emits_public_names=not emits) as before:
+        made = await before.create()
+        after = FleetClient(store=before.store, emits_public_names=emits)
+        cluster = next(kind for kind in after.kinds if kind.plural == "clusters")
+
+        async with running(upkeep_of(after).aggregate_anew):
+            await until(after, "clusters", after.service.aggregated_for(cluster))
+
+        shown = await after.get(f"clusters/{made['id']}")
+
+    assert ("Reconciled" in {each["type"] for each in shown["status"]["conditions"]}) is emits
 
 
 # --- Forgetting --------------------------------------------------------------------------------------------------
@@ -232,6 +297,41 @@ async def test_more_than_one_batch_is_forgotten_at_a_time(fleet: FleetClient) ->
         await fleet.clock.until_asleep()
 
     assert (await fleet.get("/api/v1/audit"))["size"] == 0
+
+
+class Faulty(MemoryFleetStore):
+    """A store that fails once, in a way that nobody has thought of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bugs = [ArithmeticError("nobody expects this")]
+
+    async def expire(
+        self, *, audit: datetime, discarded: datetime, history: datetime, answers: datetime, limit: int
+    ) -> int:
+        if self.bugs:
+            raise self.bugs.pop()
+        return await super().expire(
+            audit=audit, discarded=discarded, history=history, answers=answers, limit=limit
+        )
+
+    async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
+        if self.bugs:
+            raise self.bugs.pop()
+        return await super().outdated(plural, adapters, limit=limit)
+
+
+@pytest.mark.parametrize("name", ["retain", "aggregate_anew"])
+async def test_a_loop_survives_what_nobody_expected(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = Faulty()
+    async with FleetClient(store=store) as fleet, running(getattr(upkeep_of(fleet), name)) as stopping:
+        await fleet.clock.until_asleep()
+        await fleet.clock.advance(EVERY)
+
+        assert not stopping.requested
+
+    assert not store.bugs
+    assert "upkeep.failed" in [record.getMessage() for record in caplog.records]
 
 
 async def test_retention_survives_a_database_that_fails() -> None:

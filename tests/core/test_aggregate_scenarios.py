@@ -242,7 +242,7 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize(("known", "task"), [pytest.param(*key, id=f"{key[0]} and {key[1]}") for key in SCENARIOS])
-def test_scenario(known: str, task: str) -> None:
+def test_every_task_means_for_conditions_what_was_agreed(known: str, task: str) -> None:
     cluster = OneResource("dns")
     if known != NOTHING:
         cluster.report("dns", TRUE, at=1)

@@ -79,7 +79,7 @@ class TestSyntax:
             ("\t a \r\n = \n b ", Requirement("a", IN, ("b",))),
         ],
     )
-    def test_one_requirement(self, text: str, expected: Requirement) -> None:
+    def test_a_requirement_is_read_as_kubernetes_reads_it(self, text: str, expected: Requirement) -> None:
         assert parse(text) == (expected,)
 
     @pytest.mark.parametrize("text", ["", " ", "\n\t"])

@@ -53,24 +53,24 @@ def ids(step: Step) -> list[str]:
 
 
 class TestReading:
-    def test_a_numbered_page(self) -> None:
+    def test_a_page_number_and_a_total_make_a_page_numbered(self) -> None:
         answer = page("a", "b", page=2, size=2, total=7)
 
         assert (answer.shape, answer.count, answer.total, answer.page) == (Shape.NUMBERED, 2, 7, 2)
         assert [resource.decode() for resource in answer.resources] == items("a", "b")
 
-    def test_a_cursor_page(self) -> None:
+    def test_a_next_makes_a_page_one_with_a_cursor(self) -> None:
         answer = page("a", page=1, size=1, total=7, next="x")
 
         assert (answer.shape, answer.total, answer.next) == (Shape.CURSOR, 7, "x")
 
     @pytest.mark.parametrize("end", [None, ""])
-    def test_a_last_cursor_page(self, end: str | None) -> None:
+    def test_an_empty_next_is_the_end_of_a_walk_by_cursor(self, end: str | None) -> None:
         answer = page("a", next=end)
 
         assert (answer.shape, answer.next, answer.total) == (Shape.CURSOR, "", None)
 
-    def test_a_bare_list(self) -> None:
+    def test_a_bare_list_is_the_whole_fleet(self) -> None:
         answer = read(msgspec.json.encode(items("a", "b")))
 
         assert (answer.shape, answer.count) == (Shape.WHOLE, 2)

@@ -134,7 +134,7 @@ class TestCanonical:
             ({"é": "\u2028"}, '{"é":"\u2028"}'.encode()),
         ],
     )
-    def test_bytes(self, value: Json, expected: bytes) -> None:
+    def test_keys_are_sorted_and_whole_numbers_are_written_as_such(self, value: Json, expected: bytes) -> None:
         assert canonical(value) == expected
 
     @given(documents, st.randoms(use_true_random=False))

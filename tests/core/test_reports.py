@@ -81,16 +81,16 @@ def test_a_time_on_the_very_boundary_is_taken(age: timedelta) -> None:
 @pytest.mark.parametrize(
     ("observed", "message"),
     [
-        (NOW - timedelta(minutes=30, microseconds=1), "more than 30 minutes old"),
-        (NOW + timedelta(minutes=5, microseconds=1), "more than 5 minutes ahead of the server's clock"),
-        (datetime(1, 1, 1, tzinfo=UTC), "more than 30 minutes old"),
-        (datetime(9999, 12, 31, 23, 59, tzinfo=UTC), "more than 5 minutes ahead of the server's clock"),
+        (NOW - timedelta(minutes=30, microseconds=1), "expected an observation at most 30 minutes old"),
+        (NOW + timedelta(minutes=5, microseconds=1), "expected at most 5 minutes ahead of the server's clock"),
+        (datetime(1, 1, 1, tzinfo=UTC), "expected an observation at most 30 minutes old"),
+        (datetime(9999, 12, 31, 23, 59, tzinfo=UTC), "expected at most 5 minutes ahead of the server's clock"),
     ],
 )
 def test_a_time_beyond_the_boundary_is_refused(observed: datetime, message: str) -> None:
     report = msgspec.structs.replace(report_of(), observed_time=observed)
 
-    assert judge(report) == reports.Refused((("observed_time", message),))
+    assert judge(report) == reports.Refused((("observed_time", f"{message}, got {observed.isoformat()}"),))
 
 
 def test_a_time_without_its_offset_is_refused() -> None:
@@ -107,7 +107,8 @@ def test_a_condition_without_a_type_is_refused(empty: str) -> None:
 def test_a_type_that_comes_twice_is_refused_where_it_comes_again() -> None:
     verdict = judge(with_conditions(ReportedCondition("Extra", TRUE), ReportedCondition("Extra", FALSE)))
 
-    assert verdict == reports.Refused((("conditions[4].type", "there is another condition of this type"),))
+    message = "expected each type once, got this one a second time"
+    assert verdict == reports.Refused((("conditions[4].type", message),))
 
 
 def test_types_differ_in_case() -> None:
@@ -129,14 +130,15 @@ def test_a_text_is_taken_up_to_its_limit_and_refused_beyond(field: str, limit: i
     beyond = judge(with_conditions(msgspec.structs.replace(extra, **{field: "x" * (limit + 1)})))
 
     assert isinstance(at_the_limit, reports.Accepted)
-    assert beyond == reports.Refused(((f"conditions[3].{field}", f"longer than {limit} characters"),))
+    message = f"expected at most {limit} characters, got {limit + 1}"
+    assert beyond == reports.Refused(((f"conditions[3].{field}", message),))
 
 
 def test_so_many_conditions_are_taken_and_no_more() -> None:
     extra = [ReportedCondition(f"Extra{n}", TRUE) for n in range(reports.MAX_CONDITIONS - 2)]
 
     assert isinstance(judge(with_conditions(*extra[:-1])), reports.Accepted)
-    assert judge(with_conditions(*extra)) == reports.Refused((("conditions", "more than 50"),))
+    assert judge(with_conditions(*extra)) == reports.Refused((("conditions", "expected at most 50, got 51"),))
 
 
 def test_too_many_conditions_are_one_fault_however_many_are_bad() -> None:

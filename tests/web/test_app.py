@@ -349,6 +349,18 @@ async def test_a_probe_says_no_with_503() -> None:
     assert json.loads(answered.body)["checks"]["database"]["message"] == "unreachable"
 
 
+async def test_what_a_page_shows_is_brought_up_to_date_before() -> None:
+    health = Health()
+
+    async def look() -> None:
+        health.add(readiness={"database": lambda: "unreachable"})
+
+    app = app_of(*page_routes(probe_pages(health), before={"/readyz": look}))
+
+    assert (await call(app, "GET", "/healthz")).status == 200
+    assert (await call(app, "GET", "/readyz")).status == 503
+
+
 ID = Parameter(name="id", description="")
 
 

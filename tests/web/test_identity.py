@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from sentinel.core.access import ANONYMOUS, Action, Identity, Role, permits
-from sentinel.web.identity import NOBODY, Guard, is_loopback
+from sentinel.runtime.listening import is_loopback
+from sentinel.web.identity import NOBODY, Guard
 from sentinel.web.problem import Code, Problem
 from sentinel.web.routing import OPEN
 

@@ -8,16 +8,19 @@ for its last child goes with it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from sentinel.api.kinds import Kinds
 from sentinel.core import fleet, resource
-from sentinel.core.fleet import AuditEntry, GenerationRecord, KindRules
+from sentinel.core.fleet import AuditEntry, GenerationRecord, KindRules, Write
 from sentinel.core.resource import Rules, State
 from sentinel.ports.fleet_store import FleetTransaction, Stored
 from sentinel.web.routing import Caller
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -53,13 +56,13 @@ class Change:
 
     def insert(self, state: State, *, plural: str, parent: str, root: str) -> Written:
         """Writes a new resource."""
-        new = self._stored(state, plural=plural, parent=parent, root=root, version=1)
+        new = self._stored(state, plural=plural, parent=parent, root=root, version=self._next_version(0))
         self.transaction.insert(new)
-        self._keep_generation(state, "create")
-        self.audit("create", plural, state)
+        self._keep_generation(state, Write.CREATE)
+        self.audit(Write.CREATE, plural, state)
         return Written(new.document, new.version)
 
-    def raise_generation(self, stored: Stored, state: State, action: str) -> Written:
+    def raise_generation(self, stored: Stored, state: State, action: Write) -> Written:
         """Writes a resource whose generation has risen."""
         self._keep_generation(state, action)
         self.audit(action, stored.plural, state)
@@ -68,7 +71,11 @@ class Change:
     def update(self, stored: Stored, state: State) -> Written:
         """Writes what has become of a resource; the trace is the caller's to leave."""
         new = self._stored(
-            state, plural=stored.plural, parent=stored.parent, root=stored.root, version=stored.version + 1
+            state,
+            plural=stored.plural,
+            parent=stored.parent,
+            root=stored.root,
+            version=self._next_version(stored.version),
         )
         self.transaction.update(new)
         return Written(new.document, new.version)
@@ -102,7 +109,7 @@ class Change:
                 left += 1
         rules = self.rules(stored.plural)
         deleted = resource.delete(state, rules, children=left, actor=self._caller.identity.name, now=self._now)
-        written = self.raise_generation(stored, deleted, "delete")
+        written = self.raise_generation(stored, deleted, Write.DELETE)
         is_gone = deleted.is_finalized(rules, children=left)
         if is_gone:
             self._remove(stored, deleted)
@@ -113,9 +120,9 @@ class Change:
         for child in self.transaction.children(stored.id):
             self.remove_family(child, reason=reason)
         self.transaction.remove(stored.id)
-        self.audit("force-delete", stored.plural, state_of(stored), detail=reason)
+        self.audit(Write.FORCE_DELETE, stored.plural, state_of(stored), detail=reason)
 
-    def audit(self, action: str, plural: str, state: State, *, detail: str = "") -> None:
+    def audit(self, action: Write, plural: str, state: State, *, detail: str = "") -> None:
         """Leaves the trace of a write."""
         identity = self._caller.identity
         self.transaction.record(
@@ -136,9 +143,9 @@ class Change:
 
     def _remove(self, stored: Stored, state: State) -> None:
         self.transaction.remove(stored.id)
-        self.audit("remove", stored.plural, state)
+        self.audit(Write.REMOVE, stored.plural, state)
 
-    def _keep_generation(self, state: State, change: str) -> None:
+    def _keep_generation(self, state: State, change: Write) -> None:
         document = state.document
         self.transaction.keep_generation(
             document.id,
@@ -151,6 +158,11 @@ class Change:
                 spec=document.spec,
             ),
         )
+
+    def _next_version(self, version: int) -> int:
+        """Rises with every write, and never names two states: not those of two resources that had one id after the
+        other, nor those before and after a restored backup."""
+        return max(version + 1, (self._now - _EPOCH) // _MICROSECOND)
 
     def _stored(self, state: State, *, plural: str, parent: str, root: str, version: int) -> Stored:
         document = state.document
@@ -166,15 +178,15 @@ class Change:
             version=version,
             is_ready=document.status.phase is fleet.Phase.READY,
             waiting=state.waiting,
-            adapters=adapters_of(self._kinds.of(plural)),
+            adapters=aggregated_for(self._kinds.of(plural), emits_public_names=self._emits_public_names),
             document=fleet.encode_document(document),
             statuses=fleet.encode_statuses(state.statuses),
         )
 
 
-def adapters_of(kind: KindRules) -> str:
-    """The adapters that a kind requires, as `Stored.adapters` has them."""
-    return ",".join(kind.required_adapters)
+def aggregated_for(kind: KindRules, *, emits_public_names: bool) -> str:
+    """What conditions are aggregated by, beside the resource itself, as `Stored.adapters` has it."""
+    return ",".join((*kind.required_adapters, *(("+public",) if emits_public_names else ())))
 
 
 def state_of(stored: Stored) -> State:

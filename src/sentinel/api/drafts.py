@@ -16,15 +16,14 @@ from sentinel.api.refusals import Invalid
 from sentinel.core import labels as label_rules
 from sentinel.core import merge_patch
 from sentinel.core.fleet import KindRules, Owner, ResourceDocument
-from sentinel.web.problem import FieldError
+from sentinel.core.resource import LONGEST_ID, segment
+from sentinel.web.problem import FieldError, shown
 
 LARGEST_SPEC = 512 * 1024
 LONGEST_NAME = 255
 LONGEST_REASON = 1024
-SAFE_ID = r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,128}"
-"""One segment of a URL that nothing needs to escape."""
 
-_ID = re.compile(SAFE_ID)
+_ID = re.compile(segment(LONGEST_ID))
 
 
 class OwnerReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +44,7 @@ class NewResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     labels: dict[str, str] = {}
     kind: str | UnsetType = UNSET
     """May be left out; otherwise it must be the kind of the path."""
-    id: Annotated[str, Meta(pattern=f"^{SAFE_ID}$")] | UnsetType = UNSET
+    id: Annotated[str, Meta(pattern=f"^{_ID.pattern}$")] | UnsetType = UNSET
     """Made by the server where it is left out. Unique over all kinds."""
     owner_references: OwnerReference | UnsetType = UNSET
     """The parent, where the path does not name it."""
@@ -89,7 +88,7 @@ class Draft(msgspec.Struct, frozen=True):
         if not isinstance(self.reference, OwnerReference):
             return
         errors = [
-            FieldError(f"owner_references.{field}", f"expected {_shown(right)}, or nothing")
+            FieldError(f"owner_references.{field}", f"expected {shown(right)}, or nothing")
             for field, given, right in (
                 ("kind", self.reference.kind, owner.kind),
                 ("href", self.reference.href, owner.href),
@@ -104,7 +103,7 @@ def draft(body: NewResource, kind: KindRules, *, parent: str | None) -> Draft:
     """Reads a creation below `parent`, or a flat one; raises `Invalid` with everything that is wrong."""
     errors = [*_name_errors(body.name), *_label_errors(body.labels)]
     if body.kind is not UNSET and body.kind != kind.kind:
-        errors.append(FieldError("kind", f"expected {kind.kind}, as the path says, got {_shown(body.kind)}"))
+        errors.append(FieldError("kind", f"expected {kind.kind}, as the path says, got {shown(body.kind)}"))
     if body.id is not UNSET and _ID.fullmatch(body.id) is None:
         errors.append(FieldError("id", "expected one safe segment of a URL: letters, digits, - . _ ~"))
     errors += _owner_errors(body.owner_references, kind, parent)
@@ -118,7 +117,7 @@ def draft(body: NewResource, kind: KindRules, *, parent: str | None) -> Draft:
 def patched(document: ResourceDocument, patch: Patch) -> tuple[Mapping[str, str], msgspec.Raw]:
     """Labels and spec after a merge patch; raises `Invalid` with everything that is wrong."""
     errors = [
-        FieldError(field, f"expected {_shown(current)}: it cannot be changed")
+        FieldError(field, f"expected {shown(current)}: it cannot be changed")
         for field, given, current in (
             ("id", patch.id, document.id),
             ("kind", patch.kind, document.kind),
@@ -172,9 +171,5 @@ def _owner_errors(reference: OwnerReference | UnsetType, kind: KindRules, parent
             ]
         return []
     if parent is not None and reference.id != parent:
-        return [FieldError("owner_references.id", f"expected {_shown(parent)}, as the path says")]
+        return [FieldError("owner_references.id", f"expected {shown(parent)}, as the path says")]
     return []
-
-
-def _shown(text: str) -> str:
-    return '"' + (text if len(text) <= 80 else text[:79] + "…") + '"'

@@ -16,7 +16,7 @@ from sentinel.api import drafts
 from sentinel.api.change import Written
 from sentinel.api.drafts import NewResource, Patch, Reason
 from sentinel.api.kinds import Kinds
-from sentinel.api.service import FleetService, NotKept, Target
+from sentinel.api.service import FleetService, Target
 from sentinel.api.wire import (
     AuditList,
     AuditParameters,
@@ -26,21 +26,12 @@ from sentinel.api.wire import (
     ListParameters,
     PageParameters,
     StatusList,
-    Waiting,
-    WaitingList,
 )
-from sentinel.core import access, labels, projection
-from sentinel.core.fleet import (
-    KindRules,
-    Report,
-)
-from sentinel.ports.fleet_store import AuditQuery, FleetStore, ListQuery, OrderBy, Place, Stored
-from sentinel.web import body as bodies
+from sentinel.core import access, labels, projection, reports
+from sentinel.core.fleet import KindRules, Report
+from sentinel.ports.fleet_store import AuditQuery, ListQuery, OrderBy, Place
 from sentinel.web import cursor, etag, problem
-from sentinel.web.routing import (
-    Answer,
-    Request,
-)
+from sentinel.web.routing import Answer, Request
 
 _LONGEST_KEY = 255
 
@@ -59,11 +50,9 @@ _encode = msgspec.json.Encoder().encode
 class Collection:
     """The operations on one kind of resource."""
 
-    def __init__(self, kind: KindRules, kinds: Kinds, service: FleetService, store: FleetStore) -> None:
+    def __init__(self, *, kind: KindRules, service: FleetService) -> None:
         self.kind = kind
-        self._kinds = kinds
         self._service = service
-        self._store = store
 
     # --- Resources ----------------------------------------------------------------------------------------------
 
@@ -85,7 +74,7 @@ class Collection:
             if isinstance(mark.place.value, int) is not (order_by in (OrderBy.CREATED, OrderBy.UPDATED)):
                 raise problem.bad_field("after", "expected the value of next from an earlier page of this list")
         page = mark.page if mark else parameters.page or 1
-        found = await self._store.find(
+        found = await self._service.find(
             ListQuery(
                 plural=self.kind.plural,
                 parent=parent,
@@ -101,27 +90,27 @@ class Collection:
         total = mark.total if mark else found.total or 0
         following = None if found.last is None else cursor.encode(_Mark(page + 1, total, found.last), query=query)
         documents = found.documents if wanted is None else wanted.apply_all(found.documents)
-        body = b"".join(
-            (
-                b'{"page":%d,"size":%d,"total":%d,"items":[' % (page, len(documents), total),
-                b",".join(documents),
-                b'],"next":',
-                _encode(following),
-                b"}",
-            )
-        )
+        # One join, with head and tail at its ends: a page is copied once.
+        head = b'{"page":%d,"size":%d,"total":%d,"items":[' % (page, len(documents), total)
+        tail = b'],"next":' + _encode(following) + b"}"
+        if not documents:
+            return Answer(200, head + tail)
+        parts = [*documents]
+        parts[0] = head + parts[0]
+        parts[-1] += tail
+        body = b",".join(parts)
         return Answer(200, body)
 
     async def create(self, request: Request) -> Answer:
         """A new resource."""
         parent = request.path.get("parent_id")
-        raw = await request.body()
-        draft = drafts.draft(bodies.decode(raw, NewResource), self.kind, parent=parent)
+        draft = drafts.draft(await request.decode(NewResource), self.kind, parent=parent)
         key = request.header("Idempotency-Key") or ""
         if len(key) > _LONGEST_KEY or not key.isprintable():
             raise problem.bad_field("Idempotency-Key", f"expected at most {_LONGEST_KEY} printable characters")
-        seen = "\n".join((self.kind.plural, parent or "", ""))
-        fingerprint = hashlib.sha256(seen.encode() + raw).hexdigest() if key else ""
+        # Of what it means, not of its bytes: a client that repeats itself may write its keys in another order.
+        asked = (self.kind.plural, parent, msgspec.structs.replace(draft, labels=sorted(draft.labels.items())))
+        fingerprint = hashlib.sha256(_encode(asked)).hexdigest() if key else ""
         created = await self._service.create(
             self.kind, draft, parent=parent, caller=request.caller, key=key, fingerprint=fingerprint
         )
@@ -156,7 +145,9 @@ class Collection:
 
     async def force_delete(self, request: Request) -> Answer:
         """A resource that is gone."""
-        reason = (await request.decode(Reason)).reason
+        reason = (await request.decode(Reason)).reason.strip()
+        if not reason:
+            raise problem.bad_field("reason", "expected a reason, got nothing but spaces")
         await self._service.force_delete(self._target(request), reason=reason, caller=request.caller)
         return Answer(204)
 
@@ -180,7 +171,7 @@ class Collection:
         if not access.speaks_for(request.caller.identity, report.adapter):
             raise problem.forbidden(f'expected reports as "{request.caller.identity.adapter}" alone')
         outcome = await self._service.report(self._target(request), report, caller=request.caller)
-        if isinstance(outcome, NotKept):
+        if isinstance(outcome, reports.Discarded):
             return Answer(204, headers={"Discard-Reason": outcome.reason.value})
         return Answer(201, _encode(outcome.status))
 
@@ -194,28 +185,22 @@ class Collection:
 
     async def waiting(self, request: Request) -> Answer:
         """What keeps a resource from being ready, or from going."""
-        return await _waiting(await self._service.get(self._target(request)), self._kinds, self._store)
+        return Answer(200, _encode(await self._service.waiting(self._target(request))))
 
     async def discarded(self, request: Request) -> Answer:
         """Reports that were discarded lately."""
         parameters = request.query(PageParameters)
-        target = self._target(request)
-        await self._service.get(target)
-        items, total = await self._store.discarded(
-            target.id, limit=parameters.size, offset=(parameters.page - 1) * parameters.size
+        items, total = await self._service.discarded(
+            self._target(request), limit=parameters.size, offset=(parameters.page - 1) * parameters.size
         )
         return Answer(200, _encode(DiscardedList(parameters.page, len(items), total, items)))
 
     async def history(self, request: Request) -> Answer:
         """Past generations, also of a resource that is gone."""
         parameters = request.query(PageParameters)
-        target = self._target(request)
-        items, total = await self._store.history(
-            target.id, limit=parameters.size, offset=(parameters.page - 1) * parameters.size
+        items, total = await self._service.history(
+            self._target(request), limit=parameters.size, offset=(parameters.page - 1) * parameters.size
         )
-        # Of what is gone nobody knows the kind any longer; of what is there, the path has to name it.
-        if not total or await self._store.get(target.id) is not None:
-            await self._service.get(target)
         return Answer(200, _encode(GenerationList(parameters.page, len(items), total, items)))
 
     def _target(self, request: Request) -> Target:
@@ -225,10 +210,9 @@ class Collection:
 class Everything:
     """What is offered across kinds."""
 
-    def __init__(self, kinds: Kinds, service: FleetService, store: FleetStore) -> None:
+    def __init__(self, *, kinds: Kinds, service: FleetService) -> None:
         self._kinds = kinds
         self._service = service
-        self._store = store
 
     async def get(self, request: Request) -> Answer:
         """One resource, whatever its kind."""
@@ -237,8 +221,7 @@ class Everything:
 
     async def waiting(self, request: Request) -> Answer:
         """What keeps a resource from being ready, or from going, whatever its kind."""
-        stored = await self._service.get(Target("", request.path["id"]))
-        return await _waiting(stored, self._kinds, self._store)
+        return Answer(200, _encode(await self._service.waiting(Target("", request.path["id"]))))
 
     async def kinds(self, request: Request) -> Answer:
         """The kinds that are served."""
@@ -250,7 +233,7 @@ class Everything:
         query = ("audit", asked.actor, asked.action, asked.resource_id)
         before = cursor.decode(asked.after, str, query=query) if asked.after else ""
         # One more than is shown tells whether more follow.
-        entries = await self._store.audit(
+        entries = await self._service.audit(
             AuditQuery(
                 limit=asked.size + 1,
                 before=before,
@@ -276,16 +259,6 @@ def _unless_known(request: Request, written: Written) -> Answer:
     if etag.is_not_modified(request.header("If-None-Match"), etag.strong(written.version)):
         return Answer(304, headers={"ETag": etag.strong(written.version)})
     return _answer(200, written)
-
-
-async def _waiting(stored: Stored, kinds: Kinds, store: FleetStore) -> Answer:
-    children = 0
-    for kind in kinds:
-        if kind.parent == stored.plural:
-            found = await store.find(ListQuery(plural=kind.plural, parent=stored.id, limit=1))
-            children += found.total or 0
-    waiting = tuple(Waiting(adapter, since) for adapter, since in sorted(stored.waiting.items()))
-    return Answer(200, _encode(WaitingList(waiting, kinds.of(stored.plural).required_adapters, children)))
 
 
 def _requirements(text: str) -> tuple[labels.Requirement, ...]:

@@ -15,6 +15,7 @@ import msgspec
 from sentinel.core.aggregate import condition_type
 from sentinel.core.fleet import KindRules
 from sentinel.core.reports import is_adapter_name
+from sentinel.core.resource import segment
 from sentinel.runtime import leaves, settings
 from sentinel.runtime.leaves import Leaf, Refused
 from sentinel.runtime.provenance import Loaded, Origin, Problem, file_origin
@@ -26,7 +27,7 @@ _RESERVED = frozenset(
     {"kinds", "resources", "statuses", "waiting", "history", "force-delete", "pulse", "pause", "resume"}
 )
 _ADAPTERS_AT_MOST = 32
-_SEGMENT = r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,63}"  # what a URL never needs to escape
+_SEGMENT = segment(63)
 
 
 def _adapter(given: str) -> str:

@@ -1,8 +1,15 @@
-"""Why a request cannot be carried out. Raised within a transaction, so that nothing of it remains."""
+"""Why a request cannot be carried out, and what its sender is told.
+
+Refusals are raised within a transaction, so that nothing of it remains. They say nothing of HTTP: there, each
+becomes a problem.
+"""
 
 from __future__ import annotations
 
+from sentinel.ports.fleet_store import Unavailable
+from sentinel.web import problem
 from sentinel.web.problem import FieldError
+from sentinel.web.routing import Answer, Handler, Request
 
 
 class NotFound(Exception):
@@ -27,3 +34,25 @@ class Invalid(Exception):
     def __init__(self, errors: tuple[FieldError, ...]) -> None:
         super().__init__("; ".join(f"{error.field}: {error.message}" for error in errors))
         self.errors = errors
+
+
+def translating(handler: Handler) -> Handler:
+    """The handler, with refusals turned into problems."""
+
+    async def translated(request: Request) -> Answer:
+        try:
+            return await handler(request)
+        except Invalid as error:
+            raise problem.bad_fields(error.errors) from None
+        except NotFound as error:
+            raise problem.not_found(str(error)) from None
+        except Conflict as error:
+            raise problem.conflict(str(error)) from None
+        except PreconditionFailed as error:
+            raise problem.precondition_failed(str(error)) from None
+        except KeyReused as error:
+            raise problem.unprocessable(str(error)) from None
+        except Unavailable as error:
+            raise problem.unavailable("the database does not answer") from error
+
+    return translated

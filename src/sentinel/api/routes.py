@@ -8,7 +8,7 @@ import msgspec
 from sentinel.api.drafts import NewResource, Patch, Reason
 from sentinel.api.http import Collection, Everything
 from sentinel.api.kinds import Kinds
-from sentinel.api.refusals import Conflict, Invalid, KeyReused, NotFound, PreconditionFailed
+from sentinel.api.refusals import translating
 from sentinel.api.service import FleetService
 from sentinel.api.wire import (
     AuditList,
@@ -25,17 +25,12 @@ from sentinel.api.wire import (
 from sentinel.core.access import Action
 from sentinel.core.fleet import AdapterStatus, DiscardReason, Report, ResourceDocument
 from sentinel.core.resource import ROOT
-from sentinel.ports.fleet_store import FleetStore, Unavailable
-from sentinel.web import problem
 from sentinel.web.routing import (
     JSON,
     MERGE_PATCH,
-    Answer,
     Body,
-    Handler,
     Method,
     Parameter,
-    Request,
     Response,
     Route,
 )
@@ -56,10 +51,11 @@ _WAITING = Response(
 )
 
 
-def routes(kinds: Kinds, service: FleetService, store: FleetStore) -> list[Route]:
+def routes(kinds: Kinds, service: FleetService) -> list[Route]:
     """Everything the fleet API answers."""
-    made = [route for kind in kinds for route in _of_kind(Collection(kind, kinds, service, store))]
-    return [_translating(route) for route in (*made, *_across_kinds(Everything(kinds, service, store)))]
+    made = [route for kind in kinds for route in _of_kind(Collection(kind=kind, service=service))]
+    made += _across_kinds(Everything(kinds=kinds, service=service))
+    return [msgspec.structs.replace(route, handler=translating(route.handler)) for route in made]
 
 
 def _of_kind(collection: Collection) -> list[Route]:
@@ -313,28 +309,3 @@ def _across_kinds(everything: Everything) -> list[Route]:
             responses=(Response(status=200, description="A page, newest first.", type=AuditList),),
         ),
     ]
-
-
-def _translating(route: Route) -> Route:
-    """The route with refusals of the use cases turned into problems."""
-    return msgspec.structs.replace(route, handler=_translated(route.handler))
-
-
-def _translated(handler: Handler) -> Handler:
-    async def translated(request: Request) -> Answer:
-        try:
-            return await handler(request)
-        except Invalid as error:
-            raise problem.bad_fields(error.errors) from None
-        except NotFound as error:
-            raise problem.not_found(str(error)) from None
-        except Conflict as error:
-            raise problem.conflict(str(error)) from None
-        except PreconditionFailed as error:
-            raise problem.precondition_failed(str(error)) from None
-        except KeyReused as error:
-            raise problem.unprocessable(str(error)) from None
-        except Unavailable as error:
-            raise problem.unavailable("the database does not answer") from error
-
-    return translated

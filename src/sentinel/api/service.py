@@ -7,27 +7,42 @@ and refused what cannot be done.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Protocol, TypeVar, assert_never
 
 import msgspec
 
-from sentinel.api.change import Change, Written, state_of
+from sentinel.api.change import Change, Written, aggregated_for, state_of
 from sentinel.api.drafts import Draft, Patch, patched
 from sentinel.api.kinds import Kinds
 from sentinel.api.refusals import Conflict, Invalid, KeyReused, NotFound, PreconditionFailed
+from sentinel.api.wire import Waiting, WaitingList
 from sentinel.core import fleet, reports, resource
 from sentinel.core.access import Identity, Role
 from sentinel.core.events import uuid7
-from sentinel.core.fleet import AdapterStatus, DiscardedReport, DiscardReason, KindRules, Owner, Report
+from sentinel.core.fleet import (
+    AdapterStatus,
+    AuditEntry,
+    DiscardedReport,
+    DiscardReason,
+    GenerationRecord,
+    KindRules,
+    Owner,
+    Report,
+    Write,
+)
 from sentinel.core.resource import State
 from sentinel.ports import Clock
 from sentinel.ports.fleet_store import (
+    AuditQuery,
     FleetStore,
     FleetTransaction,
+    Found,
     IdTaken,
     KeyTaken,
+    ListQuery,
     NameTaken,
     Remembered,
     Stored,
@@ -40,6 +55,8 @@ T = TypeVar("T")
 
 DISCARDED_PER_RESOURCE = 50
 ADAPTERS_PER_RESOURCE = 100
+CHILDREN_PER_RESOURCE = 2000
+"""A family is deleted in one transaction, which must not take longer than a request may."""
 _OURSELVES = Caller(Identity("sentinel", Role.ADMIN), "", "")
 """Who acts where nobody has asked."""
 _COUNTER = 0xFFF
@@ -54,18 +71,6 @@ class Created(msgspec.Struct, frozen=True):
     written: Written
     is_replayed: bool = False
     """It was created by an earlier request with the same idempotency key."""
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """A report was stored."""
-
-    status: AdapterStatus
-
-
-class NotKept(msgspec.Struct, frozen=True):
-    """A report was discarded."""
-
-    reason: DiscardReason
 
 
 class Observer(Protocol):
@@ -87,7 +92,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class FleetService:
-    """The use cases."""
+    """What callers ask of the fleet. Where it cannot be done, a refusal is raised, and nothing has changed."""
 
     def __init__(
         self,
@@ -114,6 +119,42 @@ class FleetService:
     async def statuses(self, target: Target) -> tuple[AdapterStatus, ...]:
         """The latest report of each adapter, by name."""
         return fleet.decode_statuses((await self.get(target)).statuses)
+
+    async def find(self, query: ListQuery) -> Found:
+        """A stretch of a list."""
+        return await self._store.find(query)
+
+    async def discarded(self, target: Target, *, limit: int, offset: int) -> tuple[Sequence[DiscardedReport], int]:
+        """Reports that were discarded lately, newest first, and how many there are."""
+        await self.get(target)
+        return await self._store.discarded(target.id, limit=limit, offset=offset)
+
+    async def history(self, target: Target, *, limit: int, offset: int) -> tuple[Sequence[GenerationRecord], int]:
+        """Past generations, newest first, and how many there are; also of a resource that is gone."""
+        records, total = await self._store.history(target.id, limit=limit, offset=offset)
+        # Of what is gone nobody knows the kind any longer; of what is there, the path has to name it.
+        stored = await self._store.get(target.id)
+        if stored is not None or not total:
+            _found(stored, target)
+        return records, total
+
+    async def audit(self, query: AuditQuery) -> Sequence[AuditEntry]:
+        """Who has written what, newest first."""
+        return await self._store.audit(query)
+
+    async def waiting(self, target: Target) -> WaitingList:
+        """What keeps a resource from being ready, or from going."""
+        stored = await self.get(target)
+        children = 0
+        for kind in self._kinds:
+            if kind.parent == stored.plural:
+                found = await self._store.find(ListQuery(plural=kind.plural, parent=stored.id, limit=1))
+                children += found.total or 0
+        return WaitingList(
+            waiting_for=[Waiting(adapter, since) for adapter, since in sorted(stored.waiting.items())],
+            required_adapters=self._kinds.of(stored.plural).required_adapters,
+            children=children,
+        )
 
     async def create(
         self,
@@ -154,25 +195,16 @@ class FleetService:
                 )
             return Created(written)
 
-        for attempt in range(_TRIES):
-            # Under a key, whatever is taken may be so by the very request that this one repeats, which has only
-            # just been carried out: then the next attempt recalls its answer.
-            may_be_repeated = bool(key) and attempt < _TRIES - 1
+        tries = _TRIES if key else 1
+        while True:
+            tries -= 1
             try:
                 return await self._change(work, caller, now)
-            except IdTaken:
-                if not may_be_repeated:
-                    raise Conflict(f'a resource with the id "{resource_id}" exists already') from None
-            except NameTaken:
-                if not may_be_repeated:
-                    within = f" of {kind.parent}/{parent or draft.owner}" if kind.parent else ""
-                    raise Conflict(
-                        f'one of the {kind.plural}{within} has the name "{draft.name}" already'
-                    ) from None
-            except KeyTaken:
-                if not may_be_repeated:
-                    raise
-        raise AssertionError("the loop above returns or raises")
+            except (IdTaken, NameTaken, KeyTaken) as taken:
+                # Under a key, whatever is taken may be so by the very request that this one repeats, which has
+                # only just been carried out: then the next attempt recalls its answer.
+                if not tries:
+                    raise Conflict(_what_is(taken, kind, draft, resource_id, parent)) from None
 
     async def patch(
         self, target: Target, patch: Patch, *, if_match: etag.Condition | None, caller: Caller
@@ -196,7 +228,7 @@ class FleetService:
             )
             if changed is None:
                 return Written(stored.document, stored.version)
-            return change.raise_generation(stored, changed, "patch")
+            return change.raise_generation(stored, changed, Write.PATCH)
 
         return await self._change(work, caller, now)
 
@@ -228,21 +260,24 @@ class FleetService:
     async def request_pulse(self, target: Target, *, caller: Caller) -> Written:
         """Asks the pulse for an event now."""
         now = self._clock.now()
-        return await self._mark(target, "pulse", lambda state: resource.request_pulse(state, now=now), caller, now)
+        step = partial(resource.request_pulse, now=now)
+        return await self._mark(target, Write.PULSE, step, caller, now)
 
     async def pause(self, target: Target, *, caller: Caller) -> Written:
         """Asks the pulse for no events until further notice."""
-        return await self._mark(target, "pause", resource.pause, caller, self._clock.now())
+        return await self._mark(target, Write.PAUSE, resource.pause, caller, self._clock.now())
 
     async def resume(self, target: Target, *, caller: Caller) -> Written:
         """Ends a pause."""
-        return await self._mark(target, "resume", resource.resume, caller, self._clock.now())
+        return await self._mark(target, Write.RESUME, resource.resume, caller, self._clock.now())
 
-    async def report(self, target: Target, report: Report, *, caller: Caller) -> Kept | NotKept:
+    async def report(
+        self, target: Target, report: Report, *, caller: Caller
+    ) -> reports.Accepted | reports.Discarded:
         """Takes an adapter's report, or discards it; raises `Invalid` where it is none."""
         now = self._clock.now()
 
-        def work(change: Change) -> Kept | NotKept:
+        def work(change: Change) -> reports.Accepted | reports.Discarded:
             stored, state = _locked(change.transaction, target)
             known = next((each for each in state.statuses if each.adapter == report.adapter), None)
             verdict = reports.judge(report, generation=state.document.generation, stored=known, now=now)
@@ -253,20 +288,26 @@ class FleetService:
                     change.transaction.keep_discarded(
                         stored.id, _discarded(report, verdict.reason, now), limit=DISCARDED_PER_RESOURCE
                     )
-                    return NotKept(verdict.reason)
+                    return verdict
                 case reports.Accepted():
-                    if known is None and len(state.statuses) >= ADAPTERS_PER_RESOURCE:
+                    is_required = report.adapter in self._kinds.of(stored.plural).required_adapters
+                    if known is None and not is_required and len(state.statuses) >= ADAPTERS_PER_RESOURCE:
                         raise Conflict(f"{ADAPTERS_PER_RESOURCE} adapters report on {_name(stored)} already")
-                    return _taken(change, stored, state, verdict.status)
+                    _take(change, stored, state, verdict.status)
+                    return verdict
                 case _:
                     assert_never(verdict)
 
         outcome = await self._change(work, caller, now)
-        if isinstance(outcome, NotKept):
+        if isinstance(outcome, reports.Discarded):
             self._observer.report_discarded(outcome.reason)
         else:
             self._observer.report_taken()
         return outcome
+
+    def aggregated_for(self, kind: KindRules) -> str:
+        """How the conditions of such a resource are marked that are up to date with the server's configuration."""
+        return aggregated_for(kind, emits_public_names=self._emits_public_names)
 
     async def refresh(self, resource_id: str) -> None:
         """Aggregates a resource anew, because its kind requires other adapters than it was aggregated for."""
@@ -286,7 +327,7 @@ class FleetService:
         await self._change(work, _OURSELVES, self._clock.now())
 
     async def _mark(
-        self, target: Target, action: str, step: Callable[[State], State], caller: Caller, now: datetime
+        self, target: Target, action: Write, step: Callable[[State], State], caller: Caller, now: datetime
     ) -> Written:
         def work(change: Change) -> Written:
             stored, state = _locked(change.transaction, target)
@@ -348,17 +389,33 @@ def _adopted(
     document = state.document
     if document.is_deleting:
         raise Conflict(f"{_name(stored)} is being deleted")
+    if transaction.count_children(stored.id) >= CHILDREN_PER_RESOURCE:
+        raise Conflict(f"{_name(stored)} has {CHILDREN_PER_RESOURCE} children already")
     owner = Owner(document.id, document.kind, document.href)
     draft.check_owner(owner)
     return owner, stored.root
 
 
-def _taken(change: Change, stored: Stored, state: State, status: AdapterStatus) -> Kept:
+def _what_is(
+    taken: IdTaken | NameTaken | KeyTaken, kind: KindRules, draft: Draft, resource_id: str, parent: str | None
+) -> str:
+    match taken:
+        case IdTaken():
+            return f'a resource with the id "{resource_id}" exists already'
+        case NameTaken():
+            within = f" of {kind.parent}/{parent or draft.owner}" if kind.parent else ""
+            return f'one of the {kind.plural}{within} has the name "{draft.name}" already'
+        case KeyTaken():
+            return "another request with this Idempotency-Key is being carried out; repeat this one later"
+        case _:
+            assert_never(taken)
+
+
+def _take(change: Change, stored: Stored, state: State, status: AdapterStatus) -> None:
     children = change.transaction.count_children(stored.id) if state.document.is_deleting else 0
     taken = resource.take(state, change.rules(stored.plural), status, children=children)
-    change.audit("report", stored.plural, taken, detail=status.adapter)
+    change.audit(Write.REPORT, stored.plural, taken, detail=status.adapter)
     change.settle(stored, state, taken, children=children)
-    return Kept(status)
 
 
 def _name(stored: Stored) -> str:

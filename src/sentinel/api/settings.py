@@ -8,21 +8,19 @@ from typing import Annotated
 
 import msgspec
 
-from sentinel.runtime import leaves
+from sentinel.runtime import database_url, leaves
+from sentinel.runtime.database_url import BadUrl, PostgresqlServer
 from sentinel.runtime.leaves import Leaf, Refused
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import LogSettings
 
 
 def _database_url(given: str) -> Secret:
-    scheme, separator, rest = given.partition("://")
-    if not separator or not rest or scheme not in ("sqlite", "postgresql", "postgres"):
-        raise Refused(hides_text=True)
-    if scheme == "sqlite":
-        return Secret(given, shown=given)
-    # The user may be seen; the password may not, nor the parameters, among which there may be another.
-    head, at, tail = rest.partition("?")[0].rpartition("@")
-    return Secret(given, shown=f"{scheme}://{head.partition(':')[0]}{at}{tail}")
+    try:
+        named = database_url.parse(given)
+    except BadUrl as error:
+        raise Refused(error.reason, hides_text=True) from None
+    return named.dsn if isinstance(named, PostgresqlServer) else Secret(given, shown=given)
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from sentinel.api.kinds import Kinds
 from sentinel.core.fleet import DiscardReason
 from sentinel.ports import Clock
-from sentinel.ports.fleet_store import FleetStore
+from sentinel.ports.fleet_store import FleetStore, Unavailable
+from sentinel.runtime.telemetry import Log
 
 PREFIX = "hyperfleet_api"
+FRESH = timedelta(seconds=1)
+"""How old the gauges may be that a scrape gets."""
 
 
 class FleetTelemetry:
     """Counts reports as they come, and reads the state of the fleet when somebody looks."""
 
-    def __init__(self, *, kinds: Kinds, clock: Clock, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, *, kinds: Kinds, store: FleetStore, clock: Clock, registry: CollectorRegistry, log: Log
+    ) -> None:
         self._kinds = kinds
+        self._store = store
         self._clock = clock
+        self._log = log
+        self._read: datetime | None = None
         self._reports = Counter(f"{PREFIX}_reports_total", "Reports that were stored.", registry=registry)
         self._discarded = Counter(
             f"{PREFIX}_reports_discarded_total", "Reports that were discarded.", ["reason"], registry=registry
@@ -45,10 +55,24 @@ class FleetTelemetry:
         """A report was discarded."""
         self._discarded.labels(reason.value).inc()
 
-    async def refresh(self, store: FleetStore) -> None:
+    async def refresh_if_stale(self) -> None:
+        """Reads the gauges anew where they are old enough; where the store does not answer, they stay as they are.
+
+        However many scrape, and however often, it costs the store no more.
+        """
+        now = self._clock.now()
+        if self._read is not None and abs(now - self._read) < FRESH:
+            return
+        self._read = now
+        try:
+            await self.refresh()
+        except Unavailable as error:
+            self._log.warning("metrics.stale", error=error)
+
+    async def refresh(self) -> None:
         """Reads the gauges anew; cheap, whatever the size of the fleet."""
-        populations = {(each.plural, each.is_ready): each.count for each in await store.populations()}
-        waits = {(each.plural, each.adapter): each.since for each in await store.longest_waits()}
+        populations = {(each.plural, each.is_ready): each.count for each in await self._store.populations()}
+        waits = {(each.plural, each.adapter): each.since for each in await self._store.longest_waits()}
         now = self._clock.now()
         for kind in self._kinds:
             for is_ready in (True, False):

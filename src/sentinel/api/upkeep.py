@@ -6,13 +6,12 @@ same work twice at worst.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 
-from sentinel.api.change import adapters_of
 from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.settings import RetentionSettings
+from sentinel.core.fleet import KindRules
 from sentinel.ports import Clock
 from sentinel.ports.fleet_store import FleetStore, Unavailable
 from sentinel.runtime.backoff import Backoff
@@ -25,7 +24,7 @@ _RETRY = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1), jit
 
 
 class Upkeep:
-    """The loops."""
+    """Two loops that outlive whatever goes wrong in a step: it is logged, and tried again later."""
 
     def __init__(
         self,
@@ -49,28 +48,47 @@ class Upkeep:
         failures = 0
         while not stopping.requested:
             try:
-                await self._catch_up(stopping)
+                for kind in self._kinds:
+                    await self._catch_up(kind, stopping)
                 break
             except Unavailable as error:
                 self._log.warning("upkeep.failed", task="aggregate", error=error)
-                await stopping.interrupts(self._clock.sleep(_RETRY.delay(failures, 0.0)))
-                failures += 1
+            except Exception as error:
+                self._log.unexpected("upkeep.failed", task="aggregate", error=error)
+            await stopping.interrupts(self._clock.sleep(_RETRY.delay(failures, 0.0)))
+            failures += 1
         await stopping.wait()
 
-    async def _catch_up(self, stopping: Stopping) -> None:
-        for kind in self._kinds:
-            refreshed = 0
-            while not stopping.requested:
-                outdated: Sequence[str] = await self._store.outdated(kind.plural, adapters_of(kind), limit=BATCH)
-                for resource_id in outdated:
-                    if stopping.requested:
-                        break
-                    await self._service.refresh(resource_id)
-                    refreshed += 1
-                if len(outdated) < BATCH:
+    async def _catch_up(self, kind: KindRules, stopping: Stopping) -> None:
+        refreshed = 0
+        failed: set[str] = set()
+        while not stopping.requested:
+            outdated = await self._store.outdated(kind.plural, self._service.aggregated_for(kind), limit=BATCH)
+            for resource_id in outdated:
+                if resource_id in failed:
+                    continue
+                if stopping.requested:
                     break
-            if refreshed:
-                self._log.info("upkeep.aggregated", kind=kind.kind, resources=refreshed)
+                if await self._refresh(resource_id):
+                    refreshed += 1
+                else:
+                    failed.add(resource_id)
+            # What fails stays outdated; a batch of nothing else would come for ever.
+            if len(outdated) < BATCH or failed.issuperset(outdated):
+                break
+        if refreshed or failed:
+            self._log.info("upkeep.aggregated", kind=kind.kind, resources=refreshed, failed=len(failed))
+
+    async def _refresh(self, resource_id: str) -> bool:
+        """Whether it worked. One resource that cannot be read is no reason to serve none of the others."""
+        try:
+            await self._service.refresh(resource_id)
+        except Unavailable:
+            raise
+        except Exception as error:
+            self._log.unexpected("upkeep.failed", task="aggregate", resource_id=resource_id, error=error)
+            return False
+        return True
 
     async def retain(self, stopping: Stopping) -> None:
         """Forgets what is older than retention allows, every minute."""
@@ -81,6 +99,8 @@ class Upkeep:
                         return
             except Unavailable as error:
                 self._log.warning("upkeep.failed", task="retention", error=error)
+            except Exception as error:
+                self._log.unexpected("upkeep.failed", task="retention", error=error)
             if await stopping.interrupts(self._clock.sleep(EVERY)):
                 return
 

@@ -19,7 +19,7 @@ from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
 from sentinel.runtime.http import metrics_pages, probe_pages
 from sentinel.runtime.lifecycle import opened
-from sentinel.runtime.listening import Address, parse_address
+from sentinel.runtime.listening import Address, is_loopback, parse_address
 from sentinel.runtime.metrics import Metrics
 
 
@@ -66,10 +66,11 @@ def api(
     if loaded.settings is None:
         return _refuse(str(problem) for problem in loaded.problems)
     settings = loaded.settings
-    address, problems = _address(settings)
+    address, address_problems = address_of(settings)
     kinds, kinds_problems = kinds_of(settings)
-    if address is None or kinds is None or problems or kinds_problems:
-        return _refuse((*problems, *kinds_problems))
+    problems = (*address_problems, *_exposures(settings, address), *kinds_problems)
+    if address is None or kinds is None or problems:
+        return _refuse(problems)
 
     logging = telemetry.configure(settings.log.level, settings.log.format, secrets=settings.secrets)
     log = telemetry.get_logger("api")
@@ -120,30 +121,29 @@ def kinds_of(settings: ServerSettings) -> tuple[Kinds | None, Sequence[str]]:
     return kinds, [str(problem) for problem in problems]
 
 
-def _address(settings: ServerSettings) -> tuple[Address | None, list[str]]:
-    problems = []
+def address_of(settings: ServerSettings) -> tuple[Address | None, Sequence[str]]:
+    """Where the settings say to listen, or what is wrong with that."""
     try:
         address = parse_address(settings.listen)
     except ValueError as error:
         return None, [f"listen: {error}"]
     if address is None:
         return None, ['listen: expected an address such as "127.0.0.1:8000", got none']
-    if settings.insecure and not _is_loopback(address.host):
-        problems.append(
-            f'insecure: expected a loopback address to listen on, got "{address}"; '
-            "give --tokens-file or --jwt-key-file instead of --insecure"
-        )
-    if not settings.insecure and settings.tokens_file is None and settings.jwt_key_file is None:
-        problems.append(
+    return address, ()
+
+
+def _exposures(settings: ServerSettings, address: Address | None) -> Iterator[str]:
+    """What would let in whoever comes along."""
+    if settings.insecure:
+        if address is not None and not is_loopback(address.host):
+            yield (
+                f'insecure: expected a loopback address to listen on, got "{address}"; '
+                "give --tokens-file or --jwt-key-file instead of --insecure"
+            )
+    elif settings.tokens_file is None and settings.jwt_key_file is None:
+        yield (
             "tokens_file: expected --tokens-file or --jwt-key-file, or --insecure on a loopback address, got none"
         )
-    return address, problems
-
-
-def _is_loopback(host: str) -> bool:
-    from sentinel.web.identity import is_loopback
-
-    return is_loopback(host)
 
 
 def _refuse(problems: Sequence[str] | Iterator[str]) -> int:

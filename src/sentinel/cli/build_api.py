@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -17,10 +15,10 @@ from sentinel.api.settings import ServerSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.api.upkeep import Upkeep
 from sentinel.cli.build import Unavailable
+from sentinel.drivers.rereading import Unusable
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.ports import Clock
-from sentinel.ports import fleet_store as ports
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.ports.identity import Identities
 from sentinel.runtime import telemetry
@@ -36,10 +34,7 @@ from sentinel.web.identity import Guard
 from sentinel.web.metrics import RequestMetrics
 from sentinel.web.middleware import AccessLog
 from sentinel.web.pages import page_routes
-from sentinel.web.routing import Answer, Handler, Request, Route
-
-_FRESH = timedelta(seconds=1)
-"""How old the gauges may be that a scrape gets: whoever scrapes in a loop costs the database nothing more."""
+from sentinel.web.routing import Route
 
 
 class BuiltApi(msgspec.Struct, frozen=True):
@@ -50,7 +45,7 @@ class BuiltApi(msgspec.Struct, frozen=True):
     """To be shared: opened before the part runs, closed after it has ended."""
     routes: list[Route]
     refresh: Callable[[], Awaitable[None]]
-    """Brings the gauges up to date."""
+    """Brings the gauges up to date, where they are not."""
     requests: RequestMetrics
 
 
@@ -77,7 +72,7 @@ def guard(settings: ServerSettings, *, log: Log) -> Guard:
             from sentinel.drivers.jwt import JwtKey
 
             identities.append(JwtKey(settings.jwt_key_file, log=log))
-    except (OSError, ValueError) as error:
+    except Unusable as error:
         raise Unavailable(str(error)) from None
     return Guard(identities=identities, is_insecure=settings.insecure)
 
@@ -86,7 +81,7 @@ def build_api(settings: ServerSettings, *, kinds: Kinds, store: FleetStore, cloc
     """The fleet API as a part, with its routes for whichever listener serves them."""
     log = telemetry.get_logger("api")
     registry = CollectorRegistry()
-    measured = FleetTelemetry(kinds=kinds, clock=clock, registry=registry)
+    measured = FleetTelemetry(kinds=kinds, store=store, clock=clock, registry=registry, log=log)
     service = FleetService(
         store=store,
         kinds=kinds,
@@ -104,8 +99,8 @@ def build_api(settings: ServerSettings, *, kinds: Kinds, store: FleetStore, cloc
             checks={"database": store.trouble},
             registry=registry,
         ),
-        routes=fleet_routes.routes(kinds, service, store),
-        refresh=_Refresh(measured, store, log).if_stale,
+        routes=fleet_routes.routes(kinds, service),
+        refresh=measured.refresh_if_stale,
         requests=RequestMetrics(registry=registry, prefix=f"{PREFIX}_"),
     )
 
@@ -114,7 +109,7 @@ def application(
     built: BuiltApi, *, pages: Mapping[str, Page], guard: Guard, settings: ServerSettings, log: Log
 ) -> App:
     """The application: the API, its document, probes and metrics."""
-    beside = [_fresh(route, built.refresh) for route in page_routes(pages)]
+    beside = page_routes(pages, before={"/metrics": built.refresh})
     info = openapi.Info(
         title="Fleet API",
         version=__version__,
@@ -129,38 +124,3 @@ def application(
         observers=(AccessLog(log), built.requests),
         deadline=settings.request_timeout,
     )
-
-
-def _fresh(route: Route, refresh: Callable[[], Awaitable[None]]) -> Route:
-    """The route, or for metrics the route with fresh gauges."""
-    if route.path != "/metrics":
-        return route
-    return msgspec.structs.replace(route, handler=_after(refresh, route.handler))
-
-
-def _after(refresh: Callable[[], Awaitable[None]], handler: Handler) -> Handler:
-    async def answer(request: Request) -> Answer:
-        await refresh()
-        return await handler(request)
-
-    return answer
-
-
-class _Refresh:
-    """Reads the gauges from the store, not more often than makes a difference."""
-
-    def __init__(self, measured: FleetTelemetry, store: FleetStore, log: Log) -> None:
-        self._measured = measured
-        self._store = store
-        self._log = log
-        self._due = 0.0
-
-    async def if_stale(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if now < self._due:
-            return
-        self._due = now + _FRESH.total_seconds()
-        try:
-            await self._measured.refresh(self._store)
-        except ports.Unavailable as error:
-            self._log.warning("metrics.stale", error=error)

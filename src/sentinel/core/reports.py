@@ -42,6 +42,8 @@ MAX_MESSAGE_LENGTH = 4096
 MAX_DATA_BYTES = 64 * 1024
 """Of `data`, and of `metadata`, encoded: the reports of a resource are read and written as one."""
 
+_AGE = f"{MAX_AGE // timedelta(minutes=1)} minutes"
+_AHEAD = f"{MAX_AHEAD // timedelta(minutes=1)} minutes"
 _ADAPTER = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 
 
@@ -138,22 +140,26 @@ def _faults(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
             "with a letter or digit at both ends",
         )
     if not 1 <= report.observed_generation <= MAX_GENERATION:
-        yield "observed_generation", f"expected a generation, 1 to {MAX_GENERATION}"
+        yield "observed_generation", f"expected 1 to {MAX_GENERATION}, got {report.observed_generation}"
     if report.observed_time.tzinfo is None:
         yield "observed_time", "expected a time with its offset, such as 2025-10-17T10:00:00Z"
     elif report.observed_time > now + MAX_AHEAD:
-        yield "observed_time", "more than 5 minutes ahead of the server's clock"
+        yield "observed_time", f"expected at most {_AHEAD} ahead of the server's clock, got {_shown(report)}"
     elif report.observed_time < now - MAX_AGE:
-        yield "observed_time", "more than 30 minutes old"
+        yield "observed_time", f"expected an observation at most {_AGE} old, got {_shown(report)}"
     for field, raw in (("data", report.data), ("metadata", report.metadata)):
         if isinstance(raw, msgspec.Raw) and len(raw) > MAX_DATA_BYTES:
-            yield field, f"longer than {MAX_DATA_BYTES} bytes"
+            yield field, f"expected at most {MAX_DATA_BYTES} bytes, got {len(raw)}"
     yield from _condition_faults(report)
+
+
+def _shown(report: Report) -> str:
+    return report.observed_time.isoformat()
 
 
 def _condition_faults(report: Report) -> Iterator[tuple[str, str]]:
     if len(report.conditions) > MAX_CONDITIONS:
-        yield "conditions", f"more than {MAX_CONDITIONS}"
+        yield "conditions", f"expected at most {MAX_CONDITIONS}, got {len(report.conditions)}"
         return
     seen: set[str] = set()
     for index, condition in enumerate(report.conditions):
@@ -161,7 +167,7 @@ def _condition_faults(report: Report) -> Iterator[tuple[str, str]]:
         if not condition.type.strip():
             yield f"{where}.type", "expected a name, got an empty one"
         elif condition.type in seen:
-            yield f"{where}.type", "there is another condition of this type"
+            yield f"{where}.type", "expected each type once, got this one a second time"
         seen.add(condition.type)
         for field, text, limit in (
             ("type", condition.type, MAX_TYPE_LENGTH),
@@ -169,4 +175,4 @@ def _condition_faults(report: Report) -> Iterator[tuple[str, str]]:
             ("message", condition.message, MAX_MESSAGE_LENGTH),
         ):
             if len(text) > limit:
-                yield f"{where}.{field}", f"longer than {limit} characters"
+                yield f"{where}.{field}", f"expected at most {limit} characters, got {len(text)}"

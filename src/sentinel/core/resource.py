@@ -50,9 +50,7 @@ class State(msgspec.Struct, frozen=True):
 
     def is_finalized(self, rules: Rules, *, children: int) -> bool:
         """Whether it may be removed: it is being deleted, the adapters have cleaned up, no child is left."""
-        return self.document.is_deleting and aggregate.is_finalized(
-            _situation(self.document, self.statuses, rules, children)
-        )
+        return aggregate.is_finalized(_situation(self.document, self.statuses, rules, children))
 
 
 def path_of(kind: KindRules, resource_id: str, parent_id: str = "") -> str:

@@ -1,8 +1,9 @@
 """The ports: what the components ask of the world, with the promises every driver keeps.
 
 A driver is proven by the contract suite of its port (`tests/contract/`); `sentinel.testing` and the memory
-broker pass the same suites. Receiving, and the ports of the servers, are in modules of their own:
-`subscription`, `fleet_store`, `identity`.
+broker pass the same suites. What the pulse and every service need is here. What only one kind of component asks
+for is in a module of its own: `subscription`, `reporting` and `task_http` for adapters, `fleet_store` and
+`identity` for servers.
 """
 
 from __future__ import annotations

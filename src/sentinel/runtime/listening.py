@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import os
 import re
 import socket
@@ -43,6 +44,18 @@ def parse_address(text: str) -> Address | None:
     if match is None or int(match["port"]) > 65535:
         raise ValueError(f'expected HOST:PORT such as ":8080" or "127.0.0.1:8080", or "0" for none, got "{text}"')
     return Address(match["v6"] or match["host"] or "", int(match["port"]))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this is a name or an address of the machine itself, and of nothing else."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 async def bind(address: Address) -> socket.socket:

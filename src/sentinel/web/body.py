@@ -6,18 +6,14 @@ as it grows past its limit. What is left of a refused body is the server's to di
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
 from sentinel.web import problem, strictjson
 from sentinel.web.asgi import Receive
-from sentinel.web.decoding import decode
 from sentinel.web.problem import shown
-
-__all__ = ["LIMIT", "Disconnected", "decode", "read"]
-
-LIMIT: Final = 1024 * 1024
-"""In bytes, where nobody says otherwise."""
 
 _UTF8 = frozenset(("utf-8", "utf8", "us-ascii"))
 
@@ -26,13 +22,17 @@ class Disconnected(Exception):
     """The client has gone before it had sent its request; there is nobody to answer."""
 
 
+_PATIENCE: Final = timedelta(seconds=10)
+"""For the next part of a body; shorter than a request may take, so that it is the client who is told."""
+
+
 async def read(
     receive: Receive,
     headers: Mapping[str, str],
     *,
     content_types: Sequence[str],
-    limit: int = LIMIT,
-    is_required: bool = True,
+    limit: int,
+    is_required: bool,
 ) -> bytes:
     """The body, which is one strict JSON value. `headers` has lower-case names; no body counts as `{}` where
     none is required. Raises `Problem`, or `Disconnected`.
@@ -58,7 +58,11 @@ async def _receive(receive: Receive, limit: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     while True:
-        event = await receive()
+        try:
+            async with asyncio.timeout(_PATIENCE.total_seconds()):
+                event = await receive()
+        except TimeoutError:
+            raise problem.too_slow(_PATIENCE) from None
         if event["type"] == "http.disconnect":
             raise Disconnected
         if event["type"] != "http.request":

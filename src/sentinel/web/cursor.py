@@ -18,7 +18,7 @@ from sentinel.web import problem, strictjson
 
 T = TypeVar("T")
 
-PARAMETER: Final = "after"
+_PARAMETER: Final = "after"
 
 _FINGERPRINT = 8
 _LONGEST = 4096
@@ -41,10 +41,10 @@ def decode(text: str, type: type[T], *, query: object) -> T:  # noqa: A002  # ms
         decoded = msgspec.json.decode(place, type=type)
     except (ValueError, binascii.Error, problem.Problem):
         message = "expected the value of next from an earlier page of this list, got something else"
-        raise problem.bad_field(PARAMETER, message) from None
+        raise problem.bad_field(_PARAMETER, message) from None
     if content[:_FINGERPRINT] != _fingerprint(query):
         message = "expected a cursor of this very query; begin a changed query without one"
-        raise problem.bad_field(PARAMETER, message)
+        raise problem.bad_field(_PARAMETER, message)
     return decoded
 
 

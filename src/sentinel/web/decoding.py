@@ -54,7 +54,7 @@ def decode(body: bytes, type: type[T]) -> T:  # noqa: A002  # msgspec's own word
 def decode_query(query: bytes, struct: type[msgspec.Struct] | None) -> msgspec.Struct | None:
     """The query string as this struct. Unknown, repeated and unfit parameters are refused, all at once."""
     given, errors = _parameters(query)
-    known = () if struct is None else tuple(field.encode_name for field in msgspec.structs.fields(struct))
+    known = () if struct is None else struct.__struct_encode_fields__
     errors += [FieldError(name, _unknown(name, known, "parameter")) for name in given if name not in known]
     if struct is None:
         if errors:
@@ -69,9 +69,9 @@ def decode_query(query: bytes, struct: type[msgspec.Struct] | None) -> msgspec.S
         raise problem.bad_fields(errors) from None
     # msgspec takes the text "null" for nothing, and nothing is what a parameter that is left out says already.
     errors += [
-        FieldError(field.encode_name, f"expected a value, got {shown(given[field.encode_name])}")
-        for field in msgspec.structs.fields(decoded)
-        if field.encode_name in given and getattr(decoded, field.name) is None
+        FieldError(name, f"expected a value, got {shown(given[name])}")
+        for name, attribute in zip(known, struct.__struct_fields__, strict=True)
+        if name in given and getattr(decoded, attribute) is None
     ]
     if errors:
         raise problem.bad_fields(errors)

@@ -60,13 +60,6 @@ def parse(header: str | None, *, name: str) -> Condition | None:
     return Condition(is_any=False, strong=frozenset(strong_tags), weak=frozenset(weak_tags))
 
 
-def require_match(if_match: str | None, etag: str) -> None:
-    """Raises a 412 where the header `If-Match` was sent and this is none of its versions."""
-    condition = parse(if_match, name="If-Match")
-    if condition is not None and not condition.matches(etag):
-        raise problem.precondition_failed(f"If-Match: expected the current version {etag}, got another")
-
-
 def is_not_modified(if_none_match: str | None, etag: str) -> bool:
     """Whether a GET with this header `If-None-Match` is answered with 304."""
     condition = parse(if_none_match, name="If-None-Match")

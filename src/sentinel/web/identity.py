@@ -8,7 +8,6 @@ here under its own `Origin`, and can have its own name resolve to this address, 
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 
 from sentinel.core.access import ANONYMOUS, Action, Identity, Role, permits
 from sentinel.ports.identity import Identities
+from sentinel.runtime.listening import is_loopback
 from sentinel.web import problem
 from sentinel.web.problem import Code, shown
 from sentinel.web.routing import Open
@@ -63,18 +63,6 @@ class Guard:
         if identity is None:
             raise problem.unauthorized(has_token=True)
         return identity
-
-
-def is_loopback(host: str) -> bool:
-    """Whether this is a name or an address of the machine itself, and of nothing else."""
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 def _is_sane(token: str) -> bool:

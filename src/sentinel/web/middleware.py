@@ -11,7 +11,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -121,8 +121,6 @@ class Middleware:
         deadline: timedelta = DEADLINE,
         most_at_once: int = MOST_AT_ONCE,
         always: Collection[str] = (),
-        make_id: Callable[[], str] = lambda: secrets.token_hex(16),
-        monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
         """The paths in `always` are answered however many requests there are: a probe has to be."""
         self._app = app
@@ -131,15 +129,13 @@ class Middleware:
         self._deadline = deadline.total_seconds()
         self._most_at_once = most_at_once
         self._always = frozenset(always)
-        self._make_id = make_id
-        self._monotonic = monotonic
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise TypeError(f"expected an HTTP request, got {scope['type']}")
-        began = self._monotonic()
-        passage = Passage(_given_id(scope) or self._make_id())
+        began = time.perf_counter()
+        passage = Passage(_given_id(scope) or secrets.token_hex(16))
         scope[_KEY] = passage
         sender = _Sender(send, passage.request_id)
         for observer in self._observers:
@@ -149,7 +145,7 @@ class Middleware:
             await self._answer(scope, receive, sender)
         finally:
             self._in_flight -= 1
-            exchange = self._exchange(scope, passage, sender, timedelta(seconds=self._monotonic() - began))
+            exchange = self._exchange(scope, passage, sender, timedelta(seconds=time.perf_counter() - began))
             for observer in self._observers:
                 observer.ended(exchange)
 

@@ -30,6 +30,7 @@ _PROBLEMS: Final[Mapping[int, str]] = {
     404: "There is no such resource.",
     409: "The state of the resource does not allow this.",
     412: "The resource has changed since the version that `If-Match` names.",
+    408: "The body did not come in time.",
     413: "The body is too large.",
     415: "The body has a content type, charset or encoding that is not taken.",
     421: "The server runs without protection, and `Host` names another machine.",
@@ -129,7 +130,7 @@ class _Document:
 
     def _operation(self, route: Route) -> dict[str, object]:
         operation: dict[str, object] = {
-            "operationId": route.operation_id or _operation_id(route),
+            "operationId": _operation_id(route),
             "summary": route.summary,
             "tags": [route.tag],
             "security": self._security(route),
@@ -226,7 +227,7 @@ class _Document:
         if isinstance(route.action, Action):
             statuses |= {401, 403}
         if route.body is not None:
-            statuses |= {413, 415}
+            statuses |= {408, 413, 415}
         if self._info.is_insecure:
             statuses |= {403, 421}
         return statuses

@@ -5,22 +5,28 @@ They are the pages of `runtime.http`, which answers whoever has no REST server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from sentinel.runtime.http import Page
 from sentinel.web.routing import OPEN, Answer, Handler, Method, Request, Response, Route
 
 
-def page_routes(pages: Mapping[str, Page], *, tag: str = "operation") -> tuple[Route, ...]:
-    """Routes for `probe_pages(health) | metrics_pages(metrics)`: open to everybody, quiet in the access log."""
+def page_routes(
+    pages: Mapping[str, Page], *, before: Mapping[str, Callable[[], Awaitable[None]]] | None = None
+) -> tuple[Route, ...]:
+    """Routes for `probe_pages(health) | metrics_pages(metrics)`: open to everybody, quiet in the access log.
+
+    `before` has, by path, what is awaited before a page is made, such as reading gauges when somebody looks.
+    """
+    prepare = before or {}
     return tuple(
         Route(
             method=Method.GET,
             path=path,
             action=OPEN,
-            handler=_handler(page),
+            handler=_handler(page, prepare.get(path)),
             summary=path,
-            tag=tag,
+            tag="operation",
             responses=(Response(status=200, description="As it is now."),),
             is_documented=False,
             is_lenient=True,
@@ -30,8 +36,10 @@ def page_routes(pages: Mapping[str, Page], *, tag: str = "operation") -> tuple[R
     )
 
 
-def _handler(page: Page) -> Handler:
+def _handler(page: Page, prepare: Callable[[], Awaitable[None]] | None) -> Handler:
     async def answer(request: Request) -> Answer:
+        if prepare is not None:
+            await prepare()
         said = page(request.header("accept") or "")
         return Answer(said.status.value, said.body, content_type=said.content_type)
 

@@ -40,6 +40,7 @@ class Code(StrEnum):
     """The resource is not there; adapters treat this as its being gone."""
     CONFLICT = "HYPERFLEET-CNF-001"
     PRECONDITION_FAILED = "HYPERFLEET-CNF-002"
+    BODY_TOO_SLOW = "HYPERFLEET-LMT-001"
     TOO_LARGE = "HYPERFLEET-LMT-002"
     INTERNAL = "HYPERFLEET-INT-001"
     UNAVAILABLE = "HYPERFLEET-SVC-001"
@@ -119,13 +120,12 @@ def bad_fields(errors: Iterable[FieldError]) -> Problem:
     return Problem(HTTPStatus.BAD_REQUEST, Code.INVALID, detail, errors=errors)
 
 
-def malformed(message: str, *, field: str = "", line: int | None = None, column: int | None = None) -> Problem:
+def malformed(message: str, *, line: int | None = None, column: int | None = None) -> Problem:
     """400: the body cannot even be read."""
     is_placed = line is not None and column is not None
-    error = FieldError(field, message, *((line, column) if is_placed else ()))
+    error = FieldError("", message, *((line, column) if is_placed else ()))
     place = f" (line {line}, column {column})" if is_placed else ""
-    detail = f"{field}: {message}{place}" if field else f"{message}{place}"
-    return Problem(HTTPStatus.BAD_REQUEST, Code.MALFORMED, detail, errors=[error])
+    return Problem(HTTPStatus.BAD_REQUEST, Code.MALFORMED, f"{message}{place}", errors=[error])
 
 
 def bad_request(detail: str) -> Problem:
@@ -177,14 +177,25 @@ def method_not_allowed(method: str, allowed: Iterable[str]) -> Problem:
     return Problem(HTTPStatus.METHOD_NOT_ALLOWED, Code.METHOD_NOT_ALLOWED, detail, headers={"Allow": listed})
 
 
-def conflict(detail: str, *, code: str = Code.CONFLICT) -> Problem:
+def conflict(detail: str) -> Problem:
     """409: it would do, but not with what is there now."""
-    return Problem(HTTPStatus.CONFLICT, code, detail)
+    return Problem(HTTPStatus.CONFLICT, Code.CONFLICT, detail)
 
 
 def precondition_failed(detail: str) -> Problem:
     """412: somebody has changed it since the caller looked."""
     return Problem(HTTPStatus.PRECONDITION_FAILED, Code.PRECONDITION_FAILED, detail)
+
+
+def too_slow(patience: timedelta) -> Problem:
+    """408: the body does not come."""
+    seconds = f"{patience.total_seconds():g}"
+    return Problem(
+        HTTPStatus.REQUEST_TIMEOUT,
+        Code.BODY_TOO_SLOW,
+        f"expected the next part of the body within {seconds} s, got none",
+        headers={"Connection": "close"},
+    )
 
 
 def payload_too_large(limit: int) -> Problem:
@@ -205,9 +216,9 @@ def unsupported_media_type(detail: str, *, accepted: Iterable[str] = ()) -> Prob
     )
 
 
-def unprocessable(detail: str, errors: Iterable[FieldError] = ()) -> Problem:
+def unprocessable(detail: str) -> Problem:
     """422: every field will do by itself, and together they do not."""
-    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, Code.UNPROCESSABLE, detail, errors=errors)
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, Code.UNPROCESSABLE, detail)
 
 
 def unavailable(

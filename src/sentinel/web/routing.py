@@ -38,6 +38,7 @@ T = TypeVar("T")
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 BODY_LIMIT: Final = 1024 * 1024
+"""In bytes, where a route says nothing else."""
 
 _TEMPLATE_NAME = re.compile(r"\{([a-z_]+)\}")
 
@@ -143,8 +144,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     strictly otherwise. `Annotated[…, msgspec.Meta(description=…)]` describes a field. Without one, every query
     parameter is refused."""
     body: Body | None = None
-    operation_id: str = ""
-    """Made from method and path where empty."""
     is_documented: bool = True
     is_lenient: bool = False
     """Ignores every query parameter, as a page does that monitors and people call in their own ways."""

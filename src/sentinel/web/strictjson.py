@@ -14,15 +14,14 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NoReturn
 
+from sentinel.core.model import Json
 from sentinel.web import problem
 from sentinel.web.problem import FieldError, Problem, shown
 
 DEEPEST: Final = 64
 """Levels of nesting."""
-
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 
 _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 _MOST_DIGITS = 20

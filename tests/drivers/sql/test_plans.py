@@ -31,6 +31,8 @@ PLACE = Place(microseconds(MOMENT + 300 * SECOND), "cls-300")
 class Recorder:
     """Hears which statements a list asks for, and answers none of them."""
 
+    combines = True
+
     def __init__(self) -> None:
         self.asked: list[tuple[Statement, Mapping[str, Value]]] = []
 

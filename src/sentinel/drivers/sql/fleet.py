@@ -1,4 +1,5 @@
-"""The fleet in a SQL database."""
+"""The fleet store over SQL, from one source for SQLite and PostgreSQL: what differs between them is their
+`Database`, which says how a piece of work gets a session and a transaction."""
 
 from __future__ import annotations
 

@@ -1,0 +1,211 @@
+"""A fleet to measure: a database, filled to any size, and servers on it whose CPU time is counted."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import assert_never
+
+import aiohttp
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+import msgspec
+
+from bench.fleet_rows import NAME, REGION, Cloning, PostgresqlCloning, SqliteCloning
+from bench.processes import cpu_seconds, peak_mebibytes
+from tests.support.fleet_http import ROOT, report
+from tests.support.postgresql import database
+from tests.support.service import ApiProcess
+from tools.services import POSTGRESQL
+
+PAGE_SIZE = 500
+DOCUMENT_BYTES = 1_800
+ADAPTERS = ("validation", "dns")
+
+_KINDS = ({"plural": "clusters", "kind": "Cluster", "required_adapters": list(ADAPTERS)},)
+_TIMEOUT = aiohttp.ClientTimeout(total=60)
+
+
+class DatabaseName(StrEnum):
+    """What keeps the fleet."""
+
+    SQLITE = "SQLite"
+    POSTGRESQL = "PostgreSQL"
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """CPU microseconds of one item."""
+
+    server: float
+    database: float
+    """That of the database's own processes; 0 where it lives in the server."""
+
+    def __str__(self) -> str:
+        beside = f" + {self.database:.1f}" if self.database else ""
+        return f"{self.server:.1f}{beside} µs"
+
+
+class Bed:
+    """A database, how to fill it, and servers on it."""
+
+    def __init__(self, name: DatabaseName, url: str, cloning: Cloning, directory: Path) -> None:
+        self.name = name
+        self.url = url
+        self.cloning = cloning
+        self.template = ""
+        """The id of the resource that the others are clones of."""
+        self._directory = directory
+
+    async def plant(self) -> None:
+        """Has the server make the first resource, which is ready, of the size that budgets speak of."""
+        async with self.server() as server:
+            new = {"name": NAME, "labels": {"region": REGION, "environment": "production"}}
+            spare = DOCUMENT_BYTES - len(await server.make({**new, "spec": {"padding": ""}}, is_rehearsal=True))
+            document = await server.make({**new, "spec": {"padding": "x" * spare}})
+            assert abs(len(document) - DOCUMENT_BYTES) < 50, len(document)
+            self.template = msgspec.json.decode(document)["id"]
+
+    @asynccontextmanager
+    async def server(self) -> AsyncIterator[Server]:
+        """The server, with its start behind it."""
+        async with AsyncExitStack() as stack:
+            process = await stack.enter_async_context(
+                ApiProcess(self.url, kinds=_KINDS, directory=self._directory)
+            )
+            session = await stack.enter_async_context(aiohttp.ClientSession(await process.url(), timeout=_TIMEOUT))
+            yield Server(self, process, session)
+            assert await process.stop() == 0
+
+    async def database_cpu_seconds(self) -> dict[int, float]:
+        """Of each process that serves a connection of our server's."""
+        if self.name is DatabaseName.SQLITE:
+            return {}
+        connection = await asyncpg.connect(self.url)
+        try:
+            rows = await connection.fetch(
+                "SELECT pid FROM pg_stat_activity "
+                "WHERE datname = current_database() AND application_name = 'sentinel'"
+            )
+        finally:
+            await connection.close()
+        return {row[0]: cpu_seconds(row[0]) for row in rows}
+
+
+class Server:
+    """A server under test, and its client."""
+
+    def __init__(self, bed: Bed, process: ApiProcess, session: aiohttp.ClientSession) -> None:
+        self._bed = bed
+        self._process = process
+        self._session = session
+
+    async def make(self, body: object, *, is_rehearsal: bool = False) -> bytes:
+        """The document of a new resource that all adapters have reported on; a rehearsed one is removed again."""
+        async with self._session.post(f"{ROOT}/clusters", json=body) as response:
+            assert response.status == 201, await response.text()
+            path = response.headers["Location"]
+        for adapter in ADAPTERS:
+            await self.report(path, adapter)
+        async with self._session.get(path) as response:
+            document = await response.read()
+        if is_rehearsal:
+            async with self._session.delete(path) as response:
+                assert response.status == 202
+            async with self._session.post(f"{path}/force-delete", json={"reason": "measured"}) as response:
+                assert response.status == 204
+        return document
+
+    async def report(self, path: str, adapter: str) -> None:
+        async with self._session.post(
+            f"{path}/statuses",
+            data=msgspec.json.encode(report(adapter, at=datetime.now(UTC))),
+            headers={"Content-Type": "application/json"},
+        ) as response:
+            assert response.status == 201, await response.text()
+
+    async def paths(self, count: int) -> list[str]:
+        """Of so many resources, the oldest first."""
+        found: list[str] = []
+        after = ""
+        while len(found) < count:
+            query = {"size": str(PAGE_SIZE), "fields": "href"} | ({"after": after} if after else {})
+            async with self._session.get(f"{ROOT}/clusters", params=query) as response:
+                listed = msgspec.json.decode(await response.read(), type=_Listed)
+            found += [item.href for item in listed.items]
+            if listed.next is None:
+                break
+            after = listed.next
+        return found[:count]
+
+    async def page(self, after: str = "", **query: str) -> Page:
+        if after:
+            query["after"] = after
+        async with self._session.get(f"{ROOT}/clusters", params={"size": str(PAGE_SIZE), **query}) as response:
+            assert response.status == 200, await response.text()
+            return msgspec.json.decode(await response.read(), type=Page)
+
+    async def walk(self, **query: str) -> Walk:
+        """Every page, one after the other."""
+        items, last, after = 0, "", ""
+        while True:
+            page = await self.page(after, **query)
+            items += page.size
+            if page.next is None:
+                return Walk(items, last)
+            last = after = page.next
+
+    async def cost(self, work: Callable[[], Awaitable[int]]) -> Cost:
+        """What this costs, an item; it says how many there were."""
+        before, at = await self._bed.database_cpu_seconds(), cpu_seconds(self._process.pid)
+        items = await work()
+        server = cpu_seconds(self._process.pid) - at
+        # Connections come and go with idleness; what one that has gone did is lost, which is little.
+        behind = sum(
+            spent - before.get(pid, 0.0) for pid, spent in (await self._bed.database_cpu_seconds()).items()
+        )
+        return Cost(server / items * 1e6, behind / items * 1e6)
+
+    def peak_mebibytes(self) -> float:
+        return peak_mebibytes(self._process.pid)
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Of a page, what a walk needs; the items are skipped."""
+
+    size: int
+    total: int
+    next: str | None
+
+
+class _Located(msgspec.Struct, frozen=True):
+    href: str
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    items: list[_Located]
+    next: str | None
+
+
+class Walk(msgspec.Struct, frozen=True):
+    items: int
+    last: str
+    """The cursor of the last page."""
+
+
+@asynccontextmanager
+async def bed(name: DatabaseName) -> AsyncIterator[Bed]:
+    with tempfile.TemporaryDirectory(prefix="sentinel-bench-") as place:
+        directory = Path(place)
+        match name:
+            case DatabaseName.SQLITE:
+                file = directory / "fleet.db"
+                yield Bed(name, f"sqlite:///{file}", SqliteCloning(str(file)), directory)
+            case DatabaseName.POSTGRESQL:
+                with database(os.environ[POSTGRESQL]) as url:
+                    yield Bed(name, url, PostgresqlCloning(url), directory)
+            case _:
+                assert_never(name)

@@ -1,0 +1,93 @@
+"""`sentinel api` killed and stopped while clients write: what was answered stays, the rest can be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.support.fleet_databases import DatabaseKind, fresh_database
+from tests.support.fleet_http import FleetHttp
+from tests.support.fleet_storm import KINDS
+from tests.support.fleet_writers import Writers
+from tests.support.service import ApiProcess
+
+ROUNDS = 8
+WRITERS = 8
+
+
+@pytest.fixture(params=list(DatabaseKind))
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return fresh_database(request.param, request, tmp_path)
+
+
+@asynccontextmanager
+async def serving(url: str, directory: Path) -> AsyncIterator[tuple[ApiProcess, FleetHttp]]:
+    async with ApiProcess(url, kinds=KINDS, directory=directory) as api, FleetHttp(await api.url()) as fleet:
+        yield api, fleet
+
+
+async def test_a_server_that_is_killed_again_and_again_loses_nothing_it_has_answered(
+    database_url: str, tmp_path: Path
+) -> None:
+    writers = Writers(WRITERS)
+
+    for number in range(ROUNDS):
+        async with serving(database_url, tmp_path) as (api, fleet):
+            # Creations whose answer was lost: whether they have happened or not, now they have, and once.
+            for promise in writers.promises:
+                if not promise.id:
+                    await promise.create(fleet)
+            await asyncio.gather(*(promise.verify(fleet) for promise in writers.promises))
+
+            await writers.run(fleet, until=30 + 7 * number, then=lambda: api.send_signal(signal.SIGKILL))
+
+            assert await api.exit_code() == -signal.SIGKILL
+
+    async with serving(database_url, tmp_path) as (api, fleet):
+        replays = [await promise.create(fleet) for promise in writers.promises]
+        await asyncio.gather(*(promise.verify(fleet) for promise in writers.promises))
+        names = [item["name"] async for item in fleet.walk("clusters", size="100")]
+        total = (await fleet.get("clusters", size="1"))["total"]
+        counted = await fleet.call("GET", "/metrics")
+        assert await api.stop() == 0
+    assert sorted(names) == sorted(promise.name for promise in writers.promises)
+    assert total == len(names)
+    assert f'hyperfleet_api_resources{{kind="Cluster",ready="false"}} {float(total)}' in counted.content.decode()
+    assert sum(replays) >= len(replays) - WRITERS
+
+
+async def test_a_server_that_is_told_to_stop_answers_what_it_has_begun_and_exits_0(
+    database_url: str, tmp_path: Path
+) -> None:
+    answered: set[str] = set()
+
+    async def write(fleet: FleetHttp, writer: int) -> None:
+        for number in range(1000):
+            name = f"c-{writer}-{number}"
+            try:
+                reply = await fleet.call("POST", "clusters", {"name": name}, {"X-Request-Id": name})
+            except aiohttp.ClientError:
+                return
+            assert reply.status == 201, reply
+            answered.add(name)
+            if len(answered) == 50:
+                api.send_signal(signal.SIGTERM)
+        raise AssertionError("the server has not stopped")
+
+    async with serving(database_url, tmp_path) as (api, fleet):
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+            for writer in range(WRITERS):
+                group.create_task(write(fleet, writer))
+        code = await api.exit_code()
+    requests = [line for line in api.lines if line.get("event") == "http.request"]
+
+    assert code == 0
+    assert {line["status"] for line in requests} == {201}
+    assert {line["request_id"] for line in requests} == answered
+    assert len(answered) >= 50

@@ -1,0 +1,72 @@
+"""Many who write at once to a fleet API that runs as a process: on both databases, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.fleet_databases import DatabaseKind, fresh_database
+from tests.support.fleet_http import FleetHttp
+from tests.support.fleet_storm import KINDS, REQUIRED, Ledger, clients, storm, verify
+from tests.support.service import ApiProcess
+
+SQLITE, POSTGRESQL = DatabaseKind.SQLITE, DatabaseKind.POSTGRESQL
+DEPLOYMENTS = [
+    pytest.param(SQLITE, 1, id="sqlite"),
+    pytest.param(POSTGRESQL, 1, id="postgresql"),
+    pytest.param(POSTGRESQL, 2, id="two servers on postgresql"),
+]
+
+
+@pytest.fixture
+async def fleet(
+    kind: DatabaseKind, servers: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[FleetHttp]:
+    """A client of all the servers of one fleet, which have answered no request with an error of their own."""
+    url = fresh_database(kind, request, tmp_path)
+    async with AsyncExitStack() as running:
+        processes = [
+            await running.enter_async_context(ApiProcess(url, kinds=KINDS, directory=tmp_path))
+            for _ in range(servers)
+        ]
+        urls = [await process.url() for process in processes]
+        yield await running.enter_async_context(FleetHttp(*urls))
+        codes = [await process.stop() for process in processes]
+        lines = [line for process in processes for line in process.lines]
+
+    assert codes == [0] * servers
+    assert [line for line in lines if line.get("level") in ("warning", "error")] == []
+    assert [line for line in lines if line.get("status", 0) >= 500] == []
+
+
+@pytest.mark.parametrize(("kind", "servers"), DEPLOYMENTS)
+async def test_fifty_reporters_and_patchers_of_one_resource_leave_what_some_order_of_them_would(
+    fleet: FleetHttp,
+) -> None:
+    resource = await fleet.create("busy")
+    ledger = Ledger(f"clusters/{resource['id']}")
+
+    await storm(clients(fleet, ledger, count=50, rounds=5))
+
+    await verify(fleet, ledger)
+    await fleet.report(ledger.path, *REQUIRED, generation=ledger.generation)
+    settled = await fleet.get(ledger.path)
+    assert settled["status"]["phase"] == "Ready"
+    audit = await fleet.get("/api/v1/audit", resource_id=resource["id"], size="1000")
+    actions = [entry["action"] for entry in audit["items"]]
+    assert actions.count("patch") == len(ledger.versions)
+    assert actions.count("report") == ledger.stored + len(REQUIRED)
+
+
+@pytest.mark.parametrize(("kind", "servers"), DEPLOYMENTS)
+async def test_twenty_on_each_of_a_hundred_resources_do_not_get_into_each_others_way(fleet: FleetHttp) -> None:
+    resources = await asyncio.gather(*(fleet.create(f"cluster-{n}") for n in range(100)))
+    ledgers = [Ledger(f"clusters/{resource['id']}") for resource in resources]
+
+    await storm([work for ledger in ledgers for work in clients(fleet, ledger, count=20, rounds=1)])
+
+    await asyncio.gather(*(verify(fleet, ledger) for ledger in ledgers))
