@@ -1,6 +1,6 @@
 # What a contributor needs: `make run` to see it work, `make test` to know that it does.
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs lock clean
+.PHONY: help run test e2e check bench docs lock clean
 
 PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -17,9 +17,12 @@ help:  ## show this list
 run: .venv  ## the whole loop on one machine, on embedded defaults; Ctrl-C ends it
 	$(BIN)/sentinel up --demo
 
-test: .venv check  ## everything that must hold; installs and starts RabbitMQ and PostgreSQL where they are missing
-	$(BIN)/python -m tools.services rabbitmq pubsub postgresql chromium -- $(BIN)/coverage run -m pytest
+test: .venv check  ## checks and tests; installs and starts what they need on loopback where it is missing
+	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/coverage run -m pytest --ignore=tests/e2e
 	$(BIN)/coverage report
+
+e2e: .venv  ## the tests that take longest: real processes, killed and restarted, and a real browser
+	$(BIN)/python -m tools.services rabbitmq pubsub postgresql chromium -- $(BIN)/python -m pytest tests/e2e
 
 check: .venv  ## lint, types, layers, generated files
 	$(BIN)/ruff check .
