@@ -26,7 +26,8 @@ from sentinel.runtime.telemetry import Log
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT = 64 * 1024 * 1024
+_KEPT = 32 * 1024 * 1024
+"""The most that glibc takes; what is larger comes from the kernel each time."""
 _PATIENCE = timedelta(seconds=2)
 _FAREWELL = timedelta(milliseconds=500)
 _THREADS = "sentinel-blocking"
