@@ -18,8 +18,10 @@ run: .venv  ## the whole loop on one machine, on embedded defaults; Ctrl-C ends 
 	$(BIN)/sentinel up --demo
 
 test: .venv check  ## checks and tests; installs and starts what they need on loopback where it is missing
-	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/coverage run -m pytest --ignore=tests/e2e
+	$(BIN)/coverage run -m pytest tests/core
 	$(BIN)/coverage report
+	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- \
+		$(BIN)/python -m pytest --ignore=tests/core --ignore=tests/e2e
 
 e2e: .venv  ## the tests that take longest: real processes, killed and restarted, and a real browser
 	$(BIN)/python -m tools.services rabbitmq pubsub postgresql chromium -- $(BIN)/python -m pytest tests/e2e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -228,3 +229,13 @@ def test_a_document_survives_being_stored() -> None:
     assert b"deleted_time" not in encoded
     assert b"paused" not in encoded
     assert state.document.deleted_time is UNSET
+
+
+@pytest.mark.parametrize("given", ["c1", "a.b", "..a", "~x_-", "x" * 128])
+def test_what_needs_no_escaping_is_one_segment_of_a_url(given: str) -> None:
+    assert re.fullmatch(resource.segment(128), given)
+
+
+@pytest.mark.parametrize("given", ["", ".", "..", "a/b", "a b", "a%2f", "é", "x" * 129])
+def test_what_a_url_would_read_otherwise_is_none(given: str) -> None:
+    assert re.fullmatch(resource.segment(128), given) is None
