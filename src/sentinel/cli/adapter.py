@@ -15,7 +15,7 @@ from sentinel.adapter import settings as adapter_settings
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli import options
-from sentinel.cli.addresses import bind_address
+from sentinel.cli.addresses import listen_options
 from sentinel.cli.build import Unavailable
 from sentinel.cli.build_adapter import build_adapter, build_reporting, build_subscriber, in_flight
 from sentinel.cli.dead_letters import dead_letters
@@ -48,27 +48,8 @@ class Ready(msgspec.Struct, frozen=True):
 
 @click.group(invoke_without_command=True)
 @click.option("--config", type=click.Path(path_type=Path), help="The settings file.")
-@click.option(
-    "--broker-config",
-    type=click.Path(path_type=Path),
-    help="Broker settings: a file, a ConfigMap's manifest, or the directory where one is mounted.",
-)
-@click.option(
-    "--metrics-bind-address",
-    metavar="ADDRESS",
-    callback=bind_address,
-    default=":8080",
-    show_default=True,
-    help="Where /metrics is served; 0 for nowhere.",
-)
-@click.option(
-    "--health-probe-bind-address",
-    metavar="ADDRESS",
-    callback=bind_address,
-    default=":8081",
-    show_default=True,
-    help="Where /healthz and /readyz are served; 0 for nowhere.",
-)
+@options.broker_option
+@listen_options
 @options.set_option
 @options.log_options
 @click.pass_context

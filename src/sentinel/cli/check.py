@@ -35,11 +35,7 @@ class Effective(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.option("--config", type=click.Path(path_type=Path), help="The settings file of a Sentinel.")
-@click.option(
-    "--broker-config",
-    type=click.Path(path_type=Path),
-    help="Broker settings: a file, a ConfigMap's manifest, or the directory where one is mounted.",
-)
+@options.broker_option
 @click.option("--show", is_flag=True, help="Print the effective settings and who set them; secrets are masked.")
 @options.set_option
 @options.output_option

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -30,6 +31,15 @@ def output_option(command: F) -> F:
         default=Output.TABLE.value,
         callback=lambda context, parameter, value: Output(value),
         help="How data is printed; table is for people.",
+    )(command)
+
+
+def broker_option(command: F) -> F:
+    """`--broker-config`, as the parameter `broker_config`."""
+    return click.option(
+        "--broker-config",
+        type=click.Path(path_type=Path),
+        help="Broker settings: a file, a ConfigMap's manifest, or the directory where one is mounted.",
     )(command)
 
 

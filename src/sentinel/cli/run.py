@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from sentinel.cli import options
-from sentinel.cli.addresses import bind_address
+from sentinel.cli.addresses import listen_options
 from sentinel.cli.build import Unavailable, build_fleet, build_publisher, build_pulse
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
@@ -29,27 +29,8 @@ from sentinel.runtime.tracing import Tracer
 
 @click.command()
 @click.option("--config", required=True, type=click.Path(path_type=Path), help="The settings file.")
-@click.option(
-    "--broker-config",
-    type=click.Path(path_type=Path),
-    help="Broker settings: a file, a ConfigMap's manifest, or the directory where one is mounted.",
-)
-@click.option(
-    "--metrics-bind-address",
-    metavar="ADDRESS",
-    callback=bind_address,
-    default=":8080",
-    show_default=True,
-    help="Where /metrics is served; 0 for nowhere.",
-)
-@click.option(
-    "--health-probe-bind-address",
-    metavar="ADDRESS",
-    callback=bind_address,
-    default=":8081",
-    show_default=True,
-    help="Where /healthz and /readyz are served; 0 for nowhere.",
-)
+@options.broker_option
+@listen_options
 @options.set_option
 @options.log_options
 def run(

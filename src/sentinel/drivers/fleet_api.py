@@ -13,8 +13,7 @@ import asyncio
 import random as randomness
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
@@ -27,6 +26,7 @@ from sentinel.core import listing
 from sentinel.core.listing import Position
 from sentinel.core.model import UNREADABLE
 from sentinel.core.selector import Selector, SelectorParam
+from sentinel.drivers import http_answers
 from sentinel.ports import FetchError, Page
 from sentinel.runtime.backoff import Backoff
 
@@ -34,7 +34,6 @@ MAX_BODY = 64 * 1024 * 1024
 """No page is larger; a server that sends more is not sending a page."""
 
 _KEEP_ALIVE = timedelta(seconds=60)
-_EXCERPT = 300
 _ERROR_BODY = 16 * 1024
 _RETRIED = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 
@@ -206,7 +205,7 @@ class FleetApi:
                 self._open().get(url, headers=headers, allow_redirects=False) as response,
             ):
                 if response.status == HTTPStatus.OK:
-                    body = await _read(response, MAX_BODY)
+                    body = await http_answers.read_up_to(response, MAX_BODY)
                     if len(body) > MAX_BODY:
                         raise _Trouble(f"more than {MAX_BODY} bytes came; lower page_size", is_final=True)
                     return body
@@ -223,23 +222,23 @@ class FleetApi:
             ) from error
         except aiohttp.ClientResponseError as error:
             # Not chained: the representation of this error shows the headers of the request, token included.
-            raise _Trouble(f"malformed HTTP: {_excerpt(error.message, token)}") from None
+            raise _Trouble(f"malformed HTTP: {http_answers.excerpt(error.message, token)}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _Trouble(_excerpt(str(error), token) or type(error).__name__) from error
+            raise _Trouble(http_answers.excerpt(str(error), token) or type(error).__name__) from error
 
     async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> _Trouble:
         """What an answer other than 200 means."""
         status = response.status
-        text = f"{status} {_excerpt(response.reason or '', token)}".rstrip()
+        text = f"{status} {http_answers.excerpt(response.reason or '', token)}".rstrip()
         if 300 <= status < 400:
             # Following would hand the token to whomever the answer names.
             origin = _origin(response.headers.get("Location", ""))
             return _Trouble(f"{text} to {origin}; redirects are not followed, is endpoint right?", is_final=True)
-        said = _excerpt(await _read_error(response), token)
+        said = http_answers.excerpt(await _read_error(response), token)
         if said:
             text = f"{text}: {said}"
         if status in _RETRIED or status >= 500:
-            wait = _retry_after(response)
+            wait = http_answers.retry_after(response)
             text = f"{text} (asks to wait {wait.total_seconds():g} s)" if wait else text
             return _Trouble(text, retry_after=wait)
         if status == HTTPStatus.UNAUTHORIZED and self._read_token() != token:
@@ -325,22 +324,10 @@ def _base(endpoint: str) -> URL:
     return base
 
 
-async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body, or its beginning where it is longer than `limit`: at least one byte more than that."""
-    chunks = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > limit:
-            break
-    return b"".join(chunks)
-
-
 async def _read_error(response: aiohttp.ClientResponse) -> str:
     """What the server says about its refusal, as far as it is meant for reading."""
     try:
-        body = await _read(response, _ERROR_BODY)
+        body = await http_answers.read_up_to(response, _ERROR_BODY)
     except aiohttp.ClientError:
         return ""
     try:
@@ -356,24 +343,3 @@ def _origin(location: str) -> str:
         return str(URL(location).origin())
     except ValueError:
         return "elsewhere"
-
-
-def _excerpt(text: str, token: str) -> str:
-    """One short printable line, without the token."""
-    if token:
-        text = text.replace(token, "***")
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= _EXCERPT else f"{line[:_EXCERPT]}…"
-
-
-def _retry_after(response: aiohttp.ClientResponse) -> timedelta:
-    """What the server asks for, in seconds or as a date; a date is measured by the server's own clock."""
-    value = response.headers.get("Retry-After", "")
-    try:
-        if value.strip().isdecimal():
-            return timedelta(seconds=int(value))
-        date = response.headers.get("Date")
-        now = parsedate_to_datetime(date) if date else datetime.now(UTC)
-        return max(parsedate_to_datetime(value) - now, timedelta(0))
-    except (ValueError, TypeError, OverflowError):
-        return timedelta(0)

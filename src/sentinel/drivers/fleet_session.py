@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 
@@ -21,11 +20,11 @@ from yarl import URL
 
 from sentinel.core.model import UNREADABLE
 from sentinel.core.resource import ROOT
+from sentinel.drivers import http_answers
 from sentinel.ports.reporting import ApiTrouble
 
 _MAX_BODY = 16 * 1024 * 1024
 _KEEP_ALIVE = timedelta(seconds=30)
-_EXCERPT = 300
 _FOR_A_PERSON = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST})
 _FOR_LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 
@@ -116,9 +115,9 @@ class FleetSession:
             raise ApiTrouble(text, needs_person=True) from error
         except aiohttp.ClientResponseError as error:
             # Not chained: the representation of this error shows the headers of the request, token included.
-            raise ApiTrouble(f"malformed HTTP: {_excerpt(error.message, token)}") from None
+            raise ApiTrouble(f"malformed HTTP: {http_answers.excerpt(error.message, token)}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ApiTrouble(_excerpt(str(error), token) or type(error).__name__) from error
+            raise ApiTrouble(http_answers.excerpt(str(error), token) or type(error).__name__) from error
 
     async def close(self) -> None:
         """Closes the connections; harmless when repeated. A request opens them again."""
@@ -128,18 +127,18 @@ class FleetSession:
 
     def _judge(self, response: aiohttp.ClientResponse, body: bytes, token: str) -> Reply:
         status = response.status
-        text = f"{status} {_excerpt(response.reason or '', token)}".rstrip()
+        text = f"{status} {http_answers.excerpt(response.reason or '', token)}".rstrip()
         if 300 <= status < 400:
             # Following would hand the token to whomever the answer names.
             raise ApiTrouble(f"{text}; redirects are not followed, is endpoint right?", needs_person=True)
         problem = _problem(body) if status >= 400 else None
         if problem is not None and problem.text:
-            text = f"{text}: {_excerpt(problem.text, token)}"
+            text = f"{text}: {http_answers.excerpt(problem.text, token)}"
         if status in _FOR_A_PERSON:
             is_replaced = status == HTTPStatus.UNAUTHORIZED and self._read_token() != token
             raise ApiTrouble(text, needs_person=not is_replaced)
         if status in _FOR_LATER or status >= 500:
-            raise ApiTrouble(text, retry_after=_retry_after(response))
+            raise ApiTrouble(text, retry_after=http_answers.retry_after(response))
         return Reply(status, body, response.headers.get("Discard-Reason", ""), problem, text)
 
     def _open(self) -> aiohttp.ClientSession:
@@ -184,14 +183,10 @@ class FleetSession:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    chunks = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > _MAX_BODY:
-            raise ApiTrouble(f"an answer of more than {_MAX_BODY} bytes came")
-    return b"".join(chunks)
+    body = await http_answers.read_up_to(response, _MAX_BODY)
+    if len(body) > _MAX_BODY:
+        raise ApiTrouble(f"an answer of more than {_MAX_BODY} bytes came")
+    return body
 
 
 def _problem(body: bytes) -> Problem | None:
@@ -199,24 +194,3 @@ def _problem(body: bytes) -> Problem | None:
         return msgspec.json.decode(body, type=Problem)
     except UNREADABLE:
         return None
-
-
-def _excerpt(text: str, token: str) -> str:
-    """One short printable line, without the token."""
-    if token:
-        text = text.replace(token, "***")
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= _EXCERPT else f"{line[:_EXCERPT]}…"
-
-
-def _retry_after(response: aiohttp.ClientResponse) -> timedelta:
-    """What the server asks for, in seconds or as a date; a date is measured by the server's own clock."""
-    value = response.headers.get("Retry-After", "")
-    try:
-        if value.strip().isdecimal():
-            return timedelta(seconds=int(value))
-        date = response.headers.get("Date")
-        now = parsedate_to_datetime(date) if date else datetime.now(UTC)
-        return max(parsedate_to_datetime(value) - now, timedelta(0))
-    except (ValueError, TypeError, OverflowError):
-        return timedelta(0)

@@ -20,6 +20,7 @@ import msgspec
 from yarl import URL
 
 from sentinel.core.model import UNREADABLE
+from sentinel.drivers import http_answers
 from sentinel.runtime.provenance import printable
 from sentinel.version import __version__
 
@@ -145,7 +146,7 @@ class Connection:
                 ) as response,
             ):
                 if response.status < 300 or response.status == HTTPStatus.NOT_MODIFIED:
-                    content = await _read(response, LARGEST_BODY)
+                    content = await http_answers.read_up_to(response, LARGEST_BODY)
                     if len(content) > LARGEST_BODY:
                         raise ServerError(f"{self.server}: expected an answer of at most {LARGEST_BODY} bytes")
                     return Answer(response.status, content, response.headers.get("ETag", ""))
@@ -173,7 +174,7 @@ class Connection:
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> Refused:
         status = response.status
-        content = await _read(response, _LARGEST_REFUSAL)
+        content = await http_answers.read_up_to(response, _LARGEST_REFUSAL)
         try:
             problem = msgspec.json.decode(content, type=_Problem)
         except UNREADABLE:
@@ -230,15 +231,3 @@ def _authorities(ca_file: Path | None) -> ssl.SSLContext | bool:
         raise ValueError(f"ca-file {ca_file}: expected certificates in PEM, got something else") from error
     except OSError as error:
         raise ValueError(f"ca-file {ca_file}: cannot be read: {(error.strerror or str(error)).lower()}") from error
-
-
-async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body, or its beginning where it is longer than `limit`: at least one byte more than that."""
-    chunks = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > limit:
-            break
-    return b"".join(chunks)
