@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
@@ -54,6 +55,17 @@ class Collector:
             attribute.key: attribute.value.string_value
             for attribute in self.requests[0].resource_spans[0].resource.attributes
         }
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """A tracer that is closed leaves no thread behind that still tries to reach its collector."""
+    before = set(threading.enumerate())
+    yield
+    left = set(threading.enumerate()) - before
+    for thread in left:
+        thread.join(timeout=5)
+    assert not [thread.name for thread in left if thread.is_alive()]
 
 
 @pytest.fixture
@@ -179,8 +191,9 @@ async def test_a_collector_that_is_gone_costs_a_warning_and_shows_no_secret(
 
 
 async def test_a_collector_that_never_answers_does_not_hold_up_closing() -> None:
+    writers: list[asyncio.StreamWriter] = []
     async with asyncio.timeout(10):
-        silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        silent = await asyncio.start_server(lambda reader, writer: writers.append(writer), "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
         tracer = OpenTelemetryTracer(endpoint=f"http://127.0.0.1:{port}/v1/traces", headers={}, flush=SOON)
 
@@ -189,6 +202,8 @@ async def test_a_collector_that_never_answers_does_not_hold_up_closing() -> None
         await tracer.close()
 
         silent.close()
+        for writer in writers:
+            writer.transport.abort()
 
 
 @pytest.mark.parametrize("endpoint", ["nonsense", "http://", "ftp://127.0.0.1"])

@@ -120,8 +120,14 @@ class OpenTelemetryTracer:
             resource = resource.merge(Resource({NAME: SERVICE_NAME}))
         # Not the global provider: nothing but what is handed this tracer shall trace.
         self._provider: TracerProvider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        exporter = OTLPSpanExporter(endpoint=endpoint, headers=dict(headers))
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+
+        class Exporter(OTLPSpanExporter):
+            def shutdown(self) -> None:  # by `close`, when the collector keeps it waiting, and then by the SDK
+                if not self._shutdown:
+                    super().shutdown()  # type: ignore[no-untyped-call]  # the SDK has not typed it
+
+        self._exporter = Exporter(endpoint=endpoint, headers=dict(headers))
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("sentinel")
         self._redact = redact
         self._flush = flush
@@ -151,9 +157,11 @@ class OpenTelemetryTracer:
 
         # A daemon, because the SDK may wait for its collector far longer than we would.
         threading.Thread(target=shut_down, name="tracing-shutdown", daemon=True).start()
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(self._flush.total_seconds()):
                 await done.wait()
+        except TimeoutError:
+            self._exporter.shutdown()  # or it would try again and again in a thread of its own
 
 
 class _OpenTelemetrySpan:
