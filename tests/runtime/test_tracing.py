@@ -64,7 +64,7 @@ def nothing_left_running() -> Iterator[None]:
     yield
     left = set(threading.enumerate()) - before
     for thread in left:
-        thread.join(timeout=5)
+        thread.join(timeout=2)
     assert not [thread.name for thread in left if thread.is_alive()]
 
 
