@@ -14,10 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from bench import api, compose, publish, publish_pubsub, pulse
+from bench import api, compose, loop, publish, publish_pubsub, pulse
 from bench.api import ApiFigures
 from bench.budget import Budget
 from bench.compose import Composing
+from bench.loop import LoopFigures
 from bench.publish import Publishing
 from bench.publish_pubsub import PubSubPublishing
 from bench.pulse import PulseFigures
@@ -52,6 +53,7 @@ class Figures(msgspec.Struct, frozen=True):
     pubsub: PubSubPublishing
     composing: Composing
     api: ApiFigures
+    loop: LoopFigures
 
 
 async def measured() -> Figures:
@@ -75,7 +77,18 @@ async def measured() -> Figures:
     pubsub = await asyncio.to_thread(publish_pubsub.measure)
     _say("composing")
     composing = compose.measure()
-    return Figures(pulses, at_typical_size, with_fields, rabbitmq, pubsub, composing, await api.measure(_say))
+    _say(f"{loop.RESOURCES:,} resources through the whole loop")
+    whole_loop = await loop.measure()
+    return Figures(
+        pulses=pulses,
+        at_typical_size=at_typical_size,
+        with_fields=with_fields,
+        rabbitmq=rabbitmq,
+        pubsub=pubsub,
+        composing=composing,
+        api=await api.measure(_say),
+        loop=whole_loop,
+    )
 
 
 def budgets(figures: Figures) -> list[Budget]:
@@ -130,6 +143,7 @@ def budgets(figures: Figures) -> list[Budget]:
             "compose a conditional", figures.composing.conditional_microseconds, "µs", compose.CONDITIONAL_BUDGET
         ),
         *api.budgets(figures.api),
+        *loop.budgets(figures.loop),
     ]
 
 
@@ -152,6 +166,7 @@ def page(figures: Figures) -> str:
             for one in figures.pulses
         ),
         *api.section(figures.api),
+        *loop.section(figures.loop),
     ]
     return "\n".join(lines) + "\n"
 

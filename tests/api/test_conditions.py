@@ -93,6 +93,20 @@ async def test_it_is_ready_when_every_required_adapter_says_so_at_its_generation
     await cluster.shows("Available", "True", generation=1, updated=10, transition=10)
 
 
+async def test_the_latest_moment_at_which_an_adapter_turned_available_is_kept(cluster: Cluster) -> None:
+    assert "last_progress_time" not in await cluster.status()
+
+    await cluster.says("validation", "True", generation=1, second=10)
+    await cluster.says("dns", "False", generation=1, second=11)
+    await cluster.says("validation", "True", generation=1, second=20)
+    halfway = await cluster.status()
+    await cluster.says("dns", "True", generation=1, second=30)
+    done = await cluster.status()
+
+    assert (seconds(halfway["last_progress_time"]), halfway["progress_count"]) == (10, 1)
+    assert (seconds(done["last_progress_time"]), done["progress_count"]) == (30, 2)
+
+
 async def test_a_reason_names_the_adapters_in_question(cluster: Cluster) -> None:
     await cluster.says("dns", "True", generation=1, second=10)
 

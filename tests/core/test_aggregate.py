@@ -200,7 +200,7 @@ def test_conditions_that_were_never_aggregated_before_take_the_times_of_the_repo
         statuses=[reports.apply(report_of(available=FALSE, at=1), None)],
     )
 
-    status = aggregate.aggregate(situation, previous=())
+    status = aggregate.aggregate(situation, previous=None)
 
     for condition in status.conditions[:2]:
         assert condition.created_time == minute(0)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from sentinel.core import aggregate, reports
 from sentinel.core.fleet import Condition, ConditionStatus, Phase, Report, ResourceStatus
@@ -126,6 +127,7 @@ def test_no_time_appears_that_was_not_brought_along(steps: list[Step]) -> None:
 
         assert times(resource.status.conditions) <= brought
         assert {resource.status.last_updated_time, resource.status.last_transition_time} <= brought
+        assert {resource.status.last_progress_time} <= brought | {UNSET}
         assert set(resource.waiting.values()) <= brought
 
 
@@ -219,8 +221,8 @@ def test_an_unknown_never_changes_the_status(steps: list[Step]) -> None:
 @given(any_steps)
 def test_public_names_change_nothing_else(steps: list[Step]) -> None:
     for resource, before, _ in live(steps):
-        public = aggregate.aggregate(resource.situation, previous=before.conditions, public_names=True)
-        plain = aggregate.aggregate(resource.situation, previous=before.conditions)
+        public = aggregate.aggregate(resource.situation, previous=before, public_names=True)
+        plain = aggregate.aggregate(resource.situation, previous=before)
 
         assert [*public.conditions[:2], *public.conditions[4:]] == list(plain.conditions)
         assert msgspec.structs.replace(public, conditions=()) == msgspec.structs.replace(plain, conditions=())

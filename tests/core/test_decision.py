@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -271,6 +272,8 @@ def test_every_reason_can_be_reached(reason: Reason) -> None:
         resource(age=None),
         resource(age=MINUTE, requested=SECOND),
         resource(paused=True),
+        msgspec.structs.replace(resource(age=MINUTE), last_progress_time=NOW),
     ]
+    policy = msgspec.structs.replace(POLICY, follows_progress=True)
 
-    assert reason in {decide(one, POLICY, NOW).reason for one in seen}
+    assert reason in {decide(one, policy, NOW).reason for one in seen}

@@ -215,6 +215,25 @@ class TestWishes:
         assert (seen.is_paused, seen.pulse_requested_time) == (False, None)
 
 
+class TestProgress:
+    @pytest.mark.parametrize("shape", [FLAT, {"conditions": []}])
+    def test_the_last_progress_is_read_of_either_shape(self, shape: dict[str, object]) -> None:
+        status = {**shape, "last_progress_time": "2025-10-21T14:00:00+02:00", "progress_count": 3}
+
+        seen = look(labels={}, status=status)
+
+        assert (seen.last_progress_time, seen.progress_count) == (NOON, 3)
+
+    @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z"])
+    def test_where_there_was_none_there_is_nothing(self, never: str | None) -> None:
+        seen = look(labels={}, status={**FLAT, "last_progress_time": never, "progress_count": None})
+
+        assert (seen.last_progress_time, seen.progress_count) == (None, 0)
+
+    def test_it_is_asked_for_where_fields_can_be(self) -> None:
+        assert {"status.last_progress_time", "status.progress_count"} <= set(model.PLAIN_FIELDS)
+
+
 class TestPlain:
     def test_a_document_with_labels_and_a_flat_status_is_plain(self) -> None:
         plain = document(labels={}, status=FLAT, paused=True, pulse_requested_time="2025-10-21T12:00:00+02:00")

@@ -84,6 +84,7 @@ flat = st.fixed_dictionaries(
         "observedGeneration": generations,
         "last_updated_time": times,
         "lastTransitionTime": times,
+        "last_progress_time": times,
         "conditions": st.lists(
             st.fixed_dictionaries(
                 {
@@ -165,6 +166,25 @@ def test_a_requested_pulse_is_explained() -> None:
     row = row_of(fleet)
 
     assert (row.decision, row.reason, row.next_event_time) == (Verdict.PUBLISH, Reason.PULSE_REQUESTED, START)
+
+
+@pytest.mark.parametrize(
+    ("follows", "decision", "reason"),
+    [
+        (True, Verdict.PUBLISH, Reason.ADAPTER_PROGRESSED),
+        (False, Verdict.SKIP, Reason.NOT_EXPIRED),
+    ],
+)
+def test_progress_is_explained_where_it_is_followed(follows: bool, decision: Verdict, reason: Reason) -> None:
+    fleet = FakeFleet()
+    fleet.put_encoded(
+        b'{"id":"halfway","generation":1,"status":{"phase":"Ready","observed_generation":1,'
+        b'"last_updated_time":"2024-12-31T23:59:00Z","last_progress_time":"2024-12-31T23:59:30Z"}}'
+    )
+
+    row = row_of(fleet, msgspec.structs.replace(SETTINGS, pulse_on_progress=follows))
+
+    assert (row.decision, row.reason) == (decision, reason)
 
 
 def test_the_moment_may_be_chosen() -> None:

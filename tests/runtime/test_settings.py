@@ -77,6 +77,7 @@ class TestValues:
         assert pulse.resource_selector == ()
         assert pulse.message_data == {"resource_id": ".id", "resource_type": ".kind"}
         assert pulse.generation_check is True
+        assert pulse.pulse_on_progress is False
         assert pulse.republish_interval is None
         assert pulse.max_events_per_second is None
         assert pulse.event_mode is Mode.STRUCTURED
@@ -111,6 +112,7 @@ message_data:
   id: .id
   nested: {version: 1.10, deep: {enabled: true}}
 generation_check: no
+pulse_on_progress: yes
 republish_interval: 0s
 max_events_per_second: 0.5
 event_mode: binary
@@ -134,6 +136,7 @@ log: {level: debug, format: console}
         assert (api.token_file, api.ca_file, api.gzip) == (Path("/var/run/token"), Path("ca.pem"), True)
         assert pulse.message_data == {"id": ".id", "nested": {"version": "1.10", "deep": {"enabled": "true"}}}
         assert pulse.generation_check is False
+        assert pulse.pulse_on_progress is pulse.policy.follows_progress is True
         assert pulse.republish_interval == timedelta(0)
         assert pulse.max_events_per_second == 0.5
         assert pulse.event_mode is Mode.BINARY

@@ -128,8 +128,8 @@ async def verify(fleet: FleetHttp, ledger: Ledger) -> None:
     situation = Situation(
         generation=document.generation, updated_time=document.updated_time, required=REQUIRED, statuses=statuses
     )
-    assert aggregate.aggregate(situation, previous=document.status.conditions) == document.status
-    afresh = aggregate.aggregate(situation, previous=())
+    assert aggregate.aggregate(situation, previous=document.status) == document.status
+    afresh = aggregate.aggregate(situation, previous=None)
     assert document.status.phase is afresh.phase
     assert document.status.observed_generation == afresh.observed_generation
     assert document.status.last_updated_time == afresh.last_updated_time

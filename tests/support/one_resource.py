@@ -64,7 +64,7 @@ class OneResource:
         self.is_deleting = False
         self.public_names = public_names
         self.waiting: Mapping[str, datetime] = {}
-        self._conditions: Sequence[Condition] = ()
+        self._previous: ResourceStatus | None = None
         self.status: ResourceStatus = self.refresh()
 
     @property
@@ -93,8 +93,8 @@ class OneResource:
 
     def refresh(self) -> ResourceStatus:
         situation = self.situation
-        self.status = aggregate.aggregate(situation, previous=self._conditions, public_names=self.public_names)
-        self._conditions = self.status.conditions
+        self.status = aggregate.aggregate(situation, previous=self._previous, public_names=self.public_names)
+        self._previous = self.status
         self.waiting = aggregate.waiting(situation, status=self.status, previous=self.waiting)
         return self.status
 

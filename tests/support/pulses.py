@@ -63,6 +63,7 @@ def make_pulse(
     max_age_ready: timedelta = 30 * MINUTE,
     republish_interval: timedelta | None = None,
     max_events_per_second: float | None = None,
+    follows_progress: bool = False,
     message_data: MessageData | None = None,
     publish_deadline: timedelta = 5 * SECOND,
     tracer: Tracer = NO_TRACING,
@@ -71,7 +72,7 @@ def make_pulse(
     return Pulse(
         resource_type="clusters",
         poll_interval=poll_interval,
-        policy=Policy(max_age_not_ready, max_age_ready),
+        policy=Policy(max_age_not_ready, max_age_ready, follows_progress=follows_progress),
         pacer=Pacer(republish_interval=republish_interval),
         composer=Composer(message_data or {"resource_id": ".id", "resource_type": ".kind"}),
         fleet=fleet,

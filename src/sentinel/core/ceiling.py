@@ -1,8 +1,8 @@
 """A ceiling on events: who goes first when not everyone can go, and how the rest is spread.
 
 A backlog - a fleet restored from a backup, a Sentinel that was away - would otherwise leave at once, and whoever
-listens would get it at once. Under a ceiling each cycle sends what its share of time allows: changed specs and
-requested pulses first, then whoever has waited longest.
+listens would get it at once. Under a ceiling each cycle sends what its share of time allows: changed specs,
+requested pulses and progress first, then whoever has waited longest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sentinel.core.decision import Decision, Reason
 
 T = TypeVar("T")
 
-_FIRST = frozenset({Reason.GENERATION_CHANGED, Reason.PULSE_REQUESTED})
+_FIRST = frozenset({Reason.GENERATION_CHANGED, Reason.PULSE_REQUESTED, Reason.ADAPTER_PROGRESSED})
 """Somebody is waiting for these."""
 
 _SLICES_PER_SECOND = 10

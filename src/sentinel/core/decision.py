@@ -2,8 +2,9 @@
 
 Two tiers. A generation that the adapters have not observed is due at once, whatever its age. Otherwise the age
 of the last status decides, against one of two limits, by whether the resource is ready. Between the two stand
-triggers: somebody asks for an event, and has it at once unless a later status has answered already. A resource
-that is paused is never due. The decision knows nothing of what was published before: that is pacing's business.
+triggers: somebody asks for an event, or an adapter has completed its part, which others may have waited for. Each
+has its event at once unless a later status has answered already. A resource that is paused is never due. The
+decision knows nothing of what was published before: that is pacing's business.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Reason(StrEnum):
 
     GENERATION_CHANGED = "generation changed - new spec to reconcile"
     PULSE_REQUESTED = "pulse requested"
+    ADAPTER_PROGRESSED = "adapter progressed"
     EXPIRED_NOT_READY = "max age expired (not ready)"
     EXPIRED_READY = "max age expired (ready)"
     NOT_EXPIRED = "max age not expired"
@@ -47,6 +49,8 @@ class Policy(msgspec.Struct, frozen=True):
     max_age_ready: timedelta
     checks_generation: bool = True
     """False leaves the age alone to decide."""
+    follows_progress: bool = False
+    """Whether an adapter that has completed its part makes the resource due for the others."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -65,6 +69,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     trigger: datetime | None = None
     """What somebody asked for and no status has answered, told by its time; a reason for an event even where the
     same generation had one a moment ago."""
+    is_progress_open: bool = False
+    """Whether an adapter has completed its part and no status has answered that; such a reason, too."""
 
 
 def decide(resource: Observation, policy: Policy, now: datetime, first_seen: datetime | None = None) -> Decision:
@@ -86,17 +92,20 @@ def decide(resource: Observation, policy: Policy, now: datetime, first_seen: dat
     trigger = resource.pulse_requested_time
     if trigger is not None and updated is not None and trigger <= updated:
         trigger = None
+    progress = policy.follows_progress and _is_progress_open(resource)
 
     warning = ""
     if policy.checks_generation:
         if resource.generation > resource.observed_generation:
             # A spec change is retried at the quicker pace even where the old generation is still ready.
             quicker = policy.max_age_not_ready
-            return Decision(True, Reason.GENERATION_CHANGED, now, now, quicker, trigger=trigger)
+            return Decision(True, Reason.GENERATION_CHANGED, now, now, quicker, "", trigger, progress)
         if resource.observed_generation > resource.generation:
             warning = OBSERVED_AHEAD
     if trigger is not None:
-        return Decision(True, Reason.PULSE_REQUESTED, now, now, max_age, warning, trigger)
+        return Decision(True, Reason.PULSE_REQUESTED, now, now, max_age, warning, trigger, progress)
+    if progress:
+        return Decision(True, Reason.ADAPTER_PROGRESSED, now, now, max_age, warning, None, progress)
 
     if updated is None:
         if not warning:
@@ -110,3 +119,16 @@ def decide(resource: Observation, policy: Policy, now: datetime, first_seen: dat
         return Decision(False, _NOT_EXPIRED, due_time, due_time, max_age, warning)
     reason = Reason.EXPIRED_READY if resource.is_ready else Reason.EXPIRED_NOT_READY
     return Decision(True, reason, now, due_time, max_age, warning)
+
+
+def _is_progress_open(resource: Observation) -> bool:
+    """Whether an adapter has turned available, and not every adapter is known to have looked again since.
+
+    Both times are the adapters' own: our clock, and with it `first_seen`, has no part in this. The report by which
+    an adapter turned may itself be the oldest of all, where the others looked a moment later and still saw nothing
+    of it; so equal times are an answer only where nobody is left who waits.
+    """
+    progress, updated = resource.last_progress_time, resource.last_updated_time
+    if progress is None:
+        return False
+    return updated is None or progress > updated or (progress == updated and not resource.is_ready)

@@ -128,6 +128,11 @@ class ResourceStatus(msgspec.Struct, frozen=True):
     last_updated_time: datetime
     last_transition_time: datetime
     conditions: tuple[Condition, ...]
+    last_progress_time: datetime | UnsetType = UNSET
+    """The latest moment at which a required adapter's `Available` turned True; absent until one has."""
+    progress_count: int | UnsetType = UNSET
+    """How often that has happened. It tells two such moments apart where clocks do not: they differ between
+    adapters, and some tick in seconds."""
 
     def condition(self, name: str) -> Condition | None:
         """The condition of this type, or None."""

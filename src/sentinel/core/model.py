@@ -46,6 +46,10 @@ class Observation(msgspec.Struct, frozen=True, gc=False):
     """Somebody wants no events for it, whatever happens to it."""
     pulse_requested_time: datetime | None = None
     """When somebody last asked for an event; None where nobody has."""
+    last_progress_time: datetime | None = None
+    """When an adapter last completed its part; None where none has, or the server does not say."""
+    progress_count: int = 0
+    """How often one has, as far as the server says; it tells two completions apart that bear the same time."""
 
 
 class Resource(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +93,8 @@ class Status(msgspec.Struct, gc=False):
     phase: str | None = None
     observed_generation: int | None = None
     last_updated_time: datetime | None = None
+    last_progress_time: datetime | None = None
+    progress_count: int | None = None
     conditions: msgspec.Raw = NOTHING
     """A list of `Condition`, decoded only where the flat fields leave something open."""
     observed_generation_camel: int | None = msgspec.field(default=None, name="observedGeneration")
@@ -126,6 +132,8 @@ PLAIN_FIELDS = (
     "status.phase",
     "status.observed_generation",
     "status.last_updated_time",
+    "status.last_progress_time",
+    "status.progress_count",
 )
 """The paths that are read of a document that is plain, for a server that can be asked for them alone."""
 
@@ -143,7 +151,10 @@ _document = msgspec.json.Decoder(Document)
 _metadata = msgspec.json.Decoder(Metadata | None)
 _conditions = msgspec.json.Decoder(list[Condition] | None)
 
-_TIMES = ("last_updated_time", "lastUpdatedTime", "lastTransitionTime", "pulse_requested_time")
+_TIMES = (
+    *("last_updated_time", "lastUpdatedTime", "lastTransitionTime"),
+    *("pulse_requested_time", "last_progress_time"),
+)
 _READY = "ready"
 _NO_STATUS = Status()
 _NO_CONDITION = Condition()
@@ -170,7 +181,7 @@ def plain_observation(document: Document) -> Observation | None:
     phase, observed, updated = status.phase, status.observed_generation, status.last_updated_time
     if phase is None or observed is None or updated is None or updated.year == 1:
         return None
-    requested = document.pulse_requested_time
+    requested, progress = document.pulse_requested_time, status.last_progress_time
     return Observation(
         document.id,
         document.kind or "",
@@ -181,6 +192,8 @@ def plain_observation(document: Document) -> Observation | None:
         labels,
         document.paused is True,
         None if requested is None else _moment(requested),
+        None if progress is None else _moment(progress),
+        status.progress_count or 0,
     )
 
 
@@ -222,6 +235,8 @@ def observation(document: Document) -> Observation:
         NO_LABELS if labels is None else labels,
         document.paused is True,
         _moment(document.pulse_requested_time),
+        _moment(status.last_progress_time),
+        status.progress_count or 0,
     )
 
 

@@ -3,7 +3,7 @@
 A decision looks at a status, and a status can stand still: reports of `Unknown` are dropped, one adapter of two
 may be silent, an adapter's clock may be slow. Decided by status alone, such a resource would get an event at
 every poll, for ever. So the same generation of a resource is sent again only after the max age in force, counted
-from when it was last published; a newer generation goes at once, and so does a new trigger, once.
+from when it was last published; a newer generation goes at once, and so does a new trigger or new progress, once.
 
 One table serves three ends: pacing, sending nothing twice within a cycle, and forgetting resources that vanished.
 Its entries are dropped as soon as the decision on their resource is to skip, so in a healthy fleet it is nearly
@@ -13,6 +13,7 @@ bytes, rather than an object.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
@@ -36,15 +37,16 @@ class Verdict(StrEnum):
 # What most resources get: to find a member in its enumeration costs more than to find a resource in the table.
 _SKIP = Verdict.SKIP
 
-# An entry, from the low bits up: the walk that saw it last, when it was published (0: never), the generation and
-# the trigger published (0: none), a last-updated time that lay in the future (0: none), and when that was first
-# seen. Triggers and last-updated times are only ever recognised again, so a hash of each will do; what is rare
-# stands higher, because an integer is as long as its highest bit.
+# An entry, from the low bits up: the walk that saw it last, when it was published (0: never), the generation, the
+# trigger and the progress published (0: none), a last-updated time that lay in the future (0: none), and when that
+# was first seen. Triggers, progress and last-updated times are only ever recognised again, so a hash of each will
+# do; what is rare stands higher, because an integer is as long as its highest bit.
 _WALK_BITS, _TIME_BITS, _GENERATION_BITS, _STAMP_BITS = 8, 44, 48, 32
 _PUBLISHED = _WALK_BITS
 _GENERATION = _PUBLISHED + _TIME_BITS
 _TRIGGER = _GENERATION + _GENERATION_BITS
-_FUTURE = _TRIGGER + _STAMP_BITS
+_PROGRESS = _TRIGGER + _STAMP_BITS
+_FUTURE = _PROGRESS + _STAMP_BITS
 _SEEN = _FUTURE + _STAMP_BITS
 _WALK_MASK = (1 << _WALK_BITS) - 1
 _TIME_MASK = (1 << _TIME_BITS) - 1
@@ -126,6 +128,7 @@ class Pacer:
                 and moment - published < (interval - min(interval / _SLACK_SHARE, _MOST_SLACK)) // _MILLISECOND
                 and _clamped(resource.generation) <= (entry >> _GENERATION) & _GENERATION_MASK
                 and (decision.trigger is None or _stamp(decision.trigger) == (entry >> _TRIGGER) & _STAMP_MASK)
+                and (not decision.is_progress_open or _progress(resource) == (entry >> _PROGRESS) & _STAMP_MASK)
             ):
                 return Verdict.PACED
         self._admitted.add(key)
@@ -134,13 +137,15 @@ class Pacer:
     def settled(self, resource: Observation, decision: Decision, now: datetime) -> None:
         """The broker has confirmed the event for this decision, or none ever would; until then it stays due.
 
-        Whatever was asked for by then is answered by the event, whichever reason it had.
+        Whatever was asked for by then is answered by the event, whichever reason it had, and whoever had completed
+        their part by then is told of by it.
         """
         key = hash(resource.id)
         future = self._table.get(key, 0) >> _FUTURE << _FUTURE
         trigger = 0 if decision.trigger is None else _stamp(decision.trigger)
         self._table[key] = (
             future
+            | _progress(resource) << _PROGRESS
             | trigger << _TRIGGER
             | _clamped(resource.generation) << _GENERATION
             | _milliseconds(now) << _PUBLISHED
@@ -182,6 +187,12 @@ def _clamped(generation: int) -> int:
     return min(max(generation, 0), _GENERATION_MASK)
 
 
-def _stamp(moment: datetime) -> int:
-    """Recognises a time again; never 0, which stands for none."""
-    return hash(moment) & _STAMP_MASK or 1
+def _progress(resource: Observation) -> int:
+    if resource.last_progress_time is None:
+        return 0
+    return _stamp((resource.last_progress_time, resource.progress_count))
+
+
+def _stamp(value: Hashable) -> int:
+    """Recognises a value again; never 0, which stands for none."""
+    return hash(value) & _STAMP_MASK or 1

@@ -139,9 +139,7 @@ def take(state: State, rules: Rules, status: AdapterStatus, *, children: int) ->
 def refresh(state: State, rules: Rules, *, children: int) -> State:
     """The resource with its conditions aggregated anew: adapters, children or reports have changed."""
     situation = _situation(state.document, state.statuses, rules, children)
-    status = aggregate.aggregate(
-        situation, previous=state.document.status.conditions, public_names=rules.emits_public_names
-    )
+    status = aggregate.aggregate(situation, previous=state.document.status, public_names=rules.emits_public_names)
     return State(
         msgspec.structs.replace(state.document, status=status),
         state.statuses,

@@ -121,12 +121,18 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a generation that no adapter has observed yet makes an event due at once. False leaves only the
     age of the status."""
 
+    pulse_on_progress: bool = False
+    """Whether an event is due at once when an adapter has completed its part, so that those which wait for it need
+    not wait for a max age as well. One event for each completion; only for an API that tells of them in
+    `status.last_progress_time`, as Sentinel's own does."""
+
     republish_interval: Annotated[timedelta | None, leaves.ANY_DURATION] = None
     """How long after an event the same generation of a resource may be published again while its status stands
     still. Unset: the max age in force. `0s`: at every poll."""
 
     max_events_per_second: Annotated[float | None, leaves.number(0.001, 1_000_000)] = None
-    """A ceiling that spreads a backlog over time, from 0.001 to 1000000; new generations go first. Unset: none."""
+    """A ceiling that spreads a backlog over time, from 0.001 to 1000000; new generations, requests and progress go
+    first. Unset: none."""
 
     event_mode: Mode = Mode.STRUCTURED
     """How CloudEvents are laid out in messages: `structured`, the whole event as the body, or `binary`, only its
@@ -152,6 +158,7 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
             max_age_not_ready=self.max_age_not_ready,
             max_age_ready=self.max_age_ready,
             checks_generation=self.generation_check,
+            follows_progress=self.pulse_on_progress,
         )
 
 

@@ -98,3 +98,15 @@ async def test_an_id_that_is_unknown_ends_with_1(fleet: ServedFleet) -> None:
 
     assert (code, out) == (1, "")
     assert err == 'refused (404): no resource with the id "nobody"\n'
+
+
+async def test_where_the_sentinel_follows_progress_so_does_the_next_pulse(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+    await fleet.reports("clusters/c1", "validation")
+    await fleet.reports("clusters/c1", "dns", available="False")
+
+    _, without, _ = await fleet.run(why, "c1")
+    _, following, _ = await fleet.run(why, "c1", "--pulse-on-progress")
+
+    assert without.splitlines()[-1].endswith(": max age expired (not ready)")
+    assert following.splitlines()[-1].endswith(": adapter progressed")

@@ -49,14 +49,26 @@ class Answer(msgspec.Struct, frozen=True):
     default="30m",
     help="As the Sentinel that watches it has it. Default: 30m.",
 )
+@click.option(
+    "--pulse-on-progress",
+    is_flag=True,
+    help="As the Sentinel that watches it has it: an adapter that is done makes an event due. Default: off.",
+)
 @options.output_option
 @calling.server_options
 def why(
-    resource_id: str, max_age_not_ready: timedelta, max_age_ready: timedelta, output: Output, target: Target
+    resource_id: str,
+    max_age_not_ready: timedelta,
+    max_age_ready: timedelta,
+    pulse_on_progress: bool,
+    output: Output,
+    target: Target,
 ) -> int:
     """Say why a resource is not ready, or not gone: which adapter it waits for, since when, and what that adapter
     said last; and when the next event is due."""
-    policy = Policy(max_age_not_ready=max_age_not_ready, max_age_ready=max_age_ready)
+    policy = Policy(
+        max_age_not_ready=max_age_not_ready, max_age_ready=max_age_ready, follows_progress=pulse_on_progress
+    )
 
     async def work(fleet: Fleet) -> int:
         found = await fleet.find(resource_id)
