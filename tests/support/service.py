@@ -68,6 +68,10 @@ class ServiceProcess:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
     def send_signal(self, number: signal.Signals) -> None:
         """Sends a signal, as Kubernetes or a terminal would."""
         assert self._process is not None

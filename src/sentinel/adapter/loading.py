@@ -47,6 +47,19 @@ def load_adapter(task: str, *, folder: Path | None = None) -> Adapter:
     return found
 
 
+def forget_modules(folder: Path) -> None:
+    """Lets another adapter's folder use the same names, as every project that was begun alike does.
+
+    Modules that were loaded from this folder stay in use where they are used, and are no longer found by name.
+    """
+    root = folder.resolve()
+    for name, module in list(sys.modules.items()):
+        file, top = getattr(module, "__file__", None), name.partition(".")[0]
+        # Not whatever lies somewhere below: a virtual environment often does.
+        if file is not None and any(Path(file).is_relative_to(root / own) for own in (top, f"{top}.py")):
+            del sys.modules[name]
+
+
 def _place(error: BaseException) -> str:
     """Where in the author's own files it happened; nothing where it did not get that far."""
     frames = [

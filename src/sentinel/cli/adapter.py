@@ -156,7 +156,7 @@ def prepare(
     try:
         found = loading.load_adapter(loaded.settings.task, folder=config.parent)
     except loading.NoAdapter as error:
-        return [str(Problem.at(_place_of_task(config, loaded), "task", str(error))), *problems]
+        return [str(Problem.at(place_of_task(config, loaded), "task", str(error))), *problems]
     if broker.settings is None or problems:
         return problems
     return Ready(
@@ -166,13 +166,13 @@ def prepare(
         subscription=broker.settings.subscription_id or found.name,
         secrets=(
             *(secret.reveal() for secret in (*loaded.secrets, *broker.secrets)),
-            *_secrets_within(environ),
+            *secrets_within(environ),
         ),
         warnings=(*loaded.warnings, *broker.warnings),
     )
 
 
-def _place_of_task(config: Path, loaded: Loaded[AdapterSettings]) -> Origin:
+def place_of_task(config: Path, loaded: Loaded[AdapterSettings]) -> Origin:
     """Where the adapter was named: settings keep no place that finding it could be refused at."""
     table = parse_file(config).table
     member = None if table is None else table.get("task")
@@ -183,7 +183,7 @@ def _place_of_task(config: Path, loaded: Loaded[AdapterSettings]) -> Origin:
     return Origin(Source(source or Source.DEFAULT), name)
 
 
-def _secrets_within(environ: Mapping[str, str]) -> Iterable[str]:
+def secrets_within(environ: Mapping[str, str]) -> Iterable[str]:
     """What a task is probably given to authenticate by: its own exceptions must not tell the whole fleet."""
     for name, value in environ.items():
         if len(value) >= _SHORTEST_SECRET and _SECRET_NAMES.fullmatch(name.upper()):

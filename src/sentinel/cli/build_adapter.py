@@ -123,12 +123,12 @@ def build_adapter(
     reporting: Reporting,
     clock: Clock,
     redact: Callable[[str], str],
-    http: HttpClient | None = None,
+    route: Callable[[HttpClient], HttpClient] = lambda client: client,
     watch: Callable[[Observer], Observer] = lambda observer: observer,
 ) -> Part:
     """An adapter as a part; the caller owns the subscriber, the part closes the rest.
 
-    `http` stands in for a client of its own. `watch` may put another observer around its telemetry.
+    `route` may put something between its tasks and the network, `watch` another observer around its telemetry.
     """
     from sentinel.drivers.task_http import TaskHttp
 
@@ -139,7 +139,7 @@ def build_adapter(
         adapter=adapter,
         subscriber=subscriber,
         reporting=reporting,
-        http=client if http is None else http,
+        http=route(client),
         clock=clock,
         observer=watch(
             AdapterTelemetry(registry=registry, log=log.bind(adapter=adapter.name), adapter=adapter.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -106,9 +106,15 @@ def build_api(settings: ServerSettings, *, kinds: Kinds, store: FleetStore, cloc
 
 
 def application(
-    built: BuiltApi, *, pages: Mapping[str, Page], guard: Guard, settings: ServerSettings, log: Log
+    built: BuiltApi,
+    *,
+    pages: Mapping[str, Page],
+    guard: Guard,
+    settings: ServerSettings,
+    log: Log,
+    others: Sequence[Route] = (),
 ) -> App:
-    """The application: the API, its document, probes and metrics."""
+    """The application: the API, its document, probes and metrics; and others, where one listener serves more."""
     beside = page_routes(pages, before={"/metrics": built.refresh})
     info = openapi.Info(
         title="Fleet API",
@@ -118,7 +124,7 @@ def application(
     )
     documented = openapi.openapi_routes(openapi.document(built.routes, info))
     return build_app(
-        [*built.routes, *documented, *beside],
+        [*built.routes, *documented, *beside, *others],
         guard=guard,
         log=log,
         observers=(AccessLog(log), built.requests),

@@ -35,7 +35,7 @@ _COMMANDS = {
     "resume": ("sentinel.cli.client.write:resume", "Send events for a resource again."),
     "run": ("sentinel.cli.run:run", "Run the pulse: poll the fleet and publish an event for each resource due."),
     "token": ("sentinel.cli.token:token", "Make, list and revoke the tokens that a server accepts."),
-    "up": ("sentinel.cli.up:up", "Run everything on this machine and watch it work."),
+    "up": ("sentinel.cli.up.command:up", "Run the whole loop on this machine and watch it work."),
     "version": ("sentinel.cli.version:version", "Print the version."),
     "watch": ("sentinel.cli.client.watch:watch", "Print resources as they change."),
     "why": ("sentinel.cli.client.why:why", "Say what a resource waits for, since when, and what comes next."),

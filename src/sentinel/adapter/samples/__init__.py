@@ -1,0 +1,41 @@
+"""Three adapters to try things with and to learn from; `sentinel up` runs them.
+
+`validation` reads a spec and says whether it will do. `dns` waits for it, and has a service make a zone, which
+takes longer than one evaluation. `provision` waits for `dns`, and fails its first attempt at every generation.
+Together they show what adapters do: wait for each other, ask again, fail, heal, and clean up.
+
+They are named like anybody's own (`task: sentinel.adapter.samples:dns`); `examples/adapters` has their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sentinel.adapter.declaration import Adapter
+from sentinel.adapter.samples import acceptance, machines, zones
+
+__all__ = ["NEEDS", "declare", "dns", "provision", "validation"]
+
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    acceptance.NAME: (),
+    zones.NAME: (acceptance.NAME,),
+    machines.NAME: (zones.NAME,),
+}
+"""The samples by name, and whom each waits for."""
+
+_DECLARE: Final = {
+    acceptance.NAME: acceptance.declare,
+    zones.NAME: zones.declare,
+    machines.NAME: machines.declare,
+}
+
+
+def declare(name: str, *, kinds: Sequence[str]) -> Adapter:
+    """The sample of this name, for these kinds of resource."""
+    return _DECLARE[name](kinds)
+
+
+validation = declare(acceptance.NAME, kinds=["Cluster", "NodePool"])
+dns = declare(zones.NAME, kinds=["Cluster"])
+provision = declare(machines.NAME, kinds=["Cluster"])

@@ -1,0 +1,1 @@
+"""`sentinel up`: the whole loop in one process."""

@@ -1,0 +1,171 @@
+"""What has happened lately and how the fleet stands, gathered for a screen.
+
+Nobody who works here knows of it: pulses and adapters are given observers, and the fleet is read through its API
+like anybody would. So what the screen shows is what users of the API see.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from sentinel.cli.client.rows import Item
+from sentinel.cli.up.narration import Happening
+from sentinel.core.pacing import Verdict
+from sentinel.ports import Outcome
+from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport
+
+_REMEMBERED = 200
+"""How many happenings are kept; more than any terminal has lines."""
+_NAMED = 10_000
+"""How many resources are known by name."""
+_RATE_WINDOW = timedelta(seconds=10)
+
+
+class Shelf(msgspec.Struct, frozen=True):
+    """The resources of one kind, as they were last read."""
+
+    plural: str
+    required: tuple[str, ...]
+    items: Sequence[Item] = ()
+    total: int = 0
+    """More than there are items, where not all were read."""
+
+    @property
+    def ready(self) -> int:
+        return sum(item.is_ready for item in self.items)
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Sums since the beginning, over all pulses and adapters."""
+
+    published: int = 0
+    paced: int = 0
+    failed: int = 0
+    """Refused, unconfirmed or unroutable."""
+    evaluations: int = 0
+
+    def with_cycle(self, report: CycleReport) -> Totals:
+        """And one cycle more."""
+        return Totals(
+            self.published + report.published,
+            self.paced + report.paced,
+            self.failed + report.failed + report.unroutable,
+            self.evaluations,
+        )
+
+
+class Board:
+    """One for everything that runs."""
+
+    def __init__(self, *, started: datetime) -> None:
+        self.started = started
+        self.totals = Totals()
+        self._happenings: deque[Happening] = deque(maxlen=_REMEMBERED)
+        self._shelves: dict[str, Shelf] = {}
+        self._names: dict[str, str] = {}
+        self._said: dict[tuple[str, str], str] = {}
+        self._prospects: dict[str, Mapping[str, Judgement]] = {}
+        self._published: deque[tuple[datetime, int]] = deque()
+
+    @property
+    def shelves(self) -> Sequence[Shelf]:
+        """In the order in which they were put up first."""
+        return list(self._shelves.values())
+
+    def put_up(self, shelf: Shelf) -> None:
+        """The resources of a kind, in place of how they were before."""
+        self._shelves[shelf.plural] = shelf
+        for item in shelf.items:
+            self.learn(item.id, item.name)
+
+    def learn(self, resource_id: str, name: str) -> None:
+        """Whom an id stands for."""
+        if name and (resource_id in self._names or len(self._names) < _NAMED):
+            self._names[resource_id] = name
+
+    def name_of(self, resource_id: str) -> str:
+        """The name, or nothing where it is not known."""
+        return self._names.get(resource_id, "")
+
+    def prospect(self, resource_id: str) -> Judgement | None:
+        """What its pulse last thought of a resource."""
+        for judgements in self._prospects.values():
+            if resource_id in judgements:
+                return judgements[resource_id]
+        return None
+
+    def tell(self, happening: Happening) -> None:
+        """Puts a happening up."""
+        self.learn(happening.resource_id, happening.name)
+        if happening.is_evaluation:
+            self.totals = msgspec.structs.replace(self.totals, evaluations=self.totals.evaluations + 1)
+            if self._is_repetition(happening):
+                return  # adapters say the same at every pulse, and the screen has room for what is new
+        self._happenings.append(happening)
+
+    def _is_repetition(self, happening: Happening) -> bool:
+        key = (happening.source, happening.resource_id)
+        if self._said.get(key) == happening.text:
+            return True
+        if key in self._said or len(self._said) < _NAMED:
+            self._said[key] = happening.text
+        return False
+
+    def latest(self, count: int) -> Sequence[Happening]:
+        """The latest happenings, the newest first."""
+        return [happening for happening, _ in zip(reversed(self._happenings), range(count), strict=False)]
+
+    def rate(self, now: datetime) -> float:
+        """Events a second, lately."""
+        self._forget_published_before(now - _RATE_WINDOW)
+        lately = min(now - self.started, _RATE_WINDOW)
+        return sum(count for _, count in self._published) / max(lately.total_seconds(), 1)
+
+    def observer(self, resource_type: str) -> BoardObserver:
+        """What a pulse over this type of resource is to be given."""
+        return BoardObserver(self, resource_type)
+
+    def answered(self, at: datetime, confirmed: int) -> None:
+        """Counts what was sent."""
+        self._forget_published_before(at - _RATE_WINDOW)
+        self._published.append((at, confirmed))
+
+    def finished(self, resource_type: str, seen: Mapping[str, Judgement], report: CycleReport) -> None:
+        """Counts a cycle; what it thought of the resources, only where it saw all of them."""
+        self.totals = self.totals.with_cycle(report)
+        if report.is_complete:
+            self._prospects[resource_type] = seen
+
+    def _forget_published_before(self, moment: datetime) -> None:
+        while self._published and self._published[0][0] <= moment:
+            self._published.popleft()
+
+
+class BoardObserver:
+    """`pulse.report.Observer` of one pulse: when each resource will have its next event."""
+
+    def __init__(self, board: Board, resource_type: str) -> None:
+        self._board = board
+        self._resource_type = resource_type
+        self._seen: dict[str, Judgement] = {}
+        self._at = board.started
+
+    def judged(self, page: PageReport) -> None:
+        self._at = page.at
+        for judgement in page.judgements:
+            if judgement.verdict is not Verdict.REPEATED:
+                self._seen[judgement.resource.id] = judgement
+
+    def answered(self, answer: Answer) -> None:
+        self._board.answered(self._at, answer.outcomes.count(Outcome.CONFIRMED))
+
+    def finished(self, report: CycleReport) -> None:
+        seen, self._seen = self._seen, {}
+        self._board.finished(self._resource_type, seen, report)
+
+    def crashed(self, error: BaseException) -> None:
+        self._seen = {}

@@ -1,0 +1,201 @@
+"""`sentinel up`: the whole loop on this machine, in one command."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import click
+
+from sentinel.cli import options
+from sentinel.cli.addresses import bind_address
+from sentinel.cli.build import Unavailable, extra
+from sentinel.cli.up.home import Home, Uninhabitable, default_folder
+from sentinel.cli.up.plan import Plan, Wishes, make_plan
+from sentinel.cli.up.view import Showing
+from sentinel.runtime import durations, lifecycle, process, telemetry
+from sentinel.runtime.clock import SystemClock
+from sentinel.runtime.listening import Address
+
+if TYPE_CHECKING:
+    from sentinel.cli.up.live import HeldLog
+
+
+def _duration(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    with suppress(ValueError):
+        duration = durations.parse(text)
+        if duration > timedelta(0):
+            return duration
+    raise click.BadParameter(f'expected a duration such as 30s, got "{text}"')
+
+
+@click.command
+@click.option("--demo", is_flag=True, help="Make a small fleet, and go on changing, breaking and healing it.")
+@click.option(
+    "--data-dir",
+    metavar="D",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="SENTINEL_DATA_DIR",
+    help="Where everything is kept, from one start to the next: the fleet and the parts' own tokens. Made where it"
+    " does not exist; ~/.local/share/sentinel where nothing is said (or sentinel in XDG_DATA_HOME).",
+)
+@click.option(
+    "--listen",
+    metavar="ADDRESS",
+    help="Where everything HTTP is served: /, /api/hyperfleet/v1, /api/v1, /docs, /metrics, /healthz, /readyz;"
+    " port 0 picks a free one. 127.0.0.1:8080 where nothing is said. On an address that other machines can reach,"
+    " a token is needed, which is printed at the first start.",
+)
+@click.option(
+    "--listen-grpc",
+    "grpc_address",
+    metavar="ADDRESS",
+    default="127.0.0.1:9090",
+    show_default=True,
+    callback=bind_address,
+    help="Where gRPC will be served. Nothing speaks it yet, so nothing listens, and the ready file says null.",
+)
+@click.option(
+    "--broker-url",
+    metavar="URL",
+    envvar="SENTINEL_BROKER_URL",
+    help="A broker to use in place of the one in this process: amqp://… or pubsub://PROJECT/TOPIC.",
+)
+@click.option(
+    "--database-url",
+    metavar="URL",
+    help="A database to use in place of fleet.db in the data directory: sqlite:///FILE or postgresql://…",
+)
+@click.option("--kinds-file", metavar="FILE", help="Which kinds are served, and the adapters that each requires.")
+@click.option(
+    "--adapter",
+    "adapter_files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="An adapter of your own to run with the rest, configured as for `sentinel adapter --config`; may be"
+    " repeated. It stands in for a sample of the same name. The API and the broker are those of this command.",
+)
+@click.option(
+    "--ready-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Written when everything serves: the addresses, as JSON. Removed at the end.",
+)
+@click.option("--for", "lasts", metavar="DURATION", callback=_duration, help="End by itself, such as after 30s.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another demonstration.")
+@options.set_option
+@options.log_options
+def up(
+    demo: bool,
+    data_dir: Path | None,
+    listen: str | None,
+    grpc_address: Address | None,
+    broker_url: str | None,
+    database_url: str | None,
+    kinds_file: str | None,
+    adapter_files: Sequence[Path],
+    ready_file: Path | None,
+    lasts: timedelta | None,
+    seed: int,
+    sets: Sequence[str],
+    log_level: str | None,
+    log_format: str | None,
+) -> int:
+    """Run the whole loop on this machine: the fleet API, a broker, pulses and adapters, in one process.
+
+    Create a cluster and watch it become ready: each kind that requires adapters has a pulse, which looks every
+    second, and the samples validation, dns and provision answer it. On a terminal it is a live view, elsewhere a
+    line for each happening. Ctrl-C ends it; the next start goes on where this one ended.
+
+    The settings of its pulses and adapters can be changed, as by --set max_age_ready=1m, or by
+    SENTINEL_TASK_TIMEOUT=5s. Unless told otherwise it logs warnings and errors only.
+    """
+    if ready_file is not None:
+        if not ready_file.parent.is_dir():
+            raise click.UsageError(f"--ready-file: expected a file in a folder that exists, got {ready_file}")
+        ready_file.unlink(missing_ok=True)  # one of an earlier run would say that this one is ready
+    try:
+        home = Home(data_dir or default_folder(os.environ))
+    except Uninhabitable as error:
+        return _refuse([f"--data-dir: {error}"])
+    plan = make_plan(
+        Wishes(
+            listen=listen,
+            database_url=database_url,
+            broker_url=broker_url,
+            kinds_file=kinds_file,
+            adapter_files=tuple(adapter_files),
+            sets=tuple(sets),
+            logging=options.log_overrides(log_level=log_level, log_format=log_format),
+            is_demo=demo,
+        ),
+        environ=os.environ,
+        database_url=home.database_url,
+        tokens_file=home.tokens_file,
+    )
+    if not isinstance(plan, Plan):
+        return _refuse(plan)
+    random = Random(seed) if demo else None  # noqa: S311 - a demonstration wants the same numbers again
+    showing = Showing(is_live=_can_draw(), ready_file=ready_file, lasts=lasts)
+    return _run(plan, home, showing=showing, random=random)
+
+
+def _run(plan: Plan, home: Home, *, showing: Showing, random: Random | None) -> int:
+    held = _hold_log() if showing.is_live and sys.stderr.isatty() else None
+    logging = telemetry.configure(plan.server.log.level, plan.server.log.format, stream=held, secrets=plan.secrets)
+    for warning in plan.warnings:
+        telemetry.get_logger("up").warning("settings.warning", problem=warning)
+    try:
+        try:
+            with extra("api", who="sentinel up"):
+                from sentinel.cli.up.session import Session
+            session = Session(
+                plan=plan,
+                home=home,
+                redactor=logging.redactor,
+                showing=showing,
+                clock=SystemClock(),
+                random=random,
+            )
+        except (Unavailable, Uninhabitable) as error:
+            return _refuse([str(error)])
+        process.settle_memory()
+        code = process.main(session.run(), log=session.log)
+    finally:
+        if held is not None:
+            held.release()
+    if code == lifecycle.ExitCode.SUCCESS:
+        click.echo(session.summary())
+    return code
+
+
+def _can_draw() -> bool:
+    """Whether standard output is a terminal on which a live view makes sense, and there is what draws it."""
+    return (
+        sys.stdout.isatty()
+        and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+        and "utf" in sys.stdout.encoding.lower()
+        and importlib.util.find_spec("rich") is not None
+    )
+
+
+def _hold_log() -> HeldLog:
+    from sentinel.cli.up.live import HeldLog
+
+    return HeldLog(sys.stderr)
+
+
+def _refuse(problems: Iterable[str]) -> int:
+    for problem in problems:
+        click.echo(problem, err=True)
+    return lifecycle.ExitCode.MISCONFIGURED

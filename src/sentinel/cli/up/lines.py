@@ -1,0 +1,38 @@
+"""Happenings as lines: `sentinel up` where nobody watches a screen.
+
+Lines are data and go to standard output, each at once, so that a pipe or a file shows them as they happen. A fleet
+in which nothing happens is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TextIO
+
+from sentinel.cli.up.narration import Happening
+from sentinel.core.events import timestamp
+from sentinel.runtime.provenance import printable
+
+
+class Lines:
+    """Writes what it is told."""
+
+    def __init__(self, *, stream: TextIO, on_broken_pipe: Callable[[], None]) -> None:
+        """`on_broken_pipe` is called when whoever read the lines has gone, as `| head` does."""
+        self._stream = stream
+        self._on_broken_pipe = on_broken_pipe
+
+    def tell(self, happening: Happening) -> None:
+        """One line: when, who, about which resource, what."""
+        name = f" ({happening.name})" if happening.name else ""
+        subject = f" {happening.resource_id}{name}" if happening.resource_id else ""
+        at = timestamp(happening.at.replace(microsecond=0))
+        self.write(f"{at} {happening.source}{subject}: {happening.text}")
+
+    def write(self, text: str) -> None:
+        """A line of any sort; what an adapter or a resource says may contain anything."""
+        try:
+            self._stream.write(printable(text) + "\n")
+            self._stream.flush()
+        except BrokenPipeError:
+            self._on_broken_pipe()

@@ -1,0 +1,247 @@
+"""What pulses and adapters report, told as happenings: who did what to which resource, and how it went.
+
+Both views of `sentinel up`, lines and screen, are made of these and of nothing else, so they cannot differ in what
+they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from sentinel.adapter.asking import Operation
+from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
+from sentinel.adapter.observer import Observer as AdapterObserver
+from sentinel.core.fleet import DiscardReason
+from sentinel.core.task import Ending
+from sentinel.core.task_resource import Resource
+from sentinel.ports import Clock, Outcome
+from sentinel.ports.reporting import ApiTrouble
+from sentinel.pulse.report import Answer, CycleReport, PageReport
+from sentinel.pulse.report import Observer as PulseObserver
+
+
+class Tone(StrEnum):
+    """How a happening sounds."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    WAITING = "waiting"
+    BAD = "bad"
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that somebody may want to see."""
+
+    at: datetime
+    source: str
+    """`pulse`, the name of an adapter, `fleet` or `demo`."""
+    text: str
+    resource_id: str = ""
+    name: str = ""
+    """Of the resource, where it is known."""
+    tone: Tone = Tone.PLAIN
+    is_evaluation: bool = False
+
+
+Tell: TypeAlias = Callable[[Happening], None]
+
+
+class PulseNarrator:
+    """`pulse.report.Observer` of one pulse: tells of every event, and of trouble when it begins or changes."""
+
+    def __init__(self, *, resource_type: str, tell: Tell, clock: Clock) -> None:
+        self._resource_type = resource_type
+        self._tell = tell
+        self._clock = clock
+        self._troubles: tuple[str, ...] = ()
+
+    def judged(self, page: PageReport) -> None:
+        """Only what is sent is told."""
+
+    def answered(self, answer: Answer) -> None:
+        at = self._clock.now()
+        for pending, outcome in zip(answer.pending, answer.outcomes, strict=True):
+            seen, reason = pending.judgement.resource, pending.judgement.decision.reason
+            is_confirmed = outcome is Outcome.CONFIRMED
+            self._tell(
+                Happening(
+                    at=at,
+                    source="pulse",
+                    resource_id=seen.id,
+                    text=f"{reason} (generation {seen.generation}, observed {seen.observed_generation})"
+                    + ("" if is_confirmed else f": {outcome}"),
+                    tone=Tone.PLAIN if is_confirmed else Tone.BAD,
+                )
+            )
+
+    def finished(self, report: CycleReport) -> None:
+        troubles = tuple(trouble for trouble in (report.fetch_error, report.broker_error) if trouble)
+        for trouble in troubles:
+            if trouble not in self._troubles:
+                self._say(trouble)
+        self._troubles = troubles
+
+    def crashed(self, error: BaseException) -> None:
+        # Its text stays in the log, which is redacted.
+        self._say(f"a fault of our own ({type(error).__name__}); the log has it")
+
+    def _say(self, trouble: str) -> None:
+        text = f"{self._resource_type}: {trouble}"
+        self._tell(Happening(at=self._clock.now(), source="pulse", text=text, tone=Tone.BAD))
+
+
+class AdapterNarrator:
+    """`adapter.observer.Observer` of one adapter: tells of every evaluation, and of trouble."""
+
+    def __init__(self, *, adapter: str, tell: Tell, clock: Clock) -> None:
+        self._adapter = adapter
+        self._tell = tell
+        self._clock = clock
+
+    def taken(self, queue_age: timedelta) -> None:
+        """The evaluation is told, not its beginning."""
+
+    def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
+        """Nothing happened."""
+
+    def began(self) -> None:
+        """The end is told."""
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        words, tone = _ending(evaluation.ending)
+        resource = evaluation.resource
+        self._tell(
+            Happening(
+                at=self._clock.now(),
+                source=self._adapter,
+                resource_id=resource.id,
+                name=resource.name,
+                text=f"{words}: {evaluation.message}" if evaluation.message else words,
+                tone=tone,
+                is_evaluation=True,
+            )
+        )
+
+    def interrupted(self) -> None:
+        """The end of everything is told elsewhere."""
+
+    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
+        if answer is ReportAnswer.REFUSED:
+            self._say(f"the API refused the report: {detail}", Tone.BAD, resource.id)
+
+    def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
+        self._say(f"gave up an event: {reason}", Tone.BAD, resource_id)
+
+    def returned(self, reason: str, resource_id: str, events: int) -> None:
+        self._say(f"gave back events: {reason}", Tone.BAD, resource_id)
+
+    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+        self._say(f"cannot {operation}: {trouble}", Tone.BAD)
+
+    def api_recovered(self, operation: Operation) -> None:
+        self._say(f"can {operation} again", Tone.GOOD)
+
+    def crashed(self, resource_id: str, error: BaseException) -> None:
+        text = f"a fault of our own ({type(error).__name__}); the log has it"
+        self._say(text, Tone.BAD, resource_id)
+
+    def _say(self, text: str, tone: Tone, resource_id: str = "") -> None:
+        at = self._clock.now()
+        self._tell(Happening(at=at, source=self._adapter, resource_id=resource_id, text=text, tone=tone))
+
+
+def _ending(ending: Ending) -> tuple[str, Tone]:
+    match ending:
+        case Ending.DONE:
+            return "done", Tone.GOOD
+        case Ending.FINALIZED:
+            return "finalised", Tone.GOOD
+        case Ending.IN_PROGRESS:
+            return "in progress", Tone.WAITING
+        case Ending.PRECONDITIONS_NOT_MET:
+            return "preconditions not met", Tone.WAITING
+        case Ending.FAILED:
+            return "failed", Tone.BAD
+        case Ending.BROKEN:
+            return "broken", Tone.BAD
+        case _:
+            assert_never(ending)
+
+
+class PulseObservers:
+    """Tells each of several observers of a pulse."""
+
+    def __init__(self, observers: Sequence[PulseObserver]) -> None:
+        self._observers = observers
+
+    def judged(self, page: PageReport) -> None:
+        for observer in self._observers:
+            observer.judged(page)
+
+    def answered(self, answer: Answer) -> None:
+        for observer in self._observers:
+            observer.answered(answer)
+
+    def finished(self, report: CycleReport) -> None:
+        for observer in self._observers:
+            observer.finished(report)
+
+    def crashed(self, error: BaseException) -> None:
+        for observer in self._observers:
+            observer.crashed(error)
+
+
+class AdapterObservers:
+    """Tells two observers of an adapter: its telemetry, and whoever watches."""
+
+    def __init__(self, first: AdapterObserver, second: AdapterObserver) -> None:
+        self._both = (first, second)
+
+    def taken(self, queue_age: timedelta) -> None:
+        for each in self._both:
+            each.taken(queue_age)
+
+    def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
+        for each in self._both:
+            each.skipped(reason, resource_id, events)
+
+    def began(self) -> None:
+        for each in self._both:
+            each.began()
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        for each in self._both:
+            each.evaluated(evaluation)
+
+    def interrupted(self) -> None:
+        for each in self._both:
+            each.interrupted()
+
+    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
+        for each in self._both:
+            each.reported(resource, answer, detail)
+
+    def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
+        for each in self._both:
+            each.dead_lettered(reason, event_id, resource_id)
+
+    def returned(self, reason: str, resource_id: str, events: int) -> None:
+        for each in self._both:
+            each.returned(reason, resource_id, events)
+
+    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+        for each in self._both:
+            each.api_failed(operation, trouble)
+
+    def api_recovered(self, operation: Operation) -> None:
+        for each in self._both:
+            each.api_recovered(operation)
+
+    def crashed(self, resource_id: str, error: BaseException) -> None:
+        for each in self._both:
+            each.crashed(resource_id, error)

@@ -1,0 +1,266 @@
+"""One `sentinel up`: what the plan names, wired together under one lifecycle.
+
+The API, the listener and the broker are shared by everything else and opened first; a fault in them that a person
+has to mend ends the command. Whatever else fails is built anew, and shows in `/readyz` until it works. At the end
+the parts are asked to stop while the API still answers, so that adapters can report what they have begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from random import Random
+
+import msgspec
+
+from sentinel.adapter.observer import Observer as AdapterObserver
+from sentinel.cli import build_api
+from sentinel.cli.build import build_fleet, build_publisher, build_pulse
+from sentinel.cli.build_adapter import build_adapter, build_reporting, build_subscriber, in_flight
+from sentinel.cli.client.connection import Connection
+from sentinel.cli.up import welcome
+from sentinel.cli.up.demo import Demo
+from sentinel.cli.up.dns_service import DnsService, Rerouted
+from sentinel.cli.up.home import Home, Kept
+from sentinel.cli.up.narration import AdapterNarrator, AdapterObservers, PulseNarrator, PulseObservers
+from sentinel.cli.up.plan import Plan, PlannedAdapter
+from sentinel.cli.up.view import Showing, View
+from sentinel.core.access import Role
+from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.sql.statements import Unusable
+from sentinel.ports import BrokerMisconfigured, Clock, Publisher
+from sentinel.ports.subscription import Subscriber
+from sentinel.pulse.report import Observer as PulseObserver
+from sentinel.pulse.settings import PulseSettings
+from sentinel.runtime import lifecycle, telemetry
+from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.health import Health
+from sentinel.runtime.http import metrics_pages, probe_pages
+from sentinel.runtime.lifecycle import Part, PartFactory, Shared, opened
+from sentinel.runtime.listening import Address, ListenError
+from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.settings import ApiSettings
+from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.tracing import NO_TRACING
+from sentinel.web.server import Server
+
+_RESTART = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=10))
+_DRAIN = timedelta(seconds=3)
+"""Short: somebody waits, and what is not reported by then is looked at again at the next start."""
+
+
+class Session:
+    """What runs, and for how long."""
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        home: Home,
+        redactor: Redactor,
+        showing: Showing,
+        clock: Clock,
+        random: Random | None,
+    ) -> None:
+        """With `random` there is a demonstration, whose dice it is.
+
+        Raises `Unavailable` where a driver that the plan needs is not installed, and `Uninhabitable`.
+        """
+        self.log = telemetry.get_logger("up")
+        self._plan = plan
+        self._redactor = redactor
+        self._clock = clock
+        self._random = random
+        self._stopping = Stopping()
+        self._health = Health(redact=redactor.redact)
+        self._metrics = Metrics(component="up")
+        self._view = View(
+            showing=showing,
+            plan=plan,
+            folder=home.folder,
+            admin=self._kept(home.admin_token()) if plan.is_open_to_others else None,
+            health=self._health,
+            clock=clock,
+            log=self.log,
+            stopping=self._stopping,
+        )
+        self._tokens = {
+            "pulse": self._kept(home.part_token("pulse", role=Role.PULSE)),
+            **{
+                _token_name(each): self._kept(
+                    home.part_token(_token_name(each), role=Role.ADAPTER, adapter=each.adapter.name)
+                )
+                for each in plan.adapters
+            },
+        }
+        if random is not None:
+            self._tokens["demo"] = self._kept(home.part_token("demo", role=Role.OPERATOR))
+        self._dns = DnsService(log=telemetry.get_logger("dns"))
+        self._memory = MemoryBroker()
+        self._publishers = {each.resource_type: self._publisher(each) for each in plan.pulses}
+        api_log = telemetry.get_logger("api")
+        self._api = build_api.build_api(
+            plan.server, kinds=plan.kinds, store=build_api.store(plan.server), clock=clock
+        )
+        self._server = Server(
+            build_api.application(
+                self._api,
+                pages=probe_pages(self._health) | metrics_pages(self._metrics),
+                guard=build_api.guard(plan.server, log=api_log),
+                settings=plan.server,
+                log=api_log,
+                others=[welcome.page()],
+            ),
+            address=plan.address,
+            log=self.log,
+        )
+
+    async def run(self) -> int:
+        """Runs until a signal or until its time is up; the exit code."""
+        return await lifecycle.run(
+            # Whoever receives comes before whoever sends, and the view when there is something to see.
+            parts=[
+                lambda: self._api.part,
+                self._dns.part,
+                *(self._adapter(each) for each in self._plan.adapters),
+                *(self._pulse(each) for each in self._plan.pulses),
+                self._view_part,
+                *([] if self._random is None else [partial(self._demo, self._random)]),
+            ],
+            shared=[
+                opened("database", self._api.opening),
+                Shared("listener", self._listening),
+                *(opened(f"broker for {plural}", publisher) for plural, publisher in self._publishers.items()),
+            ],
+            log=self.log,
+            health=self._health,
+            metrics=self._metrics,
+            drain=_DRAIN,
+            restart=_RESTART,
+            misconfigured=(BrokerMisconfigured, Unusable),
+            stopping=self._stopping,
+        )
+
+    def summary(self) -> str:
+        """The last word, when the screen is the terminal's again."""
+        return self._view.summary()
+
+    def _kept(self, kept: Kept) -> Kept:
+        self._redactor.add(kept.token)
+        return kept
+
+    def _publisher(self, settings: PulseSettings) -> Publisher:
+        if self._plan.broker is None:
+            return self._memory.publisher(mode=settings.event_mode)
+        return build_publisher(self._plan.broker, mode=settings.event_mode)
+
+    def _subscriber(self, planned: PlannedAdapter) -> Subscriber:
+        name, most = planned.adapter.name, in_flight(planned.settings)
+        if self._plan.broker is None:
+            return self._memory.subscribe(name, max_in_flight=most)
+        return build_subscriber(self._plan.broker, subscription=name, max_in_flight=most)
+
+    def _pulse(self, settings: PulseSettings) -> PartFactory:
+        plural = settings.resource_type
+
+        def watch(own: PulseObserver) -> PulseObserver:
+            narrator = PulseNarrator(resource_type=plural, tell=self._view.tell, clock=self._clock)
+            return PulseObservers([own, self._view.board.observer(plural), narrator])
+
+        def build() -> Part:
+            here = msgspec.structs.replace(
+                settings, hyperfleet_api=self._reached_here(settings.hyperfleet_api, self._tokens["pulse"])
+            )
+            return build_pulse(
+                here,
+                fleet=build_fleet(here, on_token=self._redactor.add),
+                publisher=self._publishers[plural],
+                clock=self._clock,
+                tracer=NO_TRACING,
+                watch=watch,
+            )
+
+        return build
+
+    def _adapter(self, planned: PlannedAdapter) -> PartFactory:
+        def watch(own: AdapterObserver) -> AdapterObserver:
+            narrator = AdapterNarrator(adapter=planned.adapter.name, tell=self._view.tell, clock=self._clock)
+            return AdapterObservers(own, narrator)
+
+        def build() -> Part:
+            here = msgspec.structs.replace(
+                planned.settings,
+                hyperfleet_api=self._reached_here(
+                    planned.settings.hyperfleet_api, self._tokens[_token_name(planned)]
+                ),
+            )
+            subscriber = self._subscriber(planned)
+            part = build_adapter(
+                here,
+                adapter=planned.adapter,
+                subscriber=subscriber,
+                reporting=build_reporting(
+                    here.hyperfleet_api,
+                    connections=max(100, here.concurrency),
+                    on_token=self._redactor.add,
+                ),
+                clock=self._clock,
+                redact=self._redactor.redact,
+                route=lambda client: Rerouted(client, lambda: self._dns.url),
+                watch=watch,
+            )
+
+            async def close() -> None:
+                await subscriber.close()
+                if part.close is not None:
+                    await part.close()
+
+            return msgspec.structs.replace(part, start=subscriber.open, close=close)
+
+        return build
+
+    def _reached_here(self, api: ApiSettings, kept: Kept) -> ApiSettings:
+        return msgspec.structs.replace(
+            api, endpoint=self._url, token_file=kept.file, token=None, ca_file=None, gzip=False
+        )
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        try:
+            await self._server.open()
+        except ListenError as error:
+            raise ListenError(f"{error}; choose another address with --listen") from error
+        try:
+            yield
+        finally:
+            await self._server.close()
+
+    def _view_part(self) -> Part:
+        return self._view.part(self._url, connect=lambda: self._connection("pulse"))
+
+    def _connection(self, whose: str) -> Connection:
+        return Connection(server=self._url, token=self._tokens[whose].token)
+
+    def _demo(self, random: Random) -> Part:
+        demo = Demo(
+            connect=lambda: self._connection("demo"),
+            kinds=self._plan.watched,
+            dns=self._dns,
+            tell=self._view.tell,
+            clock=self._clock,
+            random=random,
+        )
+        return Part(name="demo", loops=(demo.run,))
+
+    @property
+    def _url(self) -> str:
+        address = self._server.address
+        anywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
+        return f"http://{Address(anywhere.get(address.host, address.host), address.port)}"
+
+
+def _token_name(planned: PlannedAdapter) -> str:
+    return f"adapter-{planned.adapter.name}"

@@ -1,0 +1,137 @@
+"""Reports as pulses and adapters would make them, for tests of what is shown of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from sentinel.adapter.observer import Evaluation
+from sentinel.cli.client.rows import Item
+from sentinel.core.aggregate import condition_type
+from sentinel.core.decision import Policy, decide
+from sentinel.core.events import Event
+from sentinel.core.fleet import Condition, ConditionStatus, Phase, ResourceStatus
+from sentinel.core.model import Observation
+from sentinel.core.pacing import Verdict
+from sentinel.core.task import Ending
+from sentinel.ports import Outcome
+from sentinel.pulse.report import Answer, CycleReport, Judgement, Observer, PageReport, Pending
+from sentinel.testing.adapter import make_resource
+from sentinel.testing.clock import START
+
+SECOND = timedelta(seconds=1)
+POLICY = Policy(max_age_not_ready=3 * SECOND, max_age_ready=15 * SECOND)
+REQUIRED = ("validation", "dns", "provision")
+
+
+def judge(
+    resource_id: str,
+    *,
+    generation: int = 1,
+    observed_generation: int = 1,
+    is_ready: bool = True,
+    age: timedelta = SECOND,
+    is_paced: bool = False,
+    is_paused: bool = False,
+    now: datetime = START,
+) -> Judgement:
+    """A resource of so many seconds, and what the real decision makes of it."""
+    seen = Observation(resource_id, "Cluster", generation, observed_generation, is_ready, now - age, {}, is_paused)
+    decision = decide(seen, POLICY, now)
+    due = Verdict.PACED if is_paced else Verdict.PUBLISH
+    return Judgement(seen, decision, due if decision.is_due else Verdict.SKIP)
+
+
+def pending(judgement: Judgement) -> Pending:
+    event = Event("event-1", "type", judgement.resource.id, "2026-03-01T12:00:00Z", msgspec.Raw(b"{}"))
+    return Pending(judgement, event)
+
+
+def cycle(
+    observer: Observer,
+    judgements: Sequence[Judgement],
+    *,
+    outcome: Outcome = Outcome.CONFIRMED,
+    fetch_error: str = "",
+    now: datetime = START,
+) -> None:
+    """One whole cycle, told to an observer; every due resource gets the same outcome."""
+    sent = [pending(judgement) for judgement in judgements if judgement.verdict is Verdict.PUBLISH]
+    is_confirmed = outcome is Outcome.CONFIRMED
+    observer.judged(PageReport(judgements, (), now))
+    if sent:
+        observer.answered(Answer(sent, [outcome] * len(sent), [], ""))
+    observer.finished(
+        CycleReport(
+            started=now,
+            seconds=0.01,
+            fetched=len(judgements),
+            skipped=sum(judgement.verdict is Verdict.SKIP for judgement in judgements),
+            published=len(sent) if is_confirmed else 0,
+            paced=sum(judgement.verdict is Verdict.PACED for judgement in judgements),
+            deferred=0,
+            failed=0 if is_confirmed else len(sent),
+            unroutable=0,
+            malformed=0,
+            is_complete=not fetch_error,
+            fetch_error=fetch_error,
+        )
+    )
+
+
+def evaluation(ending: Ending, message: str = "", *, resource_id: str = "c1", name: str = "one") -> Evaluation:
+    """What an adapter tells after it has looked at a resource."""
+    return Evaluation(
+        resource=make_resource("Cluster", id=resource_id, name=name),
+        ending=ending,
+        reason="Reason",
+        message=message,
+        duration=SECOND,
+        events=1,
+    )
+
+
+def item(
+    name: str,
+    said: Mapping[str, tuple[ConditionStatus, str, str]] | None = None,
+    *,
+    generation: int = 1,
+    available_at: int = 0,
+    is_deleting: bool = False,
+    is_paused: bool = False,
+) -> Item:
+    """A resource as the API lists it; `said` has, by adapter, status, reason and message of its last report.
+
+    It is ready where every required adapter has said that it is.
+    """
+    reports = said or {}
+
+    def condition(kind: str, status: ConditionStatus, at: int, reason: str = "", message: str = "") -> Condition:
+        return Condition(kind, status, at, START, START, START, reason, message)
+
+    silent = (ConditionStatus.UNKNOWN, "", "")
+    is_ready = all(reports.get(each, silent)[0] is ConditionStatus.TRUE for each in REQUIRED)
+    available = ConditionStatus.TRUE if available_at else ConditionStatus.FALSE
+    return Item(
+        id=f"id-{name}",
+        name=name,
+        generation=generation,
+        created_time=START,
+        status=ResourceStatus(
+            phase=Phase.READY if is_ready and not is_deleting else Phase.NOT_READY,
+            observed_generation=generation if reports else 0,
+            last_updated_time=START,
+            last_transition_time=START,
+            conditions=(
+                condition("Available", available, available_at),
+                *(
+                    condition(condition_type(adapter), status, generation, reason, message)
+                    for adapter, (status, reason, message) in reports.items()
+                ),
+            ),
+        ),
+        deleted_time=START if is_deleting else None,
+        paused=is_paused,
+    )

@@ -1,0 +1,334 @@
+"""The whole loop in one command, as a process: nothing but `sentinel up`, and somebody who uses its API."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+from pathlib import Path
+
+import aio_pika
+import msgspec
+import pytest
+
+from tests.support.fleet_http import FleetHttp
+from tests.support.pubsub import PROJECT, emulator_host
+from tests.support.rabbitmq import unique
+from tests.support.up_process import (
+    UpProcess,
+    client,
+    get,
+    until,
+    until_gone,
+    until_ready,
+    write_adapter,
+    write_kinds,
+)
+
+REPORTER = """
+from sentinel.adapter import Adapter, Done
+
+adapter = Adapter("{name}")
+
+@adapter.task(kinds={kinds})
+async def look(resource, context):
+    return Done("seen by {name} of {whom}")
+"""
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {
+        str(file.relative_to(folder)): stat.S_IMODE(file.stat().st_mode)
+        for file in folder.rglob("*")
+        if file.is_file() and "token" in str(file.relative_to(folder))
+    }
+
+
+def tokens_in(folder: Path) -> dict[str, bytes]:
+    files = [*folder.joinpath("tokens").iterdir(), *folder.glob("admin-token")]
+    return {file.name: file.read_bytes().strip() for file in files}
+
+
+async def test_a_cluster_becomes_ready_follows_its_spec_heals_and_is_gone_in_the_end(tmp_path: Path) -> None:
+    async with UpProcess(tmp_path) as up:
+        url = await up.url()
+        async with FleetHttp(url) as fleet:
+            cluster = await fleet.create("one", spec={"replicas": 3, "region": "us-east"})
+            path = f"clusters/{cluster['id']}"
+            created = await until_ready(fleet, path)
+
+            await fleet.call("PATCH", path, {"spec": {"replicas": 5}})
+            changed = await until_ready(fleet, path, generation=2)
+
+            await fleet.call("PATCH", path, {"spec": {"replicas": 0}})
+            await until(
+                fleet,
+                f"{path}/statuses",
+                lambda reply: b"SpecRejected" in reply.content,
+                what="rejected",
+            )
+            broken = await fleet.get(path)
+            code, why = await client(url, "why", cluster["id"])
+
+            await fleet.call("PATCH", path, {"spec": {"replicas": 1}})
+            healed = await until_ready(fleet, path, generation=4)
+
+            deleted = await fleet.call("DELETE", path)
+            await until_gone(fleet, path)
+        await up.until_said("Cluster is gone")
+        ended = await up.stop()
+
+    adapters = {"ValidationSuccessful", "DnsSuccessful", "ProvisionSuccessful"}
+    assert adapters <= {each["type"] for each in created["status"]["conditions"] if each["status"] == "True"}
+    assert changed["spec"] == {"replicas": 5, "region": "us-east"}
+    assert broken["status"]["phase"] == "NotReady"
+    assert (code, b"replicas: expected a positive integer, got 0" in why) == (0, True)
+    assert healed["status"]["observed_generation"] == 4
+    assert deleted.status == 202
+    assert ended == 0
+    assert b"failed: no machines were free" in up.stdout
+
+
+async def test_a_restart_on_the_same_data_keeps_everything_and_no_token_is_ever_shown(tmp_path: Path) -> None:
+    ready_file = tmp_path / "ready.json"
+    home = tmp_path / "home"
+
+    async with UpProcess(home, f"--ready-file={ready_file}") as first:
+        url = await first.url()
+        announced = msgspec.json.decode(ready_file.read_bytes())
+        async with FleetHttp(url) as fleet:
+            cluster = await fleet.create("lasting", spec={"replicas": 2})
+            before = await until_ready(fleet, f"clusters/{cluster['id']}")
+        first_end = await first.stop()
+        was_withdrawn = not ready_file.exists()
+    tokens = tokens_in(home)
+    async with UpProcess(home) as second, FleetHttp(await second.url()) as fleet:
+        after = await fleet.get(f"clusters/{cluster['id']}")
+        pool = await fleet.create("pool", f"clusters/{cluster['id']}/nodepools")
+        await until_ready(fleet, f"nodepools/{pool['id']}")
+        second_end = await second.stop()
+
+    assert announced == {"http": url, "grpc": None, "token": None}
+    assert was_withdrawn
+    assert (first_end, second_end) == (0, 0)
+    assert (after["generation"], after["spec"], after["status"]["phase"]) == (1, before["spec"], "Ready")
+    assert sorted(tokens) == ["adapter-dns", "adapter-provision", "adapter-validation", "pulse"]
+    assert tokens_in(home) == tokens
+    assert set(modes(home).values()) == {0o600}
+    output = bytes(first.stdout + first.stderr + second.stdout + second.stderr)
+    assert not [name for name, token in tokens.items() if token in output]
+
+
+async def test_adapters_of_ones_own_and_kinds_of_ones_own_join_the_loop(tmp_path: Path) -> None:
+    mine = write_adapter(tmp_path / "a", "mine", REPORTER.format(name="mine", kinds=["Gadget"], whom="a"))
+    stand_in = write_adapter(
+        tmp_path / "b", "other", REPORTER.format(name="validation", kinds=["Gadget"], whom="b")
+    )
+    kinds = write_kinds(tmp_path, ("gadgets", "Gadget", ["mine", "dns"]))
+
+    async with UpProcess(
+        tmp_path / "home", f"--adapter={mine}", f"--adapter={stand_in}", f"--kinds-file={kinds}"
+    ) as up:
+        async with FleetHttp(await up.url()) as fleet:
+            # A spec that the sample would reject; but the one that stands in for it does not.
+            gadget = await fleet.create("one", "gadgets", spec={"replicas": -1})
+            await until_ready(fleet, f"gadgets/{gadget['id']}")
+            statuses = await fleet.get(f"gadgets/{gadget['id']}/statuses")
+            unknown = await fleet.call("GET", "clusters")
+        ended = await up.stop()
+
+    said = {each["adapter"]: each["conditions"][1]["message"] for each in statuses["items"]}
+    assert said["mine"] == "seen by mine of a"
+    assert said["validation"] == "seen by validation of b"
+    assert said["dns"] == "the zone is there"
+    assert (unknown.status, ended) == (404, 0)
+
+
+async def test_on_loopback_nobody_needs_a_token_and_nobody_comes_from_another_site(tmp_path: Path) -> None:
+    async with UpProcess(tmp_path) as up:
+        url = await up.url()
+
+        welcome = await get(f"{url}/")
+        foreign_host = await get(f"{url}/api/hyperfleet/v1/clusters", Host="fleet.example")
+        foreign_origin = await get(f"{url}/api/hyperfleet/v1/clusters", Origin="https://fleet.example")
+        audit = await get(f"{url}/api/v1/audit")
+        wrong_token = await get(f"{url}/api/v1/audit", Authorization="Bearer wrong")
+        metrics = await get(f"{url}/metrics")
+        ready = await get(f"{url}/readyz")
+        ended = await up.stop()
+
+    assert welcome[0] == 200
+    assert b'href="/docs"' in welcome[1]
+    assert (foreign_host[0], foreign_origin[0]) == (421, 403)
+    assert (audit[0], wrong_token[0]) == (200, 401)
+    for family in (
+        b'hyperfleet_sentinel_decisions_total{decision="publish"',
+        b'hyperfleet_adapter_evaluations_total{adapter="dns"',
+        b"hyperfleet_api_",
+    ):
+        assert family in metrics[1], family
+    assert {"pulse clusters", "pulse nodepools", "adapter dns", "api"} <= msgspec.json.decode(ready[1])[
+        "checks"
+    ].keys()
+    assert ended == 0
+
+
+async def test_on_other_addresses_a_token_is_made_once_printed_once_and_needed(tmp_path: Path) -> None:
+    ready_file, home = tmp_path / "ready.json", tmp_path / "home"
+    arguments = (home, f"--ready-file={ready_file}")
+
+    async with UpProcess(*arguments, listen="0.0.0.0:0") as first:
+        url = await first.url()
+        token = msgspec.json.decode(ready_file.read_bytes())["token"]
+        ready_mode = stat.S_IMODE(ready_file.stat().st_mode)
+        without = await get(f"{url}/api/hyperfleet/v1/clusters")
+        admitted = await get(f"{url}/api/v1/audit", Authorization=f"Bearer {token}")
+        probe = await get(f"{url}/healthz")
+        await first.stop()
+    async with UpProcess(*arguments, listen="0.0.0.0:0") as second:
+        await second.url()
+        kept = msgspec.json.decode(ready_file.read_bytes())["token"]
+        await second.stop()
+
+    assert (without[0], admitted[0], probe[0]) == (401, 200, 200)
+    assert kept == token
+    assert first.stdout.count(token.encode()) == 1
+    assert token.encode() not in bytes(first.stderr + second.stdout + second.stderr)
+    assert (ready_mode, modes(home)["admin-token"]) == (0o600, 0o600)
+
+
+async def test_a_part_that_fails_shows_in_readiness_and_is_built_anew_until_it_works(
+    rabbitmq_url: str, tmp_path: Path
+) -> None:
+    name = unique("adapter")
+    own = write_adapter(tmp_path / "own", "own", REPORTER.format(name=name, kinds=["Cluster"], whom="us"))
+    kinds = write_kinds(tmp_path, ("clusters", "Cluster", [name]))
+    exchange = unique("exchange")
+    connection = await aio_pika.connect(rabbitmq_url)
+    async with connection, connection.channel() as channel:
+        # Somebody else's queue has the name already, and is of another sort: a person has to mend that.
+        taken = await channel.declare_queue(name, durable=False, auto_delete=False)
+        async with UpProcess(
+            tmp_path / "home",
+            f"--adapter={own}",
+            f"--kinds-file={kinds}",
+            f"--broker-url={rabbitmq_url}",
+            environ={"BROKER_EXCHANGE": exchange},
+        ) as up:
+            await up.until_event("part.failed", name=f"adapter {name}")
+            status, body = await get(f"{await up.address()}/readyz")
+            await taken.delete()
+
+            async with FleetHttp(await up.url()) as fleet:
+                cluster = await fleet.create("patient")
+                await until_ready(fleet, f"clusters/{cluster['id']}")
+            ended = await up.stop()
+        for queue in (name, f"{name}-dead-letters"):
+            await channel.queue_delete(queue)
+        await channel.exchange_delete(exchange)
+
+    checks = msgspec.json.decode(body)["checks"]
+    assert status == 503
+    assert "in a row" in checks[f"adapter {name}"]["message"]
+    assert checks["pulse clusters"]["status"] == "ok"
+    assert ended == 0
+
+
+@pytest.mark.parametrize("broker", ["rabbitmq", "pubsub"])
+async def test_another_broker_and_another_database_do_as_well(
+    broker: str, request: pytest.FixtureRequest, fresh_postgresql_database: str, tmp_path: Path
+) -> None:
+    exchange = unique("exchange")
+    environ = {"BROKER_EXCHANGE": exchange}
+    if broker == "rabbitmq":
+        url = str(request.getfixturevalue("rabbitmq_url"))
+    else:
+        environ = {"PUBSUB_EMULATOR_HOST": emulator_host()}
+        url = f"pubsub://{PROJECT}/{unique('topic')}"
+    # Names of its own, because queues and subscriptions outlive the process.
+    name = unique("adapter")
+    own = write_adapter(tmp_path / "own", "own", REPORTER.format(name=name, kinds=["Cluster"], whom="us"))
+    kinds = write_kinds(tmp_path, ("clusters", "Cluster", [name]))
+
+    async with UpProcess(
+        tmp_path / "home",
+        f"--adapter={own}",
+        f"--kinds-file={kinds}",
+        f"--broker-url={url}",
+        f"--database-url={fresh_postgresql_database}",
+        environ=environ,
+    ) as up:
+        async with FleetHttp(await up.url()) as fleet:
+            cluster = await fleet.create("elsewhere")
+            await until_ready(fleet, f"clusters/{cluster['id']}")
+        ended = await up.stop()
+    if broker == "rabbitmq":
+        connection = await aio_pika.connect(url)
+        async with connection, connection.channel() as channel:
+            for queue in (name, f"{name}-dead-letters"):
+                await channel.queue_delete(queue)
+            await channel.exchange_delete(exchange)
+
+    assert ended == 0
+    assert not (tmp_path / "home" / "fleet.db").exists()
+
+
+async def test_a_second_one_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    async with UpProcess(tmp_path) as first:
+        await first.url()
+
+        async with UpProcess(tmp_path) as second:
+            refused = await second.exit_code()
+        ended = await first.stop()
+
+    assert (refused, ended) == (2, 0)
+    assert b"is in use" in second.stderr
+    assert b"Traceback" not in second.stderr
+
+
+async def test_a_demonstration_makes_a_fleet_and_goes_on_with_it_at_the_next_start(tmp_path: Path) -> None:
+    async with UpProcess(tmp_path, "--demo") as first:
+        await first.until_said("(fjord-pool): asks for a NodePool")
+        async with FleetHttp(await first.url()) as fleet:
+            made = {each["name"]: each["id"] async for each in fleet.walk("clusters")}
+            await until_ready(fleet, f"clusters/{made['amber']}")
+        first_end = await first.stop()
+    async with UpProcess(tmp_path, "--demo") as second, FleetHttp(await second.url()) as fleet:
+        kept = {each["name"]: each["id"] async for each in fleet.walk("clusters")}
+        second_end = await second.stop()
+
+    assert set(made) == {"amber", "birch", "cedar", "delta", "ember", "fjord"}
+    assert made.items() <= kept.items()
+    assert (first_end, second_end) == (0, 0)
+
+
+async def test_a_port_that_is_taken_is_named_with_the_way_out(tmp_path: Path) -> None:
+    taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    async with taken:
+        port = taken.sockets[0].getsockname()[1]
+
+        async with UpProcess(tmp_path, listen=f"127.0.0.1:{port}") as up:
+            code = await up.exit_code()
+
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in up.stderr.decode()
+    assert "--listen" in up.stderr.decode()
+    assert "Traceback" not in up.stderr.decode()
+
+
+async def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sentinel.cli", "up", "--demo", "--listen=127.0.0.1:0", f"--data-dir={tmp_path}"),
+        stdout=writing,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+    )
+    os.close(writing)
+
+    with os.fdopen(reading, "rb") as lines:
+        await asyncio.to_thread(lines.readline)
+    _, errors = await asyncio.wait_for(process.communicate(), 60)
+
+    assert (process.returncode, errors) == (0, b"")
