@@ -1,0 +1,74 @@
+"""The loop in one process: `sentinel up` with the broker inside it, and adapters of the test's own.
+
+Its parts cannot be killed one by one, so whatever befalls one of them befalls all: here it is shown that the whole
+goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.support.loop import ADAPTERS, SETTINGS, Loop
+from tests.support.service import ServiceProcess
+
+
+class UpLoop(Loop):
+    """One `sentinel up` after the other, on the same data."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] = SETTINGS) -> None:
+        super().__init__(directory, settings)
+        self._adapters: Collection[str] = ()
+        """Those that the current process was started with."""
+
+    def pulse(self, plural: str) -> ServiceProcess:
+        return self.processes[-1]
+
+    async def mend(self) -> None:
+        if set(self._adapters) != set(ADAPTERS):
+            await self.end()
+        if not (self.processes and self.processes[-1].is_running):
+            await self._start(ADAPTERS)
+
+    async def end(self) -> None:
+        if self.processes and self.processes[-1].is_running:
+            await self.processes[-1].__aexit__(None, None, None)
+
+    async def kill_adapter(self, name: str) -> None:
+        await self.end()
+
+    async def start_adapter(self, name: str) -> None:
+        await self.mend()
+
+    @asynccontextmanager
+    async def without_adapter(self, name: str) -> AsyncIterator[None]:
+        await self._stop()
+        await self._start(set(ADAPTERS) - {name})
+        yield
+        await self._stop()
+        await self.mend()
+
+    @asynccontextmanager
+    async def without_api(self) -> AsyncIterator[None]:
+        await self.end()
+        yield
+        await self.mend()
+
+    async def _stop(self) -> None:
+        assert await self.processes[-1].stop() == 0
+        await self.processes[-1].__aexit__(None, None, None)
+
+    async def _start(self, adapters: Collection[str]) -> None:
+        command = (
+            "up",
+            f"--data-dir={self.directory / 'data'}",
+            f"--listen={urlsplit(self.url).netloc}",
+            f"--kinds-file={self.kinds_file()}",
+            *(f"--adapter={self.adapter_file(name)}" for name in sorted(adapters)),
+        )
+        self._adapters = adapters
+        process = ServiceProcess(command, environ=self.environ)
+        self.processes.append(await process.__aenter__())
+        await process.until_event("service.started")
