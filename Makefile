@@ -1,10 +1,11 @@
 # What a contributor needs: `make run` to see it work, `make test` to know that it does.
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e check bench docs lock clean
+.PHONY: help run test e2e sim check bench docs lock clean
 
 PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
+SEEDS := 1000:2000
 
 help:  ## show this list
 	@grep -E '^[a-z.]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -32,6 +33,9 @@ check: .venv  ## lint, types, layers, generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.reference --check
+
+sim: .venv  ## simulate the whole loop under faults, for seeds that no test has tried: make sim SEEDS=1000:5000
+	$(BIN)/python -m tests.sim $(SEEDS)
 
 bench: .venv  ## measure the budgets and write docs/reference/performance.md
 	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- $(BIN)/python -m bench

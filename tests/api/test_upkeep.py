@@ -101,6 +101,20 @@ async def test_a_resource_is_ready_no_longer_when_another_adapter_is_required() 
         assert (await after.get("clusters/c"))["generation"] == 1
 
 
+@pytest.mark.parametrize("mark", ["pause", "pulse"])
+async def test_a_resource_that_is_marked_before_its_turn_is_aggregated_anew_all_the_same(mark: str) -> None:
+    async with FleetClient(kinds=requiring("dns")) as before:
+        await before.create("clusters", "c", id="c")
+        await before.reports("clusters/c", "dns")
+        after = await restarted(before, requiring("dns", "more"))
+        await after.call("POST", f"clusters/c/{mark}")
+
+        async with running(upkeep_of(after).aggregate_anew):
+            await until(after, "clusters", "dns,more")
+
+        assert (await after.get("clusters/c"))["status"]["phase"] == "NotReady"
+
+
 async def test_a_deletion_ends_when_nobody_is_waited_for_any_longer() -> None:
     async with FleetClient(kinds=requiring("gone")) as before:
         await before.create("clusters", "c", id="c")

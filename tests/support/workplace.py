@@ -18,6 +18,7 @@ from sentinel.core.events import Event, event_type
 from sentinel.core.fleet import DiscardReason
 from sentinel.core.model import Json
 from sentinel.core.task_resource import Resource
+from sentinel.drivers.intake import RETRY
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports import Outcome
 from sentinel.ports.reporting import ApiTrouble
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 AMPLE = timedelta(seconds=30)
 HOUR = timedelta(hours=1)
+_RETRY = msgspec.structs.replace(RETRY, jitter=0)
+"""Without chance: what happens on virtual time happens the same way every time."""
 
 
 def run(scenario: Coroutine[Any, Any, T]) -> T:
@@ -112,7 +115,9 @@ class Workplace:
         something between the broker and the adapter."""
         self.clock = SimulatedClock()
         self.api: FakeReporting = FakeReporting(clock=self.clock) if succeeds is None else succeeds.api
-        self.broker: MemoryBroker = MemoryBroker(now=self.clock.now) if succeeds is None else succeeds.broker
+        self.broker: MemoryBroker = (
+            MemoryBroker(now=self.clock.now, retry=_RETRY) if succeeds is None else succeeds.broker
+        )
         self.http = FakeHttp()
         self.seen = Recorder()
         self.stopping = Stopping()

@@ -8,7 +8,15 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from sentinel.ports.fleet_store import FleetStore, FleetTransaction, ListQuery, NameTaken, Unavailable
+from sentinel.ports.fleet_store import (
+    FleetStore,
+    FleetTransaction,
+    IdTaken,
+    ListQuery,
+    NameTaken,
+    Stored,
+    Unavailable,
+)
 from sentinel.testing import loop
 from sentinel.testing.fleet_store import Fault, MemoryFleetStore
 from tests.contract.fleet_store import FleetStoreContract, Stores
@@ -196,3 +204,23 @@ async def test_a_name_that_was_taken_is_raised_even_if_the_work_keeps_it_to_itse
 
     with pytest.raises(NameTaken):
         await store.transact(work)
+
+
+async def test_a_watcher_hears_of_every_change_that_takes_effect_and_of_no_other() -> None:
+    heard: list[tuple[Stored | None, Stored | None]] = []
+    faults = Script(None, Fault.BEFORE_COMMIT, Fault.LOST_RACE, None, Fault.AFTER_COMMIT)
+    store = MemoryFleetStore(faults=faults, watcher=lambda *change: heard.append(change))
+    await store.open()
+    first = stored("cls-1", document=b"0")
+    second = msgspec.structs.replace(first, document=b"1", version=first.version + 1)
+
+    await store.transact(inserting(first))
+    with pytest.raises(Unavailable):
+        await store.transact(removing("cls-1"))
+    await store.transact(updating(second))
+    with pytest.raises(IdTaken):
+        await store.transact(inserting(first))
+    with pytest.raises(Unavailable):
+        await store.transact(removing("cls-1"))
+
+    assert heard == [(None, first), (first, second), (second, None)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import UTC, datetime, timedelta, timezone
+from random import Random
 
 import pytest
 
@@ -191,3 +192,33 @@ def test_a_call_from_another_thread_is_refused() -> None:
 async def test_a_simulated_clock_on_a_real_loop_says_where_it_belongs() -> None:
     with pytest.raises(RuntimeError, match=r"only inside sentinel\.testing\.loop\.run"):
         SimulatedClock().now()
+
+
+def ran(seed: int | None) -> list[int]:
+    order = None if seed is None else Random(seed)  # noqa: S311  # chance that repeats itself is the point
+
+    async def scenario() -> list[int]:
+        done: list[int] = []
+
+        async def step(number: int) -> None:
+            await asyncio.sleep(0)
+            done.append(number)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(step(number))
+        return done
+
+    return loop.run(scenario(), order=order)
+
+
+def test_who_is_ready_first_goes_first_unless_chance_decides() -> None:
+    in_order, by_chance = ran(None), ran(1)
+
+    assert in_order == list(range(20))
+    assert by_chance != in_order
+    assert sorted(by_chance) == in_order
+
+
+def test_a_seed_is_the_same_order_every_time_and_another_seed_another() -> None:
+    assert ran(1) == ran(1) != ran(2)

@@ -70,15 +70,11 @@ class Change:
 
     def update(self, stored: Stored, state: State) -> Written:
         """Writes what has become of a resource; the trace is the caller's to leave."""
-        new = self._stored(
-            state,
-            plural=stored.plural,
-            parent=stored.parent,
-            root=stored.root,
-            version=self._next_version(stored.version),
-        )
-        self.transaction.update(new)
-        return Written(new.document, new.version)
+        return self._replace(self._successor(stored, state))
+
+    def mark(self, stored: Stored, state: State) -> Written:
+        """Writes a resource that was only marked: whomever its conditions were aggregated for, they still are."""
+        return self._replace(msgspec.structs.replace(self._successor(stored, state), adapters=stored.adapters))
 
     def settle(self, stored: Stored, before: State, after: State, *, children: int) -> None:
         """Writes a resource after a report or an aggregation, or removes it where nothing keeps it any longer."""
@@ -157,6 +153,19 @@ class Change:
                 labels=document.labels,
                 spec=document.spec,
             ),
+        )
+
+    def _replace(self, new: Stored) -> Written:
+        self.transaction.update(new)
+        return Written(new.document, new.version)
+
+    def _successor(self, stored: Stored, state: State) -> Stored:
+        return self._stored(
+            state,
+            plural=stored.plural,
+            parent=stored.parent,
+            root=stored.root,
+            version=self._next_version(stored.version),
         )
 
     def _next_version(self, version: int) -> int:

@@ -335,7 +335,7 @@ class FleetService:
             change.audit(action, stored.plural, marked)
             if marked == state:
                 return Written(stored.document, stored.version)
-            return change.update(stored, marked)
+            return change.mark(stored, marked)
 
         return await self._change(work, caller, now)
 

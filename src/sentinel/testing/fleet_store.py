@@ -6,7 +6,7 @@ mistakes of its callers show: every call gives way to other tasks before and aft
 network would; and a transaction refuses to change a family that it has not locked, where a database would
 lose an update one day.
 
-Things go wrong on demand:
+Things go wrong on demand, and every change can be watched as it takes effect:
 
     store = MemoryFleetStore(faults=lambda call: Fault.AFTER_COMMIT if call == "transact" else None)
 """
@@ -60,12 +60,17 @@ class Fault(StrEnum):
 Faults: TypeAlias = Callable[[str], Fault | None]
 """Says at every call, by the name of the store's method, what is to go wrong with it."""
 
+Watcher: TypeAlias = Callable[[Stored | None, Stored | None], None]
+"""Hears of every resource that a transaction has changed, at the moment of the commit and before anybody else can
+act: what it was, and what it has become; None for one that was not there, or is there no longer."""
+
 
 class MemoryFleetStore:
     """A verified fake of `ports.fleet_store.FleetStore`, for one event loop; closing it forgets nothing."""
 
-    def __init__(self, *, faults: Faults | None = None) -> None:
+    def __init__(self, *, faults: Faults | None = None, watcher: Watcher | None = None) -> None:
         self._faults = faults
+        self._watcher = watcher
         self._tables = FleetTables()
         self._is_open = False
 
@@ -87,6 +92,9 @@ class MemoryFleetStore:
             except BaseException:
                 transaction.undo()
                 raise
+            if self._watcher is not None:
+                for before, after in transaction.changes:
+                    self._watcher(before, after)
             return result
 
         def run_in_vain() -> None:
@@ -181,6 +189,7 @@ class _Transaction:
         self._taken: Taken | None = None
         self._locked: set[str] = set()
         self._undo: list[Callable[[], None]] = []
+        self.changes: list[tuple[Stored | None, Stored | None]] = []
 
     def end(self) -> None:
         """Nothing can be done in it from now on; raises what was taken, where the work has kept that to itself."""
@@ -288,6 +297,7 @@ class _Transaction:
     def _swap(self, before: Stored | None, after: Stored | None) -> None:
         tables = self._tables
         tables.swap(before, after)
+        self.changes.append((before, after))
         self._undo.append(lambda: tables.swap(after, before))
 
     def _assign(self, table: dict[K, V], key: K, value: V | None) -> None:

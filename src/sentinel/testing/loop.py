@@ -11,6 +11,10 @@ Whenever nothing is ready to run, time jumps to the next timer. Sleeps, `asyncio
 and `call_later` are asyncio's own and behave as they always do; only waiting is free. Where nothing is ready
 and no timer is set, no test would ever end by itself: that is reported as a `Deadlock` naming who waits where.
 
+Tasks that are ready at the same moment run in the order in which they became so, as asyncio has it. A program must
+not depend on that, for in production it is the network that decides; `loop.run(scenario(), order=Random(7))` makes
+it a matter of chance, another one for each seed and always the same for one.
+
 There is no I/O and there are no threads. Data on its way through a socket is neither ready nor a timer, so that
 a jump past it would fire timeouts at random; a simulation talks to fakes in memory instead.
 """
@@ -20,10 +24,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from asyncio import base_events
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any, NoReturn, TypeVar
 
 from sentinel.testing.clock import START
@@ -47,7 +53,11 @@ class Livelock(RuntimeError):
 class SimulatedLoop(base_events.BaseEventLoop):
     """asyncio's loop with its clock and its selector replaced; `run` is the usual way to use it."""
 
-    def __init__(self, start: datetime = START, *, most_turns: int = _MOST_TURNS) -> None:
+    _ready: deque[asyncio.Handle]  # the base class's own, of which its types say nothing
+
+    def __init__(
+        self, start: datetime = START, *, order: Random | None = None, most_turns: int = _MOST_TURNS
+    ) -> None:
         super().__init__()
         if start.tzinfo is None:
             self.close()
@@ -56,6 +66,7 @@ class SimulatedLoop(base_events.BaseEventLoop):
         self._elapsed = 0.0
         self._home = threading.get_ident()
         self._turns = 0
+        self._order = order
         self._most_turns = most_turns
         # A timer is due when it is less than this ahead. The real clock's nanosecond is lost in a float once
         # months have passed, and no timer would ever be due again.
@@ -82,6 +93,11 @@ class SimulatedLoop(base_events.BaseEventLoop):
         if self._turns > self._most_turns:
             self._turns = 0  # the tasks that are left may still be cancelled
             raise Livelock(f"{self._most_turns:,} turns of the loop without time moving; {_who_waits(self)}")
+        if self._order is not None and len(self._ready) > 1:
+            ready = list(self._ready)
+            self._order.shuffle(ready)
+            self._ready.clear()
+            self._ready.extend(ready)
         return []
 
     def call_soon_threadsafe(  # type: ignore[override]  # typed with variadics that add nothing here
@@ -122,9 +138,12 @@ class SimulatedClock:
         await asyncio.sleep(duration.total_seconds())
 
 
-def run(coroutine: Coroutine[Any, Any, T], *, start: datetime = START) -> T:
-    """Runs `coroutine` to its end on virtual time, and whatever it left behind to its cancellation."""
-    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(start)) as runner:
+def run(coroutine: Coroutine[Any, Any, T], *, start: datetime = START, order: Random | None = None) -> T:
+    """Runs `coroutine` to its end on virtual time, and whatever it left behind to its cancellation.
+
+    With `order`, chance decides who goes first among those who are ready at the same moment.
+    """
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(start, order=order)) as runner:
         return runner.run(coroutine)
 
 

@@ -1,0 +1,132 @@
+"""One replica of an adapter as a process of the simulation: the real runtime on fakes of its ports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from sentinel.adapter.asking import Operation
+from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
+from sentinel.adapter.service import AdapterService
+from sentinel.core.fleet import DiscardReason
+from sentinel.core.task_resource import Resource
+from sentinel.drivers.memory import MemoryBroker
+from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.subscription import Subscriber
+from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.telemetry import get_logger
+from sentinel.testing.task_http import FakeHttp
+from tests.sim.chance import Weather
+from tests.sim.fleet_witness import FleetWitness
+from tests.sim.message_witness import Ledger, MessageWitness
+from tests.sim.network import Network, NetworkReporting
+from tests.sim.process import Process
+from tests.sim.trace import Trace
+from tests.sim.trades import Workshop
+
+_TASK_TIMEOUT = timedelta(seconds=3)
+
+
+class AdapterProcess(Process):
+    """A replica; those of one adapter share a subscription and a workshop."""
+
+    def __init__(
+        self,
+        name: str,
+        trace: Trace,
+        *,
+        workshop: Workshop,
+        broker: MemoryBroker,
+        ledger: Ledger,
+        network: Network,
+        weather: Weather,
+        fleet_witness: FleetWitness,
+        around: Callable[[Subscriber], Subscriber],
+        concurrency: int,
+        report_max_age: timedelta,
+        skew: timedelta,
+        random: Random,
+    ) -> None:
+        super().__init__(name, trace, network=network, skew=skew)
+        self._workshop = workshop
+        self._broker = broker
+        self._ledger = ledger
+        self._weather = weather
+        self._fleet_witness = fleet_witness
+        self._around = around
+        self._concurrency = concurrency
+        self._report_max_age = report_max_age
+        self._random = random
+        self._subscriber: Subscriber | None = None
+
+    def _run(self, stopping: Stopping) -> Coroutine[Any, Any, None]:
+        adapter = self._workshop.adapter()
+        witness = MessageWitness(
+            self.name,
+            self._trace,
+            ledger=self._ledger,
+            adapter=adapter,
+            clock=self.clock,
+            report_max_age=self._report_max_age,
+        )
+        queue = self._broker.subscribe(adapter.name, max_in_flight=2 * self._concurrency)
+        self._subscriber = self._around(witness.subscriber(queue))
+        reporting = NetworkReporting(
+            self.network, adapter=adapter.name, weather=self._weather, witness=self._fleet_witness
+        )
+        service = AdapterService(
+            adapter=adapter,
+            subscriber=self._subscriber,
+            reporting=witness.reporting(reporting),
+            http=FakeHttp(),
+            clock=self.clock,
+            observer=_Observer(self.name, self._trace),
+            log=get_logger("simulation"),
+            concurrency=self._concurrency,
+            task_timeout=_TASK_TIMEOUT,
+            report_max_age=self._report_max_age,
+            jitter=self._random.random,
+        )
+        return service.run(stopping)
+
+    async def _bury(self) -> None:
+        if self._subscriber is not None:
+            await self._subscriber.close()
+
+
+class _Observer:
+    """`adapter.observer.Observer`, for the trace; a fault of our own is a violation."""
+
+    def __init__(self, name: str, trace: Trace) -> None:
+        self._name = name
+        self._trace = trace
+
+    def taken(self, queue_age: timedelta) -> None: ...
+
+    def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
+        self._trace.note(self._name, f"skips {resource_id}: {reason}")
+
+    def began(self) -> None: ...
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        resource = evaluation.resource
+        self._trace.note(self._name, f"evaluated {resource.id}@{resource.generation}: {evaluation.ending}")
+
+    def interrupted(self) -> None: ...
+
+    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None: ...
+
+    def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None: ...
+
+    def returned(self, reason: str, resource_id: str, events: int) -> None:
+        self._trace.note(self._name, f"gives {events} back about {resource_id}", reason)
+
+    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+        self._trace.note(self._name, f"cannot {operation}", trouble)
+
+    def api_recovered(self, operation: Operation) -> None: ...
+
+    def crashed(self, resource_id: str, error: BaseException) -> None:
+        self._trace.violation(f"{self._name}: a fault of our own on {resource_id}: {error!r}")
