@@ -27,7 +27,7 @@ FLAT = 1.25
 """How much more a resource may cost on the last page, or in the largest fleet, than at its cheapest."""
 
 _PAGES = 200
-"""How many pages are fetched for a figure; the kernel counts CPU in steps of ten milliseconds."""
+"""How many pages are fetched for a figure."""
 _REPORTS = 2_000
 _REPORTERS = 32
 

@@ -28,6 +28,7 @@ ADAPTERS = ("validation", "dns")
 
 _KINDS = ({"plural": "clusters", "kind": "Cluster", "required_adapters": list(ADAPTERS)},)
 _TIMEOUT = aiohttp.ClientTimeout(total=60)
+_TIMES = 3
 
 
 class DatabaseName(StrEnum):
@@ -63,7 +64,7 @@ class Bed:
     async def plant(self) -> None:
         """Has the server make the first resource, which is ready, of the size that budgets speak of."""
         async with self.server() as server:
-            new = {"name": NAME, "labels": {"region": REGION, "environment": "production"}}
+            new = {"name": NAME, "labels": {"region": REGION}}
             spare = DOCUMENT_BYTES - len(await server.make({**new, "spec": {"padding": ""}}, is_rehearsal=True))
             document = await server.make({**new, "spec": {"padding": "x" * spare}})
             assert abs(len(document) - DOCUMENT_BYTES) < 50, len(document)
@@ -159,7 +160,13 @@ class Server:
             last = after = page.next
 
     async def cost(self, work: Callable[[], Awaitable[int]]) -> Cost:
-        """What this costs, an item; it says how many there were."""
+        """What this costs, an item; it says how many there were.
+
+        At its cheapest of a few times: whatever else the machine does meanwhile can only add to it.
+        """
+        return min([await self._cost_once(work) for _ in range(_TIMES)], key=lambda cost: cost.server)
+
+    async def _cost_once(self, work: Callable[[], Awaitable[int]]) -> Cost:
         before, at = await self._bed.database_cpu_seconds(), cpu_seconds(self._process.pid)
         items = await work()
         server = cpu_seconds(self._process.pid) - at

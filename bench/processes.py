@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import time
 from pathlib import Path
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time that it has spent, its own and on its behalf; counted in steps of ten milliseconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """The CPU time that it has spent, its own and on its behalf, in all of its threads: to the nanosecond."""
+    # What clock_getcpuclockid(3) returns on Linux; Python has a name for it only for threads.
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def peak_mebibytes(pid: int) -> float:

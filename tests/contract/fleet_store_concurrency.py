@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from sentinel.ports.fleet_store import (
+    AuditQuery,
     FleetStore,
     FleetTransaction,
     IdTaken,
@@ -24,6 +25,7 @@ from tests.support.fleet_stores import (
     incrementing,
     inserting,
     populations,
+    reporting,
     select,
     stored,
     together,
@@ -42,6 +44,28 @@ class ConcurrencyContract(StoreSuite):
         assert resource is not None
         assert (resource.document, resource.version) == (b"50", 51)
         assert sorted(map(str, counted)) == sorted(map(str, range(1, 51)))
+
+    async def test_of_reports_at_once_each_counts_and_leaves_its_entry(self, store: FleetStore) -> None:
+        root = stored("cls-1", document=b"0")
+        await store.transact(inserting(root, stored("np-1", plural="nodepools", parent=root, document=b"0")))
+
+        def deleting(fleet: FleetTransaction) -> None:
+            """Reads the child without locking it by name, and writes both."""
+            incrementing("cls-1")(fleet)
+            (child,) = fleet.children("cls-1")
+            counted = b"%d" % (int(child.document) + 1)
+            fleet.update(msgspec.structs.replace(child, version=child.version + 1, document=counted))
+
+        results = await together(
+            *(store.transact(reporting("cls-1", number)) for number in range(20)),
+            *(store.transact(deleting) for _ in range(10)),
+            *(store.transact(reporting("np-1", number)) for number in range(20, 40)),
+        )
+
+        assert not [result for result in results if isinstance(result, BaseException)]
+        both = [await store.get("cls-1"), await store.get("np-1")]
+        assert [(each.document, each.version) for each in both if each is not None] == [(b"30", 31)] * 2
+        assert len(await store.audit(AuditQuery(limit=100))) == 40
 
     async def test_a_family_is_locked_as_one_whoever_is_locked_first(self, store: FleetStore) -> None:
         root = stored("root", document=b"0")

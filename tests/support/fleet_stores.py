@@ -222,6 +222,17 @@ def incrementing(resource_id: str) -> Callable[[FleetTransaction], int]:
     return work
 
 
+def reporting(resource_id: str, number: int) -> Callable[[FleetTransaction], int]:
+    """Counts as well, and leaves the entry of this number: what a report writes, and nothing else."""
+
+    def work(fleet: FleetTransaction) -> int:
+        counted = incrementing(resource_id)(fleet)
+        fleet.record(entry(number, resource_id=resource_id))
+        return counted
+
+    return work
+
+
 async def together(*works: Awaitable[object]) -> list[object]:
     """All at once; what one of them raises is its result."""
     async with asyncio.timeout(AMPLE.total_seconds()):

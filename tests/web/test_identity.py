@@ -147,20 +147,33 @@ def test_an_insecure_server_answers_to_no_other_name(host: str) -> None:
     assert refusal(guard, Action.READ, {"host": host}).status == 421
 
 
-@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:8080"])
-def test_an_insecure_server_takes_requests_of_local_pages(origin: str) -> None:
+@pytest.mark.parametrize("host", ["localhost:3000", "127.0.0.1", "[::1]:8080", "LocalHost:80"])
+def test_an_insecure_server_takes_requests_of_its_own_pages(host: str) -> None:
     guard = Guard(identities=[], is_insecure=True)
 
-    assert guard.admit(Action.WRITE, {**LOCAL, "origin": origin}) == ANONYMOUS
+    assert guard.admit(Action.WRITE, {"host": host, "origin": f"http://{host.lower()}"}) == ANONYMOUS
 
 
 @pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "", "file://", "http://[bad", "http://localhost.evil"]
+    "origin",
+    [
+        "https://evil.example",
+        "null",
+        "",
+        "file://",
+        "http://[bad",
+        "http://localhost.evil",
+        "http://localhost:8000.evil.example",
+        "http://localhost:3000",
+        "http://localhost",
+        "http://127.0.0.1:8000",
+        "http://evil.example@localhost:8000",
+    ],
 )
 def test_an_insecure_server_takes_no_requests_of_other_sites(origin: str) -> None:
     guard = Guard(identities=[], is_insecure=True)
 
-    refused = refusal(guard, Action.WRITE, {**LOCAL, "origin": origin})
+    refused = refusal(guard, Action.WRITE, {"host": "localhost:8000", "origin": origin})
 
     assert (refused.status, refused.code) == (403, Code.FOREIGN)
 

@@ -18,7 +18,7 @@ from sentinel.runtime import lifecycle
 from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.parts import Part
 from sentinel.runtime.stopping import Stopping
-from sentinel.web.asgi import App
+from sentinel.web.asgi import App, Receive, Scope, Send
 from sentinel.web.routing import Answer, Body, Method, Request
 from sentinel.web.server import Server
 from tests.web.calling import LOG, answering, app_of, route
@@ -195,6 +195,42 @@ async def test_requests_in_a_row_on_one_connection_are_answered_in_order() -> No
         answer = await say(server, request + request + last)
 
         assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"200", b"404"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 1_000_000])
+async def test_a_body_of_any_size_follows_its_head(size: int) -> None:
+    async with serving(app_of(route(answering(Answer(body=b"x" * size))))) as server:
+        answer = await say(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b"content-length: %d" % size in head
+        assert body == b"x" * size
+
+
+async def test_the_head_of_an_answer_without_a_length_does_not_wait_for_what_follows() -> None:
+    head_was_read = asyncio.Event()
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await head_was_read.wait()
+        await send({"type": "http.response.body", "body": b"at last", "more_body": False})
+
+    async with serving(stream) as server, client_of(server) as client:
+        answer = await client.get("/")
+        head_was_read.set()
+
+        assert await answer.read() == b"at last"
+
+
+async def test_an_answer_that_breaks_off_ends_with_the_connection() -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"7")]})
+
+    async with serving(broken) as server:
+        answer = await say(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert answer.endswith(b"\r\n\r\n")
 
 
 async def test_stopping_finishes_the_requests_under_way_and_takes_no_more() -> None:

@@ -1,8 +1,9 @@
 """From a table of routes to an application.
 
 Litestar finds the route; everything else about a request is ours, because handlers read raw bytes and answer
-with raw bytes: a page of five hundred resources passes the framework untouched. A table that does not fit
-together is refused when the application is built, and not when the first client finds out.
+with raw bytes. What is found by its path alone, such as a list, does not pass the framework at all: its layers
+would cost as much as a hundred resources. A table that does not fit together is refused when the application is
+built, and not when the first client finds out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from litestar.response.base import ASGIResponse
 from sentinel.core.access import Action
 from sentinel.runtime.telemetry import Log
 from sentinel.web import body, decoding, problem
-from sentinel.web.asgi import App, Receive, Scope, client_address
+from sentinel.web.asgi import App, Receive, Scope, Send, client_address
 from sentinel.web.identity import Guard
 from sentinel.web.middleware import DEADLINE, MOST_AT_ONCE, Middleware, Observer, Passage
 from sentinel.web.problem import Problem
@@ -53,8 +54,9 @@ def build_app(
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
+    endpoints = [_Endpoint(offered, guard=guard, log=log) for offered in by_path.values()]
     app = litestar.Litestar(
-        route_handlers=[_Endpoint(offered, guard=guard, log=log).register() for offered in by_path.values()],
+        route_handlers=[endpoint.register() for endpoint in endpoints],
         exception_handlers={Exception: lambda connection, error: _framework_problem(connection, error, log)},
         openapi_config=None,
         logging_config=None,
@@ -63,7 +65,7 @@ def build_app(
         pdb_on_exception=False,
     )
     return Middleware(
-        cast("App", app),
+        _past(cast("App", app), endpoints),
         log=log,
         observers=observers,
         deadline=deadline,
@@ -109,11 +111,27 @@ def _faults(route: Route) -> Iterator[str]:
         yield f"expected a struct as its query, got {route.query!r}"
 
 
+def _past(framework: App, endpoints: Iterable[_Endpoint]) -> App:
+    """The framework, except for what can be answered without it."""
+    direct = {endpoint.path: endpoint for endpoint in endpoints if not _PARAMETER.search(endpoint.path)}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = direct.get(scope["path"])
+        if endpoint is None or not endpoint.offers(scope["method"]):
+            await framework(scope, receive, send)
+            return
+        scope["path_params"] = {}
+        response = await endpoint.respond(scope, receive)
+        await response(scope, receive, send)
+
+    return app
+
+
 class _Endpoint:
     """All routes of one path."""
 
     def __init__(self, routes: Sequence[Route], *, guard: Guard, log: Log) -> None:
-        self._path = routes[0].path
+        self.path = routes[0].path
         self._routes = {route.method.value: route for route in routes}
         if (get := self._routes.get(Method.GET)) is not None:
             self._routes["HEAD"] = get  # the server leaves the body out
@@ -125,18 +143,26 @@ class _Endpoint:
         """As the framework wants it."""
 
         async def answer(request: _Connection) -> _Response:
-            try:
-                return _Response(
-                    await self._answer(cast("Scope", request.scope), cast("Receive", request.receive))
-                )
-            except Problem as refusal:
-                return _Response(
-                    Answer(refusal.status.value, refusal.encode(), refusal.headers, problem.CONTENT_TYPE)
-                )
+            return await self.respond(cast("Scope", request.scope), cast("Receive", request.receive))
 
-        path = _PARAMETER.sub(r"{\1:str}", self._path)
+        path = _PARAMETER.sub(r"{\1:str}", self.path)
         methods: Any = [*self._routes, "OPTIONS"]
         return HTTPRouteHandler(path, http_method=methods, status_code=200)(answer)
+
+    def offers(self, method: str) -> bool:
+        return method in self._routes or method == "OPTIONS"
+
+    async def respond(self, scope: Scope, receive: Receive) -> _Response:
+        """The answer, whatever happens; only a client that is gone gets none."""
+        try:
+            return _Response(await self._answer(scope, receive))
+        except Problem as error:
+            refusal = error
+        except body.Disconnected:
+            raise
+        except Exception as error:  # the server's edge: a fault of ours is an answer, too
+            refusal = _unexpected(scope, error, self._log)
+        return _Response(Answer(refusal.status.value, refusal.encode(), refusal.headers, problem.CONTENT_TYPE))
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         route = self._routes.get(scope["method"])
@@ -218,12 +244,16 @@ def _framework_problem(connection: _Connection, error: Exception, log: Log) -> l
         case body.Disconnected():
             raise error
         case _:
-            request_id = Passage.of(scope).request_id
-            log.unexpected("http.failed", error=error, path=scope["path"], request_id=request_id)
-            refusal = problem.internal(request_id)
+            refusal = _unexpected(scope, error, log)
     return litestar.Response(
         refusal.encode(),
         status_code=refusal.status.value,
         media_type=problem.CONTENT_TYPE,
         headers=refusal.headers,
     )
+
+
+def _unexpected(scope: Scope, error: Exception, log: Log) -> Problem:
+    request_id = Passage.of(scope).request_id
+    log.unexpected("http.failed", error=error, path=scope["path"], request_id=request_id)
+    return problem.internal(request_id)

@@ -3,7 +3,8 @@
 A guard stands before every route. It knows bearer tokens by the `Identities` it is given (a tokens file, a key
 for JWTs), and roles by `core.access`. A server without protection lets everybody do everything, and is therefore
 only for whoever sits at the machine: a page in their browser must not reach it. Such a page can send requests
-here under its own `Origin`, and can have its own name resolve to this address, so both headers have to be local.
+here under its own `Origin`, and can have its own name resolve to this address: so the `Host` has to be of this
+machine, and the `Origin` this very server's. A page from another port of the same machine is another site, too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 from sentinel.core.access import ANONYMOUS, Action, Identity, Role, permits
 from sentinel.ports.identity import Identities
@@ -77,15 +77,7 @@ def _check_local(headers: Mapping[str, str]) -> None:
             f"{_WITHOUT}; expected a Host of this machine such as localhost, got {shown(host)}"
         )
     origin = headers.get("origin")
-    if origin is not None and not _is_local_origin(origin):
+    if origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):
         raise problem.forbidden(
             f"{_WITHOUT}; expected no requests from other sites, got one from {shown(origin)}", code=Code.FOREIGN
         )
-
-
-def _is_local_origin(origin: str) -> bool:
-    try:
-        url = urlsplit(origin)
-        return url.scheme in ("http", "https") and is_loopback(url.hostname or "")
-    except ValueError:
-        return False

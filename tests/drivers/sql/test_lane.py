@@ -1,10 +1,11 @@
-"""Threads behind a queue: how they come to an end."""
+"""Threads behind a queue: who is called, what they take, and how they come to an end."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
@@ -31,6 +32,93 @@ class Hanging:
 
     def close(self) -> None:
         self.is_closed.set()
+
+
+class Gated:
+    """Does its work, each batch when it is let go."""
+
+    is_troubled = False
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.has_begun = threading.Event()
+        self.let_go = threading.Event()
+
+    def serve(self, jobs: Sequence[Job]) -> None:
+        self.batches.append(len(jobs))
+        self.has_begun.set()
+        self.let_go.wait(AMPLE)
+
+    def recover(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@asynccontextmanager
+async def lane_of(*servers: Gated, batch: int = 1) -> AsyncIterator[Lane]:
+    lane = Lane(name="test", servers=servers, capacity=100, batch=batch, patience=timedelta(seconds=AMPLE))
+    try:
+        yield lane
+    finally:
+        await lane.close()
+
+
+async def test_the_thread_that_rested_last_is_called_first() -> None:
+    servers = [Gated(), Gated(), Gated()]
+    for server in servers:
+        server.let_go.set()
+
+    async with lane_of(*servers) as lane:
+        for _ in range(5):
+            await lane.do(lambda session: None)
+
+    assert sorted(len(server.batches) for server in servers) == [0, 0, 5]
+
+
+async def test_work_that_finds_every_thread_busy_is_taken_by_the_first_that_is_free() -> None:
+    slow, quick = Gated(), Gated()
+    async with lane_of(slow, quick) as lane:
+        begun = [asyncio.create_task(lane.do(lambda session: None)) for _ in range(2)]
+        for server in (slow, quick):
+            assert await asyncio.to_thread(server.has_begun.wait, AMPLE)
+        waiting = [asyncio.create_task(lane.do(lambda session: None)) for _ in range(8)]
+        await asyncio.sleep(0)
+        quick.let_go.set()
+        async with asyncio.timeout(AMPLE):
+            await asyncio.gather(*waiting)
+
+        assert len(slow.batches) == 1
+        slow.let_go.set()
+        await asyncio.gather(*begun)
+
+    assert len(quick.batches) == 9
+
+
+async def test_all_that_waits_is_taken_at_once_up_to_the_bound() -> None:
+    server = Gated()
+    async with lane_of(server, batch=4) as lane:
+        works = [asyncio.create_task(lane.do(lambda session: None))]
+        assert await asyncio.to_thread(server.has_begun.wait, AMPLE)
+        works += [asyncio.create_task(lane.do(lambda session: None)) for _ in range(6)]
+        await asyncio.sleep(0)
+        server.let_go.set()
+        await asyncio.gather(*works)
+
+    assert server.batches == [1, 4, 2]
+
+
+async def test_closing_finishes_what_waits() -> None:
+    server = Gated()
+    lane = Lane(name="test", servers=[server], capacity=9, batch=1, patience=timedelta(seconds=AMPLE))
+    works = [asyncio.create_task(lane.do(lambda session: None)) for _ in range(5)]
+    await asyncio.sleep(0)
+
+    closing = asyncio.create_task(lane.close())
+    server.let_go.set()
+    async with asyncio.timeout(AMPLE):
+        await asyncio.gather(*works, closing)
+
+    assert sum(server.batches) == 5
 
 
 async def test_closing_leaves_a_thread_behind_that_hangs() -> None:

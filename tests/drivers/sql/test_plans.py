@@ -32,6 +32,7 @@ class Recorder:
     """Hears which statements a list asks for, and answers none of them."""
 
     combines = True
+    is_snapshot = False
 
     def __init__(self) -> None:
         self.asked: list[tuple[Statement, Mapping[str, Value]]] = []

@@ -70,6 +70,21 @@ async def test_two_works_that_lock_two_families_crosswise_both_get_through(store
     assert [each.document for each in both if each is not None] == [b"2", b"2"]
 
 
+async def test_long_pages_come_whole_also_several_at_once(store: SqlFleetStore) -> None:
+    fleet = [stored(f"cls-{number:03}", document=b"%d" % number * 600) for number in range(300)]
+    await store.transact(inserting(*fleet))
+    query = ListQuery(plural="clusters", limit=250)
+
+    async with asyncio.timeout(AMPLE):
+        pages = await asyncio.gather(*(store.find(query) for _ in range(5)))
+
+    for page in pages:
+        assert list(page.documents) == [each.document for each in fleet[:250]]
+        assert page.last is not None
+        rest = await store.find(ListQuery(plural="clusters", limit=250, after=page.last))
+        assert list(rest.documents) == [each.document for each in fleet[250:]]
+
+
 async def test_connections_are_bounded(postgresql_database: str) -> None:
     store = on(postgresql_database, connections=2)
     await store.open()
@@ -101,6 +116,7 @@ async def test_work_that_lost_its_connection_is_run_again_and_takes_effect_once(
 
     def work(fleet: FleetTransaction) -> None:
         nonlocal runs
+        fleet.count_children("cls-1")  # takes a transaction
         runs += 1
         incrementing("cls-1")(fleet)
         if runs == 1:

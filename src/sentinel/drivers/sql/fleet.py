@@ -11,6 +11,7 @@ from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, u
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
 from sentinel.drivers.sql import fleet_lists, rows
+from sentinel.drivers.sql.fleet_attempt import attempt
 from sentinel.drivers.sql.fleet_lists import FURTHEST
 from sentinel.drivers.sql.fleet_transaction import READ, SqlFleetTransaction
 from sentinel.drivers.sql.rows import ENTRY, micros
@@ -128,7 +129,7 @@ class SqlFleetStore:
             transaction.finish()
             return result
 
-        return await self._database.write(perform)
+        return await self._database.write(perform, briefly=lambda session: attempt(session, work))
 
     async def get(self, resource_id: str) -> Stored | None:
         found = await self._database.read(lambda session: session.rows(READ, resource_id=resource_id))

@@ -22,6 +22,8 @@ from sentinel.ports.fleet_store import Found, ListQuery, OrderBy, Place
 
 _SHAPES = 512
 """For how many differently shaped queries the statements are kept."""
+_LONG = 250
+"""How many documents make a long answer."""
 FURTHEST = 2**62
 """No list is longer, and no database counts much further."""
 _NUMERIC = (Operator.GREATER, Operator.LESS)
@@ -45,6 +47,9 @@ class _Selection(NamedTuple):
     """The condition that is walked along; None where the resources themselves are."""
 
 
+_EVERYTHING = _Selection(has_parent=False, conditions=(), leader=None)
+
+
 class _Order(NamedTuple):
     by: OrderBy
     is_descending: bool
@@ -63,17 +68,31 @@ def find(session: Session, query: ListQuery) -> Found:
     if place is None and query.offset:
         order = _Order(query.order_by, query.is_descending, has_place=False)
         passing = min(query.offset - 1, FURTHEST)
-        passed = session.rows(_place_at(selection, order), passed=passing, **values)
+        passed = session.rows(_places_at(selection, order, 1), passed=passing, **values)
         if not passed:
             return Found((), total, None)
         place = Place(passed[0][0], passed[0][1])
     if place is not None:
         values |= {"after": place.value, "after_id": place.id}
     order = _Order(query.order_by, query.is_descending, has_place=place is not None)
-    found = session.rows(_walk(selection, order, query.limit), **values)
-    page = found[: query.limit]
-    last = Place(page[-1][1], page[-1][2]) if len(found) > len(page) else None
-    return Found([row[0] for row in page], total, last)
+    documents, last = _page(session, selection, order, query.limit, values)
+    return Found(documents, total, last)
+
+
+def _page(
+    session: Session, selection: _Selection, order: _Order, limit: int, values: Mapping[str, Value]
+) -> tuple[Sequence[bytes], Place | None]:
+    """The documents, and the place of the last where more follow: all from one snapshot."""
+    if session.is_snapshot and selection == _EVERYTHING:
+        # A document without its place is a quarter cheaper to fetch, and looking one place up by the index is not.
+        documents = [row[0] for row in session.rows(_documents(order, limit), **values)]
+        if len(documents) < limit:
+            return documents, None
+        places = session.rows(_places_at(selection, order, 2), passed=limit - 1, **values)
+        return documents, Place(places[0][0], places[0][1]) if len(places) > 1 else None
+    found = session.rows(_walk(selection, order, limit), **values)
+    page = found[:limit]
+    return [row[0] for row in page], Place(page[-1][1], page[-1][2]) if len(found) > limit else None
 
 
 def _values_of(query: ListQuery) -> dict[str, Value]:
@@ -122,18 +141,26 @@ def _walk(selection: _Selection, order: _Order, limit: int) -> Statement:
     if selection.leader is None and (not selection.has_parent or order.by is OrderBy.CREATED):
         source = _source(selection, order.by)
         documents = select(resources.c.document, source.value, source.id)
-        return Statement(_in_order(documents, source, order).limit(count))
+        return Statement(_in_order(documents, source, order).limit(count), is_long=limit >= _LONG)
     # What may have to be sorted is sorted without the documents, which are looked up for those that remain.
     places = _places(selection, order, count).limit(count).subquery("places")
     document = select(resources.c.document).where(resources.c.id == places.c.id).scalar_subquery()
-    return Statement(select(document, places.c.value, places.c.id))
+    return Statement(select(document, places.c.value, places.c.id), is_long=limit >= _LONG)
 
 
 @lru_cache(_SHAPES)
-def _place_at(selection: _Selection, order: _Order) -> Statement:
+def _documents(order: _Order, limit: int) -> Statement:
+    """The documents alone, of all resources of the kind."""
+    source = _source(_EVERYTHING, order.by)
+    return Statement(_in_order(select(resources.c.document), source, order).limit(literal(limit)))
+
+
+@lru_cache(_SHAPES)
+def _places_at(selection: _Selection, order: _Order, count: int) -> Statement:
+    """So many places, behind so many that are passed over by the index."""
     source = _source(selection, order.by)
     places = _in_order(select(source.value, source.id), source, order)
-    return Statement(places.limit(literal(1)).offset(bindparam("passed", type_=NUMBER)))
+    return Statement(places.limit(literal(count)).offset(bindparam("passed", type_=NUMBER)))
 
 
 @lru_cache(_SHAPES)

@@ -42,10 +42,11 @@ _COUNT_CHILDREN = Statement(
     select(func.count()).select_from(resources).where(resources.c.parent == bindparam("parent"))
 )
 _INSERT = Statement(insert(resources).inline(), *resources.c.keys())
-_CHANGING = ("version", "is_ready", "waiting", "document", "statuses")
+CHANGING = ("version", "is_ready", "waiting", "document", "statuses")
+"""What a report may change of a resource."""
 # A statement that names an indexed column makes SQLite write its index anew, changed or not.
-_UPDATE = Statement(update(resources).where(_one), *_CHANGING)
-_UPDATE_ALL = Statement(update(resources).where(_one), *_CHANGING, "labels", "updated_time", "adapters")
+_UPDATE = Statement(update(resources).where(_one), *CHANGING)
+_UPDATE_ALL = Statement(update(resources).where(_one), *CHANGING, "labels", "updated_time", "adapters")
 _REMOVE = Statement(delete(resources).where(_one))
 # The end of nearly every report, in one go where the database can: a round trip less of five.
 _UPDATE_AND_RECORD = Statement(
@@ -54,7 +55,7 @@ _UPDATE_AND_RECORD = Statement(
     .add_cte(
         update(resources)
         .where(_one)
-        .values({column: bindparam(column, type_=resources.c[column].type) for column in _CHANGING})
+        .values({column: bindparam(column, type_=resources.c[column].type) for column in CHANGING})
         .returning(resources.c.version)
         .cte("written")
     )

@@ -1,7 +1,9 @@
 """Threads that take work from an event loop, through a queue that is bounded.
 
 A thread of our own costs a third of what an executor asks for a hop, and takes everything that waits at once:
-whoever serves the work can then do for many together what is expensive to do for each, such as a commit.
+whoever serves the work can then do for many together what is expensive to do for each, such as a commit. Most of
+a hop is waking threads, so each has a bell of its own: on a queue that they shared, whoever took a job would wake
+the next one for nothing. And the bell is rung that fell silent last, whose caches are still warm.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -67,6 +70,26 @@ class Server(Protocol):
     def close(self) -> None: ...
 
 
+class _Worker:
+    """A thread's part: what serves the work, and the bell that calls for it."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def ring(self, *, is_last: bool = False) -> None:
+        """There is work, or perhaps was; `is_last`: and afterwards there will be none."""
+        self._bell.put(is_last)
+
+    def listen(self) -> bool:
+        """Waits for the bell; whether it was the last."""
+        while True:
+            try:
+                return self._bell.get(timeout=_RECOVERY.total_seconds() if self.server.is_troubled else None)
+            except queue.Empty:
+                self.server.recover()
+
+
 class Lane:
     """Some threads behind one queue."""
 
@@ -76,15 +99,19 @@ class Lane:
         """`capacity` is how much may wait, `batch` how much a thread takes at once, `patience` how long a caller
         waits for an answer."""
         self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._waiting: deque[Job] = deque()
+        """Filled by the loop, emptied by the threads."""
         self._room = asyncio.Semaphore(capacity)
         self._batch = batch
         self._patience = patience.total_seconds()
         self._is_open = True
+        self._workers = [_Worker(server) for server in servers]
+        self._idle = [*self._workers]
+        """Only the loop looks at these: it alone can tell that a thread rests and nothing waits."""
         self._threads = [
             # Daemons: a process that ends without closing its database must still end.
-            threading.Thread(target=self._run, args=(server,), name=f"{name}-{number}", daemon=True)
-            for number, server in enumerate(servers)
+            threading.Thread(target=self._run, args=(worker,), name=f"{name}-{number}", daemon=True)
+            for number, worker in enumerate(self._workers)
         ]
         for thread in self._threads:
             thread.start()
@@ -98,7 +125,9 @@ class Lane:
                     self._room.release()
                     raise Unavailable("the database is closed")
                 answer: asyncio.Future[T] = self._loop.create_future()
-                self._queue.put(Job(work, answer))
+                self._waiting.append(Job(work, answer))
+                if self._idle:
+                    self._idle.pop().ring()
                 return await answer
         except TimeoutError as error:
             raise Unavailable(f"the database did not answer within {self._patience:g} s") from error
@@ -109,46 +138,48 @@ class Lane:
         One that hangs longer than anybody waits for an answer is left behind: it keeps no process from ending.
         """
         self._is_open = False
-        for _ in self._threads:
-            self._queue.put(None)
+        for worker in self._workers:
+            worker.ring(is_last=True)
         end = self._loop.time() + self._patience
         for thread in self._threads:
             await asyncio.to_thread(thread.join, max(0.0, end - self._loop.time()))
 
-    def _run(self, server: Server) -> None:
+    def _run(self, worker: _Worker) -> None:
         try:
-            jobs, is_last = self._take(server)
-            while jobs or not is_last:
-                server.serve(jobs)
-                with suppress(RuntimeError):  # a loop that is closed has nobody left to tell
-                    self._loop.call_soon_threadsafe(self._settle, jobs)
-                if is_last:
-                    break
-                jobs, is_last = self._take(server)
+            is_last = False
+            while not is_last:
+                is_last = worker.listen()
+                served: Sequence[Job] = ()
+                while jobs := self._take():
+                    if served:
+                        self._call(self._settle, served)
+                    worker.server.serve(jobs)
+                    served = jobs
+                self._call(self._rest, worker, served)
         finally:
-            server.close()
+            worker.server.close()
 
-    def _take(self, server: Server) -> tuple[list[Job], bool]:
-        """What waits, as much as may be taken at once, and whether it is the last."""
-        while True:
-            try:
-                job = self._queue.get(timeout=_RECOVERY.total_seconds() if server.is_troubled else None)
-            except queue.Empty:
-                server.recover()
-            else:
-                break
+    def _take(self) -> list[Job]:
+        """What waits, as much as may be taken at once."""
         jobs: list[Job] = []
-        while job is not None:
-            jobs.append(job)
-            if len(jobs) == self._batch:
-                return jobs, False
-            try:
-                job = self._queue.get_nowait()
-            except queue.Empty:
-                return jobs, False
-        return jobs, True
+        with suppress(IndexError):  # not asked for its length: another thread may be faster
+            while len(jobs) < self._batch:
+                jobs.append(self._waiting.popleft())
+        return jobs
+
+    def _call(self, tell: Callable[..., None], *told: Any) -> None:
+        with suppress(RuntimeError):  # a loop that is closed has nobody left to tell
+            self._loop.call_soon_threadsafe(tell, *told)
 
     def _settle(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
             self._room.release()
             job.settle()
+
+    def _rest(self, worker: _Worker, jobs: Sequence[Job]) -> None:
+        """A thread listens for its bell; what came after it had looked for work is called for here."""
+        self._settle(jobs)
+        if self._waiting:
+            worker.ring()
+        else:
+            self._idle.append(worker)

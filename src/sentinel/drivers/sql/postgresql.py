@@ -12,15 +12,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.util import greenlet_spawn
 
 from sentinel.drivers.sql import schema
 from sentinel.drivers.sql.pool import Pool
-from sentinel.drivers.sql.postgresql_session import PostgresqlSession, connect
+from sentinel.drivers.sql.postgresql_session import PostgresqlSession, Turns, connect
 from sentinel.drivers.sql.schema import Migration
-from sentinel.drivers.sql.statements import Session, Unusable
+from sentinel.drivers.sql.statements import BriefSession, NeedsTransaction, Session, Unusable
 from sentinel.ports.fleet_store import Unavailable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.redaction import Redactor
@@ -73,6 +74,7 @@ class PostgresqlDatabase:
         self._connections = connections
         self._redactor = Redactor([dsn.reveal()])
         self._pool: Pool | None = None
+        self._turns: Turns = WeakValueDictionary()
         self._trouble: str | None = f"{dsn} is not open"
         self._recovery: asyncio.Task[None] | None = None
 
@@ -102,16 +104,23 @@ class PostgresqlDatabase:
         return await self._with_engine(schema.revision_of)
 
     async def read(self, work: Callable[[Session], T]) -> T:
-        return await self._persist(self._read_once, work)
+        return await self._persist(self._run_once, work)
 
-    async def write(self, work: Callable[[Session], T]) -> T:
+    async def write(
+        self, work: Callable[[Session], T], *, briefly: Callable[[BriefSession], T] | None = None
+    ) -> T:
+        if briefly is not None:
+            with suppress(NeedsTransaction):
+                return await self._persist(self._run_once, briefly)
         return await self._persist(self._write_once, work)
 
     def trouble(self) -> str | None:
         return self._trouble
 
     async def _persist(
-        self, attempt: Callable[[Any, Callable[[Session], T]], Awaitable[T]], work: Callable[[Session], T]
+        self,
+        attempt: Callable[[Any, Callable[[PostgresqlSession], T]], Awaitable[T]],
+        work: Callable[[PostgresqlSession], T],
     ) -> T:
         """Tries until it is done, or there is no point in trying again."""
         for number in range(_ATTEMPTS - 1):
@@ -127,17 +136,24 @@ class PostgresqlDatabase:
         except _LostBeforeCommit as lost:
             raise self._unavailable(lost, f"tried {_ATTEMPTS} times") from lost
 
-    async def _read_once(self, connection: Any, work: Callable[[Session], T]) -> T:
-        session = PostgresqlSession(connection)
+    async def _run_once(self, connection: Any, work: Callable[[PostgresqlSession], T]) -> T:
+        """Without a transaction: every statement is one of its own."""
+        session = PostgresqlSession(connection, turns=self._turns)
         try:
             return await greenlet_spawn(work, session)
         except Exception as error:
-            if error is session.failure:
-                raise self._judge(error) from error
-            raise
+            if error is not session.failure:
+                raise
+            judged = self._judge(error)
+            if session.has_written and isinstance(error, _LOST) and isinstance(judged, _LostBeforeCommit):
+                # The statement was its own commit, and may have taken effect.
+                raise self._unavailable(error, "the write was not answered") from error
+            raise judged from error
+        finally:
+            session.end_turn()
 
-    async def _write_once(self, connection: Any, work: Callable[[Session], T]) -> T:
-        session = PostgresqlSession(connection)
+    async def _write_once(self, connection: Any, work: Callable[[PostgresqlSession], T]) -> T:
+        session = PostgresqlSession(connection, turns=self._turns)
         try:
             await connection.execute("BEGIN")
         except (*_LOST, *_REFUSED) as error:

@@ -6,9 +6,11 @@ loop, exactly as SQLAlchemy runs its own asynchronous engines.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.util import await_only
@@ -17,16 +19,38 @@ from sentinel.drivers.sql.statements import Duplicate, Row, Statement, Value
 from sentinel.runtime.secrets import Secret
 
 T = TypeVar("T")
+Turns: TypeAlias = WeakValueDictionary[str, asyncio.Lock]
+"""By key; each lasts as long as somebody has it or waits for it."""
 
 _CONNECT = timedelta(seconds=5)
 _STATEMENT = timedelta(seconds=15)
 """What the server allows a statement."""
+_PRODUCTION = timedelta(milliseconds=1)
+"""What a page of some hundred documents takes the server, more or less."""
+
+
+class Connection(asyncpg.Connection):  # type: ignore[misc]  # it ships no types
+    """One that can leave a long answer to gather for a while before it is read."""
+
+    def __init__(self, protocol: Any, transport: asyncio.Transport, *others: Any) -> None:
+        super().__init__(protocol, transport, *others)
+        self._read_from = transport
+
+    def let_gather(self) -> None:
+        """Reads nothing for a moment.
+
+        The server sends a page in a hundred pieces while it goes through it, and a loop that takes each as it
+        comes spends more on waking than on the page.
+        """
+        self._read_from.pause_reading()
+        asyncio.get_running_loop().call_later(_PRODUCTION.total_seconds(), self._read_from.resume_reading)
 
 
 async def connect(dsn: Secret) -> Any:
     """A connection as this program wants it."""
     return await asyncpg.connect(
         dsn.reveal(),
+        connection_class=Connection,
         timeout=_CONNECT.total_seconds(),
         server_settings={
             "application_name": "sentinel",
@@ -48,14 +72,21 @@ class PostgresqlSession:
     """A connection to PostgreSQL, within a greenlet."""
 
     combines = True
+    is_snapshot = False
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, *, turns: Turns) -> None:
         self._connection = connection
+        self._turns = turns
+        self._turn: asyncio.Lock | None = None
         self.failure: Exception | None = None
         """What the driver raised last: what the work itself raises may be of the same kind."""
+        self.has_written = False
+        """Whether it was asked to write, successfully or not."""
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
         compiled = statement.postgresql
+        if statement.is_long:
+            self._connection.let_gather()
         try:
             return self._ask(self._connection.fetch(compiled.text, *compiled.arrange(values)))
         except asyncpg.CharacterNotInRepertoireError:
@@ -64,6 +95,7 @@ class PostgresqlSession:
 
     def run(self, statement: Statement, **values: Value) -> int:
         compiled = statement.postgresql
+        self.has_written = True
         try:
             status = self._ask(self._connection.execute(compiled.text, *compiled.arrange(values)))
         except asyncpg.UniqueViolationError as error:
@@ -72,7 +104,19 @@ class PostgresqlSession:
 
     def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         compiled = statement.postgresql
+        self.has_written = True
         self._ask(self._connection.executemany(compiled.text, [compiled.arrange(each) for each in values]))
+
+    def take_turn(self, key: str) -> None:
+        turn = self._turns.setdefault(key, asyncio.Lock())
+        await_only(turn.acquire())
+        self._turn = turn
+
+    def end_turn(self) -> None:
+        """Harmless where none was taken."""
+        if self._turn is not None:
+            self._turn.release()
+            self._turn = None
 
     def _ask(self, answer: Coroutine[Any, Any, T]) -> T:
         try:

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from sentinel.drivers.sql.lane import Job, Lane
 from sentinel.drivers.sql.sqlite_file import APPLICATION_ID, BUSY, FileLock, connect, prepare
-from sentinel.drivers.sql.statements import Duplicate, Row, Session, Statement, Value
+from sentinel.drivers.sql.statements import BriefSession, Duplicate, Row, Session, Statement, Value
 from sentinel.drivers.sql.tables import metadata
 from sentinel.ports.fleet_store import Unavailable
 
@@ -39,6 +39,7 @@ class SqliteSession:
     """A connection to SQLite."""
 
     combines = False
+    is_snapshot = True
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -245,7 +246,10 @@ class SqliteDatabase:
             raise Unavailable("the database is closed")
         return await self._reads.do(work)
 
-    async def write(self, work: Callable[[Session], T]) -> T:
+    async def write(
+        self, work: Callable[[Session], T], *, briefly: Callable[[BriefSession], T] | None = None
+    ) -> T:
+        """Never tries `briefly`: there is one writer, who shares his transaction anyway."""
         if self._writes is None:
             raise Unavailable("the database is closed")
         return await self._writes.do(work)

@@ -50,10 +50,12 @@ class Compiled:
 class Statement:
     """A statement in both."""
 
-    def __init__(self, construct: ClauseElement, *columns: str) -> None:
-        """`columns` are those that an insert or update writes, each from the value of its own name."""
+    def __init__(self, construct: ClauseElement, *columns: str, is_long: bool = False) -> None:
+        """`columns` are those that an insert or update writes, each from the value of its own name. `is_long`: its
+        answer is so long that it comes in many pieces."""
         self._construct = construct
         self._columns = columns
+        self.is_long = is_long
 
     @cached_property
     def sqlite(self) -> Compiled:
@@ -77,11 +79,17 @@ class Duplicate(Exception):
         self.constraint = constraint
 
 
+class NeedsTransaction(Exception):
+    """What was tried without a transaction cannot be done so, or no longer; nothing was written."""
+
+
 class Session(Protocol):
     """A connection, within a transaction where one is written in."""
 
     combines: bool
     """Whether one statement may write two tables."""
+    is_snapshot: bool
+    """Whether all that is read is of one moment, also without a transaction."""
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]: ...
 
@@ -90,6 +98,16 @@ class Session(Protocol):
 
     def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         """Once for each."""
+
+
+class BriefSession(Session, Protocol):
+    """A connection outside of any transaction."""
+
+    def take_turn(self, key: str) -> None:
+        """Waits until nobody else in this process has the turn of this key, and has it while the session lasts.
+
+        No lock: other processes know nothing of it. It spares a race that one of two would lose.
+        """
 
 
 class Database(Protocol):
@@ -103,8 +121,14 @@ class Database(Protocol):
 
     async def read(self, work: Callable[[Session], T]) -> T: ...
 
-    async def write(self, work: Callable[[Session], T]) -> T:
-        """Runs the work in a transaction, perhaps several times; returns when its last run is durable."""
+    async def write(
+        self, work: Callable[[Session], T], *, briefly: Callable[[BriefSession], T] | None = None
+    ) -> T:
+        """Runs the work in a transaction, perhaps several times; returns when its last run is durable.
+
+        `briefly` does the same without a transaction, and so writes with its last statement alone; or it raises
+        `NeedsTransaction`. It is run before where a statement costs enough that fewer are worth a try.
+        """
 
     def trouble(self) -> str | None: ...
 
