@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from decimal import Decimal
+from typing import Any
 
+import msgspec
 import pytest
 
-from sentinel.adapter import Adapter, Context, Done, Finalized, HttpFailure, Outcome, Resource
+from sentinel.adapter import Adapter, Context, Done, Failed, Finalized, HttpFailure, Outcome, Resource
 from sentinel.adapter.context import Cancellation
 from sentinel.adapter.evaluation import Evaluated
 from sentinel.adapter.evaluation import evaluate as run_task
@@ -48,8 +51,20 @@ def is_broken(report: Report) -> bool:
 
 
 class _Unprintable(Exception):
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
     def __str__(self) -> str:
-        raise RuntimeError("no text")
+        raise self._error
+
+
+class _Odd(Done, frozen=True):
+    """A result that cannot even be looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "message":
+            raise SystemExit("no")
+        return super().__getattribute__(name)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +89,10 @@ def test_whatever_a_task_raises_is_reported(error: BaseException) -> None:
     assert "no such zone" in report.conditions[2].message
 
 
-def test_an_error_without_a_text_is_reported_by_its_name() -> None:
+@pytest.mark.parametrize("inner", [RuntimeError("no text"), SystemExit(3), KeyboardInterrupt()])
+def test_an_error_without_a_text_is_reported_by_its_name(inner: BaseException) -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
-        raise _Unprintable
+        raise _Unprintable(inner)
 
     assert on_virtual_time(task).conditions[0].message == "_Unprintable"
 
@@ -120,7 +136,9 @@ def test_a_task_that_takes_too_long_is_cancelled_and_reported() -> None:
     assert ended == [True]
 
 
-@pytest.mark.parametrize("result", [None, "done", Finalized(), Done(data=object()), Done(data="x" * 100_000)])
+@pytest.mark.parametrize(
+    "result", [None, "done", Finalized(), Done(data=object()), Done(data="x" * 100_000), _Odd()]
+)
 def test_a_result_that_cannot_be_reported_is_the_adapter_s_error(result: Outcome) -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return result
@@ -169,6 +187,33 @@ def test_no_secret_is_in_what_a_task_says_itself() -> None:
     outcome = evaluated(task, Redactor(["hunter2hunter2"])).conclusion.outcome
 
     assert "hunter2" not in f"{outcome.message} {outcome.reason}"
+
+
+def test_no_secret_is_in_the_data() -> None:
+    async def task(resource: Resource, context: Context) -> Outcome:
+        return Done(data={"dsn": ["postgresql://u:hunter2hunter2@db"], "hunter2hunter2": 1.0, "count": 2})
+
+    conclusion = evaluated(task, Redactor(["hunter2hunter2"])).conclusion
+
+    assert conclusion.data == msgspec.Raw(b'{"dsn":["postgresql://u:***@db"],"***":1.0,"count":2}')
+
+
+def test_data_without_a_secret_stays_as_it_was_written() -> None:
+    async def task(resource: Resource, context: Context) -> Outcome:
+        return Done(data={"large": 2**63, "exact": Decimal("1.50"), "nested": [{"zone": "z1"}, None, True]})
+
+    conclusion = evaluated(task, Redactor(["hunter2hunter2"])).conclusion
+
+    assert conclusion.data == msgspec.Raw(
+        b'{"large":9223372036854775808,"exact":"1.50","nested":[{"zone":"z1"},null,true]}'
+    )
+
+
+def test_what_a_task_says_is_of_bearable_length_for_whoever_logs_it() -> None:
+    async def task(resource: Resource, context: Context) -> Outcome:
+        return Failed("x" * 10_000_000)
+
+    assert len(evaluated(task, Redactor()).conclusion.outcome.message) < 5_000
 
 
 def test_what_was_raised_is_kept_for_the_log() -> None:

@@ -382,6 +382,122 @@ def test_a_message_that_leads_to_no_resource_becomes_a_dead_letter_and_blocks_no
     run(scenario())
 
 
+class Odd(dict[str, str]):
+    """Attributes that our own reading fails on."""
+
+    def __getitem__(self, name: str) -> str:
+        raise RuntimeError("how odd")
+
+
+def test_a_message_that_our_own_reading_fails_on_becomes_a_dead_letter_and_ends_nothing() -> None:
+    async def scenario() -> None:
+        script = Script()
+        async with Workplace(script.adapter) as work:
+            work.api.put("c1")
+            await work.deliver(Message(b"{}", "application/json", Odd(id="event", type="t")))
+            await work.pulse("c1")
+            await work.until_settled()
+
+            [letter] = await work.dead_letters()
+            assert letter.reason == "the message cannot be read: RuntimeError: how odd"
+            assert len(work.api.sent) == 1
+
+    run(scenario())
+
+
+def test_events_about_things_that_are_no_resources_of_ours_are_acknowledged_without_asking() -> None:
+    async def scenario() -> None:
+        script = Script()
+        async with Workplace(script.adapter) as work:
+            await work.deliver(
+                Message(
+                    b'{"id": "o1", "kind": "Order"}',
+                    "application/json",
+                    {"id": "event", "type": "com.example.order.created"},
+                )
+            )
+            await work.until_settled()
+
+            assert work.api.reads == 0
+            assert work.seen.skips == [(SkipReason.OTHER_KIND, "o1", 1)]
+
+    run(scenario())
+
+
+def test_resources_that_the_api_knows_no_way_to_block_nobody() -> None:
+    async def scenario() -> None:
+        script = Script()
+        async with Workplace(script.adapter, concurrency=2) as work:
+            work.api.fail(
+                lambda operation, resource_id: (
+                    ApiTrouble("no route; is endpoint right?", needs_person=True)
+                    if resource_id.startswith("foreign")
+                    else None
+                )
+            )
+            for number in range(4):
+                await work.pulse(f"foreign-{number}")
+            await work.after(SECOND)
+            work.api.put("c1")
+            await work.pulse("c1")
+            await work.until(lambda: len(work.api.sent) == 1, within=timedelta(minutes=2))
+
+            assert await work.dead_letters() == []
+            assert work.backlog == 4
+
+    run(scenario())
+
+
+def test_as_many_failing_reports_as_there_are_workers_block_nobody() -> None:
+    async def scenario() -> None:
+        script = Script()
+        async with Workplace(script.adapter, concurrency=2) as work:
+            work.api.fail(
+                lambda operation, resource_id: (
+                    ApiTrouble("500 for this one")
+                    if operation == "report" and resource_id.startswith("bad")
+                    else None
+                )
+            )
+            for number in range(2):
+                work.api.put(f"bad-{number}")
+                await work.pulse(f"bad-{number}")
+            await work.after(10 * SECOND)
+            for number in range(20):
+                work.api.put(f"c{number}")
+                await work.pulse(f"c{number}")
+            await work.until(lambda: len(work.api.sent) == 20, within=timedelta(minutes=10))
+
+            assert await work.dead_letters() == []
+            work.api.heal()
+            await work.until_settled()
+
+            assert len(work.api.sent) == 22
+
+    run(scenario())
+
+
+def test_while_no_report_is_taken_one_resource_is_let_in_now_and_then_and_nothing_is_lost() -> None:
+    async def scenario() -> None:
+        script = Script()
+        async with Workplace(script.adapter) as work:
+            work.api.fail(lambda operation, resource_id: ApiTrouble("503") if operation == "report" else None)
+            for number in range(20):
+                work.api.put(f"c{number}")
+                await work.pulse(f"c{number}")
+            await work.after(timedelta(hours=1))
+
+            assert len(script.seen) <= 140  # one in 30 seconds, and the 20 that were there before the first report
+            assert work.backlog == 20
+            assert await work.dead_letters() == []
+            work.api.heal()
+            await work.until_settled()
+
+            assert {resource.id for resource in script.seen} == {f"c{number}" for number in range(20)}
+
+    run(scenario())
+
+
 def test_while_the_api_is_down_events_are_kept_and_no_more_are_taken() -> None:
     async def scenario() -> None:
         script = Script()
@@ -528,6 +644,7 @@ def test_what_the_api_will_never_take_becomes_one_dead_letter_with_its_reason() 
             script.gate.set()
             await work.until_settled()
 
+            assert work.seen.answers[:2] == [ReportAnswer.REFUSED, ReportAnswer.REFUSED]
             letters = await work.dead_letters()
             assert {letter.subject for letter in letters} == {"c1"}
             assert "32 adapters" in letters[0].reason
@@ -599,7 +716,68 @@ def test_an_evaluation_that_ends_during_shutdown_is_reported() -> None:
     run(scenario())
 
 
-def test_an_evaluation_that_does_not_end_during_shutdown_is_left_to_the_broker() -> None:
+def test_an_evaluation_that_does_not_end_during_shutdown_is_reported_and_left_to_the_broker() -> None:
+    async def scenario() -> None:
+        script = Script()
+        script.gate.clear()
+        work = Workplace(script.adapter)
+        async with work:
+            work.api.put("c1")
+            await work.pulse("c1")
+            await work.until(lambda: len(script.seen) == 1)
+
+        [report] = work.api.sent
+        assert report.status_of("Applied") is TRUE
+        assert report.status_of("Available") is UNKNOWN
+        assert report.status_of("Health") is TRUE
+        assert {each.reason for each in report.conditions} == {"Interrupted", "NoErrors"}
+        assert work.backlog == 1
+        assert work.seen.in_flight == 0
+        assert script.contexts[0].cancelled
+
+    run(scenario())
+
+
+def test_work_that_was_interrupted_is_taken_up_at_once_however_fresh_its_report_is() -> None:
+    async def scenario() -> None:
+        script = Script()
+        script.gate.clear()
+        async with Workplace(script.adapter) as first:
+            first.api.put("c1")
+            await first.pulse("c1")
+            await first.until(lambda: len(script.seen) == 1)
+        script.gate.set()
+
+        async with Workplace(script.adapter, succeeds=first, report_max_age=timedelta(hours=1)) as second:
+            await second.until_settled()
+
+        assert len(script.seen) == 2
+        assert second.seen.answers == [ReportAnswer.STORED]
+        assert first.api.sent[-1].status_of("Available") is TRUE
+
+    run(scenario())
+
+
+def test_an_interruption_changes_nothing_that_was_reported_before() -> None:
+    async def scenario() -> None:
+        script = Script()
+        async with Workplace(script.adapter) as work:
+            work.api.put("c1")
+            await work.pulse("c1")
+            await work.until_settled()
+            script.gate.clear()
+            await work.pulse("c1")
+            await work.until(lambda: len(script.seen) == 2)
+
+        assert work.seen.answers == [ReportAnswer.STORED, ReportAnswer.DISCARDED]
+        status = work.api.status("c1", "dns")
+        assert status is not None
+        assert status.status_of("Available") is TRUE
+
+    run(scenario())
+
+
+def test_where_there_is_no_time_even_to_say_so_the_event_is_left_to_the_broker() -> None:
     async def scenario() -> None:
         script = Script()
         script.gate.clear()
@@ -612,7 +790,6 @@ def test_an_evaluation_that_does_not_end_during_shutdown_is_left_to_the_broker()
         assert work.api.sent == []
         assert work.backlog == 1
         assert work.seen.in_flight == 0
-        assert script.contexts[0].cancelled
 
     run(scenario())
 

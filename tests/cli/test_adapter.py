@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -93,13 +94,25 @@ class TestPreparing:
         assert ready.settings.task_timeout.total_seconds() == 7
 
     def test_what_looks_like_a_secret_in_the_environment_is_kept_from_reports(self, project: Path) -> None:
-        environ = {**BROKER, "DNS_API_KEY": "hunter22", "DNS_ZONE": "example.com"}
+        secret = {
+            "DNS_API_KEY": "hunter22",
+            "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",
+            "STRIPE_SECRET_KEY": "sk_live_4eC39",
+            "DB_PASSWORD_2": "correct-horse",
+        }
+        plain = {
+            "DNS_ZONE": "example.com",
+            "TOKEN_FILE": "/run/token",
+            "USE_SECRET": "disabled",
+            "MAX_TOKEN": "1000000",
+            "SHORT_TOKEN": "true",
+        }
 
-        ready = prepare(project / "adapter.yaml", None, environ=environ)
+        ready = prepare(project / "adapter.yaml", None, environ={**BROKER, **secret, **plain})
 
         assert isinstance(ready, Ready)
-        assert "hunter22" in ready.secrets
-        assert "example.com" not in ready.secrets
+        assert set(ready.secrets) >= set(secret.values())
+        assert not set(ready.secrets) & set(plain.values())
 
 
 class TestRefusing:
@@ -195,40 +208,53 @@ class TestRefusing:
         assert "task: expected MODULE:NAME" in result.stderr
 
 
+def outcome_of_tests_in(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """What pytest says there, with warnings as errors."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
 class TestNew:
     def test_its_project_has_a_test_that_passes(self, tmp_path: Path) -> None:
         result = run("new", "dns", "--directory", tmp_path / "dns")
 
         assert result.return_value == 0, result.output
         files = sorted(path.name for path in (tmp_path / "dns").iterdir())
-        assert files == ["README.md", "adapter.py", "adapter.yaml", "test_adapter.py"]
-        tested = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"],
-            cwd=tmp_path / "dns",
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-        )
+        assert files == ["README.md", "adapter.yaml", "adapter_dns.py", "pytest.ini", "test_adapter_dns.py"]
+        tested = outcome_of_tests_in(tmp_path / "dns")
         assert tested.returncode == 0, tested.stdout + tested.stderr
         assert "5 passed" in tested.stdout
+
+    def test_several_projects_are_tested_in_one_run(self, tmp_path: Path) -> None:
+        for name in ("dns", "my-validation.x_y"):
+            run("new", name, "--directory", tmp_path / name)
+
+        tested = outcome_of_tests_in(tmp_path, "-p", "no:asyncio")
+
+        assert tested.returncode == 0, tested.stdout + tested.stderr
+        assert "10 passed" in tested.stdout
 
     def test_its_project_can_be_run(self, tmp_path: Path) -> None:
         run("new", "dns-zones", "--directory", tmp_path)
 
         ready = prepare(tmp_path / "adapter.yaml", None, environ=BROKER)
-        sys.modules.pop("adapter", None)
 
         assert isinstance(ready, Ready)
         assert ready.adapter.name == "dns-zones"
 
     def test_nothing_is_overwritten(self, tmp_path: Path) -> None:
-        (tmp_path / "adapter.py").write_text("mine")
+        (tmp_path / "adapter_dns.py").write_text("mine")
 
         result = run("new", "dns", "--directory", tmp_path)
 
-        assert "expected a folder without adapter.py" in str(result.exception)
-        assert (tmp_path / "adapter.py").read_text() == "mine"
+        assert "expected a folder without adapter_dns.py" in str(result.exception)
+        assert (tmp_path / "adapter_dns.py").read_text() == "mine"
         assert not (tmp_path / "adapter.yaml").exists()
 
     @pytest.mark.parametrize("name", ["", "-dns", "a/b", "..", "x" * 64])
@@ -240,6 +266,21 @@ class TestNew:
 
 
 class TestDeadLetters:
+    def test_about_a_broker_that_is_not_there_one_line_is_said(self) -> None:
+        arguments = ["adapter", "dead-letters", "list", "--subscription", "dns"]
+
+        ended = subprocess.run(
+            [sys.executable, "-m", "sentinel.cli", *arguments],
+            env={**os.environ, **BROKER},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+
+        assert ended.returncode == 1
+        assert re.fullmatch(r"127\.0\.0\.1:1: .*\n", ended.stderr), ended.stderr
+
     @pytest.mark.parametrize("command", [("list",), ("replay", "--all"), ("drop", "--all")])
     def test_a_broker_that_is_not_there_exits_1(self, command: tuple[str, ...]) -> None:
         result = run("dead-letters", *command, "--subscription", "dns", environ=BROKER)

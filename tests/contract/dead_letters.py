@@ -227,6 +227,15 @@ class DeadLettersContract:
 
         assert [letter.message.body for letter in await letters.peek(limit=10)] == [b"other"]
 
+    async def test_a_reason_that_is_no_proper_text_is_kept_all_the_same(self, harness: SubscriberHarness) -> None:
+        subscriber = await harness.subscribe("dns")
+        await harness.publish([make_event(1)])
+
+        await give_up(subscriber, 1, reason="half a letter: \ud800")
+        [letter] = await harness.dead_letters("dns").peek(limit=10)
+
+        assert letter.reason == "half a letter: ?"
+
     async def test_a_long_reason_is_cut_short(self, harness: SubscriberHarness) -> None:
         subscriber = await harness.subscribe("dns")
         await harness.publish([make_event(1)])

@@ -114,7 +114,7 @@ class ReportingContract:
         assert [(each.type, each.message) for each in known.conditions] == [
             ("Applied", "ready"),
             ("Available", "ready"),
-            ("Health", ""),
+            ("Health", "Adapter is healthy"),
         ]
 
     async def test_availability_is_about_the_current_generation(self, harness: ReportingHarness) -> None:

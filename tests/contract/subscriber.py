@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from sentinel.core.events import Event, Mode
@@ -295,6 +296,19 @@ class SubscriberContract:
 
         assert delivery.message.body == b"\xff{ not an event"
         assert delivery.message.attributes == {}
+
+    @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
+    async def test_an_event_of_an_impossible_time_is_delivered_like_any_other(
+        self, harness: SubscriberHarness, moment: str
+    ) -> None:
+        subscriber = await harness.subscribe("dns", max_in_flight=1)
+
+        await harness.publish_junk(msgspec.json.encode({"specversion": "1.0", "id": "odd", "time": moment}))
+        [odd] = await take(subscriber, 1)
+        await odd.ack()
+        await harness.publish([make_event(2)])
+
+        assert await settle_all(subscriber, 1) == ["event-2"]
 
     async def test_a_delivery_knows_when_it_was_published_and_received(self, harness: SubscriberHarness) -> None:
         subscriber = await harness.subscribe("dns")

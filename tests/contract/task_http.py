@@ -79,6 +79,15 @@ class HttpContract:
         with pytest.raises(ValueError, match="JSON"):
             response.json()
 
+    async def test_a_refusal_is_quoted_without_the_query_it_was_asked_with(self, harness: HttpHarness) -> None:
+        harness.answer("GET", "/zone?api_key=hunter22", status=403, body=b"no")
+        response = await harness.http.get(f"{harness.url}/zone?api_key=hunter22")
+
+        with pytest.raises(HttpFailure, match=r"/zone\?…: 403: no") as caught:
+            response.raise_for_status()
+
+        assert "hunter22" not in str(caught.value)
+
     async def test_where_nobody_answers_it_fails(self, harness: HttpHarness) -> None:
         with pytest.raises(HttpFailure, match=f"GET {harness.dead_url}"):
             await harness.http.get(harness.dead_url)

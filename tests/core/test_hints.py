@@ -55,6 +55,11 @@ def test_the_data_may_lead_the_way() -> None:
     assert hint.pointer == Pointer("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")
 
 
+@pytest.mark.parametrize("kind", ["../../admin?x=", "a b", "a\r\nEvil: 1", "é", "a#b", "..", "x" * 200])
+def test_a_kind_that_could_not_stand_in_a_url_is_none(kind: str) -> None:
+    assert read({"id": "c1", "kind": kind}, type="other.event").pointer == Pointer("c1")
+
+
 def test_in_structured_mode_the_data_is_a_member_of_the_body() -> None:
     hint = read({**ATTRIBUTES, "data": {"id": "c1"}}, content_type=STRUCTURED)
 
@@ -75,7 +80,14 @@ def test_data_may_be_in_base64() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"[1]", b"not json", b'{"data_base64": "***"}', b'{"data_base64": "bm90IGpzb24="}', b"{}"],
+    [
+        b"[1]",
+        b"not json",
+        b'{"data_base64": "***"}',
+        b'{"data_base64": "\xc3\xa9"}',
+        b'{"data_base64": "bm90IGpzb24="}',
+        b"{}",
+    ],
 )
 def test_data_that_cannot_be_read_does_not_matter_where_there_is_a_subject(body: bytes) -> None:
     hint = read(body=body, content_type=STRUCTURED, subject="c1")

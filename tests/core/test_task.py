@@ -79,7 +79,7 @@ def test_reason_and_message_are_those_of_the_outcome_and_a_healthy_adapter_has_n
     applied, available, health = report.conditions
     assert (applied.reason, applied.message) == ("PreconditionsNotMet", "Waiting for validation to complete")
     assert (available.reason, available.message) == (applied.reason, applied.message)
-    assert (health.reason, health.message) == ("NoErrors", "")
+    assert (health.reason, health.message) == ("NoErrors", "Adapter is healthy")
 
 
 def test_an_adapter_that_is_not_healthy_says_why() -> None:
@@ -189,3 +189,25 @@ def test_every_report_is_one_that_the_api_takes(outcome: Outcome | Broken, is_de
     assert isinstance(verdict, reports.Accepted)
     assert set(MANDATORY) <= {condition.type for condition in sent.conditions}
     assert all("\0" not in f"{each.reason}{each.message}" for each in sent.conditions)
+
+
+class _Odd(str):
+    """A text that answers in its own ways."""
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        raise RuntimeError("no")
+
+
+def test_texts_of_a_class_of_its_own_are_taken_for_what_they_say() -> None:
+    conclusion = task.conclude(Done(_Odd("all is well"), reason=_Odd("Fine")), is_deleting=False)
+
+    report = task.report(conclusion, adapter="dns", generation=1, is_deleting=False, at=NOW)
+
+    assert (report.conditions[0].message, report.conditions[0].reason) == ("all is well", "Fine")
+
+
+def test_work_that_was_cut_off_had_begun_and_nothing_else_is_known() -> None:
+    report = task.report(task.interrupted(), adapter="dns", generation=1, is_deleting=False, at=NOW)
+
+    assert statuses(report) == [("Applied", TRUE), ("Available", UNKNOWN), ("Health", TRUE)]
+    assert report.conditions[1].reason == "Interrupted"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -30,7 +30,12 @@ FULL = {
     "generation": 2,
     "owner_references": {"id": "c1", "kind": "Cluster", "href": "/api/hyperfleet/v1/clusters/c1"},
     "deleted_time": "2025-10-17T10:00:00Z",
-    "status": {"phase": "NotReady", "conditions": [{"type": "Ready", "status": "False", "reason": "Waiting"}]},
+    "pulse_requested_time": "2025-10-17T11:00:00Z",
+    "status": {
+        "phase": "NotReady",
+        "last_progress_time": "2025-10-17T12:00:00Z",
+        "conditions": [{"type": "Ready", "status": "False", "reason": "Waiting"}],
+    },
     "something": "else",
 }
 
@@ -52,6 +57,8 @@ def test_a_document_is_read_whole() -> None:
         generation=2,
         owner=Owner("c1", "Cluster", "/api/hyperfleet/v1/clusters/c1"),
         deleted_time=datetime(2025, 10, 17, 10, tzinfo=UTC),
+        pulse_requested_time=datetime(2025, 10, 17, 11, tzinfo=UTC),
+        last_progress_time=datetime(2025, 10, 17, 12, tzinfo=UTC),
         conditions=(ResourceCondition("Ready", ConditionStatus.FALSE, 0, "Waiting"),),
     )
     assert read.is_deleting
@@ -135,3 +142,51 @@ def test_reports_are_added_to_what_was_read() -> None:
     known = KnownReport("dns", 1, (AVAILABLE,))
 
     assert with_reports(resource(), [known]).reports == (known,)
+
+
+REPORTED = datetime(2025, 10, 17, 10, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def reported(
+    *, generation: int = 2, reason: str = "Completed", at: datetime | None = REPORTED, **fields: datetime
+) -> Resource:
+    condition = ReportedCondition("Available", ConditionStatus.TRUE, reason)
+    return msgspec.structs.replace(resource(KnownReport("dns", generation, (condition,), at)), **fields)
+
+
+def is_fresh(known: Resource, *, age: timedelta = MINUTE, max_age: timedelta = 2 * MINUTE) -> bool:
+    return known.has_fresh_report("dns", now=REPORTED + age, max_age=max_age)
+
+
+def test_a_report_is_fresh_until_its_max_age() -> None:
+    assert is_fresh(reported())
+    assert is_fresh(reported(at=REPORTED.replace(tzinfo=None)))
+    assert not is_fresh(reported(), age=2 * MINUTE)
+    assert not is_fresh(reported(), age=-MINUTE)
+    assert not is_fresh(reported(), max_age=timedelta(0))
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        resource(),
+        reported(generation=1),
+        reported(at=None),
+        reported(reason="Interrupted"),
+        reported(pulse_requested_time=REPORTED),
+        reported(pulse_requested_time=REPORTED + MINUTE),
+        reported(last_progress_time=REPORTED),
+        reported(last_progress_time=REPORTED + MINUTE),
+    ],
+)
+def test_no_report_is_fresh_where_there_is_something_new_to_look_at(known: Resource) -> None:
+    assert not is_fresh(known)
+
+
+def test_what_was_asked_for_before_the_report_has_been_answered_by_it() -> None:
+    assert is_fresh(reported(pulse_requested_time=REPORTED - MINUTE, last_progress_time=REPORTED - MINUTE))
+
+
+def test_a_report_without_a_condition_has_no_reason_for_it() -> None:
+    assert KnownReport("dns", 1, ()).reason_of("Available") == ""

@@ -82,8 +82,8 @@ def test_one_that_has_just_been_created_waits_for_everybody() -> None:
     )
     assert words(found, at=5) == [
         "Cluster one: not ready for 5s",
-        "waiting for dns since 5s ago: NotReported – it has not reported yet",
-        "waiting for validation since 5s ago: NotReported – it has not reported yet",
+        "waiting for dns for 5s: it has not reported yet",
+        "waiting for validation for 5s: it has not reported yet",
         "next pulse due now, and every 10s until it is answered: generation changed - new spec to reconcile",
     ]
 
@@ -99,7 +99,7 @@ def test_an_adapter_is_quoted() -> None:
     assert (found.is_ready, found.next_pulse) == (False, after(70))
     assert words(found, at=66.5) == [
         "Cluster one: not ready for 66.5s",
-        "waiting for dns since 66.5s ago: PreconditionsNotMet – Waiting for validation",
+        "waiting for dns for 66.5s: PreconditionsNotMet – Waiting for validation",
         "next pulse in 4s (max age 10s)",
     ]
 
@@ -107,7 +107,7 @@ def test_an_adapter_is_quoted() -> None:
 def test_an_adapter_that_says_nothing_more_is_named_alone() -> None:
     state = taking(created(), status("validation", at=1), status("dns", ConditionStatus.FALSE, at=1))
 
-    assert words(explained(state, at=2), at=2)[1] == "waiting for dns since 2s ago"
+    assert words(explained(state, at=2), at=2)[1] == "waiting for dns for 2s"
 
 
 def test_work_in_progress_is_quoted_too() -> None:
@@ -186,9 +186,8 @@ def test_a_deletion_waits_for_adapters_and_children(children: int, line: str) ->
 
     assert words(found, at=20)[:4] == [
         "Cluster one: being deleted for 10s",
-        "waiting for dns to finalise since 10s ago: Cleaning – two left",
-        "waiting for validation to finalise since 10s ago: "
-        "NotFinalized – it has not reported that it has cleaned up",
+        "waiting for dns to finalise for 10s: Cleaning – two left",
+        "waiting for validation to finalise for 10s: it has not reported that it has cleaned up",
         line,
     ]
 

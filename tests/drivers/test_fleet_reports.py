@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -49,6 +49,7 @@ async def reporting(
     token_file: Path | None = None,
     timeout: timedelta = timedelta(seconds=5),
     tokens: list[str] | None = None,
+    kinds: Sequence[str] = (),
 ) -> AsyncIterator[tuple[FleetReports, ScriptedServer]]:
     heard: list[str] = []
     async with ScriptedServer(script) as server:
@@ -60,7 +61,7 @@ async def reporting(
             token_file=token_file,
             on_token=(tokens if tokens is not None else heard).append,
         )
-        driver = FleetReports(session)
+        driver = FleetReports(session, kinds=kinds)
         try:
             yield driver, server
         finally:
@@ -94,6 +95,34 @@ async def test_a_server_that_knows_kinds_alone_is_asked_by_kind_from_then_on() -
 
         lookups = [path for path in server.paths if "statuses" not in path]
         assert lookups == [f"GET {ROOT}/resources/c1", f"GET {ROOT}/clusters/c1", f"GET {ROOT}/clusters/c1"]
+
+
+async def test_a_server_that_knows_kinds_alone_is_asked_for_each_where_an_event_says_none() -> None:
+    nobody = problem(404, "HYPERFLEET-NTF-001")
+    script = served(
+        {
+            "nodepools/c1": nobody,
+            "nodepools/o1": nobody,
+            "clusters/o1": nobody,
+            "clusters/c1": document(CLUSTER),
+            "clusters/c1/statuses": document(NOTHING),
+        }
+    )
+    async with reporting(script, kinds=["NodePool", "Cluster"]) as (driver, _):
+        found = await driver.read(Pointer("c1"))
+        foreign = await driver.read(Pointer("o1"))
+
+        assert found is not None
+        assert foreign is None
+
+
+@pytest.mark.parametrize("kind", ["../../admin", "a b", "a?b", "a#b"])
+async def test_a_kind_that_could_not_stand_in_a_url_is_never_asked_for(kind: str) -> None:
+    async with reporting(served({})) as (driver, server):
+        with pytest.raises(ApiTrouble):
+            await driver.read(Pointer("c1", kind=kind))
+
+        assert server.paths == [f"GET {ROOT}/resources/c1"]
 
 
 @pytest.mark.parametrize(("kind", "plural"), [("Policy", "policies"), ("Gateway", "gateways"), ("Box", "boxes")])
@@ -187,6 +216,21 @@ async def test_a_server_of_the_older_kind_gets_a_post() -> None:
             assert await driver.report(RESOURCE, REPORT) == Answer(Taken.STORED)
 
         assert [each.method for each in server.asked] == ["PUT", "POST", "POST"]
+
+
+@pytest.mark.parametrize("said", [Said(200, b"<html>Welcome"), Said(200), Said(200, b"[]"), Said(202, b"{}")])
+async def test_what_no_api_says_to_a_report_is_not_believed(said: Said) -> None:
+    async with reporting(lambda asked: said) as (driver, _):
+        with pytest.raises(ApiTrouble, match="is endpoint right") as caught:
+            await driver.report(RESOURCE, REPORT)
+
+        assert caught.value.needs_person
+
+
+@pytest.mark.parametrize("said", [Said(201), Said(201, b"{}"), Said(200, b'{"adapter": "dns"}')])
+async def test_a_report_is_stored_where_the_api_says_so(said: Said) -> None:
+    async with reporting(lambda asked: said) as (driver, _):
+        assert await driver.report(RESOURCE, REPORT) == Answer(Taken.STORED)
 
 
 async def test_a_reason_to_discard_that_nobody_knows_is_none() -> None:

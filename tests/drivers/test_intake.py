@@ -55,6 +55,18 @@ class StuckParcel(FakeParcel):
         return True
 
 
+class FaultyParcel(FakeParcel):
+    """A way to the broker that has a fault of its own."""
+
+    async def accept(self) -> bool:
+        self._note("accepting", True)
+        raise RuntimeError("a bug")
+
+    async def bury(self, reason: str, *, attempts: int) -> bool:
+        self._note("burying", True)
+        raise RuntimeError("a bug")
+
+
 def make_intake(*, max_in_flight: int = 2, longest_hold: timedelta | None = None) -> Intake[FakeParcel]:
     return Intake(max_in_flight=max_in_flight, longest_hold=longest_hold, retry=RETRY, random=lambda: 0.5)
 
@@ -305,6 +317,28 @@ async def test_what_cannot_be_buried_is_given_back_after_a_while() -> None:
 
     assert parcel.said == ["buried: no (1)", "given back"]
     assert parcel.said_at == [0.0, 1.0]
+
+
+@on_virtual_time
+async def test_a_fault_in_accepting_counts_as_not_heard() -> None:
+    intake, faulty, again = make_intake(), FaultyParcel("a"), FakeParcel("a")
+    [held] = await hand_out(intake, faulty)
+
+    await held.ack()
+    intake.arrived(again)
+    await is_idle(intake)
+
+    assert again.said == ["accepted"]
+
+
+@on_virtual_time
+async def test_a_fault_in_burying_gives_the_message_back() -> None:
+    intake, faulty = make_intake(), FaultyParcel("a")
+    [held] = await hand_out(intake, faulty)
+
+    await held.dead_letter("no")
+
+    assert faulty.said == ["burying", "given back"]
 
 
 @on_virtual_time

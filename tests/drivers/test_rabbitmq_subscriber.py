@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import aio_pika
 import msgspec
+import pamqp.frame
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from aiormq.abc import ChannelFrame, DeliveredMessage
+from pamqp.body import ContentBody
+from pamqp.commands import Basic
 
+from sentinel.drivers import amqp_messages
 from sentinel.drivers.rabbitmq import RabbitMQPublisher
 from sentinel.drivers.rabbitmq_dead_letters import RabbitMQDeadLetters
 from sentinel.drivers.rabbitmq_subscriber import LONGEST_HOLD, RabbitMQSubscriber
+from sentinel.drivers.received import Received
 from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome
-from sentinel.ports.subscription import DEAD_LETTERS, Unreachable
+from sentinel.ports.subscription import DEAD_LETTERS, Message, Unreachable
 from sentinel.runtime.backoff import Backoff
 from tests.contract.subscriber import settle_all, take
 from tests.support.rabbitmq import PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
@@ -85,6 +92,21 @@ class Scene:
         """Puts a message into the queue that no publisher of ours would send."""
         message = aio_pika.Message(body, headers=dict(headers or {}), **properties)  # type: ignore[arg-type]  # each fits its own
         await self.channel.default_exchange.publish(message, routing_key=self.queue)
+
+    async def send_raw(self, queue: str, body: bytes, *, flags: int, properties: bytes) -> None:
+        """Puts a message into a queue whose properties no library of ours would encode."""
+        channel = await self.channel.get_underlay_channel()
+        wire = channel.connection
+        sending = await wire.channel(publisher_confirms=False)
+        number = sending.number
+        payload = struct.pack(">HHQH", Basic.frame_id, 0, len(body), flags) + properties
+        frames = [
+            pamqp.frame.marshal(Basic.Publish(routing_key=queue), number),
+            struct.pack(">BHI", 2, number, len(payload)) + payload + b"\xce",
+            pamqp.frame.marshal(ContentBody(body), number),
+        ]
+        await wire.write_queue.put(ChannelFrame(b"".join(frames), False, None))
+        await sending.close()  # which the broker answers after it has taken the message
 
     async def get(self, queue: str) -> AbstractIncomingMessage:
         """The next message, which must be there."""
@@ -285,6 +307,87 @@ class TestMessages:
             taken = await take(subscriber, 2)
 
         assert sorted(delivery.message.body for delivery in taken) == [b"one", b"other"]
+
+
+HEADERS, TIMESTAMP = Basic.Properties.flags["headers"], Basic.Properties.flags["timestamp"]
+NANOSECONDS = struct.pack(">Q", 1_790_000_000_000_000_000)
+
+
+def headers(*entries: bytes) -> bytes:
+    encoded = b"".join(entries)
+    return struct.pack(">I", len(encoded)) + encoded
+
+
+def text(name: bytes, value: bytes) -> bytes:
+    return bytes([len(name)]) + name + b"S" + struct.pack(">I", len(value)) + value
+
+
+STRANGE = {
+    "a timestamp in nanoseconds": (TIMESTAMP, NANOSECONDS),
+    "a time in nanoseconds among the headers": (HEADERS, headers(b"\x01tT" + NANOSECONDS)),
+    "a name that is not UTF-8": (HEADERS, headers(text(b"\xff", b"x"))),
+    "a text that is not UTF-8": (HEADERS, headers(text(b"x", b"\xff\xfe"))),
+    "a large number": (HEADERS, headers(b"\x01xd" + struct.pack(">d", 1e300))),
+    "a number beyond all": (HEADERS, headers(b"\x01xl" + b"\xff" * 8)),
+}
+
+
+class TestStrangeProperties:
+    """What RabbitMQ passes on, and the library under us cannot decode, or cannot encode again."""
+
+    @pytest.mark.parametrize(("flags", "properties"), STRANGE.values(), ids=STRANGE.keys())
+    async def test_a_message_with_strange_properties_blocks_nobody_and_can_be_given_up_and_replayed(
+        self, scene: Scene, flags: int, properties: bytes
+    ) -> None:
+        changes: list[Connectivity] = []
+        letters = RabbitMQDeadLetters(url=scene.url, subscription=scene.queue)
+        async with opened(scene.subscriber(max_in_flight=1, observe=changes.append)) as subscriber:
+            await scene.send_raw(scene.queue, b"strange", flags=flags, properties=properties)
+            [strange] = await take(subscriber, 1)
+            await strange.dead_letter("no event")
+            await scene.publish(1)
+            assert await settle_all(subscriber, 1) == ["event-0"]
+            await letters.replay()
+            [again] = await take(subscriber, 1)
+            await again.dead_letter("still none")
+
+        [letter] = await letters.peek(limit=10)
+        assert (strange.message.body, again.message.body) == (b"strange", b"strange")
+        assert letter.reason == "still none"
+        assert [change.is_connected for change in changes] == [True]
+
+    async def test_of_strange_headers_only_those_are_lost_that_cannot_be_written_again(self, scene: Scene) -> None:
+        entries = headers(text(b"cloudEvents:id", b"a-1"), text(b"x", b"\xff"), b"\x01tT" + NANOSECONDS)
+        async with opened(scene.subscriber()) as subscriber:
+            await scene.send_raw(scene.queue, b"{}", flags=HEADERS, properties=entries)
+            [delivery] = await take(subscriber, 1)
+            await delivery.dead_letter("no")
+
+        letter = await scene.get(scene.dead_letters)
+        assert delivery.message.attributes["id"] == "a-1"
+        assert letter.headers["cloudEvents:id"] == "a-1"
+        assert letter.headers.keys() & {"x", "t"} == set()
+
+    async def test_dead_letters_that_others_have_put_there_are_listed_replayed_and_dropped(
+        self, scene: Scene
+    ) -> None:
+        letters = RabbitMQDeadLetters(url=scene.url, subscription=scene.queue)
+        async with opened(scene.subscriber()):
+            pass
+        await scene.send_raw(scene.dead_letters, b"one", flags=TIMESTAMP, properties=NANOSECONDS)
+        await scene.send_raw(scene.dead_letters, b"other", flags=HEADERS, properties=headers(text(b"\xff", b"")))
+
+        bodies = [letter.message.body for letter in await letters.peek(limit=10)]
+        replayed = await letters.replay((await letters.peek(limit=1))[0].id)
+        dropped = await letters.drop()
+
+        assert bodies == [b"one", b"other"]
+        assert (replayed, dropped) == (1, 1)
+
+    def test_a_message_that_our_own_reading_fails_on_is_one_without_attributes(self) -> None:
+        faulty = DeliveredMessage(Basic.Deliver(), None, b"body", None)  # type: ignore[arg-type]  # the fault
+
+        assert amqp_messages.receive(faulty) == Received(Message(b"body", "", {}))
 
 
 class TestDeadLetters:

@@ -130,6 +130,13 @@ class TestTaskHttp(HttpContract):
         with pytest.raises(HttpFailure, match=f"GET {url}"):
             await harness.http.get(url)
 
+    @pytest.mark.parametrize("url", ["http://127.0.0.1:1/zone", "ftp://host/zone", "http://[::1/zone"])
+    async def test_no_failure_quotes_a_query(self, harness: ServerHarness, url: str) -> None:
+        with pytest.raises(HttpFailure) as caught:
+            await harness.http.get(f"{url}?api_key=hunter22#hunter22")
+
+        assert "hunter22" not in str(caught.value)
+
     async def test_closing_twice_is_harmless_and_a_request_opens_it_again(self, harness: ServerHarness) -> None:
         harness.answer("GET", "/zone", status=200)
         await harness.http.get(f"{harness.url}/zone")

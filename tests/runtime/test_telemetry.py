@@ -187,6 +187,30 @@ def test_a_value_that_refers_to_itself_is_cut_off(configure: Configure) -> None:
     assert output.record["huge"] == 2**80
 
 
+class Fatal(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+def test_an_error_whose_text_ends_the_process_is_logged_by_its_name(configure: Configure) -> None:
+    output = configure()
+
+    telemetry.get_logger("x").unexpected("odd", error=Fatal(), also=[Fatal()])
+
+    assert output.record["error"] == "Fatal"
+    assert output.record["also"] == ["Fatal"]
+
+
+def test_a_line_is_of_bearable_length(configure: Configure) -> None:
+    output = configure(secrets=(SECRET,))
+    long = "x" * 16_380 + SECRET + "y" * 10_000_000
+
+    telemetry.get_logger("x").unexpected("odd", error=ValueError(long), text=long)
+
+    assert len(output.text) < 100_000
+    assert SECRET[:3] not in str(output.record["text"])
+
+
 def test_below_the_level_nothing_is_written_and_debug_can_be_asked_for(configure: Configure) -> None:
     output = configure("warning")
     log = telemetry.get_logger("x")
@@ -393,6 +417,35 @@ def test_a_secret_learned_later_is_masked_from_then_on() -> None:
         configured.restore()
 
     assert json.loads(stream.getvalue())["header"] == "Bearer ***"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("refused: Bearer abc123def", "refused: Bearer ***"),
+        ("basic dXNlcjpwYXNz.", "basic ***"),
+        ("{'Authorization': 'Bearer secretword', 'x': 1}", "{'Authorization': 'Bearer ***', 'x': 1}"),
+        ("GET http://x/y?api_key=hunter22&a=b: 403", "GET http://x/y?api_key=***&a=b: 403"),
+        ("https://s3/x?X-Amz-Signature=0a1b2c&Expires=300", "https://s3/x?X-Amz-Signature=***&Expires=300"),
+    ],
+)
+def test_what_looks_like_a_secret_is_masked_though_nobody_told_of_it(text: str, expected: str) -> None:
+    assert Redactor().redact(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Basic authentication required",
+        "the bearer token has expired",
+        "authorization failed: Bearer Token expected",
+        "?page=2&size=100&order=key",
+        "?has_token=true&key=17",
+        "concurrency=10 key=value",
+    ],
+)
+def test_words_and_numbers_are_not_taken_for_secrets(text: str) -> None:
+    assert Redactor().redact(text) == text
 
 
 def test_a_redactor_does_not_show_what_it_knows() -> None:

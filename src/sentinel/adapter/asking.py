@@ -5,7 +5,9 @@ request waits by itself, longer with each failure. Somebody always keeps asking,
 that the end of the trouble is noticed, and so that one resource on which the API always fails, while it answers
 for all others, does not look like trouble for everybody. Such a request is given up after a few tries, for the
 broker to bring it back later. Nobody can ask whether a report would be taken without sending one; so where only
-reports fail, one more resource is let in now and then, to find out.
+reports fail, one more resource is let in now and then, to find out, and none keeps its worker for longer than a
+minute: as many resources as there are workers, of which the API takes no report, would otherwise be all that is
+ever worked on.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -32,6 +34,10 @@ _LONGEST_WISH = timedelta(minutes=5)
 """What a server may ask for at most; nobody waits for a day because of a typing error in a header."""
 _TRIES = 5
 """After so many, a request that fails while others are answered is given up."""
+_TRIES_IN_VAIN = 2
+"""The same for a read that is said to need a person's help, which the others show that the API does not need."""
+_LONGEST_SILENCE = timedelta(minutes=1)
+"""How long a report is offered to an API that takes nobody's."""
 
 
 class Operation(StrEnum):
@@ -43,10 +49,6 @@ class Operation(StrEnum):
 
 class GivenUp(Exception):
     """There will be no answer to this request; the text says why."""
-
-
-class Outdated(Exception):
-    """There was no answer for so long that the question is no longer worth asking."""
 
 
 class Watcher(Protocol):
@@ -106,20 +108,14 @@ class Asking:
             with suppress(GivenUp):
                 await self.ask(Operation.READ, question, stopping)
 
-    async def ask(
-        self,
-        operation: Operation,
-        request: Callable[[], Awaitable[T]],
-        stopping: Stopping,
-        *,
-        until: datetime | None = None,
-    ) -> T:
+    async def ask(self, operation: Operation, request: Callable[[], Awaitable[T]], stopping: Stopping) -> T:
         """The answer, after however many tries.
 
-        Raises `ReportRefused`, which is an answer; `Outdated` where there was none by `until`; `GivenUp` when the
-        service ends, and where the fault seems to lie in the request.
+        Raises `ReportRefused`, which is an answer; `GivenUp` when the service ends, where the fault seems to lie
+        in the request, and where nobody's reports are taken.
         """
         answers_before = self._answers[operation]
+        begun = self._clock.now()
         tries = 0
         while True:
             try:
@@ -127,8 +123,10 @@ class Asking:
             except ApiTrouble as trouble:
                 delay = self._failed(operation, trouble, tries)
                 tries += 1
-                if tries >= _TRIES and self._answers[operation] > answers_before and not trouble.needs_person:
+                if self._answers[operation] > answers_before and tries >= _enough(operation, trouble):
                     self._recovered(operation)  # it was about this request alone
+                    raise GivenUp(str(trouble)) from trouble
+                if operation is Operation.REPORT and self._clock.now() - begun >= _LONGEST_SILENCE:
                     raise GivenUp(str(trouble)) from trouble
             except ReportRefused:
                 self._answered(operation)
@@ -138,8 +136,6 @@ class Asking:
                 return answer
             if await stopping.interrupts(self._clock.sleep(delay)):
                 raise GivenUp("the service ends")
-            if until is not None and self._clock.now() >= until:
-                raise Outdated
 
     def _failed(self, operation: Operation, trouble: ApiTrouble, tries: int) -> timedelta:
         text = str(trouble)
@@ -163,3 +159,8 @@ class Asking:
             self._watcher.api_recovered(operation)
         if not self._troubles:
             self._is_well.set()
+
+
+def _enough(operation: Operation, trouble: ApiTrouble) -> int:
+    """After how many tries a request is given up while others of its kind are answered."""
+    return _TRIES_IN_VAIN if operation is Operation.READ and trouble.needs_person else _TRIES

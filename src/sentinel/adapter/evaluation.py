@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import msgspec
+from msgspec import UnsetType
 
 from sentinel.adapter.context import Context
 from sentinel.adapter.declaration import Task
 from sentinel.core import task as tasks
+from sentinel.core.model import Json
 from sentinel.core.task import Broken, Conclusion, Finalized
 from sentinel.core.task_resource import Resource
 from sentinel.runtime import durations
@@ -33,6 +36,8 @@ class Evaluated(msgspec.Struct, frozen=True):
     """What the task raised."""
     lingering: asyncio.Task[object] | None = None
     """The task itself, where it ignores that it was cancelled."""
+    is_interrupted: bool = False
+    """The task was cut off, because the adapter ends, and has to be run again."""
 
 
 class _Raised(msgspec.Struct, frozen=True):
@@ -47,31 +52,42 @@ async def evaluate(
     timeout: timedelta,
     redact: Callable[[str], str] = str,
     grace: timedelta = _GRACE,
+    interruption: asyncio.Future[None] | None = None,
 ) -> Evaluated:
     """Runs the task; raises only where this itself is cancelled, and then the task is, too.
 
     Without a task, the resource is one that is being deleted and for which there is nothing to clean up. Every
-    text passes `redact`: an exception quotes the URL it failed on, password included.
+    text passes `redact`: an exception quotes the URL it failed on, password included. When `interruption` is done
+    the task has no more time.
     """
     if task is None:
         return Evaluated(tasks.conclude(Finalized("There is nothing to clean up"), is_deleting=True))
     running = asyncio.create_task(_guarded(task, resource, context), name=f"evaluate {resource.id}")
     try:
-        done, _ = await asyncio.wait({running}, timeout=timeout.total_seconds())
-        if not done:
+        ends: set[asyncio.Future[Any]] = {running} if interruption is None else {running, interruption}
+        await asyncio.wait(ends, timeout=timeout.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
+        is_ended = running.done()
+        if not is_ended:
             await _cancel(running, context, grace)
     except asyncio.CancelledError:
         await _cancel(running, context, grace)
         raise
-    if not done:
+    if not is_ended:
+        lingering = None if running.done() else running
+        if interruption is not None and interruption.done():
+            return Evaluated(tasks.interrupted(), lingering=lingering, is_interrupted=True)
         text = f"the task did not end within {durations.render(timeout)}"
-        return Evaluated(_broken(text, "Timeout", redact), lingering=None if running.done() else running)
+        return Evaluated(_broken(text, "Timeout", redact), lingering=lingering)
     if running.cancelled():
         return Evaluated(_broken("the task was cancelled, by itself or by something it used", "Cancelled", redact))
     result = running.result()
     if isinstance(result, _Raised):
-        return Evaluated(_broken(_described(result.error), "AdapterError", redact), error=result.error)
-    return Evaluated(_redacted(tasks.conclude(result, is_deleting=resource.is_deleting), redact))
+        return Evaluated(_broken(describe(result.error), "AdapterError", redact), error=result.error)
+    try:
+        return Evaluated(_redacted(tasks.conclude(result, is_deleting=resource.is_deleting), redact))
+    except BaseException as error:  # even to look at a result may run somebody else's code
+        text = f"the result cannot be looked at ({describe(error)})"
+        return Evaluated(_broken(text, "InvalidResult", redact), error=error)
 
 
 async def _guarded(task: Task, resource: Resource, context: Context) -> object:
@@ -89,19 +105,28 @@ async def _cancel(running: asyncio.Task[object], context: Context, grace: timede
     await asyncio.wait({running}, timeout=grace.total_seconds())
 
 
-def _described(error: BaseException) -> str:
-    try:
-        return describe(error)
-    except Exception:  # an exception whose text cannot be had is still one
-        return type(error).__name__
-
-
 def _broken(message: str, reason: str, redact: Callable[[str], str]) -> Conclusion:
     return _redacted(Conclusion(Broken(message, reason)), redact)
 
 
 def _redacted(conclusion: Conclusion, redact: Callable[[str], str]) -> Conclusion:
-    """Before anything is cut: half a secret would not be recognised."""
+    """Without secrets, and only then of a bearable length: half a secret would not be recognised."""
     outcome = conclusion.outcome
     told = msgspec.structs.replace(outcome, message=redact(outcome.message), reason=redact(outcome.reason))
-    return msgspec.structs.replace(conclusion, outcome=told)
+    data = conclusion.data
+    if not isinstance(data, UnsetType):
+        said: Json = msgspec.json.decode(data)
+        harmless = _redacted_json(said, redact)
+        # Encoded anew only where it has to be, for that may write numbers in another way.
+        data = data if harmless == said else msgspec.Raw(msgspec.json.encode(harmless))
+    return tasks.shortened(Conclusion(told, data))
+
+
+def _redacted_json(value: Json, redact: Callable[[str], str]) -> Json:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [_redacted_json(item, redact) for item in value]
+    if isinstance(value, dict):
+        return {redact(name): _redacted_json(item, redact) for name, item in value.items()}
+    return value

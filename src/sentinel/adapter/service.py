@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from sentinel.adapter.agenda import Agenda
-from sentinel.adapter.asking import Asking, GivenUp, Operation, Outdated
+from sentinel.adapter.asking import Asking, GivenUp, Operation
 from sentinel.adapter.context import Cancellation, Context
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.evaluation import Evaluated, evaluate
@@ -32,12 +32,12 @@ from sentinel.ports import Clock
 from sentinel.ports.reporting import Reporting, ReportRefused
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.ports.task_http import HttpClient
+from sentinel.runtime.lifecycle import DRAIN
 from sentinel.runtime.stopping import Stopping
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.telemetry import Log, describe
 
-_WORTH_SENDING = timedelta(minutes=10)
-"""How long a report that the API does not take is sent again, before the resource is rather looked at anew: the
-API refuses what was observed half an hour ago."""
+_LAST_WORK = DRAIN * 3 / 4
+"""How long tasks may go on once the service ends; the rest of the drain is for saying that they were cut off."""
 
 
 class DeliveriesEnded(Exception):
@@ -84,6 +84,8 @@ class AdapterService:
         self._redact = redact
         self._asking = Asking(clock=clock, watcher=observer, random=jitter)
         self._agenda: Agenda[str, Call] = Agenda()
+        self._interruption: asyncio.Future[None] | None = None
+        """Done when tasks have no more time, because the service ends."""
         self._lingering: dict[str, asyncio.Task[Any]] = {}
 
     @property
@@ -92,18 +94,28 @@ class AdapterService:
         return {"hyperfleet_api": self._asking.trouble, "broker": self._subscriber.trouble}
 
     async def run(self, stopping: Stopping) -> None:
-        """Answers events until stopped; then takes in no more, and ends what it has begun.
+        """Answers events until stopped; then takes in no more, and ends what it has begun, or says that it cannot.
 
-        What was not begun by then, or could not be reported, is left to the broker.
+        What was not begun by then, was cut off, or could not be reported, is left to the broker.
         """
         kind = next(iter(self._adapter.kinds), "")
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._asking.keep_asking(lambda: self._reporting.reach(kind), stopping))
-            for _ in range(self._concurrency):
-                group.create_task(self._work(stopping))
-            if not await stopping.interrupts(self._take_in(group)):
-                raise DeliveriesEnded("the subscription delivers no more, although nobody has asked us to stop")
-            self._agenda.close()
+        loop = asyncio.get_running_loop()
+        self._interruption = loop.create_future()
+        last_call: asyncio.TimerHandle | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._asking.keep_asking(lambda: self._reporting.reach(kind), stopping))
+                for _ in range(self._concurrency):
+                    group.create_task(self._work(stopping))
+                if not await stopping.interrupts(self._take_in(group)):
+                    raise DeliveriesEnded(
+                        "the subscription delivers no more, although nobody has asked us to stop"
+                    )
+                self._agenda.close()
+                last_call = loop.call_later(_LAST_WORK.total_seconds(), self._interruption.set_result, None)
+        finally:
+            if last_call is not None:
+                last_call.cancel()
 
     async def _take_in(self, group: asyncio.TaskGroup) -> None:
         deliveries = self._subscriber.deliveries()
@@ -120,11 +132,14 @@ class AdapterService:
         message = delivery.message
         try:
             hint = hints.read(body=message.body, content_type=message.content_type, attributes=message.attributes)
-        except hints.NoHint as error:
-            self._observer.dead_lettered(str(error), message.attributes.get("id", ""), "")
-            group.create_task(delivery.dead_letter(str(error)))
+        except Exception as error:  # the loop's edge: nothing that strangers send may end the work on the others
+            is_expected = isinstance(error, hints.NoHint)
+            reason = str(error) if is_expected else f"the message cannot be read: {describe(error)}"
+            self._observer.dead_lettered(reason, message.attributes.get("id", ""), "")
+            group.create_task(delivery.dead_letter(reason))
             return
-        if not self._adapter.may_concern(hints.kind_of(hint.event.type)):
+        kinds = {hints.kind_of(hint.event.type), hint.pointer.kind}
+        if not all(map(self._adapter.may_concern, kinds)):
             self._observer.skipped(SkipReason.OTHER_KIND, hint.pointer.id, 1)
             group.create_task(delivery.ack())
             return
@@ -153,45 +168,37 @@ class AdapterService:
             await stopping.interrupts(_ended(lingering))
 
     async def _attend(self, calls: Sequence[Call], stopping: Stopping) -> None:
-        """Looks at one resource, as often as it takes to get a report about it accepted."""
+        """Looks at one resource, and settles its events once the report about it is accepted."""
         self._observer.taken(self._clock.now() - min(map(_asked, calls)))
-        is_settled = False
-        while not is_settled:
-            try:
-                is_settled = await self._look(calls, stopping)
-            except Outdated:
-                await self._outlast(calls[-1].hint.pointer.id, stopping)
-
-    async def _look(self, calls: Sequence[Call], stopping: Stopping) -> bool:
         pointer = _best_pointer(calls)
         resource = await self._asking.ask(Operation.READ, lambda: self._reporting.read(pointer), stopping)
         skipped = self._reason_to_skip(resource)
         if resource is None or skipped is not None:
             self._observer.skipped(skipped or SkipReason.GONE, pointer.id, len(calls))
             await _settle(call.delivery.ack() for call in calls)
-            return True
+            return
         evaluated = await self._evaluate(resource, calls)
         if evaluated.lingering is not None:
             self._lingering[pointer.id] = evaluated.lingering
         try:
             await self._report(resource, evaluated.conclusion, stopping)
-            await _settle(call.delivery.ack() for call in calls)
         except ReportRefused as error:
+            self._observer.reported(resource, ReportAnswer.REFUSED, str(error))
             await self._bury(f"the API refused the report: {error}", calls)
-        return True
+            return
+        if evaluated.is_interrupted:
+            return  # to the broker, by the subscriber as it closes, and from there at once to whoever goes on
+        await _settle(call.delivery.ack() for call in calls)
 
     def _reason_to_skip(self, resource: Resource | None) -> SkipReason | None:
         if resource is None:
             return SkipReason.GONE
         if not self._adapter.looks_after(resource):
             return SkipReason.OTHER_KIND
-        previous = resource.report_of(self._adapter.name)
-        if previous is None or previous.observed_generation != resource.generation:
-            return None
-        if previous.last_report_time is None:
-            return None
-        age = self._clock.now() - previous.last_report_time
-        return SkipReason.FRESH if timedelta(0) <= age < self._report_max_age else None
+        is_fresh = resource.has_fresh_report(
+            self._adapter.name, now=self._clock.now(), max_age=self._report_max_age
+        )
+        return SkipReason.FRESH if is_fresh else None
 
     async def _evaluate(self, resource: Resource, calls: Sequence[Call]) -> Evaluated:
         loop = asyncio.get_running_loop()
@@ -218,6 +225,7 @@ class AdapterService:
                 context,
                 timeout=self._task_timeout,
                 redact=self._redact,
+                interruption=self._interruption,
             )
         except asyncio.CancelledError:
             self._observer.interrupted()
@@ -265,7 +273,6 @@ class AdapterService:
             Operation.REPORT,
             lambda: self._reporting.report(resource, report),
             stopping,
-            until=report.observed_time + _WORTH_SENDING,
         )
         self._observer.reported(resource, ReportAnswer(answer.taken.value), answer.reason)
 

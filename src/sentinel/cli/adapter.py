@@ -31,8 +31,13 @@ from sentinel.runtime.provenance import Loaded, Origin, Problem, Source
 from sentinel.runtime.settings import BrokerSettings, load_broker
 from sentinel.runtime.yamltree import parse_file
 
-_SECRET_NAMES = re.compile(r".*(TOKEN|PASSWORD|PASSWD|SECRET|CREDENTIALS|API_?KEY|PRIVATE_?KEY)")
+_SECRET_NAMES = re.compile(
+    r".*(TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIALS?|(API|ACCESS|ENCRYPTION|PRIVATE|SECRET|SIGNING)_?KEY)"
+    r"(_[0-9]+|_BASE64|_VALUE)?"
+)
 _SHORTEST_SECRET = 6
+_PLAIN_VALUES = re.compile(r"[0-9]+|default|disabled|enabled|optional|required", re.IGNORECASE)
+"""What is no secret, whatever the name says: masking it everywhere would leave logs that nobody can read."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -119,6 +124,7 @@ def adapter(
                 reporting=build_reporting(
                     settings.hyperfleet_api,
                     connections=max(100, settings.concurrency),
+                    kinds=ready.adapter.kinds,
                     on_token=logging.redactor.add,
                 ),
                 clock=SystemClock(),
@@ -186,7 +192,9 @@ def place_of_task(config: Path, loaded: Loaded[AdapterSettings]) -> Origin:
 def secrets_within(environ: Mapping[str, str]) -> Iterable[str]:
     """What a task is probably given to authenticate by: its own exceptions must not tell the whole fleet."""
     for name, value in environ.items():
-        if len(value) >= _SHORTEST_SECRET and _SECRET_NAMES.fullmatch(name.upper()):
+        if len(value) < _SHORTEST_SECRET or _PLAIN_VALUES.fullmatch(value):
+            continue
+        if _SECRET_NAMES.fullmatch(name.upper()):
             yield value
 
 

@@ -6,7 +6,7 @@ Drivers are imported where one is chosen, so that a process loads only what its 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from prometheus_client import CollectorRegistry
@@ -50,6 +50,7 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
                 subscription=subscription,
                 max_in_flight=max_in_flight,
                 ca_file=broker.ca_file,
+                longest_hold=broker.longest_hold,
                 observe=_logged("rabbitmq"),
             )
         case BrokerType.PUBSUB:
@@ -95,9 +96,16 @@ def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLett
 
 
 def build_reporting(
-    api: ApiSettings, *, connections: int, on_token: Callable[[str], None] = lambda token: None
+    api: ApiSettings,
+    *,
+    connections: int,
+    kinds: Sequence[str] = (),
+    on_token: Callable[[str], None] = lambda token: None,
 ) -> Reporting:
-    """The HyperFleet API that the settings name; `on_token` hears of tokens that have to stay secret."""
+    """The HyperFleet API that the settings name; `on_token` hears of tokens that have to stay secret.
+
+    `kinds` are those that resources may be of about which an event does not say it.
+    """
     from sentinel.drivers.fleet_reports import FleetReports
     from sentinel.drivers.fleet_session import FleetSession
 
@@ -111,7 +119,8 @@ def build_reporting(
             token_file=api.token_file,
             ca_file=api.ca_file,
             on_token=on_token,
-        )
+        ),
+        kinds=kinds,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -25,10 +26,13 @@ from sentinel.runtime.lifecycle import ExitCode
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.settings import load_broker
 
+_HEADER = ("ID", "SUBJECT", "TYPE", "TIME", "ATTEMPTS", "REASON")
+
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
 
-_LONGEST_REASON = 80
+_LONGEST = {"ID": 80, "SUBJECT": 40, "TYPE": 60, "REASON": 80}
+"""So that a table stays one: strangers may send anything."""
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -104,8 +108,8 @@ def list_letters(
     if output is not Output.TABLE:
         click.echo(options.encode(Listed(name, tuple(_printed(letter) for letter in found)), output))
         return ExitCode.SUCCESS
-    header = ("ID", "SUBJECT", "TYPE", "TIME", "ATTEMPTS", "REASON")
-    for line in table.render(header, [_row(letter) for letter in found], numbers=("ATTEMPTS",)):
+    rows = [_row(letter) for letter in found]
+    for line in table.render(_HEADER, rows, numbers=("ATTEMPTS",)):
         click.echo(line)
     return ExitCode.SUCCESS
 
@@ -202,6 +206,8 @@ def _done(work: Awaitable[T]) -> T:
     async def awaited() -> T:
         return await work
 
+    # What aiormq writes down about a broker that is away, without a word of ours around it, is said below.
+    logging.getLogger("aiormq").addHandler(logging.NullHandler())
     try:
         return asyncio.run(awaited())
     except Unreachable as error:
@@ -216,12 +222,10 @@ def _printed(letter: DeadLetter) -> Letter:
 
 
 def _row(letter: DeadLetter) -> tuple[str, ...]:
-    reason = letter.reason
-    return (
-        letter.id,
-        letter.subject,
-        letter.type,
-        "" if letter.time is None else events.timestamp(letter.time),
-        str(letter.attempts),
-        reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 1]}…",
-    )
+    time = "" if letter.time is None else events.timestamp(letter.time)
+    cells = (letter.id, letter.subject, letter.type, time, str(letter.attempts), letter.reason)
+    return tuple(_cut(cell, _LONGEST.get(name)) for name, cell in zip(_HEADER, cells, strict=True))
+
+
+def _cut(text: str, longest: int | None) -> str:
+    return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}…"

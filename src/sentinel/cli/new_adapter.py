@@ -1,7 +1,12 @@
-"""`sentinel adapter new`: a small project to begin with, whose test passes before anything was changed."""
+"""`sentinel adapter new`: a small project to begin with, whose test passes before anything was changed.
+
+Its modules are named after the adapter. Python knows a module by its name alone, so several projects whose modules
+have the same one could not be tested in one run, nor be told apart in a traceback.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from string import Template
 
@@ -55,7 +60,7 @@ async def remove(cluster: Resource, context: Context) -> Outcome:
 _TEST = '''\
 """The adapter $name against resources, without a broker and without an API."""
 
-from adapter import SERVICE, adapter
+from $module import SERVICE, adapter
 
 from sentinel.testing.adapter import START, FakeHttp, make_resource, report_on, reported
 
@@ -103,7 +108,7 @@ def test_a_deleted_cluster_is_finalised_when_the_service_has_forgotten_it():
 _CONFIG = """\
 # Run it with: sentinel adapter --config adapter.yaml
 # The broker is set apart from this file, by BROKER_TYPE, BROKER_URL and so on.
-task: adapter:adapter
+task: $module:adapter
 hyperfleet_api:
   endpoint: http://127.0.0.1:8000
   # token_file: token
@@ -119,15 +124,29 @@ An adapter: it answers the pulses of a fleet for its kinds of resource, and repo
 
 | file | what it is |
 |---|---|
-| `adapter.py` | what is done for a cluster, and what is undone when it is deleted |
+| `$module.py` | what is done for a cluster, and what is undone when it is deleted |
 | `adapter.yaml` | how it is run |
-| `test_adapter.py` | how it is tested, without a broker and without an API |
+| `test_$module.py` | how it is tested, without a broker and without an API |
+| `pytest.ini` | that these tests need no plugin |
 
     pytest
     BROKER_TYPE=rabbitmq BROKER_URL=amqp://guest:guest@127.0.0.1/ sentinel adapter --config adapter.yaml
 """
 
-_FILES = {"adapter.py": _ADAPTER, "adapter.yaml": _CONFIG, "test_adapter.py": _TEST, "README.md": _README}
+_PYTEST = """\
+[pytest]
+# Where pytest-asyncio is installed, it wants settings of its own that nothing here needs. Take this out to write
+# tests that are asynchronous themselves.
+addopts = -p no:asyncio
+"""
+
+_FILES = {
+    "$module.py": _ADAPTER,
+    "adapter.yaml": _CONFIG,
+    "test_$module.py": _TEST,
+    "pytest.ini": _PYTEST,
+    "README.md": _README,
+}
 
 
 @click.command()
@@ -139,7 +158,8 @@ _FILES = {"adapter.py": _ADAPTER, "adapter.yaml": _CONFIG, "test_adapter.py": _T
     help="Where to put it; a folder of the adapter's name where nothing is said.",
 )
 def new(name: str, directory: Path | None) -> int:
-    """Write a small adapter project with a passing test: adapter.py, adapter.yaml, test_adapter.py, README.md.
+    """Write a small adapter project with a passing test: for the adapter dns, adapter_dns.py, adapter.yaml,
+    test_adapter_dns.py, pytest.ini and README.md.
 
     Nothing is overwritten: where one of the files exists, none is written.
     """
@@ -148,16 +168,22 @@ def new(name: str, directory: Path | None) -> int:
             f'expected letters, digits, dashes, dots and underscores, got "{name}"', param_hint="NAME"
         )
     folder = Path(name) if directory is None else directory
-    taken = [file for file in _FILES if (folder / file).exists()]
+    files = _filled(name)
+    taken = [file for file in files if (folder / file).exists()]
     if taken:
         raise click.UsageError(f"{folder}: expected a folder without {', '.join(taken)}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file, content in _FILES.items():
-            (folder / file).write_text(Template(content).substitute(name=name), encoding="utf-8")
+        for file, content in files.items():
+            (folder / file).write_text(content, encoding="utf-8")
     except OSError as error:
         click.echo(f"{folder}: cannot be written: {(error.strerror or str(error)).lower()}", err=True)
         return ExitCode.FAILURE
-    for file in _FILES:
+    for file in files:
         click.echo(folder / file)
     return ExitCode.SUCCESS
+
+
+def _filled(name: str) -> dict[str, str]:
+    known = {"name": name, "module": "adapter_" + re.sub(r"\W", "_", name)}
+    return {Template(file).substitute(known): Template(text).substitute(known) for file, text in _FILES.items()}

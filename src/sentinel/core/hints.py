@@ -8,7 +8,6 @@ within the data under a name of their own choice - and any of them will do.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping
 
@@ -76,7 +75,9 @@ def read(*, body: bytes, content_type: str, attributes: Mapping[str, str]) -> Hi
         raise NoHint(f"expected a resource's id as the subject, or in the data as one of {', '.join(_IDS)}")
     if _ID.fullmatch(found) is None:
         raise NoHint("expected a resource's id of letters, digits, - . _ ~, at most 128 of them")
-    return Hint(Pointer(found, _text(data, "href"), kind_of(event.type) or _text(data, "kind")), event)
+    kind = kind_of(event.type) or _text(data, "kind")
+    # What could not stand in a URL is nobody's kind; the resource is found without one.
+    return Hint(Pointer(found, _text(data, "href"), kind if _ID.fullmatch(kind) else ""), event)
 
 
 def kind_of(event_type: str) -> str:
@@ -100,7 +101,7 @@ def _data(body: bytes, content_type: str) -> Json:
     if isinstance(encoded, str):
         try:
             return _json(base64.b64decode(encoded, validate=True))
-        except binascii.Error:
+        except ValueError:  # also for letters that are not even ASCII
             return None
     return document.get("data")
 

@@ -28,6 +28,7 @@ from sentinel.core.fleet import (
     ReportedCondition,
 )
 from sentinel.core.reports import MAX_DATA_BYTES, MAX_MESSAGE_LENGTH, MAX_REASON_LENGTH
+from sentinel.core.task_resource import INTERRUPTED
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -83,6 +84,7 @@ Outcome: TypeAlias = Done | InProgress | PreconditionsNotMet | Failed | Finalize
 
 _OUTCOMES = (Done, InProgress, PreconditionsNotMet, Failed, Finalized)
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
+_WELL = ("NoErrors", "Adapter is healthy")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -132,6 +134,10 @@ def conclude(result: object, *, is_deleting: bool) -> Conclusion:
     for field, text in (("message", result.message), ("reason", result.reason)):
         if not isinstance(text, str):  # the constructors of structs take anything
             return _invalid(f"{field}: expected text, got {type(text).__name__}")
+    # Texts of a class of its own would answer in its own ways later on.
+    result = msgspec.structs.replace(
+        result, message=str.__str__(result.message), reason=str.__str__(result.reason)
+    )
     name = type(result).__name__
     if isinstance(result, Finalized) and not is_deleting:
         return _invalid("expected Finalized for a resource that is being deleted alone")
@@ -148,20 +154,35 @@ def conclude(result: object, *, is_deleting: bool) -> Conclusion:
     return Conclusion(result, msgspec.Raw(data))
 
 
+def interrupted() -> Conclusion:
+    """What is said of work that is cut off because the adapter ends: nothing is known but that it had begun."""
+    return Conclusion(
+        InProgress("The adapter ended before the work did, which will be taken up again", INTERRUPTED)
+    )
+
+
+def shortened(conclusion: Conclusion) -> Conclusion:
+    """With texts of the length that a report may have; whoever takes secrets out of them does that before."""
+    outcome = conclusion.outcome
+    told = msgspec.structs.replace(
+        outcome, message=_cut(outcome.message, MAX_MESSAGE_LENGTH), reason=_cut(outcome.reason, MAX_REASON_LENGTH)
+    )
+    return msgspec.structs.replace(conclusion, outcome=told)
+
+
 def report(conclusion: Conclusion, *, adapter: str, generation: int, is_deleting: bool, at: datetime) -> Report:
     """The report on an evaluation of the resource at `generation`.
 
     While a resource is being deleted every report says whether the adapter has finalised it.
     """
-    outcome = conclusion.outcome
+    outcome = shortened(conclusion).outcome
     applied, available, health = _statuses(outcome)
-    reason = _cut(outcome.reason, MAX_REASON_LENGTH)
-    message = _cut(outcome.message, MAX_MESSAGE_LENGTH)
+    reason, message = outcome.reason, outcome.message
     is_broken = isinstance(outcome, Broken)
     conditions = [
         ReportedCondition(APPLIED, applied, reason, message),
         ReportedCondition(AVAILABLE, available, reason, message),
-        ReportedCondition(HEALTH, health, *((reason, message) if is_broken else ("NoErrors", ""))),
+        ReportedCondition(HEALTH, health, *((reason, message) if is_broken else _WELL)),
     ]
     if is_deleting:
         finalized = _TRUE if isinstance(outcome, Finalized) else _FALSE

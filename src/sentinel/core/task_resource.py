@@ -7,7 +7,7 @@ required: an id, a kind and a generation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +17,9 @@ from sentinel.core.fleet import AVAILABLE, ConditionStatus, ReportedCondition
 from sentinel.core.model import UNREADABLE, Json, Malformed
 
 T = TypeVar("T")
+
+INTERRUPTED = "Interrupted"
+"""The reason of a report on work that was cut off because the adapter ended, and will be taken up again."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -51,6 +54,10 @@ class KnownReport(msgspec.Struct, frozen=True):
         """The status of this condition, or None where it was not reported."""
         return next((each.status for each in self.conditions if each.type == condition), None)
 
+    def reason_of(self, condition: str) -> str:
+        """The reason that was reported with this condition."""
+        return next((each.reason for each in self.conditions if each.type == condition), "")
+
     def read_data(self) -> Json:
         """The data that came with the report; None where there was none."""
         decoded: Json = None if self.data is UNSET else msgspec.json.decode(self.data)
@@ -73,6 +80,10 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner | None = None
     deleted_time: datetime | None = None
     """When its deletion was asked for; None for a resource that is to stay."""
+    pulse_requested_time: datetime | None = None
+    """When somebody last asked for a look at it."""
+    last_progress_time: datetime | None = None
+    """When an adapter that it needs last became available."""
     conditions: tuple[ResourceCondition, ...] = ()
     """The aggregated ones."""
     reports: tuple[KnownReport, ...] = ()
@@ -97,6 +108,21 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         """This adapter's latest report, whichever generation it is about."""
         return next((each for each in self.reports if each.adapter == adapter), None)
 
+    def has_fresh_report(self, adapter: str, *, now: datetime, max_age: timedelta) -> bool:
+        """Whether a look by this adapter would only repeat its last one, which is younger than `max_age`.
+
+        Not where the spec has changed since, where the last look was cut off, or where somebody has asked for one
+        since: a person, or the progress of another adapter that this one may have waited for.
+        """
+        known = self.report_of(adapter)
+        if known is None or known.observed_generation != self.generation or known.last_report_time is None:
+            return False
+        reported = _in_utc(known.last_report_time)
+        asked = (self.pulse_requested_time, self.last_progress_time)
+        if known.reason_of(AVAILABLE) == INTERRUPTED or any(each and _in_utc(each) >= reported for each in asked):
+            return False
+        return timedelta(0) <= now - reported < max_age
+
     def condition(self, name: str) -> ResourceCondition | None:
         """The aggregated condition of this type."""
         return next((each for each in self.conditions if each.type == name), None)
@@ -111,6 +137,7 @@ class StatusPage(msgspec.Struct, frozen=True):
 
 class _Status(msgspec.Struct, frozen=True):
     conditions: tuple[ResourceCondition, ...] | None = None
+    last_progress_time: datetime | None = None
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -123,6 +150,7 @@ class _Document(msgspec.Struct, frozen=True):
     spec: Any = None
     owner_references: Owner | None = None
     deleted_time: datetime | None = None
+    pulse_requested_time: datetime | None = None
     status: _Status | None = None
 
 
@@ -138,6 +166,7 @@ def read_document(body: bytes, *, href: str = "") -> Resource:
     document = _decode(_documents, body)
     if not document.id or not document.kind or document.generation < 1:
         raise Malformed("expected a resource with an id, a kind and a generation")
+    status = document.status or _Status()
     return Resource(
         id=document.id,
         kind=document.kind,
@@ -148,7 +177,9 @@ def read_document(body: bytes, *, href: str = "") -> Resource:
         spec=document.spec,
         owner=document.owner_references,
         deleted_time=document.deleted_time,
-        conditions=(document.status or _Status()).conditions or (),
+        pulse_requested_time=document.pulse_requested_time,
+        last_progress_time=status.last_progress_time,
+        conditions=status.conditions or (),
     )
 
 
@@ -160,6 +191,11 @@ def read_statuses(body: bytes) -> StatusPage:
 def with_reports(resource: Resource, reports: Sequence[KnownReport]) -> Resource:
     """The same resource, with what the adapters have said."""
     return msgspec.structs.replace(resource, reports=tuple(reports))
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """A server that says nothing of the zone means UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:

@@ -30,6 +30,7 @@ from sentinel.core.model import observe
 NOT_REPORTED = "NotReported"
 OUTDATED_REPORT = "OutdatedReport"
 NOT_FINALIZED = "NotFinalized"
+_OURS = (NOT_REPORTED, OUTDATED_REPORT, NOT_FINALIZED)
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -108,10 +109,10 @@ def in_words(why: Why, *, now: datetime, duration: Callable[[timedelta], str]) -
     yield f"{document.kind} {document.name}: {_standing(why, since)}"
     for wait in why.waiting_for:
         to_finalise = " to finalise" if document.is_deleting else ""
-        said = " – ".join(part for part in (wait.reason, wait.message) if part)
-        yield f"waiting for {wait.adapter}{to_finalise} since {since(wait.since)} ago" + (
-            f": {said}" if said else ""
-        )
+        # Where the words are ours, the reason is only their name for scripts.
+        reason = "" if wait.reason in _OURS else wait.reason
+        said = " – ".join(part for part in (reason, wait.message) if part)
+        yield f"waiting for {wait.adapter}{to_finalise} for {since(wait.since)}" + (f": {said}" if said else "")
     if why.children:
         yield f"waiting for {why.children} {'child' if why.children == 1 else 'children'} to go"
     yield _outlook(why, now, duration)

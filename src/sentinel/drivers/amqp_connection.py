@@ -31,6 +31,7 @@ from pamqp.commands import Basic
 
 from sentinel import ports
 from sentinel.drivers.amqp_channel import describe
+from sentinel.drivers.amqp_reader import Transport
 from sentinel.drivers.keeper import Keeper, loss_as_error
 from sentinel.runtime.backoff import Backoff
 
@@ -54,26 +55,40 @@ on something that is closed."""
 class Endpoint:
     """A broker, and how to get there."""
 
-    def __init__(self, *, url: str, ca_file: Path | None = None, heartbeat: timedelta = HEARTBEAT) -> None:
+    def __init__(
+        self,
+        *,
+        url: str,
+        ca_file: Path | None = None,
+        heartbeat: timedelta = HEARTBEAT,
+        is_for_messages: bool = False,
+    ) -> None:
         """`url` holds the password. With `amqps` the broker is verified against `ca_file`, or the system's
-        authorities without one."""
+        authorities without one. `is_for_messages` is for whoever receives what others have published."""
         address = urlsplit(url)
         self._url = url
         self._is_tls = address.scheme == "amqps"
         self._vhost = unquote(address.path[1:]) or "/"
         self._ca_file = ca_file
         self._heartbeat = heartbeat
-        self.broker = f"{address.hostname}:{address.port or (5671 if self._is_tls else 5672)}"
+        self._is_for_messages = is_for_messages
+        self._host = address.hostname or "localhost"
+        self._port = address.port or (5671 if self._is_tls else 5672)
+        self.broker = f"{address.hostname}:{self._port}"
         """Where it is, without credentials."""
 
     @asynccontextmanager
     async def connect(self, prepare: Callable[[AbstractConnection], Awaitable[T]]) -> AsyncIterator[T]:
         """A connection, for as long as the context lasts, and what `prepare` has made of it."""
+        trust = await self._trust() if self._is_tls else None
         connection = Connection(
             make_url(self._url, heartbeat=max(1, round(self._heartbeat.total_seconds()))),
-            ssl_context=await self._trust() if self._is_tls else None,
+            ssl_context=trust,
             client_properties={"connection_name": "hyperfleet-sentinel"},
         )
+        if self._is_for_messages:
+            # These go to aiormq as they are, and this one aio-pika has no argument of its own for.
+            connection.kwargs["transport_factory"] = Transport(host=self._host, port=self._port, trust=trust)
         try:
             with loss_as_error():
                 async with asyncio.timeout(_ATTEMPT.total_seconds()):

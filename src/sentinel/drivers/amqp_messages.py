@@ -10,20 +10,32 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Mapping
 from datetime import datetime
+from typing import Any
 
 import pamqp.frame
 from aiormq.abc import DeliveredMessage
+from pamqp import encode
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from sentinel.core import events
 from sentinel.drivers import received
+from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DeadLetter, Message
 
 _PREFIXES = ("cloudEvents:", "cloudEvents_")
 _DELIVERY_COUNT = "x-delivery-count"
 _NOT_KEPT = received.OURS | {"CC", "BCC", _DELIVERY_COUNT}
 _PERSISTENT = 2
+
+
+def receive(delivered: DeliveredMessage) -> Received:
+    """Everything about a message, whatever it is."""
+    try:
+        message = read(delivered)
+        return Received(message, key(delivered, message), attempts(delivered), published_time(delivered, message))
+    except Exception as error:  # the edge to whatever strangers have published
+        return received.unreadable(delivered.body, error)
 
 
 def read(delivered: DeliveredMessage) -> Message:
@@ -71,27 +83,22 @@ def dead_letter(delivered: DeliveredMessage) -> DeadLetter:
 
 def as_dead_letter(delivered: DeliveredMessage, *, reason: str, attempts: int, now: datetime) -> Basic.Properties:
     """The properties under which it is put among the dead letters."""
-    added = received.given_up(reason=reason, attempts=attempts, now=now)
-    properties = _again(delivered, added)
-    largest = delivered.channel.connection.connection_tune.frame_max
-    size = len(pamqp.frame.marshal(ContentHeader(properties=properties), 1))
-    if largest and size > largest:
-        # Its own headers fill a frame; with ours the broker would end the connection, and again and again.
-        properties.headers = dict(added)
-    return properties
+    return _again(delivered, received.given_up(reason=reason, attempts=attempts, now=now))
 
 
 def as_replay(delivered: DeliveredMessage, *, now: datetime) -> Basic.Properties:
     """The properties under which a dead letter is published again."""
-    properties = _again(delivered, {received.REPLAYED: events.timestamp(now)})
-    properties.timestamp = now
-    return properties
+    return _again(delivered, {received.REPLAYED: events.timestamp(now)}, timestamp=now)
 
 
-def _again(delivered: DeliveredMessage, added: Mapping[str, str]) -> Basic.Properties:
+def _again(
+    delivered: DeliveredMessage, added: Mapping[str, str], *, timestamp: datetime | None = None
+) -> Basic.Properties:
+    """Its properties with these headers, less what cannot be written, for more can be read than that."""
     was = delivered.header.properties
-    kept = {name: value for name, value in (was.headers or {}).items() if name not in _NOT_KEPT}
-    return Basic.Properties(
+    headers = was.headers or {}
+    kept = {name: value for name, value in headers.items() if name not in _NOT_KEPT and _is_writable(value)}
+    properties = Basic.Properties(
         content_type=was.content_type,
         content_encoding=was.content_encoding,
         headers={**kept, **added},
@@ -100,10 +107,26 @@ def _again(delivered: DeliveredMessage, added: Mapping[str, str]) -> Basic.Prope
         correlation_id=was.correlation_id,
         reply_to=was.reply_to,
         message_id=was.message_id,
-        timestamp=was.timestamp,
+        timestamp=timestamp or was.timestamp,
         message_type=was.message_type,
         app_id=was.app_id,
     )
+    # Where its own headers fill a frame, with ours the broker would end the connection, and again and again.
+    if not _fits(properties, delivered.channel.connection.connection_tune.frame_max):
+        properties.headers = dict(added)
+    return properties
+
+
+def _is_writable(value: Any) -> bool:
+    try:
+        encode.encode_table_value(value)
+    except Exception:  # a text that is not UTF-8, a number that is too large; each raises something else
+        return False
+    return True
+
+
+def _fits(properties: Basic.Properties, largest: int) -> bool:
+    return not largest or len(pamqp.frame.marshal(ContentHeader(properties=properties), 1)) <= largest
 
 
 def _texts(delivered: DeliveredMessage) -> dict[str, str]:

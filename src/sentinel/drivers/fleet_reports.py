@@ -3,19 +3,20 @@
 Which URL a resource has, an event may say, and may be wrong about. So its path is tried first, because a resource
 that is found there costs one request less to report on; and nothing is believed to be gone before the API has been
 asked by the id alone. Our own API answers that for every kind; where a server has no such endpoint, the kind has
-to do.
+to do, or where an event does not say it, each kind that the adapter looks after.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from http import HTTPStatus
 
 import msgspec
 
 from sentinel.core.fleet import DiscardReason, Report
 from sentinel.core.hints import Pointer
-from sentinel.core.model import Malformed
+from sentinel.core.model import UNREADABLE, Malformed
 from sentinel.core.resource import ROOT
 from sentinel.core.task_resource import KnownReport, Resource, read_document, read_statuses, with_reports
 from sentinel.drivers.fleet_session import FleetSession, Reply
@@ -36,8 +37,10 @@ _MOST_PAGES = 100
 class FleetReports:
     """Reads resources and reports on them."""
 
-    def __init__(self, session: FleetSession) -> None:
+    def __init__(self, session: FleetSession, *, kinds: Sequence[str] = ()) -> None:
+        """`kinds` are those that resources may be of about which an event does not say it."""
         self._session = session
+        self._kinds = kinds
         self._has_any_kind = True
         self._verb = "PUT"
         """What today's servers know; older ones know POST alone."""
@@ -81,25 +84,30 @@ class FleetReports:
                 return href, reply
             if reply.status != HTTPStatus.NOT_FOUND:
                 raise ApiTrouble(reply.text)
-        said = ""
+        said, is_gone = "", False
         for path in self._paths(pointer):
             reply = await self._session.request("GET", path)
             if reply.status == HTTPStatus.OK:
                 return path, reply
+            is_any_kind = path.startswith(f"{_ANY_KIND}/")
             if _is_gone(reply, is_strict=is_strict):
-                return None
-            if reply.status != HTTPStatus.NOT_FOUND:
+                if is_any_kind:
+                    return None
+                is_gone = True
+            elif reply.status != HTTPStatus.NOT_FOUND:
                 raise ApiTrouble(reply.text)
-            said = reply.text
-            if path.startswith(f"{_ANY_KIND}/") and _is_no_route(reply) and pointer.kind:
+            elif is_any_kind and _is_no_route(reply) and pointer.kind:
                 self._has_any_kind = False
+            said = reply.text
+        if is_gone:
+            return None
         raise ApiTrouble(f"{said}; is endpoint right?", needs_person=True)
 
     def _paths(self, pointer: Pointer) -> list[str]:
-        """Where to look by the id alone; the second only where the first does not exist."""
+        """Where to look by the id alone; all but the first only where that does not exist."""
         paths = [f"{_ANY_KIND}/{pointer.id}"] if self._has_any_kind else []
-        if pointer.kind:
-            paths.append(f"{_plural(pointer.kind)}/{pointer.id}")
+        plurals = [_plural(kind) for kind in ([pointer.kind] if pointer.kind else self._kinds)]
+        paths += [f"{plural}/{pointer.id}" for plural in plurals if _SEGMENT.fullmatch(plural)]
         return paths or [f"{_ANY_KIND}/{pointer.id}"]
 
     async def _statuses(self, path: str) -> list[KnownReport] | None:
@@ -124,8 +132,11 @@ def _answer(reply: Reply) -> Answer:
     if reply.status == HTTPStatus.NO_CONTENT:
         reason = reply.discard_reason
         return Answer(Taken.DISCARDED, DiscardReason(reason) if reason in set(DiscardReason) else None)
-    if 200 <= reply.status < 300:
+    if reply.status == HTTPStatus.CREATED or (reply.status == HTTPStatus.OK and _is_document(reply)):
         return Answer(Taken.STORED)
+    if reply.status < 300:
+        # Some page that somebody else serves under this address.
+        raise ApiTrouble(f"{reply.text}, which no API says to a report; is endpoint right?", needs_person=True)
     if _is_gone(reply, is_strict=True):
         return Answer(Taken.GONE)
     if reply.status == HTTPStatus.NOT_FOUND:
@@ -142,6 +153,13 @@ def _is_gone(reply: Reply, *, is_strict: bool) -> bool:
     if reply.status != HTTPStatus.NOT_FOUND or _is_no_route(reply):
         return False
     return reply.problem is not None or not is_strict
+
+
+def _is_document(reply: Reply) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(reply.body), dict)
+    except UNREADABLE:
+        return False
 
 
 def _is_no_route(reply: Reply) -> bool:

@@ -28,6 +28,7 @@ import msgspec
 
 from sentinel.ports.subscription import Message
 from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.telemetry import get_logger
 
 RETRY = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), jitter=0.2)
 """How long a nacked message is kept back, by how often it was delivered."""
@@ -41,8 +42,8 @@ _CLOSING = timedelta(seconds=5)
 class Parcel(Protocol):
     """A message as a broker handed it over, and the way to tell the broker what is to become of it.
 
-    The three say whether the broker can be expected to have heard; they raise nothing but cancellation, and end
-    by themselves after a while.
+    The three say whether the broker can be expected to have heard, and end by themselves after a while. What they
+    raise, beside cancellation, is a fault, and taken for not having been heard.
     """
 
     @property
@@ -292,16 +293,16 @@ class Intake(Generic[P]):
                 timer.cancel()
             match judgement.verdict:
                 case _Verdict.DONE:
-                    is_heard &= await parcel.accept()
+                    is_heard &= await _heard(parcel.accept())
                 case _Verdict.AGAIN:
-                    is_heard &= await parcel.give_back()
+                    is_heard &= await _heard(parcel.give_back())
                 case _Verdict.NEVER if is_buried:
-                    is_heard &= await parcel.accept()
+                    is_heard &= await _heard(parcel.accept())
                 case _Verdict.NEVER:
-                    is_buried = await parcel.bury(judgement.reason, attempts=attempts)
+                    is_buried = await _heard(parcel.bury(judgement.reason, attempts=attempts))
                     if not is_buried:
                         await self._pause(attempts)
-                        await parcel.give_back()
+                        await _heard(parcel.give_back())
                 case _:
                     assert_never(judgement.verdict)
         return is_heard
@@ -320,7 +321,7 @@ class Intake(Generic[P]):
         if not held.parcels and held in self._waiting:
             self._waiting.remove(held)
             self._forget(held)
-        self._start(parcel.give_back())
+        self._start(_heard(parcel.give_back()))
 
     def _count(self, parcel: P) -> int:
         failures = 0 if parcel.key is None else self._failures.get(parcel.key, 0)
@@ -342,6 +343,16 @@ class Intake(Generic[P]):
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
         return task
+
+
+async def _heard(saying: Coroutine[Any, Any, bool]) -> bool:
+    """Whether the broker has heard. A fault of ours in saying one thing must not end all the rest; the message
+    stays with the broker, and comes again."""
+    try:
+        return await saying
+    except Exception as error:  # the edge
+        get_logger("subscriber").unexpected("message.unsettled", error=error)
+        return False
 
 
 def _forget_parcels(held: HeldDelivery[Any]) -> None:

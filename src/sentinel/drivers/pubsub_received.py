@@ -10,16 +10,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from google.pubsub_v1.types import PubsubMessage
+from google.pubsub_v1.types import PubsubMessage, ReceivedMessage
 
 from sentinel.core import events
 from sentinel.drivers import received
+from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DeadLetter, Message
 
 _PREFIXES = ("ce-",)
 _CONTENT_TYPE = "content-type"
 _ADDRESSEE = "replayed-for"
 _NOT_KEPT = received.OURS | {_ADDRESSEE}
+_MOST_ATTRIBUTES = 100
+"""As many as Pub/Sub takes with a message."""
+
+
+def receive(pulled: ReceivedMessage) -> Received:
+    """Everything about a message, whatever it is."""
+    inner = pulled.message
+    try:
+        return Received(read(inner), inner.message_id, max(1, pulled.delivery_attempt), published_time(inner))
+    except Exception as error:  # the edge to whatever strangers have published
+        return received.unreadable(bytes(inner.data), error)
 
 
 def read(pulled: PubsubMessage) -> Message:
@@ -60,5 +72,7 @@ def as_replay(pulled: PubsubMessage, *, subscription: str, now: datetime) -> Pub
 
 def _again(pulled: PubsubMessage, added: Mapping[str, str]) -> PubsubMessage:
     kept = {name: value for name, value in pulled.attributes.items() if name not in _NOT_KEPT}
+    if len(kept) + len(added) > _MOST_ATTRIBUTES:
+        kept = {}
     # Without its ordering key: it is no longer part of that order, and would need a subscription that keeps it.
     return PubsubMessage(data=pulled.data, attributes={**kept, **added})

@@ -293,10 +293,11 @@ class _Parcel:
     """A message that was pulled; `intake.Parcel`. Its acknowledgement id outlives connections."""
 
     def __init__(self, subscriber: PubSubSubscriber, pulled: ReceivedMessage) -> None:
-        self.message = pubsub_received.read(pulled.message)
-        self.key = pulled.message.message_id
-        self.attempts = max(1, pulled.delivery_attempt)
-        self.published_time = pubsub_received.published_time(pulled.message)
+        received = pubsub_received.receive(pulled)
+        self.message = received.message
+        self.key = received.key
+        self.attempts = received.attempts
+        self.published_time = received.published_time
         self.ack_id = pulled.ack_id
         self._pulled = pulled.message
         self._subscriber = subscriber

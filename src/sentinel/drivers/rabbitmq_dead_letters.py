@@ -46,7 +46,7 @@ class RabbitMQDeadLetters:
         ca_file: Path | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._endpoint = Endpoint(url=url, ca_file=ca_file)
+        self._endpoint = Endpoint(url=url, ca_file=ca_file, is_for_messages=True)
         self._subscription = subscription
         self._queue = subscription + DEAD_LETTERS
         self._now = now

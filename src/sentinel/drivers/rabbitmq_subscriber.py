@@ -66,7 +66,7 @@ class RabbitMQSubscriber:
         exchanges that compare keys for equality need. `observe` hears of changes, not of every attempt."""
         if max_in_flight > _MOST_PREFETCH:
             raise ValueError(f"max_in_flight: expected at most {_MOST_PREFETCH}, got {max_in_flight}")
-        self._endpoint = Endpoint(url=url, ca_file=ca_file, heartbeat=heartbeat)
+        self._endpoint = Endpoint(url=url, ca_file=ca_file, heartbeat=heartbeat, is_for_messages=True)
         self._exchange = exchange
         self._exchange_type = exchange_type
         self._binding_key = _binding_key(exchange_type, routing_key)
@@ -162,10 +162,11 @@ class _Parcel:
         dead_letters: str,
         now: Callable[[], datetime],
     ) -> None:
-        self.message = amqp_messages.read(delivered)
-        self.key = amqp_messages.key(delivered, self.message)
-        self.attempts = amqp_messages.attempts(delivered)
-        self.published_time = amqp_messages.published_time(delivered, self.message)
+        received = amqp_messages.receive(delivered)
+        self.message = received.message
+        self.key = received.key
+        self.attempts = received.attempts
+        self.published_time = received.published_time
         self._delivered = delivered
         self._tag = delivered.delivery_tag or 0
         self._channel = channel

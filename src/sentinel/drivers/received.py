@@ -8,13 +8,14 @@ out alike. Nothing is refused: what cannot be read as an event simply has no att
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from sentinel.core import events
 from sentinel.ports.subscription import DeadLetter, Message
+from sentinel.runtime.telemetry import get_logger
 
 REASON = "dead-letter-reason"
 TIME = "dead-letter-time"
@@ -27,6 +28,23 @@ OURS = frozenset((REASON, TIME, ATTEMPTS, REPLAYED))
 _LONGEST_REASON = 1_000
 _body = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Decoder(str)
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A message, and what its broker tells about it."""
+
+    message: Message
+    key: Hashable | None = None
+    """What it is known by when it comes again."""
+    attempts: int = 1
+    published_time: datetime | None = None
+
+
+def unreadable(body: bytes, error: Exception) -> Received:
+    """A message that our own reading fails on. It is still one, of a body alone, and will be given up as no event:
+    one that nobody settled would keep its place among those that are held, for ever."""
+    get_logger("subscriber").unexpected("message.unreadable", error=error)
+    return Received(Message(body, "", {}))
 
 
 def message(*, body: bytes, content_type: str, headers: Mapping[str, str], prefixes: Sequence[str]) -> Message:
@@ -62,14 +80,14 @@ def moment(text: str | None) -> datetime | None:
     """A moment from a header; None where it is none, or says nothing of its zone."""
     try:
         parsed = datetime.fromisoformat(text or "")
-    except ValueError:
+        return None if parsed.tzinfo is None else parsed.astimezone(UTC)
+    except (ValueError, OverflowError):  # in UTC, the first hours of the year 1 would be in the year before
         return None
-    return None if parsed.tzinfo is None else parsed.astimezone(UTC)
 
 
 def given_up(*, reason: str, attempts: int, now: datetime) -> dict[str, str]:
     """The headers that make a message a dead letter."""
-    shown = reason.encode()[:_LONGEST_REASON].decode(errors="ignore")
+    shown = reason.encode(errors="replace")[:_LONGEST_REASON].decode(errors="ignore")
     return {REASON: shown, ATTEMPTS: str(attempts), TIME: events.timestamp(now)}
 
 

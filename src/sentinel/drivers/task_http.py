@@ -16,7 +16,7 @@ from typing import Unpack
 import aiohttp
 import msgspec
 
-from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, RequestOptions
+from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, RequestOptions, shown
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.telemetry import describe
 
@@ -76,12 +76,13 @@ class TaskHttp(HttpClient):
                     return response
                 wish = _wish(response)
             except aiohttp.InvalidURL as error:
-                raise HttpFailure(f"{method} {url}: not a URL") from error
+                raise HttpFailure(f"{method} {shown(url)}: not a URL") from error
             except (aiohttp.ClientError, OSError) as error:  # which includes timeouts
                 was_sent = not isinstance(error, aiohttp.ClientConnectorError)
                 if is_last or (was_sent and method not in _REPEATABLE):
                     # Not chained: the representation of some of these errors shows the headers of the request.
-                    raise HttpFailure(f"{method} {url}: {_said(error, timeout)}") from None
+                    said = _said(error, timeout).replace(url, shown(url))
+                    raise HttpFailure(f"{method} {shown(url)}: {said}") from None
             delay = max(self._retry.delay(attempt, self._random()), min(wish, _LONGEST_WISH))
             await asyncio.sleep(delay.total_seconds())
         raise AssertionError("the last attempt returns or raises")
@@ -116,7 +117,7 @@ class TaskHttp(HttpClient):
             async for chunk in response.content.iter_any():
                 received += chunk
                 if len(received) > MAX_BODY:
-                    raise HttpFailure(f"{method} {url}: expected at most {MAX_BODY} bytes, got more")
+                    raise HttpFailure(f"{method} {shown(url)}: expected at most {MAX_BODY} bytes, got more")
             return HttpResponse(
                 response.status,
                 bytes(received),

@@ -16,6 +16,12 @@ from sentinel.core.model import Json
 _EXCERPT = 300
 
 
+def shown(url: str) -> str:
+    """A URL as errors quote it, which end up in reports: without its query, where keys and signatures are."""
+    bare = url.partition("#")[0].partition("?")[0]
+    return bare if bare == url else f"{bare}?…"
+
+
 class HttpFailure(Exception):
     """No answer came, however often it was asked for; or one came that `raise_for_status` was not happy with."""
 
@@ -47,7 +53,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
         """Itself; raises `HttpFailure` with the beginning of the body where the status is 400 or more."""
         if self.status >= 400:
             said = " ".join(self.text()[:_EXCERPT].split())
-            raise HttpFailure(f"{self.url}: {self.status}{f': {said}' if said else ''}")
+            raise HttpFailure(f"{shown(self.url)}: {self.status}{f': {said}' if said else ''}")
         return self
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -148,6 +149,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
 
     subscription_id: str = ""
     """Adapters: the name of the queue or subscription they read from. Unset: the adapter's own name."""
+
+    longest_hold: Annotated[timedelta, leaves.duration(minimum=timedelta(seconds=1))] = timedelta(minutes=10)
+    """Adapters on RabbitMQ: after how long a message that is still worked on is given back and taken again, which
+    has to be less than the broker's `consumer_timeout`, by a minute or two: it looks only now and then."""
 
     emulator_host: Annotated[str, leaves.text("host and port, such as 127.0.0.1:8085", r"[^\s/]+:[0-9]{1,5}")] = (
         msgspec.field(default="", name=EMULATOR)

@@ -25,6 +25,8 @@ Plain: TypeAlias = "None | bool | int | float | str | list[Plain] | dict[str, Pl
 _RESERVED = ("time", "level", "logger", "event")
 _DEEPEST = 4
 _LONGEST_TRACEBACK = 16_384
+_LONGEST_TEXT = 16_384
+"""Of one value: what a task raises may quote a whole file."""
 _COLOURS = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
@@ -33,7 +35,10 @@ def describe(error: BaseException) -> str:
     """An error in one line: its kind and its text, and for a group those of each error within."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(describe(inner) for inner in error.exceptions)
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:  # an error whose text cannot be had, whatever having it raises, is still one
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -71,14 +76,14 @@ class _RecordFormatter(logging.Formatter):
     def _plain(self, value: object, depth: int = 0) -> Plain:
         try:
             return self._convert(value, depth)
-        except Exception:  # a value that cannot even be printed
+        except BaseException:  # a value that cannot even be printed, whatever printing it raises
             return f"<unprintable {type(value).__name__}>"
 
     def _convert(self, value: object, depth: int) -> Plain:
         if isinstance(value, Enum):
             value = value.value
         if isinstance(value, str):
-            return self._redactor.redact(value)
+            return self._text(value)
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, timedelta):
@@ -86,7 +91,7 @@ class _RecordFormatter(logging.Formatter):
         if isinstance(value, datetime) and value.tzinfo is not None:
             return events.timestamp(value)
         if isinstance(value, BaseException):
-            return self._redactor.redact(describe(value))
+            return self._text(describe(value))
         if depth < _DEEPEST and isinstance(value, Mapping):
             return {
                 self._redactor.redact(str(name)): self._plain(inner, depth + 1) for name, inner in value.items()
@@ -94,7 +99,12 @@ class _RecordFormatter(logging.Formatter):
         if depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
             items: Iterable[object] = value
             return [self._plain(inner, depth + 1) for inner in items]
-        return self._redactor.redact(str(value))
+        return self._text(str(value))
+
+    def _text(self, text: str) -> str:
+        """Cut only when it is free of secrets, of which half would not be recognised."""
+        text = self._redactor.redact(text)
+        return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
 class JsonFormatter(_RecordFormatter):

@@ -2,8 +2,10 @@
 
 Secrets are masked by value, wherever they turn up: a library's error message quotes the URL it failed on, a
 traceback shows a string as Python writes it, a server echoes a header. So each secret is recognised in every
-form in which it commonly travels - percent-encoded by anybody's rules, or escaped as Python or JSON do - and
-the password of any URL is masked even where nobody told us about it.
+form in which it commonly travels - percent-encoded by anybody's rules, or escaped as Python or JSON do.
+
+What looks like a secret is masked even where nobody told us about it: the password of any URL, the parameters of a
+query whose names say what they are, and what follows `Bearer` or `Basic`, unless it is plainly a word.
 """
 
 from __future__ import annotations
@@ -20,6 +22,18 @@ _SHORT = 4
 """Secrets shorter than this are masked only where they stand alone: masking every `a` would leave no log."""
 
 _URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s]*@")
+
+_QUERY = re.compile(
+    r"([?&;][^=&;\s?]*(?:key|token|secret|passw|pwd|signature|credential)[^=&;\s]*=)"
+    r"(?!(?:true|false|null|[0-9]{1,4})(?![^&;\s]))[^&;\s\"'<>)\]}]+",
+    re.IGNORECASE,
+)
+_CREDENTIALS = (
+    re.compile(r"(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic)\s+)[^\s\"',;}]+", re.IGNORECASE),
+    re.compile(r"(\b(?i:bearer|basic)\s+)(?=\S*[0-9=]|\S+[A-Z])[\w+/.~=-]{6,}"),
+)
+"""In a header of that name whatever it is; elsewhere where it has digits, or capitals within, which the words that
+people write after these two have not."""
 
 _UNCHANGED = frozenset(string.ascii_letters + string.digits + "-._")
 """Characters that no encoding replaces."""
@@ -55,6 +69,10 @@ class Redactor:
                 text = pattern.sub(MASK, text)
         if "://" in text:
             text = _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
+        if "=" in text:
+            text = _QUERY.sub(rf"\1{MASK}", text)
+        for pattern in _CREDENTIALS:
+            text = pattern.sub(rf"\1{MASK}", text)
         return text
 
 

@@ -263,3 +263,37 @@ async def test_a_file_that_will_not_do_ends_with_2_before_anything_is_asked(
     assert (code, out) == (2, "")
     assert err == f"{file}:1: spcc: unknown key; did you mean spec?\n"
     assert fleet.requests == []
+
+
+async def test_for_scripts_the_diff_is_shown_beside_the_data(fleet: ServedFleet, file: Path) -> None:
+    write(file, CLUSTER)
+
+    code, out, err = await fleet.run(apply, "-f", file, "--output", "json")
+
+    assert code == 0
+    assert decoded(out)["resources"][0]["action"] == "create"
+    assert err.splitlines()[0] == "create clusters/one"
+    assert "+  replicas: 3" in err.splitlines()
+
+
+async def test_for_scripts_a_refusal_tells_what_was_written_all_the_same(fleet: ServedFleet, file: Path) -> None:
+    write(file, "{kind: Cluster, name: one}\n---\n{kind: Cluster, name: two, labels: {a b: c}}\n")
+
+    code, out, err = await fleet.run(apply, "-f", file, "--output", "json")
+
+    assert code == 1
+    assert [(each["action"], each["name"]) for each in decoded(out)["resources"]] == [("create", "one")]
+    assert err.rstrip().endswith("(1 of 2 not applied)")
+
+
+async def test_whoever_changes_a_paused_resource_is_told_that_nobody_hears_of_it(
+    fleet: ServedFleet, file: Path
+) -> None:
+    await fleet.create(name="one", id="c1")
+    await fleet.call("POST", "clusters/c1/pause")
+    write(file, CLUSTER)
+
+    code, _, err = await fleet.run(apply, "-f", file)
+
+    assert code == 0
+    assert err == "clusters/c1 is paused: no event goes out before sentinel resume c1\n"

@@ -165,9 +165,9 @@ def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
         Connection(server="https://127.0.0.1", ca_file=file)
 
 
-@pytest.mark.parametrize("text", ["", ".", ".."])
+@pytest.mark.parametrize("text", ["", ".", "..", "a/b", "../../secrets", "a\nb"])
 def test_what_a_path_would_swallow_is_no_segment(text: str) -> None:
-    with pytest.raises(ValueError, match="expected a name"):
+    with pytest.raises(ValueError, match="expected one segment of a URL"):
         segment(text)
 
 
@@ -179,10 +179,10 @@ async def test_an_id_cannot_lead_elsewhere() -> None:
         return web.Response(status=404)
 
     async with serving(note) as url:
-        code, _, _ = await run(get, "clusters", "../../secrets?x=1#y", "--server", url)
+        code, _, _ = await run(get, "clusters", "..secrets?x=1#y", "--server", url)
 
     assert code == 1
-    assert paths == ["/api/hyperfleet/v1/clusters/..%2F..%2Fsecrets%3Fx%3D1%23y"]
+    assert paths == ["/api/hyperfleet/v1/clusters/..secrets%3Fx%3D1%23y"]
 
 
 def test_errors_are_of_one_family() -> None:

@@ -73,7 +73,7 @@ async def test_a_deletion_names_adapters_and_children(fleet: ServedFleet) -> Non
     _, child, _ = await fleet.run(why, "p1", "--output", "json")
     _, out, _ = await fleet.run(why, "c1", "--output", "json")
 
-    assert "waiting for validation to finalise since " in text
+    assert "waiting for validation to finalise for " in text
     assert "waiting for 1 child to go" in text
     assert decoded(child)["deleting"] is True
     body = decoded(out)
@@ -110,3 +110,11 @@ async def test_where_the_sentinel_follows_progress_so_does_the_next_pulse(fleet:
 
     assert without.splitlines()[-1].endswith(": max age expired (not ready)")
     assert following.splitlines()[-1].endswith(": adapter progressed")
+
+
+async def test_what_can_be_no_id_is_refused_before_anything_is_asked(fleet: ServedFleet) -> None:
+    code, out, err = await fleet.run(why, "../x")
+
+    assert (code, out) == (2, "")
+    assert 'such as the id of a resource, got "../x"' in err
+    assert fleet.requests == []

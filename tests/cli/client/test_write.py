@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from click import Command
 
 from sentinel.cli.client.write import create, delete, patch, pause, resume
 from sentinel.core.access import Identity, Role
@@ -174,3 +175,36 @@ async def test_who_may_not_write_is_told_so() -> None:
     assert unknown[2].endswith("; is SENTINEL_TOKEN still right?\n")
     assert "guess" not in unknown[2]
     assert without[2].endswith("; set SENTINEL_TOKEN\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [(patch, ("clusters", "c1", "--spec", '{"a": 2}')), (delete, ("clusters", "c1"))],
+)
+async def test_whoever_changes_a_paused_resource_is_told_that_nobody_hears_of_it(
+    fleet: ServedFleet, command: Command, arguments: tuple[str, ...]
+) -> None:
+    await fleet.create(id="c1")
+    await fleet.call("POST", "clusters/c1/pause")
+
+    code, _, err = await fleet.run(command, *arguments)
+
+    assert code == 0
+    assert err == "clusters/c1 is paused: no event goes out before sentinel resume c1\n"
+
+
+async def test_waiting_for_a_paused_resource_to_go_says_why_it_does_not(fleet: ServedFleet) -> None:
+    await fleet.create(id="c1")
+    await fleet.call("POST", "clusters/c1/pause")
+
+    code, _, err = await fleet.run(delete, "clusters", "c1", "--wait", "--timeout", "100ms")
+
+    assert code == 1
+    assert err.startswith("clusters/c1 is paused: no event goes out before sentinel resume c1\n")
+
+
+async def test_a_paused_resource_that_goes_at_once_is_gone_without_a_word(fleet: ServedFleet) -> None:
+    await fleet.create("manifests", id="m1")
+    await fleet.call("POST", "manifests/m1/pause")
+
+    assert await fleet.run(delete, "manifests", "m1") == (0, "deleted manifests/m1\n", "")

@@ -84,10 +84,12 @@ def apply(files: Sequence[Path], is_dry: bool, is_agreed: bool, output: Output, 
     code = target.use(look)
     if code != ExitCode.SUCCESS:
         return code
-    if output is Output.TABLE:
-        for step in steps:
-            for line in _shown(step):
-                click.echo(line)
+    # Always first, and with the data on stdout only where that is for people, too.
+    is_data = output is not Output.TABLE
+    is_coloured = sys.stderr.isatty() if is_data else calling.is_on_screen()
+    for step in steps:
+        for line in _shown(step, is_coloured=is_coloured):
+            click.echo(line, err=is_data)
     changes = sum(step.action is not Action.NONE for step in steps)
     if is_dry or not changes:
         return _report(Outcome(is_dry, [_planned(step) for step in steps]), output)
@@ -103,12 +105,14 @@ def apply(files: Sequence[Path], is_dry: bool, is_agreed: bool, output: Output, 
                 done.append(await _write(fleet, step, done))
             except ServerError as error:
                 left = len(steps) - len(done)
+                if is_data:
+                    _report(Outcome(False, done), output)
                 return calling.fail(
                     f"{step.wanted.where}: {step.title}: {error} ({left} of {len(steps)} not applied)"
                 )
-            if output is Output.TABLE:
+            if not is_data:
                 click.echo(_said(done[-1]))
-        return ExitCode.SUCCESS if output is Output.TABLE else _report(Outcome(False, done), output)
+        return _report(Outcome(False, done), output) if is_data else ExitCode.SUCCESS
 
     return target.use(write)
 
@@ -139,6 +143,7 @@ async def _write(fleet: Fleet, step: Step, done: Sequence[Done]) -> Done:
                 if refused.status == _PRECONDITION_FAILED:
                     raise ServerError("somebody has changed it since the plan was made; apply again") from refused
                 raise
+            calling.mention_pause(changed)
             generation = changed.document.generation
             return Done(Action.CHANGE, step.plural, wanted.name, resource_id, generation, step.patch)
         case _:
@@ -157,9 +162,8 @@ def _planned(step: Step) -> Done:
     )
 
 
-def _shown(step: Step) -> Iterator[str]:
+def _shown(step: Step, *, is_coloured: bool) -> Iterator[str]:
     """What a step changes, for people to look at before it is done."""
-    is_coloured = calling.is_on_screen()
     wanted = step.wanted
     if step.action is Action.NONE:
         return

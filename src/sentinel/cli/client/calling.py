@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 import click
 
 from sentinel.cli.client.connection import BadName, Connection, ServerError
-from sentinel.cli.client.fleet import Fleet
+from sentinel.cli.client.fleet import Fetched, Fleet
 from sentinel.core import labels
 from sentinel.runtime import durations, process, telemetry
 from sentinel.runtime.lifecycle import ExitCode
@@ -65,6 +65,13 @@ def fail(why: str) -> ExitCode:
     """Says why a command did not do what it was told."""
     click.echo(printable(why), err=True)
     return ExitCode.FAILURE
+
+
+def mention_pause(resource: Fetched) -> None:
+    """Says so where nobody will hear of a change, because the resource is paused."""
+    if resource.document.paused is True:
+        told = f"{resource.title} is paused: no event goes out before sentinel resume {resource.document.id}"
+        click.echo(printable(told), err=True)
 
 
 def server_options(command: Callable[..., int]) -> Callable[..., int]:

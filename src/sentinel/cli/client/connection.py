@@ -21,7 +21,7 @@ from yarl import URL
 
 from sentinel.core.model import UNREADABLE
 from sentinel.drivers import http_answers
-from sentinel.runtime.provenance import printable
+from sentinel.runtime.provenance import printable, quoted
 from sentinel.version import __version__
 
 LARGEST_BODY = 64 * 1024 * 1024
@@ -198,8 +198,8 @@ class Connection:
 
 def segment(text: str) -> str:
     """The text as one segment of a path; raises `BadName` where it cannot be one."""
-    if text in ("", ".", ".."):
-        raise BadName(f'expected a name that a URL can contain, got "{text}"')
+    if text in ("", ".", "..") or "/" in text or not text.isprintable():
+        raise BadName(f"expected one segment of a URL, such as the id of a resource, got {quoted(text)}")
     return quote(text, safe="")
 
 

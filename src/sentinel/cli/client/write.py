@@ -143,6 +143,8 @@ def patch(
         before = await fleet.get(plural, resource_id)
         patched = await fleet.patch(plural, resource_id, body)
         is_changed = patched.document.generation != before.document.generation
+        if is_changed:
+            calling.mention_pause(patched)
         said = "changed {title}: generation {generation}" if is_changed else "{title} is so already"
         return _done(patched, said, output)
 
@@ -178,12 +180,15 @@ def delete(
 
     async def work(fleet: Fleet) -> int:
         deleted = await fleet.delete(plural, resource_id)
-        if is_waiting:
+        is_gone = await fleet.is_gone(resource_id)
+        if not is_gone:
+            calling.mention_pause(deleted)
+        if is_waiting and not is_gone:
             end = await patience.until(lambda: progress(fleet), timeout=timeout)
             if not end.is_done:
                 return calling.fail(f"{deleted.title} is not gone after {table.in_words(timeout)}: {end.text}")
             return _done(deleted, "deleted {title}", output)
-        if await fleet.is_gone(resource_id):
+        if is_gone:
             return _done(deleted, "deleted {title}", output)
         return _done(deleted, "deleting {title}; sentinel why {id} says what it waits for", output)
 
