@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -51,6 +52,10 @@ ENTRY: Select[tuple[object, ...]] = select(
 )
 """Everything of an entry of the audit, in the order in which `entry` reads it."""
 
+_WORTH_PACKING = 256
+_PACKED = zlib.compress(b"")[:1]
+"""What is packed begins like this; no JSON does."""
+
 _encode = msgspec.json.Encoder().encode
 _texts = msgspec.json.Decoder(dict[str, str])
 _moments = msgspec.json.Decoder(dict[str, int])
@@ -83,7 +88,7 @@ def stored(row: Row) -> Stored:
         labels=_texts.decode(row[10]),
         waiting={adapter: moment(since) for adapter, since in _moments.decode(row[11]).items()},
         document=row[12],
-        statuses=row[13],
+        statuses=_unpacked(row[13]),
     )
 
 
@@ -94,7 +99,7 @@ def changing(resource: Stored) -> dict[str, Value]:
         "is_ready": resource.is_ready,
         "waiting": _encode({adapter: micros(since) for adapter, since in resource.waiting.items()}),
         "document": resource.document,
-        "statuses": resource.statuses,
+        "statuses": _packed(resource.statuses),
     }
 
 
@@ -117,6 +122,15 @@ def lasting(resource: Stored) -> dict[str, Value]:
         "root": resource.root,
         "created_time": micros(resource.created_time),
     }
+
+
+def _packed(statuses: bytes) -> bytes:
+    """Reports say much the same again and again. A list has to pass over them to get at the next document."""
+    return zlib.compress(statuses, level=1) if len(statuses) >= _WORTH_PACKING else statuses
+
+
+def _unpacked(statuses: bytes) -> bytes:
+    return zlib.decompress(statuses) if statuses.startswith(_PACKED) else statuses
 
 
 def encode_report(report: DiscardedReport) -> bytes:
