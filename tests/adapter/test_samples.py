@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sentinel.adapter import loading, samples
@@ -93,6 +94,17 @@ def test_dns_fails_in_words_when_its_service_does() -> None:
     assert available(report).message == "the DNS service answered 503: out of service"
 
 
+def test_dns_takes_the_words_of_a_problem_document() -> None:
+    http = FakeHttp()
+    problem = b'{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"closed for repairs"}'
+    http.answer("PUT", ZONE, status=503, body=problem)
+    resource = make_resource("Cluster", id="c1", reports=[reported("validation")])
+
+    report = report_on(samples.dns, resource, http=http)
+
+    assert available(report).message == "the DNS service answered 503: closed for repairs"
+
+
 @pytest.mark.parametrize("status", [204, 404])
 def test_dns_removes_its_zone(status: int) -> None:
     http = FakeHttp()
@@ -152,6 +164,26 @@ def test_provision_fails_its_first_attempt_at_each_generation_and_then_succeeds(
 
     assert [statuses(each)[1] for each in (first, second, third, changed)] == ["False", "True", "True", "False"]
     assert available(second).message == "2 machines are running"
+
+
+@pytest.mark.parametrize(("generation", "attempts"), [(1, 1), (2, 0)])
+def test_a_wait_of_provision_hands_on_what_it_knows(generation: int, attempts: int) -> None:
+    before = reported("provision", data={"attempts": 1, "machines": 4})
+
+    report = report_on(samples.provision, make_resource("Cluster", generation=generation, reports=[before]))
+
+    assert statuses(report) == ("False", "False", "True")
+    assert msgspec.json.decode(msgspec.json.encode(report.data)) == {"attempts": attempts, "machines": 4}
+
+
+def test_a_failure_of_provision_does_not_forget_the_machines_there_are() -> None:
+    before = reported("provision", data={"attempts": 1, "machines": 4})
+    resource = make_resource("Cluster", generation=2, reports=[reported("dns", generation=2), before])
+
+    report = report_on(samples.provision, resource)
+
+    assert available(report).reason == "NoCapacity"
+    assert msgspec.json.decode(msgspec.json.encode(report.data)) == {"attempts": 1, "machines": 4}
 
 
 def test_a_wait_of_provision_is_no_attempt() -> None:

@@ -160,7 +160,8 @@ async def test_who_may_not_learns_nothing_of_what_is_there() -> None:
         ({"Host": ""}, 421),
         ({"Origin": "https://example.com"}, 403),
         ({"Origin": "null"}, 403),
-        ({"Host": "127.0.0.1:8000", "Origin": "http://localhost:3000"}, 200),
+        ({"Host": "127.0.0.1:8000", "Origin": "http://localhost:3000"}, 403),
+        ({"Host": "127.0.0.1:8000", "Origin": "http://127.0.0.1:8000"}, 200),
         ({"Host": "[::1]:8000"}, 200),
     ],
 )

@@ -104,6 +104,18 @@ def test_an_adapter_is_quoted() -> None:
     ]
 
 
+def test_the_cause_comes_before_those_that_only_wait_for_it() -> None:
+    state = taking(
+        created(),
+        status("dns", ConditionStatus.FALSE, at=1, reason="PreconditionsNotMet", message="Waiting for validation"),
+        status("validation", ConditionStatus.FALSE, at=1, reason="SpecRejected", message="no replicas"),
+    )
+
+    found = explained(state, at=2)
+
+    assert [wait.adapter for wait in found.waiting_for] == ["validation", "dns"]
+
+
 def test_an_adapter_that_says_nothing_more_is_named_alone() -> None:
     state = taking(created(), status("validation", at=1), status("dns", ConditionStatus.FALSE, at=1))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.support.fleet_http import FleetHttp
 from tests.support.pubsub import PROJECT, emulator_host
 from tests.support.rabbitmq import unique
 from tests.support.up_process import (
+    PROMPT,
     UpProcess,
     client,
     get,
@@ -84,10 +87,12 @@ async def test_a_cluster_becomes_ready_follows_its_spec_heals_and_is_gone_in_the
     assert changed["spec"] == {"replicas": 5, "region": "us-east"}
     assert broken["status"]["phase"] == "NotReady"
     assert (code, b"replicas: expected a positive integer, got 0" in why) == (0, True)
+    assert b"10s" not in why  # the pulse in this process has another max age, and the API beside it knows
     assert healed["status"]["observed_generation"] == 4
     assert deleted.status == 202
     assert ended == 0
     assert b"failed: no machines were free" in up.stdout
+    assert 0 < up.stdout.index(f"is listening at {url}".encode()) < up.stdout.index(f"is up at {url}".encode())
 
 
 async def test_a_restart_on_the_same_data_keeps_everything_and_no_token_is_ever_shown(tmp_path: Path) -> None:
@@ -274,17 +279,68 @@ async def test_another_broker_and_another_database_do_as_well(
     assert not (tmp_path / "home" / "fleet.db").exists()
 
 
-async def test_a_second_one_on_the_same_data_is_refused(tmp_path: Path) -> None:
-    async with UpProcess(tmp_path) as first:
+async def test_a_second_one_on_the_same_data_is_refused_and_leaves_the_ready_file_alone(tmp_path: Path) -> None:
+    home, ready_file = tmp_path / "home", tmp_path / "ready.json"
+    async with UpProcess(home, f"--ready-file={ready_file}") as first:
         await first.url()
+        announced = ready_file.read_bytes()
 
-        async with UpProcess(tmp_path) as second:
+        async with UpProcess(
+            home, f"--ready-file={ready_file}", f"--database-url=sqlite:///{tmp_path}/x"
+        ) as second:
             refused = await second.exit_code()
+        async with UpProcess(
+            tmp_path / "other", f"--ready-file={ready_file}", f"--database-url=sqlite:///{home}/fleet.db"
+        ) as third:
+            refused_too = await third.exit_code()
+        still = ready_file.read_bytes()
         ended = await first.stop()
 
-    assert (refused, ended) == (2, 0)
+    assert (refused, refused_too, ended) == (2, 2, 0)
     assert b"is in use" in second.stderr
-    assert b"Traceback" not in second.stderr
+    assert b"is in use" in third.stderr
+    assert b"Traceback" not in second.stderr + third.stderr
+    assert still == announced
+
+
+async def test_a_terminal_that_closes_ends_it_like_any_signal(tmp_path: Path) -> None:
+    ready_file = tmp_path / "ready.json"
+    async with UpProcess(tmp_path / "home", f"--ready-file={ready_file}") as up:
+        await up.url()
+
+        ended = await up.stop(signal.SIGHUP)
+
+    assert (ended, ready_file.exists()) == (0, False)
+
+
+@pytest.mark.parametrize("output", ["a reader that does not read", "a disk that is full"])
+async def test_whatever_becomes_of_its_output_the_loop_goes_on(output: str, tmp_path: Path) -> None:
+    ready_file = tmp_path / "ready.json"
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    full = os.open("/dev/full", os.O_WRONLY)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sentinel.cli", "up", "--listen=127.0.0.1:0", f"--data-dir={tmp_path / 'home'}"),
+        f"--ready-file={ready_file}",
+        stdout=full if output == "a disk that is full" else writing,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, **PROMPT, "PYTHONIOENCODING": "ascii"},
+    )
+    async with asyncio.timeout(60):
+        while not ready_file.exists():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.05)
+        async with FleetHttp(msgspec.json.decode(ready_file.read_bytes())["http"]) as fleet:
+            made = [await fleet.create(f"zwölf-{number}") for number in range(12)]
+            for cluster in made:
+                await until_ready(fleet, f"clusters/{cluster['id']}")
+
+        process.terminate()
+        code = await process.wait()
+    for descriptor in (reading, writing, full):
+        os.close(descriptor)
+
+    assert code == 0
+    assert not ready_file.exists()
 
 
 async def test_a_demonstration_makes_a_fleet_and_goes_on_with_it_at_the_next_start(tmp_path: Path) -> None:

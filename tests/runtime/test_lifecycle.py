@@ -673,7 +673,7 @@ async def _swallow_nothing(work: Coroutine[Any, Any, bool]) -> bool:
 
 
 PROGRAM = """
-import asyncio, sys, time
+import asyncio, signal, sys, time
 from datetime import timedelta
 from sentinel.runtime import lifecycle, telemetry
 
@@ -711,6 +711,14 @@ async def threaded(stopping):
 async def broken(stopping):
     raise LookupError("lost")
 
+async def leaving(stopping):
+    asyncio.get_running_loop().create_task(leave())
+    await stopping.wait()
+
+async def leave():
+    sys.exit(3)
+
+signal.signal(signal.SIGHUP, getattr(signal, sys.argv[3]))
 part = lifecycle.Part(name="part", loops=(globals()[sys.argv[1]],))
 limits = {"drain": timedelta(seconds=float(sys.argv[2])), "closing": timedelta(milliseconds=50)}
 service = lifecycle.run(parts=[lambda: part], log=log, **limits)
@@ -721,9 +729,10 @@ sys.exit(lifecycle.main(service, log=log, patience=timedelta(milliseconds=50)))
 class Process:
     """A service in a process of its own."""
 
-    def __init__(self, loop: str, *, drain: float = 30) -> None:
+    def __init__(self, loop: str, *, drain: float = 30, hangup: str = "SIG_DFL") -> None:
+        """`hangup` is what whoever started it wants to become of SIGHUP."""
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, loop, str(drain)],
+            [sys.executable, "-c", PROGRAM, loop, str(drain), hangup],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -750,7 +759,7 @@ class Process:
         return self._process.returncode, [json.loads(line)["event"] for line in log.splitlines()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_process_with_success(number: signal.Signals) -> None:
     with Process("patient") as process:
         assert process.says() == "ready"
@@ -770,6 +779,36 @@ def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> Non
         process.receives(number)
 
         assert process.ends() == (128 + number, ["service.started", "service.stopping", "process.killed"])
+
+
+def test_a_terminal_that_closes_may_say_so_twice() -> None:
+    with Process("draining", drain=0.05) as process:
+        assert process.says() == "ready"
+        process.receives(signal.SIGHUP)
+        assert process.says() == "draining"
+
+        process.receives(signal.SIGHUP)
+
+        code, events = process.ends()
+        assert (code, events[-1]) == (0, "service.stopped")
+
+
+def test_who_is_told_to_ignore_a_terminal_that_closes_does_so() -> None:
+    with Process("patient", hangup="SIG_IGN") as process:
+        assert process.says() == "ready"
+
+        process.receives(signal.SIGHUP)
+        process.receives(signal.SIGTERM)
+
+        assert process.ends() == (0, ["service.started", "service.stopping", "service.stopped"])
+
+
+def test_a_task_that_calls_exit_ends_the_process_and_that_is_said() -> None:
+    with Process("leaving") as process:
+        code, events = process.ends()
+
+        assert code == 3
+        assert "process.exited" in events
 
 
 def test_a_second_signal_ends_a_process_whose_loop_is_stuck() -> None:

@@ -15,6 +15,7 @@ from sentinel.api.kinds import DEFAULT, Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.telemetry import FleetTelemetry
 from sentinel.core.access import Identity
+from sentinel.core.decision import Policy
 from sentinel.core.fleet import KindRules
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.telemetry import get_logger
@@ -101,6 +102,7 @@ class FleetClient:
         store: FleetStore | None = None,
         identities: Sequence[Identity] = (),
         emits_public_names: bool = False,
+        policies: Mapping[str, Policy] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.kinds = kinds
@@ -116,6 +118,7 @@ class FleetClient:
             clock=self.clock,
             observer=self.telemetry,
             emits_public_names=emits_public_names,
+            policies=policies,
         )
         self.routes = fleet_routes.routes(kinds, self.service)
         guard = Guard(identities=[KnownIdentities(*identities)] if identities else [], is_insecure=not identities)

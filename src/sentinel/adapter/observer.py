@@ -6,6 +6,7 @@ from them, and from nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -17,6 +18,7 @@ from sentinel.core.fleet import DiscardReason
 from sentinel.core.task import Ending
 from sentinel.core.task_resource import Resource
 from sentinel.ports.reporting import ApiTrouble
+from sentinel.runtime.telemetry import Log
 
 
 class SkipReason(StrEnum):
@@ -89,3 +91,51 @@ class Observer(Protocol):
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
         """A fault of our own; the events are given back to the broker."""
+
+
+class Observers:
+    """Several observers as one. What one of them does wrong is its own affair: the others and the work go on."""
+
+    def __init__(self, *observers: Observer, log: Log) -> None:
+        self._observers = observers
+        self._log = log
+
+    def taken(self, queue_age: timedelta) -> None:
+        self._each(lambda observer: observer.taken(queue_age))
+
+    def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
+        self._each(lambda observer: observer.skipped(reason, resource_id, events))
+
+    def began(self) -> None:
+        self._each(lambda observer: observer.began())
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        self._each(lambda observer: observer.evaluated(evaluation))
+
+    def interrupted(self) -> None:
+        self._each(lambda observer: observer.interrupted())
+
+    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
+        self._each(lambda observer: observer.reported(resource, answer, detail))
+
+    def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
+        self._each(lambda observer: observer.dead_lettered(reason, event_id, resource_id))
+
+    def returned(self, reason: str, resource_id: str, events: int) -> None:
+        self._each(lambda observer: observer.returned(reason, resource_id, events))
+
+    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+        self._each(lambda observer: observer.api_failed(operation, trouble))
+
+    def api_recovered(self, operation: Operation) -> None:
+        self._each(lambda observer: observer.api_recovered(operation))
+
+    def crashed(self, resource_id: str, error: BaseException) -> None:
+        self._each(lambda observer: observer.crashed(resource_id, error))
+
+    def _each(self, tell: Callable[[Observer], None]) -> None:
+        for observer in self._observers:
+            try:
+                tell(observer)
+            except Exception as error:
+                self._log.unexpected("observer.failed", observer=type(observer).__name__, error=error)

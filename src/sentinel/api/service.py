@@ -7,12 +7,13 @@ and refused what cannot be done.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar, assert_never
 
 import msgspec
+from msgspec import UNSET
 
 from sentinel.api.change import Change, Written, aggregated_for, state_of
 from sentinel.api.drafts import Draft, Patch, patched
@@ -21,6 +22,7 @@ from sentinel.api.refusals import Conflict, Invalid, KeyReused, NotFound, Precon
 from sentinel.api.wire import Waiting, WaitingList
 from sentinel.core import fleet, reports, resource
 from sentinel.core.access import Identity, Role
+from sentinel.core.decision import Policy
 from sentinel.core.events import uuid7
 from sentinel.core.fleet import (
     AdapterStatus,
@@ -102,6 +104,7 @@ class FleetService:
         clock: Clock,
         observer: Observer,
         emits_public_names: bool = False,
+        policies: Mapping[str, Policy] | None = None,
         randomness: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._store = store
@@ -109,6 +112,7 @@ class FleetService:
         self._clock = clock
         self._observer = observer
         self._emits_public_names = emits_public_names
+        self._policies = policies or {}
         self._randomness = randomness
         self._entries = 0
 
@@ -154,6 +158,7 @@ class FleetService:
             waiting_for=[Waiting(adapter, since) for adapter, since in sorted(stored.waiting.items())],
             required_adapters=self._kinds.of(stored.plural).required_adapters,
             children=children,
+            policy=self._policies.get(stored.plural, UNSET),
         )
 
     async def create(

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
+from sentinel.core.decision import Policy
 from sentinel.core.fleet import (
     AdapterStatus,
     AuditEntry,
@@ -125,6 +126,8 @@ class WaitingList(msgspec.Struct, frozen=True):
     """Those of its kind."""
     children: int
     """How many resources belong to it; a deletion waits for them, too."""
+    policy: Policy | UnsetType = UNSET
+    """When it is due for an event; only where the API runs beside the pulse, and therefore knows."""
 
 
 class KindList(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from sentinel.api.settings import ServerSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.api.upkeep import Upkeep
 from sentinel.cli.build import Unavailable
+from sentinel.core.decision import Policy
 from sentinel.drivers.rereading import Unusable
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.fleet import SqlFleetStore
@@ -77,8 +78,18 @@ def guard(settings: ServerSettings, *, log: Log) -> Guard:
     return Guard(identities=identities, is_insecure=settings.insecure)
 
 
-def build_api(settings: ServerSettings, *, kinds: Kinds, store: FleetStore, clock: Clock) -> BuiltApi:
-    """The fleet API as a part, with its routes for whichever listener serves them."""
+def build_api(
+    settings: ServerSettings,
+    *,
+    kinds: Kinds,
+    store: FleetStore,
+    clock: Clock,
+    policies: Mapping[str, Policy] | None = None,
+) -> BuiltApi:
+    """The fleet API as a part, with its routes for whichever listener serves them.
+
+    `policies` are those of the pulses that run in the same process, by plural.
+    """
     log = telemetry.get_logger("api")
     registry = CollectorRegistry()
     measured = FleetTelemetry(kinds=kinds, store=store, clock=clock, registry=registry, log=log)
@@ -88,6 +99,7 @@ def build_api(settings: ServerSettings, *, kinds: Kinds, store: FleetStore, cloc
         clock=clock,
         observer=measured,
         emits_public_names=settings.public_condition_names,
+        policies=policies,
     )
     upkeep = Upkeep(service=service, store=store, kinds=kinds, retention=settings.retention, clock=clock, log=log)
     opening = Opening(store, clock=clock, log=log)

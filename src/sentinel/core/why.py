@@ -26,11 +26,14 @@ from sentinel.core.fleet import (
     encode_document,
 )
 from sentinel.core.model import observe
+from sentinel.core.task import PreconditionsNotMet
 
 NOT_REPORTED = "NotReported"
 OUTDATED_REPORT = "OutdatedReport"
 NOT_FINALIZED = "NotFinalized"
 _OURS = (NOT_REPORTED, OUTDATED_REPORT, NOT_FINALIZED)
+_WAITS_ITSELF = PreconditionsNotMet().reason
+"""What an adapter says that has found another's work missing, unless it has words of its own."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -79,11 +82,11 @@ def explain(
 ) -> Why:
     """Says how a resource stands; `waiting` are the adapters in the way, each with the moment since when."""
     reported = {status.adapter: status for status in statuses}
+    waits = [Wait(adapter, *_said(reported.get(adapter), document), since) for adapter, since in waiting.items()]
     return Why(
         document=document,
-        waiting_for=tuple(
-            Wait(adapter, *_said(reported.get(adapter), document), since) for adapter, since in waiting.items()
-        ),
+        # The cause first: whoever only waits for another says nothing new.
+        waiting_for=tuple(sorted(waits, key=lambda wait: wait.reason == _WAITS_ITSELF)),
         children=children if document.is_deleting else 0,
         requires_adapters=bool(required),
         decision=decision.decide(observe(encode_document(document)), policy, now),

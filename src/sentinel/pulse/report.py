@@ -6,7 +6,7 @@ from them, and from nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from sentinel.core.events import Event
 from sentinel.core.model import Observation, Resource
 from sentinel.core.pacing import Verdict
 from sentinel.ports import Outcome
+from sentinel.runtime.telemetry import Log
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False):
@@ -90,3 +91,30 @@ class Observer(Protocol):
 
     def crashed(self, error: BaseException) -> None:
         """A cycle ended by a fault of our own; the next one runs all the same."""
+
+
+class Observers:
+    """Several observers as one. What one of them does wrong is its own affair: the others and the pulse go on."""
+
+    def __init__(self, *observers: Observer, log: Log) -> None:
+        self._observers = observers
+        self._log = log
+
+    def judged(self, page: PageReport) -> None:
+        self._each(lambda observer: observer.judged(page))
+
+    def answered(self, answer: Answer) -> None:
+        self._each(lambda observer: observer.answered(answer))
+
+    def finished(self, report: CycleReport) -> None:
+        self._each(lambda observer: observer.finished(report))
+
+    def crashed(self, error: BaseException) -> None:
+        self._each(lambda observer: observer.crashed(error))
+
+    def _each(self, tell: Callable[[Observer], None]) -> None:
+        for observer in self._observers:
+            try:
+                tell(observer)
+            except Exception as error:
+                self._log.unexpected("observer.failed", observer=type(observer).__name__, error=error)

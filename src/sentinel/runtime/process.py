@@ -23,7 +23,8 @@ from typing import Any, NoReturn
 from sentinel.runtime import telemetry
 from sentinel.runtime.telemetry import Log
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Somebody wants it to end; SIGHUP says that the terminal is gone."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT = 32 * 1024 * 1024
@@ -65,6 +66,10 @@ def main(service: Coroutine[Any, Any, int], *, log: Log, patience: timedelta = _
             return code
     except KeyboardInterrupt:  # before the service had taken charge of signals, or after
         return _KILLED + signal.SIGINT
+    except SystemExit as error:
+        # None of ours calls it. In a task it tears the loop down, and without a word nobody would know why.
+        log.unexpected("process.exited", message="a task has called sys.exit", code=error.code, error=error)
+        raise
 
 
 async def _run_and_tidy_up(service: Coroutine[Any, Any, int], log: Log, patience: timedelta) -> int:
@@ -113,7 +118,9 @@ def signals(
 ) -> Iterator[None]:
     """Calls `on_first` at the first of these signals; the second one ends the process on the spot.
 
-    Python's own handlers, and not the event loop's: a loop that is stuck would see neither signal.
+    Python's own handlers, and not the event loop's: a loop that is stuck would see neither signal. SIGHUP is never
+    the second: the kernel and the shell each send one when a terminal closes. Where it is ignored, as under
+    `nohup`, it stays so.
     """
     loop = asyncio.get_running_loop()
     has_come = False
@@ -122,11 +129,14 @@ def signals(
         nonlocal has_come
         received = signal.Signals(number)
         if has_come:
+            if received is signal.SIGHUP:
+                return
             leave_at_once(_KILLED + number, lambda: log.warning("process.killed", signal=received.name))
         has_come = True
         loop.call_soon_threadsafe(on_first, received)
 
-    previous = {number: signal.signal(number, handle) for number in handled}
+    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
+    previous = {number: signal.signal(number, handle) for number in handled if number not in ignored}
     try:
         yield
     finally:

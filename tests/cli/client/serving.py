@@ -11,6 +11,7 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from sentinel.core.access import Identity
+from sentinel.core.decision import Policy
 from sentinel.runtime.listening import Address
 from sentinel.runtime.telemetry import get_logger
 from sentinel.web.asgi import Message, Receive, Scope, Send
@@ -24,8 +25,10 @@ FOREIGN = ("SENTINEL_SERVER", "SENTINEL_TOKEN", "NO_COLOR", "COLUMNS")
 class ServedFleet(FleetClient):
     """A fleet API whose requests can be waited for."""
 
-    def __init__(self, *, identities: Sequence[Identity] = ()) -> None:
-        super().__init__(identities=identities)
+    def __init__(
+        self, *, identities: Sequence[Identity] = (), policies: Mapping[str, Policy] | None = None
+    ) -> None:
+        super().__init__(identities=identities, policies=policies)
         self._serving = Server(self._listening, address=Address("127.0.0.1", 0), log=get_logger("test"))
         self._heard = asyncio.Condition()
         self.before_patch: Callable[[], Awaitable[object]] | None = None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from sentinel.cli.client.why import why
+from sentinel.core.decision import Policy
 from tests.cli.client.serving import ServedFleet, decoded
 
 
@@ -33,6 +36,20 @@ async def test_one_that_has_never_reported_is_named_too(fleet: ServedFleet) -> N
         ("dns", "NotReported"),
         ("validation", "NotReported"),
     ]
+
+
+async def test_a_server_that_runs_beside_the_pulse_knows_when_the_next_one_comes() -> None:
+    policy = Policy(max_age_not_ready=timedelta(days=36_500), max_age_ready=timedelta(days=1))
+    async with ServedFleet(policies={"clusters": policy}) as fleet:
+        await fleet.create(id="c1")
+        await fleet.reports("clusters/c1", "validation")
+        await fleet.reports("clusters/c1", "dns", available="False")
+
+        _, told, _ = await fleet.run(why, "c1")
+        _, asked, _ = await fleet.run(why, "c1", "--max-age-not-ready", "1s")
+
+    assert "(max age 36500d)" in told
+    assert "next pulse due now, and every 1s until it is answered" in asked
 
 
 async def test_a_ready_resource_waits_for_nothing(fleet: ServedFleet) -> None:

@@ -36,7 +36,10 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         (["--listen", "nonsense"], "nonsense"),
         (["--listen-grpc", "nonsense"], "nonsense"),
         (["--for", "5"], 'expected a duration such as 30s, got "5"'),
-        (["--ready-file", "no/such/folder/ready"], "no/such/folder/ready"),
+        (["--ready-file", "no/such/folder/ready"], "--ready-file: no/such/folder/ready"),
+        (["--ready-file", "x" * 300], "--ready-file: xxx"),
+        (["--ready-file", ""], "--ready-file"),
+        (["--data-dir", ""], "--data-dir"),
         (["--set", "max_age_redy=3s"], "max_age_ready"),
         (["--data-dir", __file__], "--data-dir"),
         (["--adapter", "no/such/file.yaml"], "no/such/file.yaml"),
@@ -48,13 +51,15 @@ def test_wrong_usage_is_told_before_anything_starts(
     assert words in refused(arguments, capsys)
 
 
-def test_a_ready_file_of_an_earlier_run_does_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_is_refused_leaves_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ready_file = tmp_path / "ready.json"
-    ready_file.write_text("stale")
+    ready_file.write_text("of one that runs")
 
     refused(["--ready-file", str(ready_file), "--listen", "nonsense"], capsys)
+    refused(["--ready-file", str(tmp_path)], capsys)
 
-    assert not ready_file.exists()
+    assert ready_file.read_text() == "of one that runs"
+    assert list(tmp_path.iterdir()) == [ready_file]
 
 
 def test_a_welcome_names_every_place_and_what_to_try() -> None:

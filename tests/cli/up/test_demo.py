@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from random import Random
 
@@ -15,7 +16,10 @@ from sentinel.runtime.stopping import Stopping
 from sentinel.testing.clock import START
 from tests.cli.client.serving import ServedFleet
 
-KINDS = (KindRules("clusters", "Cluster", "", ("validation",)), KindRules("nodepools", "NodePool", "clusters"))
+KINDS = (
+    KindRules("clusters", "Cluster", "", ("validation", "dns")),
+    KindRules("nodepools", "NodePool", "clusters", ("validation",)),
+)
 ACTS = 60
 
 
@@ -36,17 +40,17 @@ class Hurry:
 
 
 class Service:
-    """Something that can be put out of service, and remembers that it was."""
+    """Something that can be put out of service, and remembers for whom it was."""
 
     def __init__(self) -> None:
-        self.history: list[bool] = []
+        self.history: list[Collection[str]] = [()]
 
     @property
-    def is_out_of_service(self) -> bool:
-        return bool(self.history) and self.history[-1]
+    def out_of_service(self) -> Collection[str]:
+        return self.history[-1]
 
-    @is_out_of_service.setter
-    def is_out_of_service(self, value: bool) -> None:
+    @out_of_service.setter
+    def out_of_service(self, value: Collection[str]) -> None:
         self.history.append(value)
 
 
@@ -81,14 +85,41 @@ async def test_it_makes_a_fleet_changes_it_breaks_it_and_heals_it(owned: ServedF
     for word in ("replicas", "breaks it", "heals it", "deletes it", "out of service", "back in service"):
         assert word in acts, word
     assert "could not" not in acts
-    assert (dns.history[0], dns.is_out_of_service) == (True, False)
+    assert max(map(len, dns.history)) >= 6
+    assert not dns.out_of_service
 
 
 async def test_nothing_is_touched_that_it_has_not_made(owned: ServedFleet) -> None:
-    await play(owned)
+    _, dns = await play(owned)
 
     [other] = [each for each in (await owned.get("clusters"))["items"] if LABEL not in each["labels"]]
     assert (other["name"], other["generation"], other["spec"]) == ("not-ours", 1, {"replicas": 7})
+    assert not any(other["id"] in ids for ids in dns.history)
+
+
+async def test_an_outage_of_the_dns_service_meets_who_needs_it(owned: ServedFleet) -> None:
+    told, dns = await play(owned)
+
+    clusters = {each["id"] for each in (await owned.get("clusters"))["items"]}
+    pools = {each["id"] for each in (await owned.get("nodepools"))["items"]}
+    after = [told[index + 1] for index, each in enumerate(told) if each.text.endswith("out of service")]
+    assert after
+    assert {each.resource_id for each in after} <= clusters
+    assert pools.isdisjoint(set().union(*dns.history))
+
+
+async def test_a_name_that_somebody_else_has_is_left_to_them(owned: ServedFleet) -> None:
+    await owned.create("clusters", "amber", spec={"mine": True})
+
+    told, _ = await play(owned)
+
+    acts = "\n".join(each.text for each in told)
+    assert acts.count("does without a Cluster amber") == 1
+    assert "could not" not in acts
+    for word in ("breaks it", "heals it", "deletes it"):
+        assert word in acts, word
+    amber = next(each for each in (await owned.get("clusters"))["items"] if each["name"] == "amber")
+    assert (amber["spec"], amber["labels"]) == ({"mine": True}, {})
 
 
 async def test_at_the_next_start_it_goes_on_with_what_it_made(owned: ServedFleet) -> None:

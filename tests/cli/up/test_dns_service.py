@@ -64,17 +64,18 @@ async def test_a_zone_that_is_removed_is_gone() -> None:
     assert [answer.status for answer in (*removed, missing)] == [204, 404, 404]
 
 
-async def test_out_of_service_it_answers_nothing_and_forgets_nothing() -> None:
+async def test_out_of_service_for_some_it_answers_the_others_and_forgets_nothing() -> None:
     service = make()
 
     async with serving(service) as http:
         await http.put(ZONE, json={})
-        service.is_out_of_service = True
+        service.out_of_service = {"c1"}
         refused, _ = await get(f"{service.url}/zones/c1")  # a client that does not try again
-        service.is_out_of_service = False
+        other = await http.put("http://dns.internal/zones/c2", json={})
+        service.out_of_service = ()
         back = await http.put(ZONE, json={})
 
-    assert (refused, back.status) == (503, 200)
+    assert (refused, other.status, back.status) == (503, 202, 200)
 
 
 async def test_built_anew_it_listens_where_it_did_and_keeps_its_zones() -> None:

@@ -51,11 +51,18 @@ def busy_board(clusters: int = 10, pools: int = 8) -> Board:
     return board
 
 
-def screen(board: Board, *, width: int = 80, height: int = 24, troubles: Sequence[str] = ()) -> list[str]:
+def screen(
+    board: Board,
+    *,
+    width: int = 80,
+    height: int = 24,
+    troubles: Sequence[str] = (),
+    hints: Sequence[Hint] = HINTS,
+) -> list[str]:
     console = Console(
         width=width, height=height, file=io.StringIO(), record=True, highlight=False, force_terminal=True
     )
-    drawn = draw(board, now=START, title="http://here", hints=HINTS, troubles=troubles, width=width, height=height)
+    drawn = draw(board, now=START, title="http://here", hints=hints, troubles=troubles, width=width, height=height)
     console.print(drawn)
     return console.export_text().splitlines()
 
@@ -127,6 +134,16 @@ def test_what_was_not_even_read_is_counted() -> None:
     assert any("… and 5000 more" in line or "… and 4999 more" in line for line in lines)
 
 
+def test_of_a_kind_too_large_to_be_read_the_ready_are_counted_by_its_pulse() -> None:
+    board = board_with([item(f"fine-{number}", READY) for number in range(5)], total=1_200)
+    cycle(board.observer("clusters"), [judge(f"c{number}", is_ready=number >= 3) for number in range(1_200)])
+
+    lines = screen(board)
+
+    assert "1197 of 1200 ready" in lines[0]
+    assert any("… and 1196 more, 3 of them not ready" in line for line in lines)
+
+
 def test_happenings_are_told_by_name() -> None:
     board = busy_board(3)
     board.tell(Happening(at=START, source="dns", resource_id="id-cluster-1", text="done", tone=Tone.GOOD))
@@ -155,6 +172,36 @@ def test_what_to_try_next_is_at_the_foot() -> None:
     lines = screen(busy_board())
 
     assert [line.split()[0] for line in lines[-4:]] == ["try", "sentinel", "sentinel", "sentinel"]
+
+
+def test_on_a_small_terminal_no_hint_is_missing() -> None:
+    hints = [Hint("export SENTINEL_TOKEN=…", ""), Hint("export SENTINEL_SERVER=…", ""), *HINTS]
+
+    lines = screen(busy_board(), hints=hints)
+
+    assert lines[-1].split()[:3] == ["sentinel", "why", "ID"]
+
+
+async def test_a_terminal_that_is_stopped_is_not_drawn_on() -> None:
+    terminal = io.StringIO()
+    view = LiveView(
+        board=busy_board(),
+        clock=SystemClock(),
+        title="here",
+        hints=HINTS,
+        health=Health(),
+        console=Console(file=terminal, force_terminal=True, width=80, height=24),
+        has_room=lambda: False,
+    )
+    stopping = Stopping()
+
+    running = asyncio.create_task(view.run(stopping))
+    await asyncio.sleep(0)
+    stopping.request()
+    await asyncio.wait_for(running, timeout=20)
+
+    assert "try next" not in terminal.getvalue()
+    assert terminal.getvalue().endswith(SHOW_CURSOR + LEAVE_SCREEN)
 
 
 async def test_the_view_draws_until_it_is_stopped_and_gives_the_screen_back() -> None:

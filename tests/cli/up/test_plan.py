@@ -165,6 +165,12 @@ def test_a_token_is_needed_wherever_other_machines_can_reach_it(listen: str, is_
         ({"sets": ("poll_interval=5",)}, "poll_interval"),
         ({"sets": ("concurrency=0",)}, "concurrency"),
         ({"sets": ("task=other:other",)}, "task: expected in the file of an adapter"),
+        ({"sets": ("resource_type=clusters",)}, "resource_type: expected nothing"),
+        ({"sets": ("hyperfleet_api.endpoint=http://x",)}, "hyperfleet_api.endpoint: expected nothing"),
+        ({"sets": ("insecure=true",)}, "insecure: expected nothing"),
+        ({"sets": ("tokens_file=x",)}, "tokens_file: expected nothing"),
+        ({"sets": ("task_timout=5s",)}, "task_timout: unknown key; did you mean task_timeout?"),
+        ({"sets": ("kinds_fil=x",)}, "kinds_fil: unknown key; did you mean kinds_file?"),
         ({"database_url": "mysql://somewhere"}, "database_url"),
         ({"broker_url": "http://somewhere"}, "BROKER_URL"),
         ({"broker_url": "pubsub://"}, "BROKER_PROJECT_ID"),
@@ -233,8 +239,11 @@ def test_an_adapter_that_nothing_runs_is_warned_of(tmp_path: Path) -> None:
     file = write_kinds(tmp_path, ("gadgets", "Gadget", ["validation", "backup"]))
 
     [warning] = plan(kinds_file=str(file)).warnings
+    [with_broker] = plan(kinds_file=str(file), broker_url="amqp://here").warnings
 
     assert "gadgets require backup" in warning
+    # Nobody outside gets events from a broker inside.
+    assert ("beside" in warning, "run it beside" in with_broker) == (False, True)
 
 
 def test_an_adapter_of_ones_own_joins_the_samples_or_stands_in_for_one(tmp_path: Path) -> None:

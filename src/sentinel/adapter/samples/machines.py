@@ -11,12 +11,13 @@ from typing import Final
 
 from sentinel.adapter.context import Context
 from sentinel.adapter.declaration import Adapter
+from sentinel.adapter.samples import zones
 from sentinel.core.task import Done, Failed, Finalized, Outcome, PreconditionsNotMet
 from sentinel.core.task_resource import Resource
 
 NAME: Final = "provision"
 
-_TRIED = "attempts"
+_TRIED, _RUNNING = "attempts", "machines"
 
 
 def declare(kinds: Sequence[str]) -> Adapter:
@@ -29,20 +30,21 @@ def declare(kinds: Sequence[str]) -> Adapter:
 
 async def ensure_machines(resource: Resource, context: Context) -> Outcome:
     """Fails the first attempt at a generation, and succeeds from the second on."""
-    if not resource.is_available("dns"):
-        return PreconditionsNotMet("Waiting for dns to complete")
-    attempts = _attempts(resource, context)
+    attempts, running = _attempts(resource, context), _running(context)
+    if not resource.is_available(zones.NAME):
+        # A report is all that is remembered, so even one that says "not now" hands on what is known.
+        known = {_TRIED: attempts, _RUNNING: running}
+        return PreconditionsNotMet(f"Waiting for {zones.NAME} to complete", data=known)
     if attempts == 0:
-        return Failed("no machines were free; the next attempt will find some", "NoCapacity", {_TRIED: 1})
-    count = _machines(resource)
-    return Done(f"{count} machines are running", "Provisioned", {_TRIED: attempts, "machines": count})
+        known = {_TRIED: 1, _RUNNING: running}
+        return Failed("no machines were free; the next attempt will find some", "NoCapacity", known)
+    count = _wanted(resource)
+    return Done(f"{count} machines are running", "Provisioned", {_TRIED: attempts, _RUNNING: count})
 
 
 async def return_machines(resource: Resource, context: Context) -> Outcome:
     """Gives back what the last report speaks of."""
-    said = None if context.previous is None else context.previous.read_data()
-    count = said.get("machines", 0) if isinstance(said, Mapping) else 0
-    return Finalized(f"{count} machines were given back")
+    return Finalized(f"{_running(context)} machines were given back")
 
 
 def _attempts(resource: Resource, context: Context) -> int:
@@ -50,11 +52,20 @@ def _attempts(resource: Resource, context: Context) -> int:
     previous = context.previous
     if previous is None or previous.observed_generation != resource.generation:
         return 0
-    said = previous.read_data()
-    tried = said.get(_TRIED) if isinstance(said, Mapping) else None
-    return tried if isinstance(tried, int) else 0
+    return _reported(context, _TRIED)
 
 
-def _machines(resource: Resource) -> int:
+def _running(context: Context) -> int:
+    """How many machines it has, of whichever generation."""
+    return _reported(context, _RUNNING)
+
+
+def _reported(context: Context, what: str) -> int:
+    said = None if context.previous is None else context.previous.read_data()
+    count = said.get(what) if isinstance(said, Mapping) else None
+    return count if isinstance(count, int) else 0
+
+
+def _wanted(resource: Resource) -> int:
     replicas = resource.spec.get("replicas") if isinstance(resource.spec, Mapping) else None
     return replicas if isinstance(replicas, int) else 1

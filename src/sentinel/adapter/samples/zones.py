@@ -12,8 +12,11 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final
 
+import msgspec
+
 from sentinel.adapter.context import Context
 from sentinel.adapter.declaration import Adapter
+from sentinel.adapter.samples import acceptance
 from sentinel.core.task import Done, Failed, Finalized, InProgress, Outcome, PreconditionsNotMet
 from sentinel.core.task_resource import Resource
 from sentinel.ports.task_http import HttpResponse
@@ -23,6 +26,12 @@ SERVICE: Final = "http://dns.internal"
 """Where the service is, unless `DNS_SERVICE` says otherwise."""
 
 _EXCERPT = 200
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    """What a service says in the usual form (RFC 9457)."""
+
+    detail: str = ""
 
 
 def declare(kinds: Sequence[str]) -> Adapter:
@@ -35,8 +44,8 @@ def declare(kinds: Sequence[str]) -> Adapter:
 
 async def ensure_zone(resource: Resource, context: Context) -> Outcome:
     """Has the zone made, or finds that it is there."""
-    if not resource.is_available("validation"):
-        return PreconditionsNotMet("Waiting for validation to complete")
+    if not resource.is_available(acceptance.NAME):
+        return PreconditionsNotMet(f"Waiting for {acceptance.NAME} to complete")
     answer = await context.http.put(_zone_of(resource), json=resource.spec)
     if answer.status == HTTPStatus.ACCEPTED:
         return InProgress("the zone is being made", reason="ZonePending")
@@ -59,7 +68,16 @@ def _zone_of(resource: Resource) -> str:
 
 
 def _refused(answer: HttpResponse) -> Failed:
-    said = " ".join(answer.text()[:_EXCERPT].split())
+    said = " ".join(_words(answer)[:_EXCERPT].split())
     return Failed(
         f"the DNS service answered {answer.status}{f': {said}' if said else ''}", reason="DnsServiceFailed"
     )
+
+
+def _words(answer: HttpResponse) -> str:
+    """What a person would quote of it: of a problem document, its detail."""
+    try:
+        detail = msgspec.json.decode(answer.text(), type=_Problem).detail
+    except msgspec.DecodeError:
+        detail = ""
+    return detail or answer.text()

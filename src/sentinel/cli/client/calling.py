@@ -118,8 +118,10 @@ def selector_option(command: F) -> F:
     )(command)
 
 
-def duration(context: click.Context, parameter: click.Parameter, text: str) -> timedelta:
-    """Reads an option that is a positive duration, as its callback."""
+def duration(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
+    """Reads an option that is a positive duration, as its callback; None where it is not given."""
+    if text is None:
+        return None
     try:
         found = durations.parse(text)
     except ValueError:

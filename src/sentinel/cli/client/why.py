@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import click
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from sentinel.cli import options, table
 from sentinel.cli.client import calling
@@ -19,6 +20,9 @@ from sentinel.core.why import Wait, Why
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle import ExitCode
 from sentinel.runtime.provenance import printable
+
+_USUAL = Policy(max_age_not_ready=timedelta(seconds=10), max_age_ready=timedelta(minutes=30))
+"""Of a pulse whose configuration says nothing else."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -40,39 +44,42 @@ class Answer(msgspec.Struct, frozen=True):
 @click.option(
     "--max-age-not-ready",
     callback=calling.duration,
-    default="10s",
-    help="As the Sentinel that watches it has it. Default: 10s.",
+    help="As the Sentinel that watches it has it. Default: what the server says, or 10s where it does not know.",
 )
 @click.option(
     "--max-age-ready",
     callback=calling.duration,
-    default="30m",
-    help="As the Sentinel that watches it has it. Default: 30m.",
+    help="As the Sentinel that watches it has it. Default: what the server says, or 30m.",
 )
 @click.option(
     "--pulse-on-progress",
     is_flag=True,
-    help="As the Sentinel that watches it has it: an adapter that is done makes an event due. Default: off.",
+    default=None,
+    help="As the Sentinel that watches it has it: an adapter that is done makes an event due. Default: what the"
+    " server says, or off.",
 )
 @options.output_option
 @calling.server_options
 def why(
     resource_id: str,
-    max_age_not_ready: timedelta,
-    max_age_ready: timedelta,
-    pulse_on_progress: bool,
+    max_age_not_ready: timedelta | None,
+    max_age_ready: timedelta | None,
+    pulse_on_progress: bool | None,
     output: Output,
     target: Target,
 ) -> int:
     """Say why a resource is not ready, or not gone: which adapter it waits for, since when, and what that adapter
     said last; and when the next event is due."""
-    policy = Policy(
-        max_age_not_ready=max_age_not_ready, max_age_ready=max_age_ready, follows_progress=pulse_on_progress
-    )
+    given = {
+        "max_age_not_ready": max_age_not_ready,
+        "max_age_ready": max_age_ready,
+        "follows_progress": pulse_on_progress,
+    }
 
     async def work(fleet: Fleet) -> int:
         found = await fleet.find(resource_id)
         waiting = await fleet.waiting(resource_id)
+        policy = _USUAL if waiting.policy is UNSET else waiting.policy
         statuses = await fleet.statuses(found)
         now = SystemClock().now()
         explained = reasons.explain(
@@ -81,7 +88,7 @@ def why(
             waiting={each.adapter: each.since for each in waiting.waiting_for},
             required=waiting.required_adapters,
             children=waiting.children,
-            policy=policy,
+            policy=replace(policy, **{name: value for name, value in given.items() if value is not None}),
             now=now,
         )
         if output is Output.TABLE:

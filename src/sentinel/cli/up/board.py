@@ -36,6 +36,7 @@ class Shelf(msgspec.Struct, frozen=True):
 
     @property
     def ready(self) -> int:
+        """Of those that were read."""
         return sum(item.is_ready for item in self.items)
 
 
@@ -69,12 +70,18 @@ class Board:
         self._names: dict[str, str] = {}
         self._said: dict[tuple[str, str], str] = {}
         self._prospects: dict[str, Mapping[str, Judgement]] = {}
+        self._ready: dict[str, int] = {}
         self._published: deque[tuple[datetime, int]] = deque()
 
     @property
     def shelves(self) -> Sequence[Shelf]:
         """In the order in which they were put up first."""
         return list(self._shelves.values())
+
+    def ready(self, shelf: Shelf) -> int:
+        """How many of a kind are ready: as they were read, or where not all were, as their pulse saw them last."""
+        is_whole = len(shelf.items) == shelf.total
+        return shelf.ready if is_whole else min(self._ready.get(shelf.plural, shelf.ready), shelf.total)
 
     def put_up(self, shelf: Shelf) -> None:
         """The resources of a kind, in place of how they were before."""
@@ -139,6 +146,7 @@ class Board:
         self.totals = self.totals.with_cycle(report)
         if report.is_complete:
             self._prospects[resource_type] = seen
+            self._ready[resource_type] = sum(judgement.resource.is_ready for judgement in seen.values())
 
     def _forget_published_before(self, moment: datetime) -> None:
         while self._published and self._published[0][0] <= moment:

@@ -18,7 +18,9 @@ from sentinel.cli import options
 from sentinel.cli.addresses import bind_address
 from sentinel.cli.build import Unavailable, extra
 from sentinel.cli.up.home import Home, Uninhabitable, default_folder
+from sentinel.cli.up.keys import Keys, make_keys
 from sentinel.cli.up.plan import Plan, Wishes, make_plan
+from sentinel.cli.up.ready import ReadyFile
 from sentinel.cli.up.view import Showing
 from sentinel.runtime import durations, lifecycle, process, telemetry
 from sentinel.runtime.clock import SystemClock
@@ -38,12 +40,19 @@ def _duration(context: click.Context, parameter: click.Parameter, text: str | No
     raise click.BadParameter(f'expected a duration such as 30s, got "{text}"')
 
 
+def _path(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
+    """Nothing at all would be the folder in which we are, which nobody means."""
+    if text is not None and not text.strip():
+        raise click.BadParameter('expected a path, got ""')
+    return None if text is None else Path(text)
+
+
 @click.command
 @click.option("--demo", is_flag=True, help="Make a small fleet, and go on changing, breaking and healing it.")
 @click.option(
     "--data-dir",
     metavar="D",
-    type=click.Path(file_okay=False, path_type=Path),
+    callback=_path,
     envvar="SENTINEL_DATA_DIR",
     help="Where everything is kept, from one start to the next: the fleet and the parts' own tokens. Made where it"
     " does not exist; ~/.local/share/sentinel where nothing is said (or sentinel in XDG_DATA_HOME).",
@@ -88,7 +97,7 @@ def _duration(context: click.Context, parameter: click.Parameter, text: str | No
 @click.option(
     "--ready-file",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_path,
     help="Written when everything serves: the addresses, as JSON. Removed at the end.",
 )
 @click.option("--for", "lasts", metavar="DURATION", callback=_duration, help="End by itself, such as after 30s.")
@@ -120,14 +129,7 @@ def up(
     The settings of its pulses and adapters can be changed, as by --set max_age_ready=1m, or by
     SENTINEL_TASK_TIMEOUT=5s. Unless told otherwise it logs warnings and errors only.
     """
-    if ready_file is not None:
-        if not ready_file.parent.is_dir():
-            raise click.UsageError(f"--ready-file: expected a file in a folder that exists, got {ready_file}")
-        ready_file.unlink(missing_ok=True)  # one of an earlier run would say that this one is ready
-    try:
-        home = Home(data_dir or default_folder(os.environ))
-    except Uninhabitable as error:
-        return _refuse([f"--data-dir: {error}"])
+    home = Home(data_dir or default_folder(os.environ))
     plan = make_plan(
         Wishes(
             listen=listen,
@@ -145,16 +147,29 @@ def up(
     )
     if not isinstance(plan, Plan):
         return _refuse(plan)
+    if ready_file is not None:
+        try:
+            ReadyFile(ready_file).try_out()
+        except OSError as error:
+            return _refuse([f"--ready-file: {ready_file}: {(error.strerror or str(error)).lower()}"])
     random = Random(seed) if demo else None  # noqa: S311 - a demonstration wants the same numbers again
     showing = Showing(is_live=_can_draw(), ready_file=ready_file, lasts=lasts)
-    return _run(plan, home, showing=showing, random=random)
+    try:
+        with home.occupied():
+            keys = make_keys(plan, home, has_demo=demo)
+            return _run(plan, home, keys, showing=showing, random=random)
+    except Uninhabitable as error:
+        return _refuse([f"--data-dir: {error}"])
 
 
-def _run(plan: Plan, home: Home, *, showing: Showing, random: Random | None) -> int:
+def _run(plan: Plan, home: Home, keys: Keys, *, showing: Showing, random: Random | None) -> int:
     held = _hold_log() if showing.is_live and sys.stderr.isatty() else None
     logging = telemetry.configure(plan.server.log.level, plan.server.log.format, stream=held, secrets=plan.secrets)
+    for secret in keys.secrets:
+        logging.redactor.add(secret)
     for warning in plan.warnings:
         telemetry.get_logger("up").warning("settings.warning", problem=warning)
+    is_stuck = False
     try:
         try:
             with extra("api", who="sentinel up"):
@@ -162,27 +177,30 @@ def _run(plan: Plan, home: Home, *, showing: Showing, random: Random | None) -> 
             session = Session(
                 plan=plan,
                 home=home,
+                keys=keys,
                 redactor=logging.redactor,
                 showing=showing,
                 clock=SystemClock(),
                 random=random,
             )
-        except (Unavailable, Uninhabitable) as error:
+        except Unavailable as error:
             return _refuse([str(error)])
         process.settle_memory()
         code = process.main(session.run(), log=session.log)
+        is_stuck = not session.leave_screen()
     finally:
-        if held is not None:
+        if held is not None and not is_stuck:
             held.release()
     if code == lifecycle.ExitCode.SUCCESS:
-        click.echo(session.summary())
+        session.say_goodbye()
     return code
 
 
 def _can_draw() -> bool:
     """Whether standard output is a terminal on which a live view makes sense, and there is what draws it."""
     return (
-        sys.stdout.isatty()
+        sys.stdout is not None
+        and sys.stdout.isatty()
         and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
         and "utf" in sys.stdout.encoding.lower()
         and importlib.util.find_spec("rich") is not None

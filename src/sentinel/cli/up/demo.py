@@ -2,22 +2,25 @@
 
 It is a client like any other. It makes a few clusters and node pools through the API, and then changes one now and
 then, breaks one, and heals what it has broken; and it is the one who puts the DNS service out of service for a
-while. How the fleet comes through that is up to the pulses and the adapters. What it made is known by a label, so
-that it touches nothing else, and goes on with the same fleet at the next start.
+while, as far as its own zones are concerned. How the fleet comes through that is up to pulses and adapters.
+
+What it made is known by a label, so that it touches nothing else and goes on with its fleet at the next start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
+from http import HTTPStatus
 from random import Random
 from typing import Protocol
 
 import msgspec
 
+from sentinel.adapter.samples import zones
 from sentinel.adapter.samples.acceptance import object_to
-from sentinel.cli.client.connection import Connection, ServerError
-from sentinel.cli.client.fleet import Fetched, Fleet, read
+from sentinel.cli.client.connection import Connection, Refused, ServerError
+from sentinel.cli.client.fleet import Fleet, read
 from sentinel.cli.up.narration import Happening, Tell, Tone
 from sentinel.core.fleet import KindRules, ResourceDocument
 from sentinel.core.model import Json
@@ -36,9 +39,9 @@ _ACTS_BROKEN = 3
 
 
 class Outage(Protocol):
-    """A service that can be put out of service."""
+    """A service that can be put out of service for some resources, given by their ids."""
 
-    is_out_of_service: bool
+    out_of_service: Collection[str]
 
 
 class _Broken(msgspec.Struct):
@@ -70,6 +73,8 @@ class Demo:
         self._random = random
         self._pause = pause
         self._broken: _Broken | None = None
+        self._taken: set[tuple[str, str]] = set()
+        """Names under which somebody else has a resource, by kind."""
 
     async def run(self, stopping: Stopping) -> None:
         """Goes on until it is asked to stop; a refusal is told, and something else is tried next time."""
@@ -83,7 +88,7 @@ class Demo:
                     break
                 if await stopping.interrupts(self._clock.sleep(self._pause * self._random.uniform(0.7, 1.3))):
                     break
-        self._dns.is_out_of_service = False
+        self._dns.out_of_service = ()
 
     async def _act(self, fleet: Fleet) -> None:
         try:
@@ -105,8 +110,7 @@ class Demo:
             for number, name in enumerate(_NAMES):
                 wanted = f"{name}-pool" if kind.parent else name
                 if wanted not in known and (not kind.parent or name in parents):
-                    missing = True
-                    await self._create(fleet, kind, wanted, number, parents.get(name))
+                    missing |= await self._create(fleet, kind, wanted, number, parents.get(name))
             for each in own:
                 if self._broken is None and not each.is_deleting and _is_broken(each):
                     missing = True  # by an earlier start, which did not get to healing it
@@ -115,7 +119,10 @@ class Demo:
 
     async def _create(
         self, fleet: Fleet, kind: KindRules, name: str, number: int, parent: ResourceDocument | None
-    ) -> None:
+    ) -> bool:
+        """Whether it was made; a name that somebody else has is left to them."""
+        if (kind.plural, name) in self._taken:
+            return False
         region = _REGIONS[number % len(_REGIONS)]
         body: dict[str, Json] = {
             "name": name,
@@ -124,8 +131,16 @@ class Demo:
         }
         if parent is not None:
             body["owner_references"] = {"id": parent.id}
-        made = await fleet.create(kind.plural, body)
+        try:
+            made = await fleet.create(kind.plural, body)
+        except Refused as refusal:
+            if refusal.status != HTTPStatus.CONFLICT:
+                raise
+            self._taken.add((kind.plural, name))
+            self._say(f"does without a {kind.kind} {name}, for somebody else has one")
+            return False
         self._say(f"asks for a {kind.kind} in {region}", resource=made.document)
+        return True
 
     async def _go_on(self, fleet: Fleet) -> None:
         """One act: heal what has been broken for long enough, else change or break something."""
@@ -137,11 +152,17 @@ class Demo:
                 return
         acts = [self._rescale, self._rescale, self._visit]
         if self._broken is None:
-            acts += [self._misspell, self._cut_off]
+            acts += [self._misspell, *([self._cut_off] if self._needing_dns else [])]
         await self._random.choice(acts)(fleet)
 
+    @property
+    def _needing_dns(self) -> list[str]:
+        return [plural for plural, kind in self._kinds.items() if zones.NAME in kind.required_adapters]
+
     async def _rescale(self, fleet: Fleet) -> None:
-        plural = self._random.choice(list(self._kinds))
+        await self._rescale_one(fleet, self._random.choice(list(self._kinds)))
+
+    async def _rescale_one(self, fleet: Fleet, plural: str) -> None:
         if (chosen := await self._any(fleet, plural)) is not None:
             replicas = self._random.randint(1, 9)
             await self._patch(fleet, plural, chosen, {"replicas": replicas})
@@ -163,16 +184,18 @@ class Demo:
         self._say(f"heals it: 3 replicas in {_REGIONS[0]}", Tone.GOOD, resource=resource)
 
     async def _cut_off(self, fleet: Fleet) -> None:
-        """The DNS service goes away, and a cluster needs it."""
-        self._dns.is_out_of_service = True
+        """The DNS service goes away, and a resource needs it. Those of others have it all the time."""
+        needing = self._needing_dns
+        own = [each.id for plural in needing for each in await self._own(fleet, plural)]
+        self._dns.out_of_service = frozenset(own)
         self._say("puts the DNS service out of service", Tone.BAD)
 
         async def heal() -> None:
-            self._dns.is_out_of_service = False
+            self._dns.out_of_service = ()
             self._say("puts the DNS service back in service", Tone.GOOD)
 
         self._broken = _Broken(heal)
-        await self._rescale(fleet)
+        await self._rescale_one(fleet, self._random.choice(needing))
 
     async def _visit(self, fleet: Fleet) -> None:
         """Somebody who comes and goes: a resource is made, or one that was made so is deleted."""
@@ -198,10 +221,8 @@ class Demo:
         query = {"labels": f"{LABEL}=true", "order": "name"}
         return [read(each, ResourceDocument) async for each in fleet.walk(plural, query)]
 
-    async def _patch(
-        self, fleet: Fleet, plural: str, resource: ResourceDocument, spec: dict[str, Json]
-    ) -> Fetched:
-        return await fleet.patch(plural, resource.id, {"spec": spec})
+    async def _patch(self, fleet: Fleet, plural: str, resource: ResourceDocument, spec: dict[str, Json]) -> None:
+        await fleet.patch(plural, resource.id, {"spec": spec})
 
     def _say(self, text: str, tone: Tone = Tone.PLAIN, *, resource: ResourceDocument | None = None) -> None:
         self._tell(

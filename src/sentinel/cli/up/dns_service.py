@@ -3,12 +3,12 @@
 A zone that is asked for the first time, or with another content than before, is accepted (202); asked for again,
 it is there (200). It listens on a loopback port of its own, because it stands for somebody else's service and is
 no part of what `sentinel up` offers. Adapters in this process reach it by the name in their code, `dns.internal`,
-as if that stood in a hosts file. A demonstration can put it out of service.
+as if that stood in a hosts file. A demonstration can put it out of service, for zones of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Any, Final, Unpack
 
@@ -42,8 +42,8 @@ class DnsService:
     """The zones, and the server that keeps them. They last as long as the process."""
 
     def __init__(self, *, log: Log) -> None:
-        self.is_out_of_service = False
-        """While this is set, every request is answered with 503."""
+        self.out_of_service: Collection[str] = ()
+        """Requests about these zones are answered with 503."""
         self._log = log
         self._zones: dict[str, Zone] = {}
         self._address = Address("127.0.0.1", 0)
@@ -114,7 +114,7 @@ class DnsService:
 
     def _while_in_service(self, handler: Handler) -> Handler:
         async def answer(request: Request) -> Answer:
-            if self.is_out_of_service:
+            if request.path["id"] in self.out_of_service:
                 raise problem.unavailable("the DNS service is out of service")
             return await handler(request)
 

@@ -4,6 +4,7 @@
     tokens.yaml     the hashes of the tokens that the API accepts
     tokens/         the tokens of the parts themselves, a file each
     admin-token     for people, where the API can be reached from other machines
+    up.lock         held by the process that lives here
 
 Everything in it is for its owner's eyes only. Parts authenticate with tokens like anybody else, so that one which
 does what its role forbids fails here, and not first in production.
@@ -11,8 +12,10 @@ does what its role forbids fails here, and not first in production.
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -34,7 +37,6 @@ class Kept(msgspec.Struct, frozen=True):
 
     token: str
     file: Path
-    is_new: bool
 
     def __repr__(self) -> str:
         return f"Kept(file={self.file})"
@@ -48,16 +50,26 @@ def default_folder(environ: Mapping[str, str]) -> Path:
 
 
 class Home:
-    """A data directory; it is made where it does not exist. Raises `Uninhabitable`."""
+    """A data directory. Nothing is written to it before it is occupied."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+
+    @contextmanager
+    def occupied(self) -> Iterator[None]:
+        """Lives in it, alone; makes it where it does not exist. Raises `Uninhabitable`."""
         try:
             # A folder that exists keeps its mode: it may be somebody's own, with other things in it.
             self.folder.mkdir(mode=_FOLDER, parents=True, exist_ok=True)
             self._tokens.mkdir(mode=_FOLDER, exist_ok=True)
+            lock = os.open(self.folder / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE)
         except OSError as error:
-            raise Uninhabitable(f"{self.folder}: {(error.strerror or str(error)).lower()}") from error
+            raise _uninhabitable(self.folder, error) from error
+        try:
+            self._take(lock)
+            yield
+        finally:
+            os.close(lock)
 
     @property
     def database_url(self) -> str:
@@ -77,9 +89,29 @@ class Home:
         """The token for people, made when it is first needed."""
         return self._keep(self.folder / "admin-token", name="admin", role=Role.ADMIN, adapter="")
 
+    def was_shown(self, kept: Kept) -> bool:
+        """Whether this very token has been shown to somebody."""
+        return self._read(_mark(kept)) == tokens.digest_of(kept.token)
+
+    def mark_shown(self, kept: Kept) -> None:
+        """Remembers that it has been. Raises `Uninhabitable`."""
+        try:
+            _write(_mark(kept), tokens.digest_of(kept.token))
+        except OSError as error:
+            raise _uninhabitable(kept.file, error) from error
+
     @property
     def _tokens(self) -> Path:
         return self.folder / "tokens"
+
+    def _take(self, lock: int) -> None:
+        """The database has a lock of its own; but it may lie elsewhere, while the tokens are here."""
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Uninhabitable(f"{self.folder} is in use by another process; stop that one first") from error
+        except OSError as error:
+            raise _uninhabitable(self.folder, error) from error
 
     def _keep(self, file: Path, *, name: str, role: Role, adapter: str) -> Kept:
         """What is in the file, if the API would still accept it as this; otherwise a new one."""
@@ -87,14 +119,14 @@ class Home:
             known = self._read(file)
             if known and self._is_accepted(known, name=name, role=role, adapter=adapter):
                 file.chmod(_FILE)
-                return Kept(known, file, is_new=False)
+                return Kept(known, file)
             made = token_editing.add_token(self.tokens_file, name=name, role=role, adapter=adapter)
             _write(file, made)
         except Unusable as error:
             raise Uninhabitable(str(error)) from error
         except OSError as error:
-            raise Uninhabitable(f"{file}: {(error.strerror or str(error)).lower()}") from error
-        return Kept(made, file, is_new=True)
+            raise _uninhabitable(file, error) from error
+        return Kept(made, file)
 
     def _read(self, file: Path) -> str:
         try:
@@ -107,6 +139,14 @@ class Home:
             return False
         meant = tokens.Token(name, role, tokens.digest_of(token), adapter)
         return meant in tokens.read(self.tokens_file).tokens
+
+
+def _mark(kept: Kept) -> Path:
+    return kept.file.with_name(f".{kept.file.name}-shown")
+
+
+def _uninhabitable(place: Path, error: OSError) -> Uninhabitable:
+    return Uninhabitable(f"{place}: {(error.strerror or str(error)).lower()}")
 
 
 def _write(file: Path, token: str) -> None:

@@ -6,10 +6,8 @@ in which nothing happens is silent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TextIO
-
 from sentinel.cli.up.narration import Happening
+from sentinel.cli.up.outlet import Outlet
 from sentinel.core.events import timestamp
 from sentinel.runtime.provenance import printable
 
@@ -17,10 +15,8 @@ from sentinel.runtime.provenance import printable
 class Lines:
     """Writes what it is told."""
 
-    def __init__(self, *, stream: TextIO, on_broken_pipe: Callable[[], None]) -> None:
-        """`on_broken_pipe` is called when whoever read the lines has gone, as `| head` does."""
-        self._stream = stream
-        self._on_broken_pipe = on_broken_pipe
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
 
     def tell(self, happening: Happening) -> None:
         """One line: when, who, about which resource, what."""
@@ -31,8 +27,4 @@ class Lines:
 
     def write(self, text: str) -> None:
         """A line of any sort; what an adapter or a resource says may contain anything."""
-        try:
-            self._stream.write(printable(text) + "\n")
-            self._stream.flush()
-        except BrokenPipeError:
-            self._on_broken_pipe()
+        self._outlet.write(printable(text) + "\n")

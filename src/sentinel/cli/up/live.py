@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TextIO
 
@@ -13,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from sentinel.cli.up.board import Board
+from sentinel.cli.up.outlet import Outlet
 from sentinel.cli.up.screen import draw
 from sentinel.cli.up.welcome import Hint
 from sentinel.ports import Clock
@@ -34,14 +36,17 @@ class LiveView:
         title: str,
         hints: Sequence[Hint],
         health: Health,
-        console: Console | None = None,
+        console: Console,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
+        """While the terminal has no room for another picture, none is drawn."""
         self._board = board
         self._clock = clock
         self._title = title
         self._hints = hints
         self._health = health
-        self._console = console or Console(highlight=False)
+        self._console = console
+        self._has_room = has_room
 
     async def run(self, stopping: Stopping) -> None:
         with Live(
@@ -52,7 +57,8 @@ class LiveView:
             redirect_stderr=False,
         ) as live:
             while True:
-                live.update(self._draw(), refresh=True)
+                if self._has_room():
+                    live.update(self._draw(), refresh=True)
                 if await stopping.interrupts(asyncio.sleep(_FRAME.total_seconds())):
                     return
 
@@ -67,6 +73,24 @@ class LiveView:
             width=width,
             height=height,
         )
+
+
+def console_on(outlet: Outlet) -> Console:
+    """The terminal, for somebody who must not wait for it."""
+    return Console(file=_Terminal(outlet), highlight=False)
+
+
+class _Terminal(io.StringIO):
+    def __init__(self, outlet: Outlet) -> None:
+        super().__init__()
+        self._outlet = outlet
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        self._outlet.write(text)
+        return len(text)
 
 
 class HeldLog(io.StringIO):
@@ -85,9 +109,10 @@ class HeldLog(io.StringIO):
         return len(text)
 
     def release(self) -> None:
-        """Writes them."""
-        self._terminal.writelines(self._lines)
-        self._terminal.flush()
+        """Writes them, if there still is a terminal."""
+        with suppress(OSError):
+            self._terminal.writelines(self._lines)
+            self._terminal.flush()
 
 
 def _troubles(health: Health) -> list[str]:

@@ -6,7 +6,7 @@ they say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeAlias, assert_never
@@ -15,14 +15,12 @@ import msgspec
 
 from sentinel.adapter.asking import Operation
 from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
-from sentinel.adapter.observer import Observer as AdapterObserver
 from sentinel.core.fleet import DiscardReason
 from sentinel.core.task import Ending
 from sentinel.core.task_resource import Resource
 from sentinel.ports import Clock, Outcome
 from sentinel.ports.reporting import ApiTrouble
 from sentinel.pulse.report import Answer, CycleReport, PageReport
-from sentinel.pulse.report import Observer as PulseObserver
 
 
 class Tone(StrEnum):
@@ -171,77 +169,3 @@ def _ending(ending: Ending) -> tuple[str, Tone]:
             return "broken", Tone.BAD
         case _:
             assert_never(ending)
-
-
-class PulseObservers:
-    """Tells each of several observers of a pulse."""
-
-    def __init__(self, observers: Sequence[PulseObserver]) -> None:
-        self._observers = observers
-
-    def judged(self, page: PageReport) -> None:
-        for observer in self._observers:
-            observer.judged(page)
-
-    def answered(self, answer: Answer) -> None:
-        for observer in self._observers:
-            observer.answered(answer)
-
-    def finished(self, report: CycleReport) -> None:
-        for observer in self._observers:
-            observer.finished(report)
-
-    def crashed(self, error: BaseException) -> None:
-        for observer in self._observers:
-            observer.crashed(error)
-
-
-class AdapterObservers:
-    """Tells two observers of an adapter: its telemetry, and whoever watches."""
-
-    def __init__(self, first: AdapterObserver, second: AdapterObserver) -> None:
-        self._both = (first, second)
-
-    def taken(self, queue_age: timedelta) -> None:
-        for each in self._both:
-            each.taken(queue_age)
-
-    def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
-        for each in self._both:
-            each.skipped(reason, resource_id, events)
-
-    def began(self) -> None:
-        for each in self._both:
-            each.began()
-
-    def evaluated(self, evaluation: Evaluation) -> None:
-        for each in self._both:
-            each.evaluated(evaluation)
-
-    def interrupted(self) -> None:
-        for each in self._both:
-            each.interrupted()
-
-    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
-        for each in self._both:
-            each.reported(resource, answer, detail)
-
-    def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
-        for each in self._both:
-            each.dead_lettered(reason, event_id, resource_id)
-
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
-        for each in self._both:
-            each.returned(reason, resource_id, events)
-
-    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
-        for each in self._both:
-            each.api_failed(operation, trouble)
-
-    def api_recovered(self, operation: Operation) -> None:
-        for each in self._both:
-            each.api_recovered(operation)
-
-    def crashed(self, resource_id: str, error: BaseException) -> None:
-        for each in self._both:
-            each.crashed(resource_id, error)

@@ -2,7 +2,7 @@
 
 A pulse reads only what its decision needs, and an adapter one resource at a time; names, conditions and what each
 resource waits for are in neither's reports. So they are read like any client reads them. Of a large kind only the
-first page is: nobody watches a thousand rows.
+first page is: nobody watches a thousand rows. How many of the rest are ready is known from their pulse.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from sentinel.ports import Clock
 from sentinel.runtime.stopping import Stopping
 
 _EVERY = timedelta(seconds=1)
-_PATIENCE = timedelta(seconds=10)
 _AT_MOST = 500
 
 

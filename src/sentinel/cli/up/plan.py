@@ -50,6 +50,16 @@ UNKNOWN_YET = "http://127.0.0.1:1"
 _OURS = frozenset(("SENTINEL_BROKER_URL", "SENTINEL_DATA_DIR", "SENTINEL_TASK"))
 """Variables that are no setting here: options of the command, and the task, which each adapter has of its own."""
 
+_SETTLED: Mapping[str, str] = {
+    "task": "in the file of an adapter, which --adapter names",
+    "resource_type": "nothing, for each kind that requires adapters has a pulse",
+    "hyperfleet_api.endpoint": "nothing, for the API is the one in this process",
+    "hyperfleet_api.token_file": "nothing, for every part has a token of its own",
+    "tokens_file": "nothing, for it is kept in the data directory",
+    "insecure": "nothing, for it follows from the address that is listened on",
+}
+"""Settings that nobody can change by `--set`, and what is expected instead."""
+
 _BROKER_DETAILS = (
     "BROKER_EXCHANGE",
     "BROKER_EXCHANGE_TYPE",
@@ -140,14 +150,15 @@ class _Planner:
         self.warnings: list[str] = []
         self.secrets: list[str] = []
         self._wishes = wishes
-        if any(given.partition("=")[0].strip() == "task" for given in wishes.sets):
-            self.problems.append("task: expected in the file of an adapter, which --adapter names (flag --set)")
+        given = dict.fromkeys(each.partition("=")[0].strip() for each in wishes.sets)
+        self.problems += [f"{key}: expected {_SETTLED[key]} (flag --set)" for key in given if key in _SETTLED]
         # The token of another API must not be shown to this one.
         hidden = {*_OURS, "HYPERFLEET_API_TOKEN"}
         self._environ = {name: value for name, value in environ.items() if name not in hidden}
         self._shared = Sharing(
             (PulseSettings, AdapterSettings, ServerSettings), environ=self._environ, sets=wishes.sets
         )
+        self.problems += map(str, self._shared.strangers())
 
     def server(self, database_url: str, tokens_file: Path) -> tuple[Address | None, ServerSettings | None, Kinds]:
         """Where to listen, how, and what for."""
@@ -273,10 +284,12 @@ class _Planner:
         present = {each.adapter.name: each.adapter.kinds for each in adapters}
         for kind in kinds:
             absent = [name for name in kind.required_adapters if kind.kind not in present.get(name, ())]
+            # Nobody outside this process gets events from a broker inside it.
+            beside = ", or run it beside" if self._wishes.broker_url else ""
             if absent:
                 self.warnings.append(
                     f"{kind.plural} require {', '.join(absent)}, which nothing here runs: no {kind.kind} becomes"
-                    " ready; name a configuration with --adapter, or run it beside"
+                    f" ready; name a configuration with --adapter{beside}"
                 )
 
     def _overrides(self, **more: str) -> dict[str, str]:

@@ -47,7 +47,7 @@ def draw(
     head: list[Text] = [_title(board, now, title, width)]
     head += [Text(_cut(f" ! {printable(text)}", width), style="bold red") for text in troubles[:_MOST_TROUBLES]]
     head += air
-    foot = [*air, *_hints(hints, width)[: max(height // 6, 1)]]
+    foot = [*air, *_hints(hints, width)[: max(height // 4, 1)]]
     shelves = board.shelves
     room = height - len(head) - len(foot) - len(air) - 1  # the line of sums
     happenings = max(_LEAST_HAPPENINGS, height // 4)
@@ -79,7 +79,7 @@ def _share(room: int, wanted: Sequence[int]) -> list[int]:
 
 
 def _title(board: Board, now: datetime, title: str, width: int) -> Text:
-    ready, total = sum(shelf.ready for shelf in board.shelves), sum(shelf.total for shelf in board.shelves)
+    ready, total = sum(map(board.ready, board.shelves)), sum(shelf.total for shelf in board.shelves)
     left = Text.assemble((" sentinel ", "bold white on blue"), " ", (title, "bold"))
     right = Text(f"{ready} of {total} ready · up {_duration(now - board.started)} ", style="dim")
     return _justified(left, right, width)
@@ -96,7 +96,9 @@ def _shelf(board: Board, shelf: Shelf, now: datetime, *, rows: int, width: int) 
     shown = ordered if len(ordered) == shelf.total <= rows else ordered[: rows - 1]
     lines = [_resource(board, item, shelf.required, now, width) for item in shown]
     if len(shown) < shelf.total:
-        lines.append(Text(_cut(f"   … and {shelf.total - len(shown)} more", width), style="dim"))
+        unseen = shelf.total - board.ready(shelf) - sum(not item.is_ready for item in shown)
+        waiting = f", {unseen} of them not ready" if unseen > 0 else ""
+        lines.append(Text(_cut(f"   … and {shelf.total - len(shown)} more{waiting}", width), style="dim"))
     elif not lines:
         lines.append(Text(_cut("   none yet", width), style="dim"))
     return [head, *lines]

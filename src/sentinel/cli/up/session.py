@@ -1,8 +1,10 @@
 """One `sentinel up`: what the plan names, wired together under one lifecycle.
 
-The API, the listener and the broker are shared by everything else and opened first; a fault in them that a person
-has to mend ends the command. Whatever else fails is built anew, and shows in `/readyz` until it works. At the end
-the parts are asked to stop while the API still answers, so that adapters can report what they have begun.
+The database, the listener and the broker are shared by everything else and opened first. A database that will not
+do ends the command, and so does a broker whose exchange or topic is another than expected. A broker that is away,
+or refuses the credentials, is tried again, and a part that fails is built anew; either shows in `/readyz`
+until it works. At the end the parts are asked to stop while the API still answers, so that adapters can report
+what they have begun.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from random import Random
 
 import msgspec
 
-from sentinel.adapter.observer import Observer as AdapterObserver
+from sentinel.adapter import observer as adapter_observer
 from sentinel.cli import build_api
 from sentinel.cli.build import build_fleet, build_publisher, build_pulse
 from sentinel.cli.build_adapter import build_adapter, build_reporting, build_subscriber, in_flight
@@ -24,15 +26,15 @@ from sentinel.cli.up import welcome
 from sentinel.cli.up.demo import Demo
 from sentinel.cli.up.dns_service import DnsService, Rerouted
 from sentinel.cli.up.home import Home, Kept
-from sentinel.cli.up.narration import AdapterNarrator, AdapterObservers, PulseNarrator, PulseObservers
+from sentinel.cli.up.keys import Keys
+from sentinel.cli.up.narration import AdapterNarrator, PulseNarrator
 from sentinel.cli.up.plan import Plan, PlannedAdapter
 from sentinel.cli.up.view import Showing, View
-from sentinel.core.access import Role
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.drivers.sql.statements import Unusable
 from sentinel.ports import BrokerMisconfigured, Clock, Publisher
 from sentinel.ports.subscription import Subscriber
-from sentinel.pulse.report import Observer as PulseObserver
+from sentinel.pulse import report as pulse_report
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import lifecycle, telemetry
 from sentinel.runtime.backoff import Backoff
@@ -60,6 +62,7 @@ class Session:
         *,
         plan: Plan,
         home: Home,
+        keys: Keys,
         redactor: Redactor,
         showing: Showing,
         clock: Clock,
@@ -67,10 +70,11 @@ class Session:
     ) -> None:
         """With `random` there is a demonstration, whose dice it is.
 
-        Raises `Unavailable` where a driver that the plan needs is not installed, and `Uninhabitable`.
+        Raises `Unavailable` where a driver that the plan needs is not installed.
         """
         self.log = telemetry.get_logger("up")
         self._plan = plan
+        self._keys = keys
         self._redactor = redactor
         self._clock = clock
         self._random = random
@@ -80,30 +84,23 @@ class Session:
         self._view = View(
             showing=showing,
             plan=plan,
-            folder=home.folder,
-            admin=self._kept(home.admin_token()) if plan.is_open_to_others else None,
+            home=home,
+            admin=keys.admin,
             health=self._health,
             clock=clock,
             log=self.log,
             stopping=self._stopping,
         )
-        self._tokens = {
-            "pulse": self._kept(home.part_token("pulse", role=Role.PULSE)),
-            **{
-                _token_name(each): self._kept(
-                    home.part_token(_token_name(each), role=Role.ADAPTER, adapter=each.adapter.name)
-                )
-                for each in plan.adapters
-            },
-        }
-        if random is not None:
-            self._tokens["demo"] = self._kept(home.part_token("demo", role=Role.OPERATOR))
         self._dns = DnsService(log=telemetry.get_logger("dns"))
         self._memory = MemoryBroker()
         self._publishers = {each.resource_type: self._publisher(each) for each in plan.pulses}
         api_log = telemetry.get_logger("api")
         self._api = build_api.build_api(
-            plan.server, kinds=plan.kinds, store=build_api.store(plan.server), clock=clock
+            plan.server,
+            kinds=plan.kinds,
+            store=build_api.store(plan.server),
+            clock=clock,
+            policies={each.resource_type: each.policy for each in plan.pulses},
         )
         self._server = Server(
             build_api.application(
@@ -120,6 +117,8 @@ class Session:
 
     async def run(self) -> int:
         """Runs until a signal or until its time is up; the exit code."""
+        self._view.begin()
+        ready_file = self._view.ready_file
         return await lifecycle.run(
             # Whoever receives comes before whoever sends, and the view when there is something to see.
             parts=[
@@ -128,10 +127,11 @@ class Session:
                 *(self._adapter(each) for each in self._plan.adapters),
                 *(self._pulse(each) for each in self._plan.pulses),
                 self._view_part,
-                *([] if self._random is None else [partial(self._demo, self._random)]),
+                *self._demonstration(),
             ],
             shared=[
                 opened("database", self._api.opening),
+                *([] if ready_file is None else [Shared("ready file", ready_file.kept)]),
                 Shared("listener", self._listening),
                 *(opened(f"broker for {plural}", publisher) for plural, publisher in self._publishers.items()),
             ],
@@ -144,13 +144,13 @@ class Session:
             stopping=self._stopping,
         )
 
-    def summary(self) -> str:
-        """The last word, when the screen is the terminal's again."""
-        return self._view.summary()
+    def leave_screen(self) -> bool:
+        """Waits until the terminal is as it was; False where it takes nothing, as after Ctrl-S."""
+        return self._view.leave_screen()
 
-    def _kept(self, kept: Kept) -> Kept:
-        self._redactor.add(kept.token)
-        return kept
+    def say_goodbye(self) -> None:
+        """The last word."""
+        self._view.say_goodbye()
 
     def _publisher(self, settings: PulseSettings) -> Publisher:
         if self._plan.broker is None:
@@ -158,21 +158,24 @@ class Session:
         return build_publisher(self._plan.broker, mode=settings.event_mode)
 
     def _subscriber(self, planned: PlannedAdapter) -> Subscriber:
-        name, most = planned.adapter.name, in_flight(planned.settings)
+        name = planned.adapter.name
         if self._plan.broker is None:
-            return self._memory.subscribe(name, max_in_flight=most)
+            # There is no other replica to leave messages for, so it may hold all that there are, and answer all
+            # of a resource's with one look. They are no more than the broker's capacity, which makes pulses wait.
+            return self._memory.subscribe(name)
+        most = in_flight(planned.settings)
         return build_subscriber(self._plan.broker, subscription=name, max_in_flight=most)
 
     def _pulse(self, settings: PulseSettings) -> PartFactory:
         plural = settings.resource_type
 
-        def watch(own: PulseObserver) -> PulseObserver:
+        def watch(own: pulse_report.Observer) -> pulse_report.Observer:
             narrator = PulseNarrator(resource_type=plural, tell=self._view.tell, clock=self._clock)
-            return PulseObservers([own, self._view.board.observer(plural), narrator])
+            return pulse_report.Observers(own, self._view.board.observer(plural), narrator, log=self.log)
 
         def build() -> Part:
             here = msgspec.structs.replace(
-                settings, hyperfleet_api=self._reached_here(settings.hyperfleet_api, self._tokens["pulse"])
+                settings, hyperfleet_api=self._reached_here(settings.hyperfleet_api, self._keys.pulse)
             )
             return build_pulse(
                 here,
@@ -186,15 +189,15 @@ class Session:
         return build
 
     def _adapter(self, planned: PlannedAdapter) -> PartFactory:
-        def watch(own: AdapterObserver) -> AdapterObserver:
+        def watch(own: adapter_observer.Observer) -> adapter_observer.Observer:
             narrator = AdapterNarrator(adapter=planned.adapter.name, tell=self._view.tell, clock=self._clock)
-            return AdapterObservers(own, narrator)
+            return adapter_observer.Observers(own, narrator, log=self.log)
 
         def build() -> Part:
             here = msgspec.structs.replace(
                 planned.settings,
                 hyperfleet_api=self._reached_here(
-                    planned.settings.hyperfleet_api, self._tokens[_token_name(planned)]
+                    planned.settings.hyperfleet_api, self._keys.adapters[planned.adapter.name]
                 ),
             )
             subscriber = self._subscriber(planned)
@@ -239,14 +242,19 @@ class Session:
             await self._server.close()
 
     def _view_part(self) -> Part:
-        return self._view.part(self._url, connect=lambda: self._connection("pulse"))
+        return self._view.part(self._url, connect=lambda: self._connection(self._keys.pulse))
 
-    def _connection(self, whose: str) -> Connection:
-        return Connection(server=self._url, token=self._tokens[whose].token)
+    def _connection(self, kept: Kept) -> Connection:
+        return Connection(server=self._url, token=kept.token)
 
-    def _demo(self, random: Random) -> Part:
+    def _demonstration(self) -> list[PartFactory]:
+        if self._random is None or self._keys.demo is None:
+            return []
+        return [partial(self._demo, self._random, self._keys.demo)]
+
+    def _demo(self, random: Random, kept: Kept) -> Part:
         demo = Demo(
-            connect=lambda: self._connection("demo"),
+            connect=lambda: self._connection(kept),
             kinds=self._plan.watched,
             dns=self._dns,
             tell=self._view.tell,
@@ -260,7 +268,3 @@ class Session:
         address = self._server.address
         anywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
         return f"http://{Address(anywhere.get(address.host, address.host), address.port)}"
-
-
-def _token_name(planned: PlannedAdapter) -> str:
-    return f"adapter-{planned.adapter.name}"

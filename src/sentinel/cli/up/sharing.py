@@ -2,7 +2,7 @@
 
 A pulse, an adapter and the API each read `SENTINEL_…` variables and `--set`, and each would refuse, or warn of,
 what is meant for another. Here a key goes to everybody who knows it. A variable that nobody knows stays for all of
-them to find the likeliest slip; a key of `--set` that nobody knows is for the first to refuse.
+them to find the likeliest slip; a key of `--set` that nobody knows is a problem of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from sentinel.runtime.layers import from_environment
+from sentinel.runtime.layers import from_environment, from_flags
+from sentinel.runtime.provenance import Problem
+from sentinel.runtime.reading import Reading
 from sentinel.runtime.sections import Section, section
 from sentinel.runtime.settings import PREFIX
 
@@ -23,7 +25,6 @@ class Sharing:
         self, structs: Sequence[type[msgspec.Struct]], *, environ: Mapping[str, str], sets: Sequence[str]
     ) -> None:
         self._sections = {struct: section(struct) for struct in structs}
-        self._first = structs[0]
         self._environ = environ
         self._sets = sets
 
@@ -36,18 +37,26 @@ class Sharing:
     def sets(self, struct: type[msgspec.Struct]) -> list[str]:
         """The values of `--set` that are for this one."""
         own = _keys(self._sections[struct])
-        everybody = set().union(*map(_keys, self._sections.values()))
-        return [
-            given
-            for given in self._sets
-            if (key := given.partition("=")[0].strip().partition(".")[0]) in own
-            or (key not in everybody and struct is self._first)
-        ]
+        return [given for given in self._sets if _section_of(given) in own]
+
+    def strangers(self) -> list[Problem]:
+        """The values of `--set` that are for nobody, each with what was probably meant, whoever knows that."""
+        everybody = list(dict.fromkeys(key for declared in self._sections.values() for key in _keys(declared)))
+        reading = Reading(environ=self._environ)
+        strangers = [given for given in self._sets if _section_of(given) not in everybody]
+        for given in from_flags(strangers, reading):
+            reading.refuse_unknown(given.at, given.key, everybody)
+        return reading.problems
 
     def _known(self, declared: Section) -> set[str]:
         given, _ = from_environment(declared, self._environ, PREFIX)
         return {each.at.name for each in given}
 
 
-def _keys(declared: Section) -> set[str]:
-    return {field.key for field in declared.fields}
+def _keys(declared: Section) -> list[str]:
+    return [field.key for field in declared.fields]
+
+
+def _section_of(given: str) -> str:
+    """The first part of its key."""
+    return given.partition("=")[0].strip().partition(".")[0]

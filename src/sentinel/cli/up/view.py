@@ -1,27 +1,31 @@
 """How `sentinel up` shows itself: a greeting, lines or a screen, a file that says when it is ready, a last word.
 
-It is the last part to start, so that by then everything has been tried once.
+It is the last part to start, so that by then everything has been tried once. All that it says goes through one
+outlet, which nobody waits for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-import click
 import msgspec
 
 from sentinel.cli.client.connection import Connection
 from sentinel.cli.up import welcome
 from sentinel.cli.up.board import Board
-from sentinel.cli.up.home import Kept
+from sentinel.cli.up.home import Home, Kept, Uninhabitable
 from sentinel.cli.up.lines import Lines
 from sentinel.cli.up.narration import Happening
+from sentinel.cli.up.outlet import Outlet
 from sentinel.cli.up.overview import Overview
 from sentinel.cli.up.plan import Plan
+from sentinel.cli.up.ready import Ready, ReadyFile
 from sentinel.ports import Clock
 from sentinel.runtime import durations
 from sentinel.runtime.health import Health
@@ -30,6 +34,8 @@ from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import Log
 
 _LOOK_AGAIN = timedelta(milliseconds=50)
+_FAREWELL = timedelta(milliseconds=500)
+"""For the last words to be taken, by a reader who may have stopped reading."""
 
 
 class Showing(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,14 +48,6 @@ class Showing(msgspec.Struct, frozen=True, kw_only=True):
     """After which everything ends by itself."""
 
 
-class _Ready(msgspec.Struct, frozen=True):
-    """What the ready file says."""
-
-    http: str
-    grpc: str | None = None
-    token: str | None = None
-
-
 class View:
     """Everything that is shown, and nothing that works."""
 
@@ -58,7 +56,7 @@ class View:
         *,
         showing: Showing,
         plan: Plan,
-        folder: Path,
+        home: Home,
         admin: Kept | None,
         health: Health,
         clock: Clock,
@@ -67,15 +65,27 @@ class View:
     ) -> None:
         """`admin` is the token that people need, where they need one."""
         self.board = Board(started=clock.now())
+        self.ready_file = None if showing.ready_file is None else ReadyFile(showing.ready_file)
         self._showing = showing
         self._plan = plan
-        self._folder = folder
+        self._home = home
         self._admin = admin
         self._health = health
         self._clock = clock
         self._log = log
         self._stopping = stopping
-        self._lines = Lines(stream=sys.stdout, on_broken_pipe=self._end_quietly)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._has_greeted = self._has_announced = False
+        self._outlet = Outlet(
+            *_standard_output(),
+            on_gone=self._end_quietly,
+            on_failure=lambda error: log.warning("output.failed", error=error),
+        )
+        self._lines = Lines(self._outlet)
+
+    def begin(self) -> None:
+        """To be called first of all, on the event loop of everything else."""
+        self._loop = asyncio.get_running_loop()
 
     def tell(self, happening: Happening) -> None:
         """Shows a happening."""
@@ -103,28 +113,49 @@ class View:
 
         loops: list[Loop] = [overview.run, say_when_ready]
         if self._showing.is_live:
-            from sentinel.cli.up.live import LiveView
+            from sentinel.cli.up.live import LiveView, console_on
 
-            live = LiveView(board=self.board, clock=self._clock, title=url, hints=tries, health=self._health)
+            live = LiveView(
+                board=self.board,
+                clock=self._clock,
+                title=url,
+                hints=tries,
+                health=self._health,
+                console=console_on(self._outlet),
+                has_room=lambda: self._outlet.is_idle,
+            )
             loops.append(live.run)
         if self._showing.lasts is not None:
             loops.append(self._end_in_time)
-        return Part(name="view", loops=loops, start=greet, close=self._withdraw)
+        return Part(name="view", loops=loops, start=greet)
 
-    def summary(self) -> str:
+    def leave_screen(self) -> bool:
+        """Waits until the terminal is as it was, for what others want to write there; whether it is."""
+        return self._outlet.flush(within=_FAREWELL)
+
+    def say_goodbye(self) -> None:
         """The last word, when the screen is the terminal's again."""
         totals = self.board.totals
         lasted = timedelta(seconds=int((self._clock.now() - self.board.started).total_seconds()))
-        return (
+        self._lines.write(
             f"{totals.published:,} events published, {totals.failed:,} failed, "
             f"{totals.evaluations:,} evaluations in {durations.render(lasted)}"
         )
+        self._outlet.flush(within=_FAREWELL)
 
     def _greet(self, url: str, tries: list[welcome.Hint]) -> None:
-        if self._admin is not None and self._admin.is_new:
-            click.echo(f"admin token, printed this once and kept in {self._admin.file}: {self._admin.token}")
-        if self._showing.is_live:
+        """Once, however often the view is built anew."""
+        if self._has_greeted:
             return
+        self._has_greeted = True
+        if self._admin is not None and not self._home.was_shown(self._admin):
+            self._lines.write(
+                f"admin token, printed this once and kept in {self._admin.file}: {self._admin.token}"
+            )
+            with suppress(
+                Uninhabitable
+            ):  # then it is shown once more at the next start, which is better than never
+                self._home.mark_shown(self._admin)
         broker = self._plan.broker
         for line in welcome.lines(
             url,
@@ -133,20 +164,20 @@ class View:
             if broker is None
             else str(broker.url or f"{broker.project_id}/{broker.topic}"),
             database=str(self._plan.server.database_url),
-            folder=str(self._folder),
-            tries=tries,
+            folder=str(self._home.folder),
+            # The screen has them at its foot, and when that is over there is nothing to try them on.
+            tries=[] if self._showing.is_live else tries,
         ):
             self._lines.write(line)
 
     def _announce(self, url: str) -> None:
-        if self._showing.ready_file is not None:
+        if self.ready_file is not None:
             token = None if self._admin is None else self._admin.token
-            _write(self._showing.ready_file, _Ready(url, token=token))
+            self.ready_file.announce(Ready(url, token=token))
+        if not self._has_announced and not self._showing.is_live:
+            self._lines.write(f"sentinel is up at {url}")
+        self._has_announced = True
         self._log.info("up.ready", http=url)
-
-    async def _withdraw(self) -> None:
-        if self._showing.ready_file is not None:
-            self._showing.ready_file.unlink(missing_ok=True)
 
     async def _end_in_time(self, stopping: Stopping) -> None:
         lasts = self._showing.lasts
@@ -154,18 +185,14 @@ class View:
             stopping.request()
 
     def _end_quietly(self) -> None:
-        """Whoever read our lines has gone; what could not be written would be tried again at exit."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-        self._stopping.request()
+        """Whoever read our lines has gone; told by the thread that writes them."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is over already
+                self._loop.call_soon_threadsafe(self._stopping.request)
 
 
-def _write(file: Path, ready: _Ready) -> None:
-    """At once, and for the owner's eyes only where there is a token in it."""
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-    unfinished.unlink(missing_ok=True)
-    mode = 0o644 if ready.token is None else 0o600
-    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as writing:
-        writing.write(msgspec.json.encode(ready) + b"\n")
-    unfinished.replace(file)
+def _standard_output() -> tuple[int, str]:
+    """Its descriptor and its encoding. Where it was closed, its number may be that of another file by now."""
+    if sys.stdout is None:
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), "utf-8"
+    return sys.stdout.fileno(), sys.stdout.encoding

@@ -54,8 +54,8 @@ def hints(url: str, *, token_file: Path | None) -> list[Hint]:
 def lines(
     url: str, *, watched: Sequence[KindRules], broker: str, database: str, folder: str, tries: Sequence[Hint]
 ) -> Iterator[str]:
-    """What is said when everything serves."""
-    yield f"sentinel is up at {url}"
+    """What is said when it listens; that everything serves is said later, and by nobody but who has seen it."""
+    yield f"sentinel is listening at {url}"
     yield f"  fleet API  {url}/api/hyperfleet/v1, described at {url}/docs"
     yield f"  probes     {url}/healthz, {url}/readyz; metrics at {url}/metrics"
     kinds = [f"{kind.plural} ({', '.join(kind.required_adapters)})" for kind in watched]
@@ -63,8 +63,9 @@ def lines(
     yield f"  broker     {broker}"
     yield f"  database   {database}"
     yield f"  data       {folder}"
-    yield "try next, in another terminal:"
-    longest = max(len(hint.command) for hint in tries)
+    if tries:
+        yield "try next, in another terminal:"
+    longest = max((len(hint.command) for hint in tries), default=0)
     for hint in tries:
         yield f"  {hint.command.ljust(longest)}  # {hint.purpose}"
 

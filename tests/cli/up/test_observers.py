@@ -1,0 +1,45 @@
+"""Several observers as one, of pulses and of adapters."""
+
+from __future__ import annotations
+
+from sentinel.adapter import observer as adapter_observer
+from sentinel.cli.up.narration import AdapterNarrator, Happening, PulseNarrator
+from sentinel.core.task import Ending
+from sentinel.pulse import report as pulse_report
+from sentinel.runtime.telemetry import get_logger
+from sentinel.testing.clock import ManualClock
+from tests.cli.up.reports import cycle, evaluation, judge
+
+
+def fails(happening: Happening) -> None:
+    raise UnicodeEncodeError("ascii", "ö", 0, 1, "a terminal that cannot say it")
+
+
+def test_an_observer_of_a_pulse_that_fails_harms_nobody_else() -> None:
+    told: list[Happening] = []
+    observers = pulse_report.Observers(
+        *(
+            PulseNarrator(resource_type="clusters", tell=tell, clock=ManualClock())
+            for tell in (fails, told.append)
+        ),
+        log=get_logger("test"),
+    )
+
+    cycle(observers, [judge("c1", generation=2)], fetch_error="no answer")
+    observers.crashed(ValueError())
+
+    assert len(told) == 3
+
+
+def test_an_observer_of_an_adapter_that_fails_harms_nobody_else() -> None:
+    told: list[Happening] = []
+    observers = adapter_observer.Observers(
+        *(AdapterNarrator(adapter="dns", tell=tell, clock=ManualClock()) for tell in (fails, told.append)),
+        log=get_logger("test"),
+    )
+
+    observers.evaluated(evaluation(Ending.DONE))
+    observers.returned("no answer", "c1", 1)
+    observers.crashed("c1", ValueError())
+
+    assert len(told) == 3
