@@ -64,6 +64,7 @@ class Bed:
     async def plant(self) -> None:
         """Has the server make the first resource, which is ready, of the size that budgets speak of."""
         async with self.server() as server:
+            # One label: with two, what every resource has leaves no room within the size.
             new = {"name": NAME, "labels": {"region": REGION}}
             spare = DOCUMENT_BYTES - len(await server.make({**new, "spec": {"padding": ""}}, is_rehearsal=True))
             document = await server.make({**new, "spec": {"padding": "x" * spare}})
