@@ -9,7 +9,7 @@ They are named like anybody's own (`task: sentinel.adapter.samples:dns`); `examp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sentinel.adapter.declaration import Adapter
@@ -17,17 +17,13 @@ from sentinel.adapter.samples import acceptance, machines, zones
 
 __all__ = ["NEEDS", "declare", "dns", "provision", "validation"]
 
-NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
-    acceptance.NAME: (),
-    zones.NAME: (acceptance.NAME,),
-    machines.NAME: (zones.NAME,),
-}
+_ALL = (acceptance, zones, machines)
+
+NEEDS: Final[Mapping[str, Sequence[str]]] = {sample.NAME: sample.NEEDS for sample in _ALL}
 """The samples by name, and whom each waits for."""
 
-_DECLARE: Final = {
-    acceptance.NAME: acceptance.declare,
-    zones.NAME: zones.declare,
-    machines.NAME: machines.declare,
+_DECLARE: Final[Mapping[str, Callable[[Sequence[str]], Adapter]]] = {
+    sample.NAME: sample.declare for sample in _ALL
 }
 
 

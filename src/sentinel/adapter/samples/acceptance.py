@@ -14,6 +14,7 @@ from sentinel.core.task import Done, Failed, Outcome
 from sentinel.core.task_resource import Resource
 
 NAME: Final = "validation"
+NEEDS: Final[tuple[str, ...]] = ()
 
 _LONGEST_QUOTE = 80
 
@@ -27,13 +28,13 @@ def declare(kinds: Sequence[str]) -> Adapter:
 
 async def check_spec(resource: Resource, context: Context) -> Outcome:
     """Looks at the spec alone, so it may be repeated at any time."""
-    objections = list(object_to(resource.spec))
+    objections = list(objections_to(resource.spec))
     if objections:
         return Failed("; ".join(objections), reason="SpecRejected")
     return Done("the spec is acceptable", reason="SpecAccepted")
 
 
-def object_to(spec: Json) -> Iterator[str]:
+def objections_to(spec: Json) -> Iterator[str]:
     """What is wrong with a spec: everything, not only the first thing."""
     if not isinstance(spec, Mapping):
         return

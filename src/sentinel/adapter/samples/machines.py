@@ -16,6 +16,7 @@ from sentinel.core.task import Done, Failed, Finalized, Outcome, PreconditionsNo
 from sentinel.core.task_resource import Resource
 
 NAME: Final = "provision"
+NEEDS: Final = (zones.NAME,)
 
 _TRIED, _RUNNING = "attempts", "machines"
 
@@ -31,10 +32,10 @@ def declare(kinds: Sequence[str]) -> Adapter:
 async def ensure_machines(resource: Resource, context: Context) -> Outcome:
     """Fails the first attempt at a generation, and succeeds from the second on."""
     attempts, running = _attempts(resource, context), _running(context)
-    if not resource.is_available(zones.NAME):
+    if missing := [name for name in NEEDS if not resource.is_available(name)]:
         # A report is all that is remembered, so even one that says "not now" hands on what is known.
         known = {_TRIED: attempts, _RUNNING: running}
-        return PreconditionsNotMet(f"Waiting for {zones.NAME} to complete", data=known)
+        return PreconditionsNotMet(f"Waiting for {missing[0]} to complete", data=known)
     if attempts == 0:
         known = {_TRIED: 1, _RUNNING: running}
         return Failed("no machines were free; the next attempt will find some", "NoCapacity", known)

@@ -22,6 +22,7 @@ from sentinel.core.task_resource import Resource
 from sentinel.ports.task_http import HttpResponse
 
 NAME: Final = "dns"
+NEEDS: Final = (acceptance.NAME,)
 SERVICE: Final = "http://dns.internal"
 """Where the service is, unless `DNS_SERVICE` says otherwise."""
 
@@ -44,8 +45,8 @@ def declare(kinds: Sequence[str]) -> Adapter:
 
 async def ensure_zone(resource: Resource, context: Context) -> Outcome:
     """Has the zone made, or finds that it is there."""
-    if not resource.is_available(acceptance.NAME):
-        return PreconditionsNotMet(f"Waiting for {acceptance.NAME} to complete")
+    if missing := [name for name in NEEDS if not resource.is_available(name)]:
+        return PreconditionsNotMet(f"Waiting for {missing[0]} to complete")
     answer = await context.http.put(_zone_of(resource), json=resource.spec)
     if answer.status == HTTPStatus.ACCEPTED:
         return InProgress("the zone is being made", reason="ZonePending")

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from sentinel.adapter.samples import zones
-from sentinel.adapter.samples.acceptance import object_to
+from sentinel.adapter.samples.acceptance import objections_to
 from sentinel.cli.client.connection import Connection, Refused, ServerError
 from sentinel.cli.client.fleet import Fleet, read
 from sentinel.cli.up.narration import Happening, Tell, Tone
@@ -238,4 +238,4 @@ class Demo:
 
 
 def _is_broken(resource: ResourceDocument) -> bool:
-    return any(object_to(msgspec.json.decode(resource.spec)))
+    return any(objections_to(msgspec.json.decode(resource.spec)))
