@@ -21,6 +21,7 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TYPICAL = 100_000
 
 LIST_BUDGET = 3.0
+_LISTERS = 4
 REPORT_BUDGET = 1_000.0
 MEBIBYTES_BUDGET = 150.0
 FLAT = 1.25
@@ -169,10 +170,13 @@ async def _lists(bed: Bed, size: int) -> ListFigures:
         assert (await server.page()).total == size
         fields = await server.cost(lambda: walks(fields=",".join(PLAIN_FIELDS)))
         filtered = await server.cost(lambda: walks(labels=f"region={REGION}"))
+        walk = await server.cost(walks)
+        # Several at once: every reader of the database then has its memory.
+        await asyncio.gather(*(server.walk() for _ in range(_LISTERS)))
         return ListFigures(
             database=bed.name,
             resources=size,
-            walk=await server.cost(walks),
+            walk=walk,
             fields=fields,
             filtered=filtered,
             first=await server.cost(lambda: pages("")),

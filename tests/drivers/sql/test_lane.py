@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.drivers.sql.lane import Job, Lane
+from sentinel.drivers.sql.lane import Job, Lane, Server
 from sentinel.ports.fleet_store import Unavailable
 
 AMPLE = 10
@@ -54,8 +54,27 @@ class Gated:
     def close(self) -> None: ...
 
 
+class Failing:
+    """Raises where it should not, once."""
+
+    is_troubled = False
+
+    def __init__(self) -> None:
+        self._errors: list[BaseException] = [MemoryError("no room for a commit")]
+
+    def serve(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            job.result = "done"
+        if self._errors:
+            raise self._errors.pop()
+
+    def recover(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @asynccontextmanager
-async def lane_of(*servers: Gated, batch: int = 1) -> AsyncIterator[Lane]:
+async def lane_of(*servers: Server, batch: int = 1) -> AsyncIterator[Lane]:
     lane = Lane(name="test", servers=servers, capacity=100, batch=batch, patience=timedelta(seconds=AMPLE))
     try:
         yield lane
@@ -92,6 +111,14 @@ async def test_work_that_finds_every_thread_busy_is_taken_by_the_first_that_is_f
         await asyncio.gather(*begun)
 
     assert len(quick.batches) == 9
+
+
+async def test_a_thread_whose_work_raises_tells_those_who_wait_and_lives_on() -> None:
+    async with lane_of(Failing()) as lane, asyncio.timeout(AMPLE):
+        with pytest.raises(Unavailable, match="the database failed: MemoryError"):
+            await lane.do(lambda session: None)
+
+        assert await lane.do(lambda session: "done") == "done"
 
 
 async def test_all_that_waits_is_taken_at_once_up_to_the_bound() -> None:

@@ -58,7 +58,7 @@ class Server(Protocol):
     """What a thread does with its work."""
 
     def serve(self, jobs: Sequence[Job]) -> None:
-        """Gives every job a result or an error, and raises nothing."""
+        """Gives every job a result or an error; where it raises instead, all of them have failed."""
 
     @property
     def is_troubled(self) -> bool:
@@ -153,7 +153,7 @@ class Lane:
                 while jobs := self._take():
                     if served:
                         self._call(self._settle, served)
-                    worker.server.serve(jobs)
+                    _serve(worker.server, jobs)
                     served = jobs
                 self._call(self._rest, worker, served)
         finally:
@@ -183,3 +183,14 @@ class Lane:
             worker.ring()
         else:
             self._idle.append(worker)
+
+
+def _serve(server: Server, jobs: Sequence[Job]) -> None:
+    """Whatever happens, those who wait are told, and the thread lives on: nobody else would do its work."""
+    try:
+        server.serve(jobs)
+    except BaseException as error:  # a MemoryError at a commit, say; the thread has nobody above it to tell
+        for job in jobs:
+            job.result = None
+            job.error = Unavailable(f"the database failed: {type(error).__name__}")
+            job.error.__cause__ = error

@@ -88,9 +88,6 @@ def connect(file: Path, *, is_reader: bool = False, busy: timedelta = BUSY) -> s
             connection.execute("PRAGMA query_only = ON")
             # A page of a thousand resources: with SQLite's own 2 MB a list evicts what it is about to read again.
             connection.execute("PRAGMA cache_size = -6144")
-            # Of a fleet of some ten thousand, a walk then copies nothing out of the system's own cache. What is
-            # mapped counts as memory of this process, so it is not the whole of a large one.
-            connection.execute("PRAGMA mmap_size = 33554432")
         else:
             # Seven resources to a page: with SQLite's own 4096 it is one, and a walk through a fleet costs twice
             # as much. Larger still, and a lone report would cost more, which writes every page that it touches.
