@@ -389,7 +389,9 @@ class Odd(dict[str, str]):
         raise RuntimeError("how odd")
 
 
-def test_a_message_that_our_own_reading_fails_on_becomes_a_dead_letter_and_ends_nothing() -> None:
+def test_a_message_that_our_own_reading_fails_on_is_told_becomes_a_dead_letter_and_ends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario() -> None:
         script = Script()
         async with Workplace(script.adapter) as work:
@@ -401,6 +403,9 @@ def test_a_message_that_our_own_reading_fails_on_becomes_a_dead_letter_and_ends_
             [letter] = await work.dead_letters()
             assert letter.reason == "the message cannot be read: RuntimeError: how odd"
             assert len(work.api.sent) == 1
+            [told] = [each for each in caplog.records if each.getMessage() == "message.unreadable"]
+            assert told.exc_info is not None
+            assert "how odd" in str(told.exc_info[1])
 
     run(scenario())
 
@@ -626,6 +631,20 @@ def test_a_refused_report_is_replaced_by_one_that_says_so() -> None:
             assert final.status_of("Health") is FALSE
             assert "data.a is not allowed" in final.conditions[0].message
             assert await work.dead_letters() == []
+
+    run(scenario())
+
+
+def test_a_refusal_of_any_length_is_reported() -> None:
+    async def scenario() -> None:
+        script = Script(Done(data={"a": 1}))
+        async with Workplace(script.adapter) as work:
+            work.api.put("c1")
+            work.api.refuse(lambda report: "" if report.data is UNSET else "no" * 10_000)
+            await work.pulse("c1")
+            await work.until_settled()
+
+            assert work.seen.answers == [ReportAnswer.REFUSED, ReportAnswer.STORED]
 
     run(scenario())
 

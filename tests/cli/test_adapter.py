@@ -99,6 +99,9 @@ class TestPreparing:
             "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",
             "STRIPE_SECRET_KEY": "sk_live_4eC39",
             "DB_PASSWORD_2": "correct-horse",
+            "DB_PWD": "battery-staple",
+            "SSH_PASSPHRASE": "open-sesame",
+            "HOOK_SIGNATURE": "5ea1ed-0f-1a7e",
         }
         plain = {
             "DNS_ZONE": "example.com",
@@ -106,6 +109,8 @@ class TestPreparing:
             "USE_SECRET": "disabled",
             "MAX_TOKEN": "1000000",
             "SHORT_TOKEN": "true",
+            "PWD": "/home/somebody",
+            "OLDPWD": "/home/nobody",
         }
 
         ready = prepare(project / "adapter.yaml", None, environ={**BROKER, **secret, **plain})

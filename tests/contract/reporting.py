@@ -234,7 +234,7 @@ def report_of(
     skew: timedelta = timedelta(0),
 ) -> Report:
     return tasks.report(
-        conclusion or Conclusion(Done()),
+        tasks.shortened(conclusion or Conclusion(Done())),
         adapter=adapter,
         generation=generation,
         is_deleting=False,

@@ -16,7 +16,7 @@ from sentinel.drivers.pubsub_dead_letters import PubSubDeadLetters
 from sentinel.drivers.pubsub_subscriber import PubSubSubscriber
 from sentinel.drivers.rabbitmq import RabbitMQPublisher
 from sentinel.drivers.rabbitmq_dead_letters import RabbitMQDeadLetters
-from sentinel.drivers.rabbitmq_subscriber import LONGEST_HOLD, RabbitMQSubscriber
+from sentinel.drivers.rabbitmq_subscriber import RabbitMQSubscriber
 from sentinel.ports import Outcome, Publisher
 from sentinel.ports.subscription import DEAD_LETTERS, DeadLetters, Message, Subscriber
 from sentinel.runtime.backoff import Backoff
@@ -33,6 +33,7 @@ from tests.support.rabbitmq import Proxy, eventually, unique
 
 AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
 A_MOMENT = timedelta(milliseconds=40)
+AN_HOUR = timedelta(hours=1)
 SHORT_PULL = timedelta(seconds=1.2)
 """The emulator answers a second before the deadline, so that there is something to answer."""
 SHORTEST_LEASE = timedelta(seconds=10)
@@ -97,7 +98,7 @@ class RabbitMQHarness(ConnectedHarness):
         return subscriber
 
     def _subscriber(
-        self, subscription: str, *, max_in_flight: int = 10, longest_hold: timedelta = LONGEST_HOLD
+        self, subscription: str, *, max_in_flight: int = 10, longest_hold: timedelta = AN_HOUR
     ) -> RabbitMQSubscriber:
         self._subscriptions.add(subscription)
         subscriber = RabbitMQSubscriber(
@@ -179,7 +180,7 @@ class PubSubHarness(ConnectedHarness):
         return subscriber
 
     def _subscriber(
-        self, subscription: str, *, max_in_flight: int = 10, longest_hold: timedelta = LONGEST_HOLD
+        self, subscription: str, *, max_in_flight: int = 10, longest_hold: timedelta = AN_HOUR
     ) -> PubSubSubscriber:
         subscriber = PubSubSubscriber(
             project_id=pubsub.PROJECT,

@@ -230,9 +230,6 @@ class TestProgress:
 
         assert (seen.last_progress_time, seen.progress_count) == (None, 0)
 
-    def test_it_is_asked_for_where_fields_can_be(self) -> None:
-        assert {"status.last_progress_time", "status.progress_count"} <= set(model.PLAIN_FIELDS)
-
 
 class TestPlain:
     def test_a_document_with_labels_and_a_flat_status_is_plain(self) -> None:

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from sentinel.core import fleet, model, resource, why
+from sentinel.core import fleet, model, reports, resource, why
 from sentinel.core.decision import OBSERVED_AHEAD, Policy, Reason, decide
 from sentinel.core.fleet import KindRules, ResourceStatus
 from sentinel.core.model import Observation
 from sentinel.core.pacing import Pacer, Verdict
 from sentinel.core.resource import Rules
-from tests.support.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute
+from tests.support.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -134,9 +134,13 @@ class TestStatus:
         assert b"progress" not in stored
 
         document = fleet.decode_document(stored)
+        verdict = reports.judge(report_of("dns", TRUE, at=1), generation=1, stored=None, now=minute(1))
+        assert isinstance(verdict, reports.Accepted)
+        taken = resource.take(resource.State(document), rules, verdict.status, children=0)
 
         assert progress_of(document.status) == (UNSET, UNSET)
         assert model.observe(stored).last_progress_time is None
+        assert progress_of(taken.document.status) == (minute(1), 1)
 
     reported = st.tuples(
         st.sampled_from(("dns", "validation")), st.sampled_from((TRUE, FALSE, UNKNOWN)), st.integers(0, 20)

@@ -240,6 +240,8 @@ class TestAsking:
                 "phase": "Ready",
                 "observed_generation": 2,
                 "last_updated_time": "2026-03-01T12:00:00Z",
+                "last_progress_time": "2026-03-01T11:00:00Z",
+                "progress_count": 2,
                 "conditions": [{"type": "Ready", "status": "False"}],
             },
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import msgspec
 import pytest
@@ -146,6 +146,10 @@ def test_reports_are_added_to_what_was_read() -> None:
 
 REPORTED = datetime(2025, 10, 17, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+GO_ZERO = datetime(1, 1, 1, tzinfo=UTC)
+"""How a Go server writes that there is no time."""
+NEVER = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
+"""A time that no clock in UTC can show."""
 
 
 def reported(
@@ -173,11 +177,13 @@ def test_a_report_is_fresh_until_its_max_age() -> None:
         resource(),
         reported(generation=1),
         reported(at=None),
+        reported(at=GO_ZERO),
         reported(reason="Interrupted"),
         reported(pulse_requested_time=REPORTED),
         reported(pulse_requested_time=REPORTED + MINUTE),
         reported(last_progress_time=REPORTED),
         reported(last_progress_time=REPORTED + MINUTE),
+        reported(last_progress_time=NEVER),
     ],
 )
 def test_no_report_is_fresh_where_there_is_something_new_to_look_at(known: Resource) -> None:
@@ -186,6 +192,7 @@ def test_no_report_is_fresh_where_there_is_something_new_to_look_at(known: Resou
 
 def test_what_was_asked_for_before_the_report_has_been_answered_by_it() -> None:
     assert is_fresh(reported(pulse_requested_time=REPORTED - MINUTE, last_progress_time=REPORTED - MINUTE))
+    assert is_fresh(reported(pulse_requested_time=GO_ZERO, last_progress_time=GO_ZERO))
 
 
 def test_a_report_without_a_condition_has_no_reason_for_it() -> None:

@@ -272,6 +272,25 @@ class TestShapes:
         asked = [query.get("fields") for query in queries(server.received)]
         assert asked == [None, ",".join(PLAIN_FIELDS), ",".join(PLAIN_FIELDS)]
 
+    async def test_progress_is_among_the_fields_that_are_asked_for(
+        self, server: FleetServer, make_api: MakeApi
+    ) -> None:
+        server.shape = Shape.CURSOR
+        for count in (1, 2, 3):
+            cluster = make_resource(f"cls-{count}", last_updated=MOMENT)
+            cluster["status"] |= {"last_progress_time": MOMENT.isoformat(), "progress_count": count}
+            server.put(cluster)
+
+        pages = await walk(make_api(fields=FIELDS, plain_fields=PLAIN_FIELDS))
+
+        seen = [resource.observation for page in pages for resource in page.resources]
+        assert [(each.last_progress_time, each.progress_count) for each in seen] == [
+            (MOMENT, 1),
+            (MOMENT, 2),
+            (MOMENT, 3),
+        ]
+        assert queries(server.received)[-1]["fields"] == ",".join(PLAIN_FIELDS)
+
     async def test_a_resource_of_another_shape_among_plain_ones_is_read_right(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:

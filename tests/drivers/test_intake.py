@@ -331,6 +331,17 @@ async def test_a_fault_in_accepting_counts_as_not_heard() -> None:
     assert again.said == ["accepted"]
 
 
+def test_a_fault_in_settling_is_told_with_the_message_s_key_and_attempts(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        [held] = await hand_out(make_intake(), FaultyParcel("a", attempts=3))
+        await held.ack()
+
+    loop.run(scenario())
+
+    [told] = [each.__dict__["fields"] for each in caplog.records if each.getMessage() == "message.unsettled"]
+    assert (told["key"], told["attempts"]) == ("a", 3)
+
+
 @on_virtual_time
 async def test_a_fault_in_burying_gives_the_message_back() -> None:
     intake, faulty = make_intake(), FaultyParcel("a")

@@ -16,6 +16,7 @@ from cloudevents.core.bindings.amqp import AMQPMessage, from_amqp
 from cloudevents.core.formats.json import JSONFormat
 
 from sentinel.core.events import Event, Mode
+from sentinel.drivers.amqp_connection import Endpoint
 from sentinel.drivers.rabbitmq import RabbitMQPublisher, amqp_url
 from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
@@ -516,6 +517,10 @@ class TestAddress:
         url = amqp_url(host=host, port=5672, vhost=vhost, username="user", password=password, tls=tls)
 
         assert url == expected
+
+    @pytest.mark.parametrize("url", ["amqp://user:secret@/fleet", "amqp://"])
+    def test_without_a_host_it_is_this_machine(self, url: str) -> None:
+        assert Endpoint(url=url).broker == "localhost:5672"
 
     def test_a_window_holds_at_least_one_message(self) -> None:
         with pytest.raises(ValueError, match="window: expected 1 or more, got 0"):

@@ -20,11 +20,12 @@ from pamqp.commands import Basic
 from sentinel.drivers import amqp_messages
 from sentinel.drivers.rabbitmq import RabbitMQPublisher
 from sentinel.drivers.rabbitmq_dead_letters import RabbitMQDeadLetters
-from sentinel.drivers.rabbitmq_subscriber import LONGEST_HOLD, RabbitMQSubscriber
+from sentinel.drivers.rabbitmq_subscriber import RabbitMQSubscriber
 from sentinel.drivers.received import Received
 from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome
 from sentinel.ports.subscription import DEAD_LETTERS, Message, Unreachable
 from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.telemetry import get_logger
 from tests.contract.subscriber import settle_all, take
 from tests.support.rabbitmq import PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
 
@@ -49,7 +50,7 @@ class Scene:
         exchange_type: str = "fanout",
         routing_key: str = "",
         max_in_flight: int = 10,
-        longest_hold: timedelta = LONGEST_HOLD,
+        longest_hold: timedelta = timedelta(minutes=10),
         observe: Callable[[Connectivity], None] = lambda change: None,
     ) -> RabbitMQSubscriber:
         return RabbitMQSubscriber(
@@ -387,7 +388,7 @@ class TestStrangeProperties:
     def test_a_message_that_our_own_reading_fails_on_is_one_without_attributes(self) -> None:
         faulty = DeliveredMessage(Basic.Deliver(), None, b"body", None)  # type: ignore[arg-type]  # the fault
 
-        assert amqp_messages.receive(faulty) == Received(Message(b"body", "", {}))
+        assert amqp_messages.receive(faulty, log=get_logger("test")) == Received(Message(b"body", "", {}))
 
 
 class TestDeadLetters:

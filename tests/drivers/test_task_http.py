@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -19,6 +20,7 @@ from tests.support.scripted_server import Asked, Said, ScriptedServer
 from tools.services import free_port
 
 AT_ONCE = Backoff(initial=timedelta(0), maximum=timedelta(0))
+SECRET = "hunter22"
 
 
 class FakeHarness(HttpHarness):
@@ -133,9 +135,16 @@ class TestTaskHttp(HttpContract):
     @pytest.mark.parametrize("url", ["http://127.0.0.1:1/zone", "ftp://host/zone", "http://[::1/zone"])
     async def test_no_failure_quotes_a_query(self, harness: ServerHarness, url: str) -> None:
         with pytest.raises(HttpFailure) as caught:
-            await harness.http.get(f"{url}?api_key=hunter22#hunter22")
+            await harness.http.get(f"{url}?api_key={SECRET}#{SECRET}")
 
-        assert "hunter22" not in str(caught.value)
+        assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+    @pytest.mark.parametrize("url", ["http://{}@127.0.0.1:1/zone", "ftp://me:{}@host/zone", "http://{}@[::1/zone"])
+    async def test_no_failure_quotes_a_user(self, harness: ServerHarness, url: str) -> None:
+        with pytest.raises(HttpFailure, match="/zone: ") as caught:
+            await harness.http.get(url.format(SECRET))
+
+        assert SECRET not in "".join(traceback.format_exception(caught.value))
 
     async def test_closing_twice_is_harmless_and_a_request_opens_it_again(self, harness: ServerHarness) -> None:
         harness.answer("GET", "/zone", status=200)

@@ -426,6 +426,7 @@ def test_a_secret_learned_later_is_masked_from_then_on() -> None:
         ("basic dXNlcjpwYXNz.", "basic ***"),
         ("{'Authorization': 'Bearer secretword', 'x': 1}", "{'Authorization': 'Bearer ***', 'x': 1}"),
         ("GET http://x/y?api_key=hunter22&a=b: 403", "GET http://x/y?api_key=***&a=b: 403"),
+        ("GET http://x/y?passphrase=sesame&pwd=hunter", "GET http://x/y?passphrase=***&pwd=***"),
         ("https://s3/x?X-Amz-Signature=0a1b2c&Expires=300", "https://s3/x?X-Amz-Signature=***&Expires=300"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -60,6 +61,7 @@ class RabbitMQBroker:
             exchange_type="fanout",
             subscription=unique("listener"),
             max_in_flight=1000,
+            longest_hold=timedelta(minutes=10),
         )
 
     def subscription(self, adapter: str) -> str:

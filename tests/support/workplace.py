@@ -108,6 +108,7 @@ class Workplace:
         max_in_flight: int = 40,
         redact: Callable[[str], str] = str,
         drain: timedelta = timedelta(seconds=20),
+        last_work: timedelta = timedelta(seconds=15),
         succeeds: Workplace | None = None,
         around: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber,
     ) -> None:
@@ -130,6 +131,7 @@ class Workplace:
             clock=self.clock,
             observer=self.seen,
             log=get_logger("test"),
+            last_work=last_work,
             concurrency=concurrency,
             task_timeout=task_timeout,
             report_max_age=report_max_age,

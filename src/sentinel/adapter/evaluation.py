@@ -77,17 +77,17 @@ async def evaluate(
         if interruption is not None and interruption.done():
             return Evaluated(tasks.interrupted(), lingering=lingering, is_interrupted=True)
         text = f"the task did not end within {durations.render(timeout)}"
-        return Evaluated(_broken(text, "Timeout", redact), lingering=lingering)
+        return Evaluated(broken(text, "Timeout", redact), lingering=lingering)
     if running.cancelled():
-        return Evaluated(_broken("the task was cancelled, by itself or by something it used", "Cancelled", redact))
+        return Evaluated(broken("the task was cancelled, by itself or by something it used", "Cancelled", redact))
     result = running.result()
     if isinstance(result, _Raised):
-        return Evaluated(_broken(describe(result.error), "AdapterError", redact), error=result.error)
+        return Evaluated(broken(describe(result.error), "AdapterError", redact), error=result.error)
     try:
         return Evaluated(_redacted(tasks.conclude(result, is_deleting=resource.is_deleting), redact))
     except BaseException as error:  # even to look at a result may run somebody else's code
         text = f"the result cannot be looked at ({describe(error)})"
-        return Evaluated(_broken(text, "InvalidResult", redact), error=error)
+        return Evaluated(broken(text, "InvalidResult", redact), error=error)
 
 
 async def _guarded(task: Task, resource: Resource, context: Context) -> object:
@@ -105,7 +105,8 @@ async def _cancel(running: asyncio.Task[object], context: Context, grace: timede
     await asyncio.wait({running}, timeout=grace.total_seconds())
 
 
-def _broken(message: str, reason: str, redact: Callable[[str], str]) -> Conclusion:
+def broken(message: str, reason: str, redact: Callable[[str], str]) -> Conclusion:
+    """What is said where not the resource is at fault; like all that `evaluate` concludes, fit to be reported."""
     return _redacted(Conclusion(Broken(message, reason)), redact)
 
 

@@ -20,24 +20,20 @@ from sentinel.adapter.agenda import Agenda
 from sentinel.adapter.asking import Asking, GivenUp, Operation
 from sentinel.adapter.context import Cancellation, Context
 from sentinel.adapter.declaration import Adapter
-from sentinel.adapter.evaluation import Evaluated, evaluate
+from sentinel.adapter.evaluation import Evaluated, broken, evaluate
 from sentinel.adapter.observer import Evaluation, Observer, ReportAnswer, SkipReason
 from sentinel.core import hints
 from sentinel.core import task as tasks
 from sentinel.core.fleet import Report
 from sentinel.core.hints import Hint, Pointer
-from sentinel.core.task import Broken, Conclusion
+from sentinel.core.task import Conclusion
 from sentinel.core.task_resource import Resource
 from sentinel.ports import Clock
 from sentinel.ports.reporting import Reporting, ReportRefused
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.ports.task_http import HttpClient
-from sentinel.runtime.lifecycle import DRAIN
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import Log, describe
-
-_LAST_WORK = DRAIN * 3 / 4
-"""How long tasks may go on once the service ends; the rest of the drain is for saying that they were cut off."""
 
 
 class DeliveriesEnded(Exception):
@@ -64,13 +60,16 @@ class AdapterService:
         clock: Clock,
         observer: Observer,
         log: Log,
+        last_work: timedelta,
         concurrency: int = 10,
         task_timeout: timedelta = timedelta(seconds=30),
         report_max_age: timedelta = timedelta(0),
         redact: Callable[[str], str] = str,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`log` is what the tasks write to. `redact` takes secrets out of what is reported."""
+        """`log` is what the tasks write to, and what hears of messages that our own reading fails on. `redact`
+        takes secrets out of what is reported. Once the service ends tasks may go on for `last_work`, which has to
+        leave time for saying that they were cut off."""
         self._adapter = adapter
         self._subscriber = subscriber
         self._reporting = reporting
@@ -78,6 +77,7 @@ class AdapterService:
         self._clock = clock
         self._observer = observer
         self._log = log
+        self._last_work = last_work
         self._concurrency = concurrency
         self._task_timeout = task_timeout
         self._report_max_age = report_max_age
@@ -112,7 +112,7 @@ class AdapterService:
                         "the subscription delivers no more, although nobody has asked us to stop"
                     )
                 self._agenda.close()
-                last_call = loop.call_later(_LAST_WORK.total_seconds(), self._interruption.set_result, None)
+                last_call = loop.call_later(self._last_work.total_seconds(), self._interruption.set_result, None)
         finally:
             if last_call is not None:
                 last_call.cancel()
@@ -132,18 +132,23 @@ class AdapterService:
         message = delivery.message
         try:
             hint = hints.read(body=message.body, content_type=message.content_type, attributes=message.attributes)
-        except Exception as error:  # the loop's edge: nothing that strangers send may end the work on the others
-            is_expected = isinstance(error, hints.NoHint)
-            reason = str(error) if is_expected else f"the message cannot be read: {describe(error)}"
-            self._observer.dead_lettered(reason, message.attributes.get("id", ""), "")
-            group.create_task(delivery.dead_letter(reason))
+        except hints.NoHint as error:
+            self._refuse(delivery, str(error), group)
             return
-        kinds = {hints.kind_of(hint.event.type), hint.pointer.kind}
-        if not all(map(self._adapter.may_concern, kinds)):
+        except Exception as error:  # the loop's edge: nothing that strangers send may end the work on the others
+            self._log.unexpected("message.unreadable", event_id=message.attributes.get("id", ""), error=error)
+            self._refuse(delivery, f"the message cannot be read: {describe(error)}", group)
+            return
+        if not self._adapter.may_concern(hint.pointer.kind):
             self._observer.skipped(SkipReason.OTHER_KIND, hint.pointer.id, 1)
             group.create_task(delivery.ack())
             return
         self._agenda.add(hint.pointer.id, Call(hint, delivery))
+
+    def _refuse(self, delivery: Delivery, reason: str, group: asyncio.TaskGroup) -> None:
+        """Gives up a message of which it is not even known what resource it is about."""
+        self._observer.dead_lettered(reason, delivery.message.attributes.get("id", ""), "")
+        group.create_task(delivery.dead_letter(reason))
 
     async def _work(self, stopping: Stopping) -> None:
         while (item := await self._agenda.next()) is not None:
@@ -252,12 +257,9 @@ class AdapterService:
             await self._send(resource, self._compose(resource, conclusion), stopping)
         except ReportRefused as error:
             self._observer.reported(resource, ReportAnswer.REFUSED, str(error))
-            said = self._redact(f"the API refused the report on this evaluation: {error}")
-            await self._send(
-                resource,
-                self._compose(resource, Conclusion(Broken(said, reason="ReportRefused"))),
-                stopping,
-            )
+            said = f"the API refused the report on this evaluation: {error}"
+            refused = broken(said, "ReportRefused", self._redact)
+            await self._send(resource, self._compose(resource, refused), stopping)
 
     def _compose(self, resource: Resource, conclusion: Conclusion) -> Report:
         return tasks.report(

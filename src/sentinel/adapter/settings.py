@@ -13,8 +13,9 @@ from typing import Annotated
 import msgspec
 
 from sentinel.runtime import leaves, settings
-from sentinel.runtime.provenance import Loaded
+from sentinel.runtime.provenance import Loaded, Origin, Source
 from sentinel.runtime.settings import ApiSettings, LogSettings
+from sentinel.runtime.yamltree import parse_file
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
@@ -58,3 +59,14 @@ def load(
     return settings.load(
         AdapterSettings, file=file, environ=environ, sets=sets, overrides=overrides, defaults=defaults
     )
+
+
+def place_of_task(file: Path, loaded: Loaded[AdapterSettings]) -> Origin:
+    """Where the adapter was named: settings keep no place that finding it could be refused at."""
+    table = parse_file(file).table
+    member = None if table is None else table.get("task")
+    origin = next((entry.origin for entry in loaded.entries if entry.key == "task"), "")
+    if member is not None and origin.startswith(Source.FILE):
+        return member.value.at
+    source, _, name = origin.partition(" ")
+    return Origin(Source(source or Source.DEFAULT), name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -27,17 +26,9 @@ from sentinel.runtime.http import Listener, listeners
 from sentinel.runtime.lifecycle import Shared, opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.metrics import Metrics
-from sentinel.runtime.provenance import Loaded, Origin, Problem, Source
+from sentinel.runtime.provenance import Problem
+from sentinel.runtime.redaction import secrets_within
 from sentinel.runtime.settings import BrokerSettings, load_broker
-from sentinel.runtime.yamltree import parse_file
-
-_SECRET_NAMES = re.compile(
-    r".*(TOKEN|PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIALS?|(API|ACCESS|ENCRYPTION|PRIVATE|SECRET|SIGNING)_?KEY)"
-    r"(_[0-9]+|_BASE64|_VALUE)?"
-)
-_SHORTEST_SECRET = 6
-_PLAIN_VALUES = re.compile(r"[0-9]+|default|disabled|enabled|optional|required", re.IGNORECASE)
-"""What is no secret, whatever the name says: masking it everywhere would leave logs that nobody can read."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -129,12 +120,14 @@ def adapter(
                 ),
                 clock=SystemClock(),
                 redact=logging.redactor.redact,
+                drain=lifecycle.DRAIN,
             )
         ],
         shared=[*map(_shared, listening), opened("broker", subscriber)],
         log=log,
         health=health,
         metrics=metrics,
+        drain=lifecycle.DRAIN,
     )
     return process.main(service, log=log)
 
@@ -162,7 +155,7 @@ def prepare(
     try:
         found = loading.load_adapter(loaded.settings.task, folder=config.parent)
     except loading.NoAdapter as error:
-        return [str(Problem.at(place_of_task(config, loaded), "task", str(error))), *problems]
+        return [str(Problem.at(adapter_settings.place_of_task(config, loaded), "task", str(error))), *problems]
     if broker.settings is None or problems:
         return problems
     return Ready(
@@ -172,30 +165,11 @@ def prepare(
         subscription=broker.settings.subscription_id or found.name,
         secrets=(
             *(secret.reveal() for secret in (*loaded.secrets, *broker.secrets)),
+            # What a task is probably given to authenticate by: its exceptions must not tell the whole fleet.
             *secrets_within(environ),
         ),
         warnings=(*loaded.warnings, *broker.warnings),
     )
-
-
-def place_of_task(config: Path, loaded: Loaded[AdapterSettings]) -> Origin:
-    """Where the adapter was named: settings keep no place that finding it could be refused at."""
-    table = parse_file(config).table
-    member = None if table is None else table.get("task")
-    origin = next((entry.origin for entry in loaded.entries if entry.key == "task"), "")
-    if member is not None and origin.startswith(Source.FILE):
-        return member.value.at
-    source, _, name = origin.partition(" ")
-    return Origin(Source(source or Source.DEFAULT), name)
-
-
-def secrets_within(environ: Mapping[str, str]) -> Iterable[str]:
-    """What a task is probably given to authenticate by: its own exceptions must not tell the whole fleet."""
-    for name, value in environ.items():
-        if len(value) < _SHORTEST_SECRET or _PLAIN_VALUES.fullmatch(value):
-            continue
-        if _SECRET_NAMES.fullmatch(name.upper()):
-            yield value
 
 
 def _shared(listener: Listener) -> Shared:

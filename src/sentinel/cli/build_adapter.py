@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import assert_never
 
 from prometheus_client import CollectorRegistry
@@ -29,6 +30,8 @@ from sentinel.version import __version__
 _HELD_PER_WORKER = 4
 """How many messages are held for each resource that is worked on: enough to have several of one resource answered
 by one look, and few enough for other replicas to get their share."""
+_WORK_IN_DRAIN = 0.75
+"""Which part of the drain tasks may go on for; the rest is for saying that they were cut off."""
 
 
 def in_flight(settings: AdapterSettings) -> int:
@@ -38,6 +41,7 @@ def in_flight(settings: AdapterSettings) -> int:
 
 def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight: int) -> Subscriber:
     """The subscriber that the broker's settings name; raises `Unavailable`."""
+    log = telemetry.get_logger("subscriber")
     match broker.type:
         case BrokerType.RABBITMQ:
             with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
@@ -52,6 +56,7 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
                 ca_file=broker.ca_file,
                 longest_hold=broker.longest_hold,
                 observe=_logged("rabbitmq"),
+                log=log,
             )
         case BrokerType.PUBSUB:
             _quieten_grpc()
@@ -65,6 +70,7 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
                 max_in_flight=max_in_flight,
                 emulator_host=broker.emulator_host,
                 observe=_logged("pubsub"),
+                log=log,
             )
         case BrokerType.STDOUT:
             raise _nothing_to_receive()
@@ -132,11 +138,13 @@ def build_adapter(
     reporting: Reporting,
     clock: Clock,
     redact: Callable[[str], str],
+    drain: timedelta,
     route: Callable[[HttpClient], HttpClient] = lambda client: client,
     watch: Callable[[Observer], Observer] = lambda observer: observer,
 ) -> Part:
     """An adapter as a part; the caller owns the subscriber, the part closes the rest.
 
+    `drain` is what the lifecycle gives its loops to end.
     `route` may put something between its tasks and the network, `watch` another observer around its telemetry.
     """
     from sentinel.drivers.task_http import TaskHttp
@@ -154,6 +162,7 @@ def build_adapter(
             AdapterTelemetry(registry=registry, log=log.bind(adapter=adapter.name), adapter=adapter.name)
         ),
         log=telemetry.get_logger("task"),
+        last_work=drain * _WORK_IN_DRAIN,
         concurrency=settings.concurrency,
         task_timeout=settings.task_timeout,
         report_max_age=settings.report_max_age,

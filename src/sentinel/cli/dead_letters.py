@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -206,8 +205,6 @@ def _done(work: Awaitable[T]) -> T:
     async def awaited() -> T:
         return await work
 
-    # What aiormq writes down about a broker that is away, without a word of ours around it, is said below.
-    logging.getLogger("aiormq").addHandler(logging.NullHandler())
     try:
         return asyncio.run(awaited())
     except Unreachable as error:

@@ -18,8 +18,8 @@ from datetime import datetime
 from enum import StrEnum
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
+from sentinel.core import progress
 from sentinel.core.fleet import (
     AVAILABLE,
     FINALIZED,
@@ -81,17 +81,18 @@ def aggregate(
     if public_names:
         conditions.append(msgspec.structs.replace(ready, type=RECONCILED))
         conditions.append(msgspec.structs.replace(available, type=LAST_KNOWN_RECONCILED))
-    conditions.extend(sorted((_mirrored(report) for report in reports.given), key=lambda each: each.type))
+    mirrored = sorted((_mirrored(report) for report in reports.given), key=lambda each: each.type)
+    conditions.extend(mirrored)
     observed = 0 if reports.missing else min(reports.generations, default=0)
-    progress = _progress(situation, reports, previous, former)
+    progressed = progress.after(previous, mirrored, generation=situation.generation)
     return ResourceStatus(
         phase=Phase.READY if ready.is_true else Phase.NOT_READY,
         observed_generation=observed,
         last_updated_time=ready.last_updated_time,
         last_transition_time=ready.last_transition_time,
         conditions=tuple(conditions),
-        last_progress_time=progress.time,
-        progress_count=progress.count,
+        last_progress_time=progressed.time,
+        progress_count=progressed.count,
     )
 
 
@@ -214,39 +215,6 @@ def _mirrored(report: _Report) -> Condition:
         reason=report.available.reason,
         message=report.available.message,
     )
-
-
-class _Progress(msgspec.Struct, frozen=True):
-    time: datetime | UnsetType = UNSET
-    count: int | UnsetType = UNSET
-
-
-def _progress(
-    situation: Situation, reports: _Reports, previous: ResourceStatus | None, former: Mapping[str, Condition]
-) -> _Progress:
-    """When a required adapter last turned `Available`, and how often one has.
-
-    To whoever waits for an adapter, only what it says of the current generation counts. So one that was True of
-    an older generation and now is of this one has turned, at the moment of its report, though the condition in
-    that report has had no transition. What an adapter says again is no progress, nor what it takes back: the last
-    moment stays what it was, and so neither it nor the count ever moves backwards, not by a new generation either.
-    """
-    turned = []
-    for report in reports.given:
-        if not report.is_available or report.generation != situation.generation:
-            continue
-        before = former.get(condition_type(report.adapter))
-        if before is None:
-            # Its first answer; or it has become required just now, and may have turned long ago.
-            turned.append(report.available.last_transition_time)
-        elif not before.is_true or before.observed_generation != report.generation:
-            turned.append(report.time)
-    last = _Progress() if previous is None else _Progress(previous.last_progress_time, previous.progress_count)
-    if not turned:
-        return last
-    # A later completion may bear an earlier time, by another clock or a slower way here: then the count tells.
-    latest = max(turned) if last.time is UNSET else max(*turned, last.time)
-    return _Progress(latest, (last.count or 0) + len(turned))
 
 
 def _ready(situation: Situation, reports: _Reports, previous: Condition | None) -> Condition:

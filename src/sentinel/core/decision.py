@@ -14,6 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
+from sentinel.core import progress
 from sentinel.core.model import Observation
 
 
@@ -92,20 +93,20 @@ def decide(resource: Observation, policy: Policy, now: datetime, first_seen: dat
     trigger = resource.pulse_requested_time
     if trigger is not None and updated is not None and trigger <= updated:
         trigger = None
-    progress = policy.follows_progress and _is_progress_open(resource)
+    is_progress_open = policy.follows_progress and progress.is_open(resource)
 
     warning = ""
     if policy.checks_generation:
         if resource.generation > resource.observed_generation:
             # A spec change is retried at the quicker pace even where the old generation is still ready.
             quicker = policy.max_age_not_ready
-            return Decision(True, Reason.GENERATION_CHANGED, now, now, quicker, "", trigger, progress)
+            return Decision(True, Reason.GENERATION_CHANGED, now, now, quicker, "", trigger, is_progress_open)
         if resource.observed_generation > resource.generation:
             warning = OBSERVED_AHEAD
     if trigger is not None:
-        return Decision(True, Reason.PULSE_REQUESTED, now, now, max_age, warning, trigger, progress)
-    if progress:
-        return Decision(True, Reason.ADAPTER_PROGRESSED, now, now, max_age, warning, None, progress)
+        return Decision(True, Reason.PULSE_REQUESTED, now, now, max_age, warning, trigger, is_progress_open)
+    if is_progress_open:
+        return Decision(True, Reason.ADAPTER_PROGRESSED, now, now, max_age, warning, None, True)
 
     if updated is None:
         if not warning:
@@ -119,16 +120,3 @@ def decide(resource: Observation, policy: Policy, now: datetime, first_seen: dat
         return Decision(False, _NOT_EXPIRED, due_time, due_time, max_age, warning)
     reason = Reason.EXPIRED_READY if resource.is_ready else Reason.EXPIRED_NOT_READY
     return Decision(True, reason, now, due_time, max_age, warning)
-
-
-def _is_progress_open(resource: Observation) -> bool:
-    """Whether an adapter has turned available, and not every adapter is known to have looked again since.
-
-    Both times are the adapters' own: our clock, and with it `first_seen`, has no part in this. The report by which
-    an adapter turned may itself be the oldest of all, where the others looked a moment later and still saw nothing
-    of it; so equal times are an answer only where nobody is left who waits.
-    """
-    progress, updated = resource.last_progress_time, resource.last_updated_time
-    if progress is None:
-        return False
-    return updated is None or progress > updated or (progress == updated and not resource.is_ready)

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 import msgspec
 
 from sentinel.core.model import UNREADABLE, Json
+from sentinel.core.resource import LONGEST_ID, segment
 
 _IDS = ("id", "resource_id", "resourceId")
-_ID = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,128}")
-"""One segment of a URL that nobody needs to escape."""
+_ID = re.compile(segment(LONGEST_ID))
 _RECONCILE = re.compile(r"com\.redhat\.hyperfleet\.([^.]+)\.reconcile(?:\..+)?")
 
 

@@ -152,8 +152,11 @@ _metadata = msgspec.json.Decoder(Metadata | None)
 _conditions = msgspec.json.Decoder(list[Condition] | None)
 
 _TIMES = (
-    *("last_updated_time", "lastUpdatedTime", "lastTransitionTime"),
-    *("pulse_requested_time", "last_progress_time"),
+    "last_updated_time",
+    "lastUpdatedTime",
+    "lastTransitionTime",
+    "pulse_requested_time",
+    "last_progress_time",
 )
 _READY = "ready"
 _NO_STATUS = Status()
@@ -191,8 +194,8 @@ def plain_observation(document: Document) -> Observation | None:
         updated if updated.tzinfo is UTC else _in_utc(updated),
         labels,
         document.paused is True,
-        None if requested is None else _moment(requested),
-        None if progress is None else _moment(progress),
+        None if requested is None else moment(requested),
+        None if progress is None else moment(progress),
         status.progress_count or 0,
     )
 
@@ -228,14 +231,14 @@ def observation(document: Document) -> Observation:
         generation,
         observed,
         phase.lower() == _READY,
-        _moment(status.last_updated_time)
-        or _moment(status.last_updated_time_camel)
-        or _moment(ready.last_updated_time)
-        or _moment(status.last_transition_time_camel),
+        moment(status.last_updated_time)
+        or moment(status.last_updated_time_camel)
+        or moment(ready.last_updated_time)
+        or moment(status.last_transition_time_camel),
         NO_LABELS if labels is None else labels,
         document.paused is True,
-        _moment(document.pulse_requested_time),
-        _moment(status.last_progress_time),
+        moment(document.pulse_requested_time),
+        moment(status.last_progress_time),
         status.progress_count or 0,
     )
 
@@ -251,7 +254,7 @@ def _ready_and_available(conditions: list[Condition] | None) -> tuple[Condition,
     )
 
 
-def _moment(time: datetime | None) -> datetime | None:
+def moment(time: datetime | None) -> datetime | None:
     """The time in UTC; None for Go's zero time, which is how a Go server writes that there is none."""
     if time is None or time.year == 1:
         return None

@@ -17,6 +17,7 @@ from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from sentinel.core import progress
 from sentinel.core.decision import Decision
 from sentinel.core.model import Observation
 
@@ -128,7 +129,10 @@ class Pacer:
                 and moment - published < (interval - min(interval / _SLACK_SHARE, _MOST_SLACK)) // _MILLISECOND
                 and _clamped(resource.generation) <= (entry >> _GENERATION) & _GENERATION_MASK
                 and (decision.trigger is None or _stamp(decision.trigger) == (entry >> _TRIGGER) & _STAMP_MASK)
-                and (not decision.is_progress_open or _progress(resource) == (entry >> _PROGRESS) & _STAMP_MASK)
+                and (
+                    not decision.is_progress_open
+                    or _stamp(progress.stamp(resource)) == (entry >> _PROGRESS) & _STAMP_MASK
+                )
             ):
                 return Verdict.PACED
         self._admitted.add(key)
@@ -142,11 +146,10 @@ class Pacer:
         """
         key = hash(resource.id)
         future = self._table.get(key, 0) >> _FUTURE << _FUTURE
-        trigger = 0 if decision.trigger is None else _stamp(decision.trigger)
         self._table[key] = (
             future
-            | _progress(resource) << _PROGRESS
-            | trigger << _TRIGGER
+            | _stamp(progress.stamp(resource)) << _PROGRESS
+            | _stamp(decision.trigger) << _TRIGGER
             | _clamped(resource.generation) << _GENERATION
             | _milliseconds(now) << _PUBLISHED
             | self._walk
@@ -187,12 +190,6 @@ def _clamped(generation: int) -> int:
     return min(max(generation, 0), _GENERATION_MASK)
 
 
-def _progress(resource: Observation) -> int:
-    if resource.last_progress_time is None:
-        return 0
-    return _stamp((resource.last_progress_time, resource.progress_count))
-
-
-def _stamp(value: Hashable) -> int:
-    """Recognises a value again; never 0, which stands for none."""
-    return hash(value) & _STAMP_MASK or 1
+def _stamp(value: Hashable | None) -> int:
+    """Recognises a value again; 0 for none, and for nothing else."""
+    return 0 if value is None else hash(value) & _STAMP_MASK or 1

@@ -171,11 +171,11 @@ def shortened(conclusion: Conclusion) -> Conclusion:
 
 
 def report(conclusion: Conclusion, *, adapter: str, generation: int, is_deleting: bool, at: datetime) -> Report:
-    """The report on an evaluation of the resource at `generation`.
+    """The report on an evaluation of the resource at `generation`, whose texts are `shortened`.
 
     While a resource is being deleted every report says whether the adapter has finalised it.
     """
-    outcome = shortened(conclusion).outcome
+    outcome = conclusion.outcome
     applied, available, health = _statuses(outcome)
     reason, message = outcome.reason, outcome.message
     is_broken = isinstance(outcome, Broken)

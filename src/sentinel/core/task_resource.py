@@ -7,14 +7,14 @@ required: an id, a kind and a generation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from sentinel.core.fleet import AVAILABLE, ConditionStatus, ReportedCondition
-from sentinel.core.model import UNREADABLE, Json, Malformed
+from sentinel.core.model import UNREADABLE, Json, Malformed, moment
 
 T = TypeVar("T")
 
@@ -115,11 +115,13 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         since: a person, or the progress of another adapter that this one may have waited for.
         """
         known = self.report_of(adapter)
-        if known is None or known.observed_generation != self.generation or known.last_report_time is None:
+        if known is None or known.observed_generation != self.generation:
             return False
-        reported = _in_utc(known.last_report_time)
-        asked = (self.pulse_requested_time, self.last_progress_time)
-        if known.reason_of(AVAILABLE) == INTERRUPTED or any(each and _in_utc(each) >= reported for each in asked):
+        reported = moment(known.last_report_time)
+        if reported is None or known.reason_of(AVAILABLE) == INTERRUPTED:
+            return False
+        asked = (moment(self.pulse_requested_time), moment(self.last_progress_time))
+        if any(each is not None and each >= reported for each in asked):
             return False
         return timedelta(0) <= now - reported < max_age
 
@@ -191,11 +193,6 @@ def read_statuses(body: bytes) -> StatusPage:
 def with_reports(resource: Resource, reports: Sequence[KnownReport]) -> Resource:
     """The same resource, with what the adapters have said."""
     return msgspec.structs.replace(resource, reports=tuple(reports))
-
-
-def _in_utc(moment: datetime) -> datetime:
-    """A server that says nothing of the zone means UTC."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:

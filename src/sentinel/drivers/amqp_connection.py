@@ -61,20 +61,21 @@ class Endpoint:
         url: str,
         ca_file: Path | None = None,
         heartbeat: timedelta = HEARTBEAT,
-        is_for_messages: bool = False,
+        mends_headers: bool = False,
     ) -> None:
         """`url` holds the password. With `amqps` the broker is verified against `ca_file`, or the system's
-        authorities without one. `is_for_messages` is for whoever receives what others have published."""
+        authorities without one. With `mends_headers`, nothing that a publisher puts beside a body can end
+        the connection."""
         address = urlsplit(url)
         self._url = url
         self._is_tls = address.scheme == "amqps"
         self._vhost = unquote(address.path[1:]) or "/"
         self._ca_file = ca_file
         self._heartbeat = heartbeat
-        self._is_for_messages = is_for_messages
+        self._mends_headers = mends_headers
         self._host = address.hostname or "localhost"
         self._port = address.port or (5671 if self._is_tls else 5672)
-        self.broker = f"{address.hostname}:{self._port}"
+        self.broker = f"{self._host}:{self._port}"
         """Where it is, without credentials."""
 
     @asynccontextmanager
@@ -86,7 +87,7 @@ class Endpoint:
             ssl_context=trust,
             client_properties={"connection_name": "hyperfleet-sentinel"},
         )
-        if self._is_for_messages:
+        if self._mends_headers:
             # These go to aiormq as they are, and this one aio-pika has no argument of its own for.
             connection.kwargs["transport_factory"] = Transport(host=self._host, port=self._port, trust=trust)
         try:

@@ -22,6 +22,7 @@ from sentinel.core import events
 from sentinel.drivers import received
 from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DeadLetter, Message
+from sentinel.runtime.telemetry import Log
 
 _PREFIXES = ("cloudEvents:", "cloudEvents_")
 _DELIVERY_COUNT = "x-delivery-count"
@@ -29,13 +30,14 @@ _NOT_KEPT = received.OURS | {"CC", "BCC", _DELIVERY_COUNT}
 _PERSISTENT = 2
 
 
-def receive(delivered: DeliveredMessage) -> Received:
-    """Everything about a message, whatever it is."""
+def receive(delivered: DeliveredMessage, *, log: Log) -> Received:
+    """Everything about a message, whatever it is; `log` hears of one that our own reading fails on."""
     try:
         message = read(delivered)
         return Received(message, key(delivered, message), attempts(delivered), published_time(delivered, message))
     except Exception as error:  # the edge to whatever strangers have published
-        return received.unreadable(delivered.body, error)
+        times = 2 if delivered.redelivered else 1
+        return received.unreadable(delivered.body, error, log=log, key=delivered.delivery_tag, attempts=times)
 
 
 def read(delivered: DeliveredMessage) -> Message:
@@ -58,7 +60,7 @@ def key(delivered: DeliveredMessage, message: Message) -> Hashable | None:
         return None
     replayed = _texts(delivered).get(received.REPLAYED, "")
     source = message.attributes.get("source", "")
-    return source, event_id, replayed, hashlib.sha256(delivered.body).digest()
+    return source, event_id, replayed, hashlib.sha256(delivered.body).hexdigest()
 
 
 def attempts(delivered: DeliveredMessage) -> int:

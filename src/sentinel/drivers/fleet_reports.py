@@ -17,7 +17,7 @@ import msgspec
 from sentinel.core.fleet import DiscardReason, Report
 from sentinel.core.hints import Pointer
 from sentinel.core.model import UNREADABLE, Malformed
-from sentinel.core.resource import ROOT
+from sentinel.core.resource import LONGEST_ID, ROOT, segment
 from sentinel.core.task_resource import KnownReport, Resource, read_document, read_statuses, with_reports
 from sentinel.drivers.fleet_session import FleetSession, Reply
 from sentinel.ports.reporting import Answer, ApiTrouble, ReportRefused, Taken
@@ -27,7 +27,7 @@ NO_ROUTE = "HYPERFLEET-NTF-000"
 
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _ANY_KIND = "resources"
-_SEGMENT = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,128}")
+_SEGMENT = re.compile(segment(LONGEST_ID))
 _MOST_SEGMENTS = 16
 _PAGE = 100
 """What the public API gives at most."""

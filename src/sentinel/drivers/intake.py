@@ -28,7 +28,7 @@ import msgspec
 
 from sentinel.ports.subscription import Message
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.telemetry import Log, get_logger
 
 RETRY = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), jitter=0.2)
 """How long a nacked message is kept back, by how often it was delivered."""
@@ -133,11 +133,12 @@ class Intake(Generic[P]):
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         source: Callable[[], P | None] = lambda: None,
         bell: Bell | None = None,
+        log: Log | None = None,
     ) -> None:
         """A parcel is given back after `longest_hold`; None for a broker that has all the time in the world.
 
         Parcels come by `arrived`, or are asked for one by one from a `source`, which rings the `bell` when there
-        is one more.
+        is one more. `log` hears of parcels that could not be settled by a fault of ours.
         """
         if max_in_flight < 1:
             raise ValueError(f"max_in_flight: expected 1 or more, got {max_in_flight}")
@@ -148,6 +149,7 @@ class Intake(Generic[P]):
         self._now = now
         self._source = source
         self._bell = bell or Bell()
+        self._log = log or get_logger("subscriber")
         self._waiting: deque[HeldDelivery[P]] = deque()
         self._working: dict[HeldDelivery[P], None] = {}
         self._known: dict[Hashable, HeldDelivery[P]] = {}
@@ -293,19 +295,31 @@ class Intake(Generic[P]):
                 timer.cancel()
             match judgement.verdict:
                 case _Verdict.DONE:
-                    is_heard &= await _heard(parcel.accept())
+                    is_heard &= await self._heard(parcel, parcel.accept())
                 case _Verdict.AGAIN:
-                    is_heard &= await _heard(parcel.give_back())
+                    is_heard &= await self._heard(parcel, parcel.give_back())
                 case _Verdict.NEVER if is_buried:
-                    is_heard &= await _heard(parcel.accept())
+                    is_heard &= await self._heard(parcel, parcel.accept())
                 case _Verdict.NEVER:
-                    is_buried = await _heard(parcel.bury(judgement.reason, attempts=attempts))
+                    is_buried = await self._heard(parcel, parcel.bury(judgement.reason, attempts=attempts))
                     if not is_buried:
                         await self._pause(attempts)
-                        await _heard(parcel.give_back())
+                        await self._heard(parcel, parcel.give_back())
                 case _:
                     assert_never(judgement.verdict)
         return is_heard
+
+    async def _heard(self, parcel: P, saying: Coroutine[Any, Any, bool]) -> bool:
+        """Whether the broker has heard. A fault of ours in saying one thing must not end all the rest; the message
+        stays with the broker, and comes again."""
+        try:
+            return await saying
+        except Exception as error:  # the edge
+            event_id = parcel.message.attributes.get("id", "")
+            self._log.unexpected(
+                "message.unsettled", event_id=event_id, key=parcel.key, attempts=parcel.attempts, error=error
+            )
+            return False
 
     async def _pause(self, attempts: int) -> None:
         """Keeps something back for a while, by how often it was tried; ends early when the subscriber closes."""
@@ -321,7 +335,7 @@ class Intake(Generic[P]):
         if not held.parcels and held in self._waiting:
             self._waiting.remove(held)
             self._forget(held)
-        self._start(_heard(parcel.give_back()))
+        self._start(self._heard(parcel, parcel.give_back()))
 
     def _count(self, parcel: P) -> int:
         failures = 0 if parcel.key is None else self._failures.get(parcel.key, 0)
@@ -343,16 +357,6 @@ class Intake(Generic[P]):
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
         return task
-
-
-async def _heard(saying: Coroutine[Any, Any, bool]) -> bool:
-    """Whether the broker has heard. A fault of ours in saying one thing must not end all the rest; the message
-    stays with the broker, and comes again."""
-    try:
-        return await saying
-    except Exception as error:  # the edge
-        get_logger("subscriber").unexpected("message.unsettled", error=error)
-        return False
 
 
 def _forget_parcels(held: HeldDelivery[Any]) -> None:

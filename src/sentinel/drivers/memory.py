@@ -24,6 +24,7 @@ from sentinel.drivers import received
 from sentinel.drivers.intake import RETRY, Bell, HeldDelivery, Intake
 from sentinel.ports.subscription import DeadLetter, Message, Unreachable
 from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.telemetry import Log, get_logger
 
 CAPACITY = 10_000
 
@@ -40,14 +41,16 @@ class MemoryBroker:
         capacity: int = CAPACITY,
         retry: Backoff = RETRY,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        log: Log | None = None,
     ) -> None:
         """`capacity` bounds the messages of each subscription, those held without an answer included, and its
-        dead letters apart from them. A nacked message is kept back by `retry`."""
+        dead letters apart from them. A nacked message is kept back by `retry`. `log` hears of faults of ours."""
         if capacity < 1:
             raise ValueError(f"capacity: expected 1 or more, got {capacity}")
         self._capacity = capacity
         self._retry = retry
         self._now = now
+        self._log = log or get_logger("subscriber")
         self._subscriptions: dict[str, _Subscription] = {}
         self._room = Bell()
 
@@ -65,7 +68,7 @@ class MemoryBroker:
             queue = _Subscription(self._room, dead_letters=self._capacity, now=self._now)
             self._subscriptions[subscription] = queue
         most = self._capacity if max_in_flight is None else max_in_flight
-        return MemorySubscriber(queue, max_in_flight=most, retry=self._retry, now=self._now)
+        return MemorySubscriber(queue, max_in_flight=most, retry=self._retry, now=self._now, log=self._log)
 
     def dead_letters(self, subscription: str) -> MemoryDeadLetters:
         """The dead letters of a subscription, of which the newest are kept; none where it does not exist."""
@@ -165,11 +168,22 @@ class MemorySubscriber:
     broker_type = "memory"
 
     def __init__(
-        self, subscription: _Subscription, *, max_in_flight: int, retry: Backoff, now: Callable[[], datetime]
+        self,
+        subscription: _Subscription,
+        *,
+        max_in_flight: int,
+        retry: Backoff,
+        now: Callable[[], datetime],
+        log: Log,
     ) -> None:
         self._subscription = subscription
         self._intake: Intake[_Parcel] = Intake(
-            max_in_flight=max_in_flight, retry=retry, now=now, source=subscription.take, bell=subscription.arrival
+            max_in_flight=max_in_flight,
+            retry=retry,
+            now=now,
+            source=subscription.take,
+            bell=subscription.arrival,
+            log=log,
         )
         self._is_closed = False
         subscription.subscribers.append(self)

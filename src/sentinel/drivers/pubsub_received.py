@@ -16,6 +16,7 @@ from sentinel.core import events
 from sentinel.drivers import received
 from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DeadLetter, Message
+from sentinel.runtime.telemetry import Log
 
 _PREFIXES = ("ce-",)
 _CONTENT_TYPE = "content-type"
@@ -25,13 +26,14 @@ _MOST_ATTRIBUTES = 100
 """As many as Pub/Sub takes with a message."""
 
 
-def receive(pulled: ReceivedMessage) -> Received:
-    """Everything about a message, whatever it is."""
+def receive(pulled: ReceivedMessage, *, log: Log) -> Received:
+    """Everything about a message, whatever it is; `log` hears of one that our own reading fails on."""
     inner = pulled.message
+    key, attempts = inner.message_id, max(1, pulled.delivery_attempt)
     try:
-        return Received(read(inner), inner.message_id, max(1, pulled.delivery_attempt), published_time(inner))
+        return Received(read(inner), key, attempts, published_time(inner))
     except Exception as error:  # the edge to whatever strangers have published
-        return received.unreadable(bytes(inner.data), error)
+        return received.unreadable(bytes(inner.data), error, log=log, key=key, attempts=attempts)
 
 
 def read(pulled: PubsubMessage) -> Message:

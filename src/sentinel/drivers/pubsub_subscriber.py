@@ -26,8 +26,10 @@ from sentinel.drivers import pubsub_client, pubsub_received
 from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
 from sentinel.drivers.keeper import Keeper, loss_as_error
 from sentinel.drivers.pubsub_client import CALL_FAILED, SERVICE, describe
+from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.telemetry import Log, get_logger
 
 LEASE = timedelta(seconds=20)
 """For how long a message is ours at a time; Pub/Sub allows 10 to 600 seconds."""
@@ -76,10 +78,11 @@ class PubSubSubscriber:
         random: Callable[[], float] = system_random.random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         observe: Callable[[ports.Connectivity], None] = lambda change: None,
+        log: Log | None = None,
     ) -> None:
         """With `create_topic` the topic, the subscription, and both for dead letters are created where they are
         not there. `emulator_host` and `endpoint` are as for the publisher. `observe` hears of changes, not of
-        every attempt."""
+        every attempt; `log` of messages that a fault of ours keeps from being read or settled."""
         project = f"projects/{project_id}"
         self._topic = f"{project}/topics/{topic}"
         self._name = subscription
@@ -94,8 +97,14 @@ class PubSubSubscriber:
         self._reconnect = reconnect
         self._random = random
         self._now = now
+        self._log = log or get_logger("subscriber")
         self._intake: Intake[_Parcel] = Intake(
-            max_in_flight=max_in_flight, longest_hold=longest_hold, retry=retry, random=random, now=now
+            max_in_flight=max_in_flight,
+            longest_hold=longest_hold,
+            retry=retry,
+            random=random,
+            now=now,
+            log=self._log,
         )
         self._keeper = Keeper(
             name="pubsub",
@@ -185,7 +194,7 @@ class PubSubSubscriber:
     def _take(self, pulled: ReceivedMessage) -> bool:
         if not pubsub_received.is_for(pulled.message, self._name):
             return False
-        self._intake.arrived(_Parcel(self, pulled))
+        self._intake.arrived(_Parcel(self, pulled, pubsub_received.receive(pulled, log=self._log)))
         return True
 
     async def _keep_leases(self) -> None:
@@ -292,8 +301,7 @@ class PubSubSubscriber:
 class _Parcel:
     """A message that was pulled; `intake.Parcel`. Its acknowledgement id outlives connections."""
 
-    def __init__(self, subscriber: PubSubSubscriber, pulled: ReceivedMessage) -> None:
-        received = pubsub_received.receive(pulled)
+    def __init__(self, subscriber: PubSubSubscriber, pulled: ReceivedMessage, received: Received) -> None:
         self.message = received.message
         self.key = received.key
         self.attempts = received.attempts

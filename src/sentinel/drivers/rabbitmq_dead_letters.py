@@ -8,6 +8,7 @@ dies in the middle has lost nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,7 @@ from sentinel.drivers.keeper import loss_as_error
 from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter, Unreachable
 
 _ANSWER = timedelta(seconds=10)
+_NOWHERE = logging.NullHandler()
 
 
 class _Session(msgspec.Struct, frozen=True):
@@ -46,10 +48,12 @@ class RabbitMQDeadLetters:
         ca_file: Path | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._endpoint = Endpoint(url=url, ca_file=ca_file, is_for_messages=True)
+        self._endpoint = Endpoint(url=url, ca_file=ca_file, mends_headers=True)
         self._subscription = subscription
         self._queue = subscription + DEAD_LETTERS
         self._now = now
+        # What goes wrong is raised. Where nobody has set up logging, aiormq would write it to stderr as well.
+        logging.getLogger("aiormq").addHandler(_NOWHERE)
 
     async def peek(self, *, limit: int) -> Sequence[DeadLetter]:
         async with self._session() as session:

@@ -24,12 +24,10 @@ from sentinel.drivers.amqp_channel import describe
 from sentinel.drivers.amqp_connection import CALL_FAILED, HEARTBEAT, RECONNECT, Endpoint
 from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
 from sentinel.drivers.keeper import Keeper, loss_as_error
+from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
-
-LONGEST_HOLD = timedelta(minutes=10)
-"""After how long a message is given back and taken again. Brokers allow half an hour unless told otherwise, some
-a quarter; and they look only once a minute."""
+from sentinel.runtime.telemetry import Log, get_logger
 
 _ANSWER = timedelta(seconds=5)
 _MOST_PREFETCH = 65_535
@@ -52,21 +50,24 @@ class RabbitMQSubscriber:
         exchange_type: str,
         subscription: str,
         max_in_flight: int,
+        longest_hold: timedelta,
         routing_key: str = "",
         ca_file: Path | None = None,
-        longest_hold: timedelta = LONGEST_HOLD,
         heartbeat: timedelta = HEARTBEAT,
         reconnect: Backoff = RECONNECT,
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random.random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         observe: Callable[[ports.Connectivity], None] = lambda change: None,
+        log: Log | None = None,
     ) -> None:
-        """`url`, exchange, its type and `ca_file` are those of the publisher, as is the `routing_key`, which only
-        exchanges that compare keys for equality need. `observe` hears of changes, not of every attempt."""
+        """A message is given back after `longest_hold`, and taken again: brokers have a limit of their own.
+        `url`, exchange, its type and `ca_file` are those of the publisher, as is the `routing_key`, which only
+        exchanges that compare keys for equality need. `observe` hears of changes, not of every attempt; `log` of
+        messages that a fault of ours keeps from being read or settled."""
         if max_in_flight > _MOST_PREFETCH:
             raise ValueError(f"max_in_flight: expected at most {_MOST_PREFETCH}, got {max_in_flight}")
-        self._endpoint = Endpoint(url=url, ca_file=ca_file, heartbeat=heartbeat, is_for_messages=True)
+        self._endpoint = Endpoint(url=url, ca_file=ca_file, heartbeat=heartbeat, mends_headers=True)
         self._exchange = exchange
         self._exchange_type = exchange_type
         self._binding_key = _binding_key(exchange_type, routing_key)
@@ -76,8 +77,14 @@ class RabbitMQSubscriber:
         self._reconnect = reconnect
         self._random = random
         self._now = now
+        self._log = log or get_logger("subscriber")
         self._intake: Intake[_Parcel] = Intake(
-            max_in_flight=max_in_flight, longest_hold=longest_hold, retry=retry, random=random, now=now
+            max_in_flight=max_in_flight,
+            longest_hold=longest_hold,
+            retry=retry,
+            random=random,
+            now=now,
+            log=self._log,
         )
         self._keeper = Keeper(
             name="rabbitmq",
@@ -144,7 +151,8 @@ class RabbitMQSubscriber:
         async def take(delivered: DeliveredMessage) -> None:
             # One that was on its way when the connection was given up belongs to nobody any more.
             if not lost.done():
-                self._intake.arrived(_Parcel(delivered, channel, wire, self._dead_letters, self._now))
+                received = amqp_messages.receive(delivered, log=self._log)
+                self._intake.arrived(_Parcel(delivered, received, channel, wire, self._dead_letters, self._now))
 
         await channel.basic_qos(prefetch_count=self._most)
         await channel.basic_consume(self._queue, take)
@@ -157,12 +165,12 @@ class _Parcel:
     def __init__(
         self,
         delivered: DeliveredMessage,
+        received: Received,
         channel: AbstractChannel,
         wire: AbstractConnection,
         dead_letters: str,
         now: Callable[[], datetime],
     ) -> None:
-        received = amqp_messages.receive(delivered)
         self.message = received.message
         self.key = received.key
         self.attempts = received.attempts

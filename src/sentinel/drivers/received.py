@@ -15,7 +15,7 @@ import msgspec
 
 from sentinel.core import events
 from sentinel.ports.subscription import DeadLetter, Message
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.telemetry import Log
 
 REASON = "dead-letter-reason"
 TIME = "dead-letter-time"
@@ -40,10 +40,13 @@ class Received(msgspec.Struct, frozen=True):
     published_time: datetime | None = None
 
 
-def unreadable(body: bytes, error: Exception) -> Received:
+def unreadable(body: bytes, error: Exception, *, log: Log, key: Hashable, attempts: int) -> Received:
     """A message that our own reading fails on. It is still one, of a body alone, and will be given up as no event:
-    one that nobody settled would keep its place among those that are held, for ever."""
-    get_logger("subscriber").unexpected("message.unreadable", error=error)
+    one that nobody settled would keep its place among those that are held, for ever.
+
+    `key` and `attempts` are what the broker itself has to say, for whoever looks for the message.
+    """
+    log.unexpected("message.unreadable", key=key, attempts=attempts, error=error)
     return Received(Message(body, "", {}))
 
 

@@ -75,8 +75,9 @@ class TaskHttp(HttpClient):
                 if is_last or method not in _REPEATABLE or response.status not in _BUSY:
                     return response
                 wish = _wish(response)
-            except aiohttp.InvalidURL as error:
-                raise HttpFailure(f"{method} {shown(url)}: not a URL") from error
+            except aiohttp.InvalidURL:
+                # Not chained: it quotes the URL with all that is in it.
+                raise HttpFailure(f"{method} {shown(url)}: not a URL") from None
             except (aiohttp.ClientError, OSError) as error:  # which includes timeouts
                 was_sent = not isinstance(error, aiohttp.ClientConnectorError)
                 if is_last or (was_sent and method not in _REPEATABLE):

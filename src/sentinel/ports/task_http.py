@@ -5,6 +5,7 @@ Two implementations ship: one that speaks HTTP, and one in `sentinel.testing` th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Protocol, TypedDict, Unpack
@@ -14,12 +15,14 @@ import msgspec
 from sentinel.core.model import Json
 
 _EXCERPT = 300
+_USERINFO = re.compile(r"^([^:/@]*://)?[^/]*@")
 
 
 def shown(url: str) -> str:
-    """A URL as errors quote it, which end up in reports: without its query, where keys and signatures are."""
+    """A URL as errors quote it, which end up in reports: without its query, where keys and signatures are, and
+    without a user, whose name may be a token."""
     bare = url.partition("#")[0].partition("?")[0]
-    return bare if bare == url else f"{bare}?…"
+    return _USERINFO.sub(r"\1", bare) + ("" if bare == url else "?…")
 
 
 class HttpFailure(Exception):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, unquote, urlsplit
 
 from sentinel.runtime.secrets import MASK
@@ -23,11 +23,24 @@ _SHORT = 4
 
 _URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s]*@")
 
+_WORDS = "token|passw(?:or[dt]|d)?|passphrase|pwd|secret|signature|credential"
+"""Which names say that they are a secret's. A key is one, too, but not every name that has a key in it."""
+
 _QUERY = re.compile(
-    r"([?&;][^=&;\s?]*(?:key|token|secret|passw|pwd|signature|credential)[^=&;\s]*=)"
+    rf"([?&;][^=&;\s?]*(?:key|{_WORDS})[^=&;\s]*=)"
     r"(?!(?:true|false|null|[0-9]{1,4})(?![^&;\s]))[^&;\s\"'<>)\]}]+",
     re.IGNORECASE,
 )
+_VARIABLE = re.compile(
+    # It has to end that way: TOKEN_FILE and SECRET_NAME say where a secret is. PWD is where the shell is.
+    rf"(?!(?:OLD)?PWD$).*(?:{_WORDS}|(?:api|access|encryption|private|secret|signing)_?key)s?"
+    r"(?:_[0-9]+|_BASE64|_VALUE)?",
+    re.IGNORECASE,
+)
+_SHORTEST_VALUE = 6
+_PLAIN_VALUES = re.compile(r"[0-9]+|default|disabled|enabled|optional|required", re.IGNORECASE)
+"""What is no secret, whatever the name says: masking it everywhere would leave logs that nobody can read."""
+
 _CREDENTIALS = (
     re.compile(r"(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic)\s+)[^\s\"',;}]+", re.IGNORECASE),
     re.compile(r"(\b(?i:bearer|basic)\s+)(?=\S*[0-9=]|\S+[A-Z])[\w+/.~=-]{6,}"),
@@ -75,6 +88,15 @@ class Redactor:
             for pattern in _CREDENTIALS:
                 text = pattern.sub(rf"\1{MASK}", text)
         return text
+
+
+def secrets_within(environ: Mapping[str, str]) -> Iterator[str]:
+    """The values of those variables whose names say that they are secrets."""
+    for name, value in environ.items():
+        if len(value) < _SHORTEST_VALUE or _PLAIN_VALUES.fullmatch(value):
+            continue
+        if _VARIABLE.fullmatch(name):
+            yield value
 
 
 def _passwords(secret: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ class Stopping:
 
     def __init__(self) -> None:
         self._requested = asyncio.Event()
-        self._scopes: set[asyncio.Timeout] = set()
+        self._scopes: dict[asyncio.Timeout, None] = {}  # not a set, whose order would be chance
 
     @property
     def requested(self) -> bool:
@@ -42,11 +42,11 @@ class Stopping:
         # cancellation from any other, and there is no second task to look after.
         try:
             async with asyncio.timeout(None) as scope:
-                self._scopes.add(scope)
+                self._scopes[scope] = None
                 try:
                     await work
                 finally:
-                    self._scopes.discard(scope)
+                    del self._scopes[scope]
         except TimeoutError:
             if not scope.expired():
                 raise  # the work's own

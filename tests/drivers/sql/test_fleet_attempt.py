@@ -15,7 +15,16 @@ from sentinel.drivers.sql.rows import STORED, changing, described, lasting
 from sentinel.drivers.sql.statements import NeedsTransaction, Row, Statement, Value
 from sentinel.ports.fleet_store import AuditQuery, FleetTransaction, Stored, Unavailable
 from tests.support import postgresql
-from tests.support.fleet_stores import MOMENT, entry, generation, incrementing, inserting, reporting, stored
+from tests.support.fleet_stores import (
+    MOMENT,
+    SECOND,
+    entry,
+    generation,
+    incrementing,
+    inserting,
+    reporting,
+    stored,
+)
 
 AMPLE = 60.0
 
@@ -51,12 +60,12 @@ class OneResource:
         raise AssertionError("an attempt writes once")
 
 
-async def cut_once_it_waits(url: str) -> None:
-    """Ends the connection that waits for a lock, as soon as there is one."""
+async def once_it_waits(url: str, what: str) -> None:
+    """Asks this of the connection that waits for a lock, as soon as there is one."""
     for _ in range(1_000):
         found = await postgresql.fetch(
             url,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            f"SELECT {what} FROM pg_stat_activity "  # noqa: S608 - a constant of a test
             "WHERE application_name = 'sentinel' AND datname = current_database() AND wait_event_type = 'Lock'",
         )
         if found:
@@ -111,6 +120,7 @@ def test_work_that_writes_nothing_takes_one_statement() -> None:
         replacing(is_ready=True),
         replacing(labels={"region": "us-east"}),
         replacing(waiting={"dns": MOMENT}),
+        replacing(updated_time=MOMENT + SECOND),
         replacing(adapters="dns"),
         replacing(version=1),
         keeping_a_generation,
@@ -198,10 +208,32 @@ async def test_a_report_whose_answer_was_lost_is_not_repeated(postgresql_databas
     await holder.execute("BEGIN; SELECT 1 FROM fleet_resources WHERE id = 'cls-1' FOR UPDATE")
     async with asyncio.timeout(AMPLE):
         writing = asyncio.create_task(store.transact(work))
-        await cut_once_it_waits(postgresql_database)
+        await once_it_waits(postgresql_database, "pg_terminate_backend(pid)")
         with pytest.raises(Unavailable, match="the write was not answered"):
             await writing
 
     assert runs == 1
+    await holder.close()
+    await store.close()
+
+
+async def test_reports_on_one_resource_leave_connections_to_the_others(postgresql_database: str) -> None:
+    store = SqlFleetStore(engine.database(postgresql_database, migrate=True, connections=2))
+    await store.open()
+    await postgresql.empty(postgresql_database)
+    await store.transact(inserting(stored("cls-1", document=b"0"), stored("cls-2", document=b"0")))
+    holder = await postgresql.connect(postgresql_database)
+    await holder.execute("BEGIN; SELECT 1 FROM fleet_resources WHERE id = 'cls-1' FOR UPDATE")
+
+    async with asyncio.timeout(AMPLE):
+        hot = [asyncio.create_task(store.transact(reporting("cls-1", number))) for number in range(10)]
+        await once_it_waits(postgresql_database, "pid")
+        other = await store.transact(reporting("cls-2", 10))
+        is_answered = any(each.done() for each in hot)
+        await holder.execute("ROLLBACK")
+        counted = await asyncio.gather(*hot)
+
+    assert (other, is_answered) == (1, False)
+    assert counted == list(range(1, 11))
     await holder.close()
     await store.close()

@@ -64,6 +64,10 @@ async def test_an_adapter_that_cannot_be_imported_ends_it_with_2_and_the_line(tm
 async def test_it_serves_probes_and_counts_what_it_does(loop: ProcessLoop, subject: Make) -> None:
     workload = await subject("workloads").create()
     await workload.until_ready()
+    loop.workshop.hold("zones", workload.id)
+    mark = loop.workshop.mark()
+    await workload.ask_for_pulse()
+    await loop.workshop.until(workload.id, since=mark)
     adapter = loop.adapter("zones")
 
     (readiness, ready), (liveness, _) = await adapter.readiness(), await adapter.liveness()
@@ -80,4 +84,4 @@ async def test_it_serves_probes_and_counts_what_it_does(loop: ProcessLoop, subje
     assert samples["hyperfleet_adapter_reports_total", "zones", "stored"] >= 1
     assert samples["hyperfleet_adapter_evaluation_duration_seconds_count", "zones"] >= 1
     assert samples["hyperfleet_adapter_queue_age_seconds_count", "zones"] >= 1
-    assert samples["hyperfleet_adapter_in_flight", "zones"] >= 0
+    assert samples["hyperfleet_adapter_in_flight", "zones"] == 1

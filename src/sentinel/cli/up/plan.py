@@ -16,7 +16,6 @@ from sentinel.adapter.settings import AdapterSettings
 from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import ServerSettings
-from sentinel.cli.adapter import place_of_task, secrets_within
 from sentinel.cli.up.sharing import Sharing
 from sentinel.core.fleet import KindRules
 from sentinel.pulse import settings as pulse_settings
@@ -24,6 +23,7 @@ from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import settings as settings_of
 from sentinel.runtime.listening import Address, is_loopback, parse_address
 from sentinel.runtime.provenance import Loaded, Problem
+from sentinel.runtime.redaction import secrets_within
 from sentinel.runtime.settings import BrokerSettings, load_broker
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -268,7 +268,7 @@ class _Planner:
         try:
             return PlannedAdapter(loading.load_adapter(settings.task, folder=file.parent), settings, file)
         except loading.NoAdapter as error:
-            self.problems.append(str(Problem.at(place_of_task(file, loaded), "task", str(error))))
+            self.problems.append(str(Problem.at(adapter_settings.place_of_task(file, loaded), "task", str(error))))
             return None
 
     def _load_adapter(self, file: Path | None, **more: str) -> Loaded[AdapterSettings]:

@@ -212,6 +212,7 @@ class Session:
                 ),
                 clock=self._clock,
                 redact=self._redactor.redact,
+                drain=_DRAIN,
                 route=lambda client: Rerouted(client, lambda: self._dns.url),
                 watch=watch,
             )

@@ -16,24 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, select
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
 from sentinel.drivers.sql import rows
-from sentinel.drivers.sql.fleet_transaction import CHANGING, READ
+from sentinel.drivers.sql.fleet_transaction import READ, is_described_alike, written
 from sentinel.drivers.sql.statements import BriefSession, NeedsTransaction, Statement
 from sentinel.drivers.sql.tables import audit, resources
 from sentinel.ports.fleet_store import FleetTransaction, Remembered, Stored
 
 T = TypeVar("T")
 
-_written = (
-    update(resources)
-    .where(resources.c.id == bindparam("written_id"), resources.c.version == bindparam("read_version"))
-    .values({column: bindparam(column, type_=resources.c[column].type) for column in CHANGING})
-    .returning(resources.c.id)
-    .cte("written")
-)
+_written = written(resources.c.id == bindparam("written_id"), resources.c.version == bindparam("read_version"))
 _WRITE_AND_RECORD = Statement(
     insert(audit).from_select(
         audit.c.keys(), select(*(bindparam(each.name, type_=each.type) for each in audit.c)).select_from(_written)
@@ -65,7 +59,7 @@ class _Attempt:
         if self._has_looked:
             self._give_up()
         self._has_looked = True
-        # A pulse has all adapters of a resource report at once.
+        # Before the first statement: who waits must not do so with a connection in hand.
         self._session.take_turn(resource_id)
         found = self._session.rows(READ, resource_id=resource_id)
         if not found:
@@ -135,8 +129,6 @@ def _is_found_alike(before: Stored, after: Stored) -> bool:
         before.id == after.id
         and before.version < after.version
         and before.is_ready == after.is_ready
-        and before.labels == after.labels
         and before.waiting == after.waiting
-        and before.updated_time == after.updated_time
-        and before.adapters == after.adapters
+        and is_described_alike(before, after)
     )

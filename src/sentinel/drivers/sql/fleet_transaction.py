@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import bindparam, delete, func, insert, select, text, update
+from sqlalchemy import CTE, ColumnElement, bindparam, delete, func, insert, select, text, update
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
 from sentinel.core.labels import as_integer
@@ -48,17 +48,17 @@ CHANGING = ("version", "is_ready", "waiting", "document", "statuses")
 _UPDATE = Statement(update(resources).where(_one), *CHANGING)
 _UPDATE_ALL = Statement(update(resources).where(_one), *CHANGING, "labels", "updated_time", "adapters")
 _REMOVE = Statement(delete(resources).where(_one))
+
+
+def written(*where: ColumnElement[bool]) -> CTE:
+    """Writes what a report changes of a resource, as part of another statement; gives its id, if there is one."""
+    values = {column: bindparam(column, type_=resources.c[column].type) for column in CHANGING}
+    return update(resources).where(*where).values(values).returning(resources.c.id).cte("written")
+
+
 # The end of nearly every report, in one go where the database can: a round trip less of five.
 _UPDATE_AND_RECORD = Statement(
-    insert(audit)
-    .values({column.name: bindparam(column.name) for column in audit.c})
-    .add_cte(
-        update(resources)
-        .where(_one)
-        .values({column: bindparam(column, type_=resources.c[column].type) for column in CHANGING})
-        .returning(resources.c.version)
-        .cte("written")
-    )
+    insert(audit).values({column.name: bindparam(column.name) for column in audit.c}).add_cte(written(_one))
 )
 
 _LABEL = Statement(insert(labels).inline(), *labels.c.keys())
@@ -99,6 +99,15 @@ _RECALL = Statement(
     )
 )
 _REMEMBER = Statement(insert(answers).inline(), *answers.c.keys())
+
+
+def is_described_alike(before: Stored, after: Stored) -> bool:
+    """Whether nothing differs that only its owner changes, or the server's configuration."""
+    return (
+        before.labels == after.labels
+        and before.updated_time == after.updated_time
+        and before.adapters == after.adapters
+    )
 
 
 class SqlFleetTransaction:
@@ -147,12 +156,7 @@ class SqlFleetTransaction:
 
     def update(self, resource: Stored) -> None:
         before = self._require(resource.id)
-        is_described_alike = (
-            before.labels == resource.labels
-            and before.updated_time == resource.updated_time
-            and before.adapters == resource.adapters
-        )
-        if is_described_alike:
+        if is_described_alike(before, resource):
             self._write_update()
             self._update = {"resource_id": resource.id, **rows.changing(resource)}
         else:

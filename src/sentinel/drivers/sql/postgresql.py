@@ -9,28 +9,31 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.util import greenlet_spawn
 
 from sentinel.drivers.sql import schema
 from sentinel.drivers.sql.pool import Pool
-from sentinel.drivers.sql.postgresql_session import PostgresqlSession, Turns, connect
+from sentinel.drivers.sql.postgresql_session import PostgresqlBriefSession, PostgresqlSession, connect
 from sentinel.drivers.sql.schema import Migration
 from sentinel.drivers.sql.statements import BriefSession, NeedsTransaction, Session, Unusable
+from sentinel.drivers.sql.turns import Turns
 from sentinel.ports.fleet_store import Unavailable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.secrets import Secret
 
+S = TypeVar("S", bound=PostgresqlSession)
 T = TypeVar("T")
 
 _WORK = timedelta(seconds=40)
 """What we allow a piece of work: enough that it is the server who gives up, where there is one."""
+_TURN = timedelta(seconds=10)
+"""What we allow those who report on the same resource at once, before one of them is told to come back."""
 _ATTEMPTS = 5
 _BACKOFF = Backoff(timedelta(milliseconds=10), timedelta(milliseconds=500), jitter=0.5)
 _RECOVERY = timedelta(seconds=1)
@@ -74,7 +77,7 @@ class PostgresqlDatabase:
         self._connections = connections
         self._redactor = Redactor([dsn.reveal()])
         self._pool: Pool | None = None
-        self._turns: Turns = WeakValueDictionary()
+        self._turns = Turns(patience=_TURN)
         self._trouble: str | None = f"{dsn} is not open"
         self._recovery: asyncio.Task[None] | None = None
 
@@ -117,28 +120,32 @@ class PostgresqlDatabase:
     def trouble(self) -> str | None:
         return self._trouble
 
-    async def _persist(
-        self,
-        attempt: Callable[[Any, Callable[[PostgresqlSession], T]], Awaitable[T]],
-        work: Callable[[PostgresqlSession], T],
-    ) -> T:
+    async def _persist(self, attempt: Callable[[Callable[[S], T]], Awaitable[T]], work: Callable[[S], T]) -> T:
         """Tries until it is done, or there is no point in trying again."""
         for number in range(_ATTEMPTS - 1):
             try:
-                async with self._connection() as connection:
-                    return await attempt(connection, work)
+                return await attempt(work)
             except _LostBeforeCommit:
                 wait = _BACKOFF.delay(number, random.random())  # noqa: S311 - it spreads retries
                 await asyncio.sleep(wait.total_seconds())
         try:
-            async with self._connection() as connection:
-                return await attempt(connection, work)
+            return await attempt(work)
         except _LostBeforeCommit as lost:
             raise self._unavailable(lost, f"tried {_ATTEMPTS} times") from lost
 
-    async def _run_once(self, connection: Any, work: Callable[[PostgresqlSession], T]) -> T:
-        """Without a transaction: every statement is one of its own."""
-        session = PostgresqlSession(connection, turns=self._turns)
+    async def _run_once(self, work: Callable[[PostgresqlBriefSession], T]) -> T:
+        held = AsyncExitStack()
+        session = PostgresqlBriefSession(lambda: held.enter_async_context(self._connection()), turns=self._turns)
+        try:
+            async with held:
+                return await self._without_transaction(session, work)
+        finally:
+            session.end_turn()
+
+    async def _without_transaction(
+        self, session: PostgresqlBriefSession, work: Callable[[PostgresqlBriefSession], T]
+    ) -> T:
+        """Every statement is one of its own."""
         try:
             return await greenlet_spawn(work, session)
         except Exception as error:
@@ -149,11 +156,13 @@ class PostgresqlDatabase:
                 # The statement was its own commit, and may have taken effect.
                 raise self._unavailable(error, "the write was not answered") from error
             raise judged from error
-        finally:
-            session.end_turn()
 
-    async def _write_once(self, connection: Any, work: Callable[[PostgresqlSession], T]) -> T:
-        session = PostgresqlSession(connection, turns=self._turns)
+    async def _write_once(self, work: Callable[[PostgresqlSession], T]) -> T:
+        async with self._connection() as connection:
+            return await self._within_transaction(connection, work)
+
+    async def _within_transaction(self, connection: Any, work: Callable[[PostgresqlSession], T]) -> T:
+        session = PostgresqlSession(connection)
         try:
             await connection.execute("BEGIN")
         except (*_LOST, *_REFUSED) as error:

@@ -7,20 +7,18 @@ loop, exactly as SQLAlchemy runs its own asynchronous engines.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeAlias, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, TypeVar
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.util import await_only
 
 from sentinel.drivers.sql.statements import Duplicate, Row, Statement, Value
+from sentinel.drivers.sql.turns import Turns
 from sentinel.runtime.secrets import Secret
 
 T = TypeVar("T")
-Turns: TypeAlias = WeakValueDictionary[str, asyncio.Lock]
-"""By key; each lasts as long as somebody has it or waits for it."""
 
 _CONNECT = timedelta(seconds=5)
 _STATEMENT = timedelta(seconds=15)
@@ -74,10 +72,8 @@ class PostgresqlSession:
     combines = True
     is_snapshot = False
 
-    def __init__(self, connection: Any, *, turns: Turns) -> None:
+    def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._turns = turns
-        self._turn: asyncio.Lock | None = None
         self.failure: Exception | None = None
         """What the driver raised last: what the work itself raises may be of the same kind."""
         self.has_written = False
@@ -85,38 +81,33 @@ class PostgresqlSession:
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
         compiled = statement.postgresql
+        connection = self._connected()
         if statement.is_long:
-            self._connection.let_gather()
+            connection.let_gather()
         try:
-            return self._ask(self._connection.fetch(compiled.text, *compiled.arrange(values)))
+            return self._ask(connection.fetch(compiled.text, *compiled.arrange(values)))
         except asyncpg.CharacterNotInRepertoireError:
             # Somebody asks for a text with a NUL in it, which PostgreSQL cannot hold: nothing there has it.
             return ()
 
     def run(self, statement: Statement, **values: Value) -> int:
         compiled = statement.postgresql
+        connection = self._connected()
         self.has_written = True
         try:
-            status = self._ask(self._connection.execute(compiled.text, *compiled.arrange(values)))
+            status = self._ask(connection.execute(compiled.text, *compiled.arrange(values)))
         except asyncpg.UniqueViolationError as error:
             raise Duplicate(error.constraint_name) from error
         return int(status.rpartition(" ")[2])
 
     def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         compiled = statement.postgresql
+        connection = self._connected()
         self.has_written = True
-        self._ask(self._connection.executemany(compiled.text, [compiled.arrange(each) for each in values]))
+        self._ask(connection.executemany(compiled.text, [compiled.arrange(each) for each in values]))
 
-    def take_turn(self, key: str) -> None:
-        turn = self._turns.setdefault(key, asyncio.Lock())
-        await_only(turn.acquire())
-        self._turn = turn
-
-    def end_turn(self) -> None:
-        """Harmless where none was taken."""
-        if self._turn is not None:
-            self._turn.release()
-            self._turn = None
+    def _connected(self) -> Any:
+        return self._connection
 
     def _ask(self, answer: Coroutine[Any, Any, T]) -> T:
         try:
@@ -124,3 +115,29 @@ class PostgresqlSession:
         except Exception as error:
             self.failure = error
             raise
+
+
+class PostgresqlBriefSession(PostgresqlSession):
+    """One outside of any transaction. It has no connection before it asks for something: who waits for a turn
+    keeps nobody else from the database."""
+
+    def __init__(self, acquire: Callable[[], Awaitable[Any]], *, turns: Turns) -> None:
+        """`acquire` is asked for a connection once at most; giving it back is not this one's business."""
+        super().__init__(None)
+        self._acquire = acquire
+        self._turns = turns
+        self._turn: asyncio.Lock | None = None
+
+    def take_turn(self, key: str) -> None:
+        self._turn = await_only(self._turns.take(key))
+
+    def end_turn(self) -> None:
+        """Harmless where none was taken."""
+        if self._turn is not None:
+            self._turn.release()
+            self._turn = None
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            self._connection = await_only(self._acquire())
+        return self._connection

@@ -106,7 +106,8 @@ class BriefSession(Session, Protocol):
     def take_turn(self, key: str) -> None:
         """Waits until nobody else in this process has the turn of this key, and has it while the session lasts.
 
-        No lock: other processes know nothing of it. It spares a race that one of two would lose.
+        No lock: other processes know nothing of it. It spares a race that one of two would lose. To be taken
+        before anything is asked, so that whoever waits holds no connection. Raises `Unavailable`.
         """
 
 
