@@ -13,20 +13,19 @@ from sentinel.adapter.service import AdapterService
 from sentinel.core.fleet import DiscardReason
 from sentinel.core.task_resource import Resource
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.reporting import ApiTrouble, Reporting
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.stopping import Stopping
-from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.task_http import FakeHttp
 from tests.sim.chance import Weather
 from tests.sim.fleet_witness import FleetWitness
 from tests.sim.message_witness import Ledger, MessageWitness
 from tests.sim.network import Network, NetworkReporting
-from tests.sim.process import Process
+from tests.sim.process import DRAIN, Process
 from tests.sim.trace import Trace
-from tests.sim.trades import Workshop
+from tests.sim.trades import Mishap, Workshop
 
-_TASK_TIMEOUT = timedelta(seconds=3)
+_LAST_WORK = DRAIN * 3 / 4
 
 
 class AdapterProcess(Process):
@@ -43,26 +42,30 @@ class AdapterProcess(Process):
         network: Network,
         weather: Weather,
         fleet_witness: FleetWitness,
-        around: Callable[[Subscriber], Subscriber],
+        around_subscriber: Callable[[Subscriber], Subscriber],
+        around_reporting: Callable[[Reporting], Reporting],
         concurrency: int,
+        task_timeout: timedelta,
         report_max_age: timedelta,
         skew: timedelta,
         random: Random,
     ) -> None:
         super().__init__(name, trace, network=network, skew=skew)
-        self._workshop = workshop
+        self.workshop = workshop
         self._broker = broker
         self._ledger = ledger
         self._weather = weather
         self._fleet_witness = fleet_witness
-        self._around = around
+        self._around_subscriber = around_subscriber
+        self._around_reporting = around_reporting
         self._concurrency = concurrency
+        self._task_timeout = task_timeout
         self._report_max_age = report_max_age
         self._random = random
         self._subscriber: Subscriber | None = None
 
     def _run(self, stopping: Stopping) -> Coroutine[Any, Any, None]:
-        adapter = self._workshop.adapter()
+        adapter = self.workshop.adapter()
         witness = MessageWitness(
             self.name,
             self._trace,
@@ -72,20 +75,21 @@ class AdapterProcess(Process):
             report_max_age=self._report_max_age,
         )
         queue = self._broker.subscribe(adapter.name, max_in_flight=2 * self._concurrency)
-        self._subscriber = self._around(witness.subscriber(queue))
+        self._subscriber = self._around_subscriber(witness.subscriber(queue))
         reporting = NetworkReporting(
             self.network, adapter=adapter.name, weather=self._weather, witness=self._fleet_witness
         )
         service = AdapterService(
             adapter=adapter,
             subscriber=self._subscriber,
-            reporting=witness.reporting(reporting),
+            reporting=self._around_reporting(witness.reporting(reporting)),
             http=FakeHttp(),
             clock=self.clock,
             observer=_Observer(self.name, self._trace),
-            log=get_logger("simulation"),
+            log=self._trace.log(self.name),
+            last_work=_LAST_WORK,
             concurrency=self._concurrency,
-            task_timeout=_TASK_TIMEOUT,
+            task_timeout=self._task_timeout,
             report_max_age=self._report_max_age,
             jitter=self._random.random,
         )
@@ -112,7 +116,10 @@ class _Observer:
 
     def evaluated(self, evaluation: Evaluation) -> None:
         resource = evaluation.resource
-        self._trace.note(self._name, f"evaluated {resource.id}@{resource.generation}: {evaluation.ending}")
+        said = f"{evaluation.ending} {evaluation.reason}"
+        self._trace.note(self._name, f"evaluated {resource.id}@{resource.generation}: {said}")
+        if evaluation.error is not None and not isinstance(evaluation.error, Mishap):
+            self._trace.fault(self._name, evaluation.error)
 
     def interrupted(self) -> None: ...
 
@@ -129,4 +136,4 @@ class _Observer:
     def api_recovered(self, operation: Operation) -> None: ...
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
-        self._trace.violation(f"{self._name}: a fault of our own on {resource_id}: {error!r}")
+        self._trace.fault(f"{self._name} on {resource_id}", error)

@@ -9,8 +9,10 @@ ready first included.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
 
 import msgspec
 
@@ -19,15 +21,16 @@ from sentinel.testing import loop
 from tests.sim.chance import randomness
 from tests.sim.message_witness import POISON
 from tests.sim.process import Process
-from tests.sim.trades import CLUSTERS
+from tests.sim.trades import CLUSTERS, Mood
 from tests.sim.world import SOUND, Plan, World
 
 PATIENCE = timedelta(minutes=5)
 """Within this time after the faults everything is ready or gone."""
 _PEACE = timedelta(seconds=25)
 """How long a fleet has to become well before the faults begin."""
-_OUTAGE = timedelta(minutes=11)
-"""Longer than any report is worth sending."""
+_OUTAGE = timedelta(minutes=2)
+"""Longer than an adapter offers a report to an API that takes nobody's; then it gives back what the report was
+about."""
 _AFTERMATH = timedelta(seconds=30)
 """How long it is watched when all is well."""
 
@@ -39,6 +42,8 @@ class Summary(msgspec.Struct, frozen=True):
     """The same for the same history."""
     settled_after: timedelta
     """How long after the faults everything was ready or gone."""
+    interruptions: int
+    """How many reports said that an adapter had ended before its work did."""
 
 
 def simulate(seed: int, plan: Plan = SOUND) -> Summary:
@@ -46,7 +51,23 @@ def simulate(seed: int, plan: Plan = SOUND) -> Summary:
     return loop.run(_simulate(seed, plan), order=randomness(seed, "order"))
 
 
+class _Numbered(asyncio.Task[Any]):
+    """A task that sets keep in the same order in every process. A task group cancels its tasks in that of a set,
+    which would otherwise be that of their places in memory."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], *, number: int, **options: Any) -> None:
+        self._number = number
+        super().__init__(work, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 async def _simulate(seed: int, plan: Plan) -> Summary:
+    numbers = count()
+    asyncio.get_running_loop().set_task_factory(
+        lambda loop, work, **options: _Numbered(work, loop=loop, number=next(numbers), **options)
+    )
     world = World(seed, plan)
     running = asyncio.create_task(History(world).run())
     await asyncio.wait((running, world.trace.violated), return_when=asyncio.FIRST_COMPLETED)
@@ -55,7 +76,7 @@ async def _simulate(seed: int, plan: Plan) -> Summary:
     await world.close()
     if world.trace.violated.done():
         raise world.trace.violated.result()
-    return Summary(world.trace.digest, running.result())
+    return Summary(world.trace.digest, running.result(), world.ledger.interruptions)
 
 
 class History:
@@ -97,7 +118,7 @@ class History:
 
     async def _happen(self) -> None:
         """Something goes wrong, or is mended."""
-        match self._random.randrange(12):
+        match self._random.randrange(13):
             case 0:
                 await self._restart_api()
             case 1 | 2:
@@ -121,9 +142,27 @@ class History:
                 process = self._random.choice(self._world.processes)
                 clock = self._world.clock_of_the_api if self._random.random() < 0.3 else process.clock
                 clock.skew = self._world.skew()
+            case 12:
+                await self._restart_what_hangs()
 
     async def _end(self, process: Process) -> None:
         await (process.kill() if self._random.random() < 0.7 else process.stop())
+
+    async def _restart_what_hangs(self) -> None:
+        """The work of an adapter gets stuck, also on a cluster that it has never seen before, and an operator
+        restarts its processes one after the other."""
+        # Of one that waits for nobody, so that there is work to get stuck in.
+        workshop = self._random.choice([each for each in self._world.workshops if not each.trade.needs])
+        workshop.mood = Mood.HANGING
+        self._trace.note(workshop.trade.name, f"is {workshop.mood} until it is restarted")
+        self._world.start_all()
+        await self._world.users.create(CLUSTERS)
+        await asyncio.sleep(8 * self._random.random())
+        for process in self._world.adapters:
+            if process.workshop is workshop:
+                await process.stop()
+                process.start()
+        workshop.mood = Mood.GOOD
 
     async def _restart_api(self) -> None:
         await self._world.api.kill()

@@ -3,19 +3,20 @@
 What it claims: a message is acknowledged only for a reason. Either the API has answered a report on its resource,
 and the resource was read for that report after the message had come; or the API has said that the resource is
 gone; or our last report on it is fresh, where that is good enough; or it is about a kind that is none of this
-adapter's business. No message is lost, and none that was good is given up.
+adapter's business. That the adapter had to end before its work did is a report, and no answer. No message is lost,
+and none that was good is given up.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import datetime, timedelta
 
 from sentinel.adapter import Adapter
-from sentinel.core.fleet import Report
+from sentinel.core.fleet import AVAILABLE, Report, ReportedCondition
 from sentinel.core.hints import Pointer, kind_of
-from sentinel.core.task_resource import Resource
+from sentinel.core.task_resource import INTERRUPTED, Resource
 from sentinel.ports import Clock
 from sentinel.ports.reporting import Answer, Reporting
 from sentinel.ports.subscription import Delivery, Message, Subscriber
@@ -29,6 +30,8 @@ class Ledger:
     """Every message that a broker has taken, and who is done with it."""
 
     def __init__(self) -> None:
+        self.interruptions = 0
+        """How many reports were answered that said that an adapter had ended before its work did."""
         self._placed: dict[str, None] = {}
         self._settled: dict[str, set[str]] = defaultdict(set)
 
@@ -88,7 +91,10 @@ class MessageWitness:
         self._trace.note(
             self._name, f"report {resource_id}@{report.observed_generation} {answer.taken}", *_said(report)
         )
-        self._settled[resource_id] = self._read[resource_id]
+        if _is_interrupted(report.conditions):
+            self._ledger.interruptions += 1
+        else:
+            self._settled[resource_id] = self._read[resource_id]
 
     def acknowledges(self, message: Message, step: int) -> None:
         resource_id = message.attributes.get("subject", "")
@@ -108,12 +114,18 @@ class MessageWitness:
         )
 
     def _is_fresh(self, resource: Resource) -> bool:
+        """Whether another look would show nothing new: the last is young enough, was at this generation and to its
+        end, and nobody has asked for one since, nor has an adapter made progress."""
         report = resource.report_of(self._adapter.name)
+        if report is None or report.last_report_time is None:
+            return False
+        reported = report.last_report_time
+        news = (resource.pulse_requested_time, resource.last_progress_time)
         return (
-            report is not None
-            and report.observed_generation == resource.generation
-            and report.last_report_time is not None
-            and timedelta(0) <= self._clock.now() - report.last_report_time < self._report_max_age
+            report.observed_generation == resource.generation
+            and not _is_interrupted(report.conditions)
+            and all(each is None or each < reported for each in news)
+            and timedelta(0) <= self._clock.now() - reported < self._report_max_age
         )
 
 
@@ -173,6 +185,10 @@ class _Reporting:
         answer = await self._reporting.report(resource, report)
         self._witness.reported(resource.id, report, answer)
         return answer
+
+
+def _is_interrupted(conditions: Iterable[ReportedCondition]) -> bool:
+    return any(each.type == AVAILABLE and each.reason == INTERRUPTED for each in conditions)
 
 
 def _said(report: Report) -> list[str]:

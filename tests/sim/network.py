@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from random import Random
 from typing import Any, TypeAlias, TypeVar
@@ -41,6 +40,8 @@ _TIMEOUT = timedelta(seconds=3)
 """How long a client waits for an answer."""
 _LONGEST_WAY = timedelta(seconds=20)
 _CATCHING_UP = timedelta(seconds=10)
+_ANSWERS = (Unavailable, refusals.NotFound, refusals.Conflict, refusals.Invalid)
+"""What the service may raise here. Nobody asks under a precondition, or for two things under one key."""
 
 
 class NoAnswer(Exception):
@@ -55,7 +56,7 @@ class ApiProcess:
         self._random = random
         self._make = make
         self._service: FleetService | None = None
-        self._requests: set[asyncio.Task[Any]] = set()
+        self._requests: dict[asyncio.Task[Any], None] = {}
 
     def start(self) -> None:
         self._trace.note("api", "starts")
@@ -89,13 +90,13 @@ class ApiProcess:
         await upkeep.aggregate_anew(Stopping())
 
     def _keep(self, request: asyncio.Task[Any]) -> None:
-        self._requests.add(request)
+        self._requests[request] = None
         request.add_done_callback(self._over)
 
     def _over(self, request: asyncio.Task[Any]) -> None:
-        self._requests.discard(request)
-        if not request.cancelled():
-            request.exception()  # seen, also where the client has gone and nobody wants to know
+        """Looked at here, because the client may have gone by now."""
+        del self._requests[request]
+        self._trace.ended("api", request, *_ANSWERS)
 
 
 class Network:
@@ -108,7 +109,7 @@ class Network:
         self._trace = trace
         self._api = api
         self._weather = weather
-        self._strays: set[asyncio.Task[Any]] = set()
+        self._strays: dict[asyncio.Task[Any], None] = {}
 
     async def ask(self, request: Request[T]) -> T:
         """The answer; raises what the service raises, or `NoAnswer`."""
@@ -145,12 +146,15 @@ class Network:
 
         async def wander() -> None:
             await asyncio.sleep(min(delay, _LONGEST_WAY.total_seconds()))
-            with suppress(NoAnswer, Unavailable, refusals.NotFound, refusals.Conflict):
-                await self._api.serve(request)
+            await self._api.serve(request)
 
         stray = asyncio.create_task(wander())
-        self._strays.add(stray)
-        stray.add_done_callback(self._strays.discard)
+        self._strays[stray] = None
+        stray.add_done_callback(self._arrived)
+
+    def _arrived(self, stray: asyncio.Task[Any]) -> None:
+        del self._strays[stray]
+        self._trace.ended(self._name, stray, NoAnswer, *_ANSWERS)
 
 
 class WalkedFleet:

@@ -7,21 +7,32 @@ what a mistake in the part behind it would look like from outside.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from sentinel.core import fleet
-from sentinel.core.fleet import AVAILABLE, Condition, ConditionStatus, ResourceStatus
+from sentinel.core.fleet import (
+    AVAILABLE,
+    Condition,
+    ConditionStatus,
+    DiscardedReport,
+    DiscardReason,
+    ResourceStatus,
+)
+from sentinel.core.hints import Pointer
+from sentinel.core.task_resource import INTERRUPTED, KnownReport, Resource
 from sentinel.ports.fleet_store import FleetTransaction, Stored
+from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.testing.fleet_store import Faults, MemoryFleetStore, Watcher
 from tests.sim.world import Plan
 
 T = TypeVar("T")
-Alteration: TypeAlias = Callable[[Stored], Stored]
+Alteration: TypeAlias = Callable[[Stored], Stored | None]
+"""What a store keeps in the place of what it is given; None where that is lost."""
 
 WITHOUT_PACING = Plan(republish_interval=timedelta(0))
 WITHOUT_REPETITION = Plan(republish_interval=timedelta(hours=1))
@@ -59,19 +70,48 @@ class _Deaf:
             yield delivery
 
 
-class _Altering(MemoryFleetStore):
-    """A store that keeps something else than it is given."""
+class _Overlooking:
+    """`ports.reporting.Reporting` that leaves out something of what an adapter reads."""
 
-    def __init__(self, faults: Faults, watcher: Watcher, alter: Alteration) -> None:
+    def __init__(self, reporting: Reporting, leave_out: Callable[[Resource], Resource]) -> None:
+        self._reporting = reporting
+        self._leave_out = leave_out
+        self.reach, self.report, self.close = reporting.reach, reporting.report, reporting.close
+
+    async def read(self, pointer: Pointer) -> Resource | None:
+        resource = await self._reporting.read(pointer)
+        return None if resource is None else self._leave_out(resource)
+
+
+class _Stumbling(MemoryFleetStore):
+    """A store that cannot say every other time what is outdated, and in no way that a store may fail."""
+
+    def __init__(self, faults: Faults, watcher: Watcher) -> None:
         super().__init__(faults=faults, watcher=watcher)
-        self._alter = alter
+        self._stumbles = False
+
+    async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
+        self._stumbles = not self._stumbles
+        if self._stumbles:
+            raise LookupError("planted")
+        return await super().outdated(plural, adapters, limit=limit)
+
+
+class _Wrapping(MemoryFleetStore):
+    """A store with something around its transactions."""
+
+    def __init__(
+        self, faults: Faults, watcher: Watcher, around: Callable[[FleetTransaction], FleetTransaction]
+    ) -> None:
+        super().__init__(faults=faults, watcher=watcher)
+        self._around = around
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        return await super().transact(lambda transaction: work(_Altered(transaction, self._alter)))
+        return await super().transact(lambda transaction: work(self._around(transaction)))
 
 
 class _Altered:
-    """`ports.fleet_store.FleetTransaction`."""
+    """`ports.fleet_store.FleetTransaction` that keeps something else than it is given."""
 
     def __init__(self, transaction: FleetTransaction, alter: Alteration) -> None:
         self._transaction = transaction
@@ -83,11 +123,45 @@ class _Altered:
         self.recall, self.remember = transaction.recall, transaction.remember
 
     def update(self, resource: Stored) -> None:
-        self._transaction.update(self._alter(resource))
+        kept = self._alter(resource)
+        if kept is not None:
+            self._transaction.update(kept)
+
+
+class _Choking(_Altered):
+    """Fails on reports that come too late. Those are above all such as nobody waits for any longer."""
+
+    def __init__(self, transaction: FleetTransaction) -> None:
+        super().__init__(transaction, lambda stored: stored)
+        self.keep_discarded = self._choke
+
+    def _choke(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
+        if report.reason is DiscardReason.STALE_TIME:
+            raise LookupError("planted")
+
+
+def _wrapping(around: Callable[[FleetTransaction], FleetTransaction]) -> Plan:
+    return Plan(make_store=lambda faults, watcher: _Wrapping(faults, watcher, around))
 
 
 def _altering(alter: Alteration) -> Plan:
-    return Plan(make_store=lambda faults, watcher: _Altering(faults, watcher, alter))
+    return _wrapping(lambda transaction: _Altered(transaction, alter))
+
+
+def _overlooking(leave_out: Callable[[Resource], Resource]) -> Plan:
+    return Plan(around_reporting=lambda reporting: _Overlooking(reporting, leave_out))
+
+
+def _as_if_ended(resource: Resource) -> Resource:
+    return msgspec.structs.replace(resource, reports=tuple(map(_without_interruption, resource.reports)))
+
+
+def _without_interruption(report: KnownReport) -> KnownReport:
+    conditions = tuple(
+        msgspec.structs.replace(each, reason="") if each.reason == INTERRUPTED else each
+        for each in report.conditions
+    )
+    return msgspec.structs.replace(report, conditions=conditions)
 
 
 def _with_available(stored: Stored, change: Callable[[Condition, ResourceStatus], Condition]) -> Stored:
@@ -117,9 +191,17 @@ def _stir(available: Condition, status: ResourceStatus) -> Condition:
     return msgspec.structs.replace(available, last_transition_time=available.last_updated_time)
 
 
+def _lose_a_report(stored: Stored) -> Stored | None:
+    """The one that would complete a cluster's."""
+    return None if len(fleet.decode_statuses(stored.statuses)) > 3 else stored
+
+
 def _forget_a_report(stored: Stored) -> Stored:
-    statuses = fleet.decode_statuses(stored.statuses)
-    return msgspec.structs.replace(stored, statuses=fleet.encode_statuses(statuses[:3]))
+    """The one of validation, which is long there when provision is done."""
+    statuses = {each.adapter: each for each in fleet.decode_statuses(stored.statuses)}
+    if "provision" in statuses and statuses["provision"].status_of(AVAILABLE) is ConditionStatus.TRUE:
+        del statuses["validation"]
+    return msgspec.structs.replace(stored, statuses=fleet.encode_statuses(tuple(statuses.values())))
 
 
 def _count_wrong(stored: Stored) -> Stored:
@@ -136,5 +218,12 @@ WITHOUT_STICKINESS = _altering(lambda stored: _with_available(stored, _unstick))
 """`Available` falls as soon as one adapter has reported a newer generation."""
 WITH_RESTLESS_TRANSITIONS = _altering(lambda stored: _with_available(stored, _stir))
 """A transition time that moves with every report."""
-WITH_LOST_REPORTS = _altering(_forget_a_report)
+WITH_LOST_REPORTS = _altering(_lose_a_report)
+WITH_FORGOTTEN_REPORTS = _altering(_forget_a_report)
 WITH_FALLING_GENERATIONS = _altering(_count_wrong)
+WITH_STUMBLING_UPKEEP = Plan(make_store=_Stumbling)
+WITH_LATE_REPORTS_THAT_FAIL = _wrapping(_Choking)
+OVERLOOKING_REQUESTS = _overlooking(lambda resource: msgspec.structs.replace(resource, pulse_requested_time=None))
+"""An adapter for which its last report is fresh although somebody has asked for another look since."""
+OVERLOOKING_PROGRESS = _overlooking(lambda resource: msgspec.structs.replace(resource, last_progress_time=None))
+OVERLOOKING_INTERRUPTIONS = _overlooking(_as_if_ended)

@@ -17,7 +17,7 @@ from sentinel.testing.loop import SimulatedClock
 from tests.sim.network import Network
 from tests.sim.trace import Trace
 
-_DRAIN, _NO_TIME = timedelta(seconds=4), timedelta(0)
+DRAIN, _NO_TIME = timedelta(seconds=4), timedelta(0)
 
 
 class SkewedClock(SimulatedClock):
@@ -57,7 +57,7 @@ class Process(ABC):
     async def stop(self) -> None:
         """As an operator would: asked first, and cut off when the time is over."""
         self._stopping.request()
-        await self._end("is stopped", drain=_DRAIN)
+        await self._end("is stopped", drain=DRAIN)
 
     @abstractmethod
     def _run(self, stopping: Stopping) -> Coroutine[Any, Any, None]:

@@ -37,7 +37,7 @@ class Exchange:
         self._publisher: Publisher = broker.publisher()
         self._ledger = ledger
         self._weather = weather
-        self._on_their_way: set[asyncio.Task[Any]] = set()
+        self._on_their_way: dict[asyncio.Task[Any], None] = {}
         self._is_publishing = False
 
     async def open(self) -> None:
@@ -76,13 +76,17 @@ class Exchange:
             else:
                 # The broker has it, and takes its time to deliver it; others overtake it.
                 errand = asyncio.create_task(self._deliver(event, delay, deadline))
-                self._on_their_way.add(errand)
-                errand.add_done_callback(self._on_their_way.discard)
+                self._on_their_way[errand] = None
+                errand.add_done_callback(self._delivered)
         return Outcome.UNCONFIRMED if fate is Fate.UNANSWERED else Outcome.CONFIRMED
 
     async def _deliver(self, event: Event, delay: float, deadline: timedelta) -> None:
         await asyncio.sleep(delay)
         await self._place(event, deadline)
+
+    def _delivered(self, errand: asyncio.Task[Any]) -> None:
+        del self._on_their_way[errand]
+        self._trace.ended("exchange", errand)
 
     async def _place(self, event: Event, deadline: timedelta) -> None:
         receipt = await self._publisher.publish([event], deadline=deadline)

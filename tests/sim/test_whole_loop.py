@@ -23,7 +23,7 @@ from tests.sim.trace import Violation
 from tests.sim.world import Plan
 
 SEEDS = range(200)
-ENOUGH = range(12)
+ENOUGH = range(40)
 """Within so many seeds a planted fault has to be found."""
 
 
@@ -63,14 +63,35 @@ def test_nothing_forbidden_ever_happens_and_in_the_end_all_is_well(seed: int) ->
         pytest.param(planted.WITHOUT_REPETITION, "is held back for nothing", id="nothing-said-twice"),
         pytest.param(planted.DEAF, "after the last fault .* is not (ready|gone)", id="adapters-go-deaf"),
         pytest.param(planted.WITH_RESTLESS_TRANSITIONS, "Available contradicts", id="restless-transition-times"),
-        pytest.param(planted.WITH_LOST_REPORTS, "report", id="lost-reports"),
+        pytest.param(
+            planted.WITH_LOST_REPORTS, "a report was accepted, and the store never had it", id="lost-reports"
+        ),
+        pytest.param(
+            planted.WITH_FORGOTTEN_REPORTS,
+            "the report of an adapter is gone: .* validation",
+            id="forgotten-reports",
+        ),
         pytest.param(planted.WITH_FALLING_GENERATIONS, "a generation rises by one", id="falling-generations"),
+        pytest.param(planted.WITH_STUMBLING_UPKEEP, "upkeep: a fault of our own", id="stumbling-upkeep"),
+        pytest.param(planted.WITH_LATE_REPORTS_THAT_FAIL, "api: a fault of our own", id="late-reports-fail"),
+        *(
+            pytest.param(plan, "is acknowledged before its report was answered", id=f"{what}-overlooked")
+            for what, plan in (
+                ("requests", planted.OVERLOOKING_REQUESTS),
+                ("progress", planted.OVERLOOKING_PROGRESS),
+                ("interruptions", planted.OVERLOOKING_INTERRUPTIONS),
+            )
+        ),
     ],
 )
 def test_a_planted_fault_is_found(plan: Plan, found: str) -> None:
     violation = first_violation(plan)
 
     assert re.search(rf"^seed \d+: .*{found}.*\n\nrepeat with: make sim SEEDS=\d+$", violation, re.MULTILINE)
+
+
+def test_work_is_cut_off_by_the_end_of_an_adapter_within_a_few_seeds() -> None:
+    assert any(simulate(seed).interruptions for seed in ENOUGH)
 
 
 def test_a_seed_is_the_same_history_in_every_process() -> None:

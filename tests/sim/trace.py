@@ -7,9 +7,14 @@ raise, as a service must, and a violation would be logged and forgotten there.
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections import deque
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
+
+from sentinel.runtime.telemetry import Log
 
 _KEPT, _SHOWN = 2000, 80
 """How many of the last events are remembered, and how many of those a violation is shown with."""
@@ -55,6 +60,23 @@ class Trace:
         if not is_so:
             self.violation(" ".join((claim, *map(str, details))))
 
+    def fault(self, who: str, error: BaseException) -> None:
+        """Somebody has met an error that nothing in a simulation accounts for: it is one of our own."""
+        self.note(who, "raises", "".join(traceback.format_exception(error)))
+        self.violation(f"{who}: a fault of our own: {error!r}")
+
+    def ended(self, who: str, task: asyncio.Task[Any], *expected: type[Exception]) -> None:
+        """A task is over that nobody may be waiting for; it has raised nothing, or something `expected`."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, expected):
+            self.fault(who, error)
+
+    def log(self, who: str) -> Log:
+        """A log for a part that outlives whatever goes wrong in it: what it did not expect is a violation."""
+        logger = logging.Logger(f"simulation.{who}", logging.ERROR)  # noqa: LOG001  # every run has its own
+        logger.addHandler(_Alarm(self, who))
+        return Log(logger, {})
+
     @property
     def digest(self) -> str:
         return self._digest.hexdigest()
@@ -69,6 +91,17 @@ class Trace:
             f"seed {self.seed}: {claim}\n\nrepeat with: make sim SEEDS={self.seed}\n\n"
             f"the last events{about and f' about {about}'}, by seconds since the start:\n" + "\n".join(events)
         )
+
+
+class _Alarm(logging.Handler):
+    def __init__(self, trace: Trace, who: str) -> None:
+        super().__init__()
+        self._trace = trace
+        self._who = who
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            self._trace.fault(self._who, record.exc_info[1])
 
 
 def _shown(detail: object) -> str:

@@ -60,6 +60,10 @@ CLUSTERS = KindRules("clusters", "Cluster", required_adapters=("validation", "dn
 NODEPOOLS = KindRules("nodepools", "NodePool", "clusters", required_adapters=("validation", "provision"))
 
 
+class Mishap(Exception):
+    """What a task raises in a bad mood."""
+
+
 class Mood(StrEnum):
     """How a task behaves."""
 
@@ -145,7 +149,7 @@ class Workshop:
             case Mood.FAILING:
                 return Failed("by chance")
             case Mood.RAISING:
-                raise RuntimeError(f"by chance, on {resource.id}")
+                raise Mishap(f"by chance, on {resource.id}")
             case Mood.HANGING:
                 await asyncio.sleep(3600)
             case Mood.STUBBORN:

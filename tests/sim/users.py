@@ -78,7 +78,8 @@ class Users:
             )
             return created.written
 
-        await self._insist(f"create {draft.id}", create)
+        # Nobody else has a reason to use its id, or its name; but what it is to belong to may go meanwhile.
+        await self._insist(f"create {draft.id}", create, is_refusable=parent is not None)
 
     async def _patch(self, known: Known) -> None:
         target = Target(known.plural, known.document.id)
@@ -114,7 +115,12 @@ class Users:
         await self._insist(f"{mark.__name__} {target.id}", lambda service: mark(service, target, caller=_CALLER))
 
     async def _insist(
-        self, what: str, request: Callable[[FleetService], Awaitable[Written | None]], *, value: int | None = None
+        self,
+        what: str,
+        request: Callable[[FleetService], Awaitable[Written | None]],
+        *,
+        value: int | None = None,
+        is_refusable: bool = True,
     ) -> None:
         """Asks until there is an answer; a refusal is one."""
         for _ in range(_TRIES):
@@ -125,8 +131,7 @@ class Users:
                 continue
             except (refusals.NotFound, refusals.Conflict) as refusal:
                 self._trace.note("user", f"{what} is refused", refusal)
-                # Nobody else has a reason to use its id, or its name.
-                self._trace.require(not what.startswith("create c"), "a creation is refused when repeated:", what)
+                self._trace.require(is_refusable, "what nothing speaks against is refused:", what)
                 return
             if written is not None:
                 self._witness.wrote(written.document, value)

@@ -18,9 +18,9 @@ from sentinel.api.upkeep import Upkeep
 from sentinel.core.decision import Policy
 from sentinel.core.fleet import DiscardReason
 from sentinel.drivers.memory import MemoryBroker
+from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.fleet_store import Faults, MemoryFleetStore, Watcher
 from sentinel.testing.loop import SimulatedClock
 from tests.sim.adapter_process import AdapterProcess
@@ -42,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     republish_interval: timedelta | None = None
     around_subscriber: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber
+    around_reporting: Callable[[Reporting], Reporting] = lambda reporting: reporting
     make_store: Callable[[Faults, Watcher], MemoryFleetStore] = lambda faults, watcher: MemoryFleetStore(
         faults=faults, watcher=watcher
     )
@@ -65,7 +66,7 @@ class World:
         self._bytes = randomness(seed, "ids").randbytes
         self.api = ApiProcess(trace, randomness(seed, "api"), self._serve)
         self.ledger = Ledger()
-        self.broker = MemoryBroker(now=self.clock.now, retry=_RETRY)
+        self.broker = MemoryBroker(now=self.clock.now, retry=_RETRY, log=trace.log("broker"))
         self.users = Users(
             trace,
             network=Network("user", trace, self.api, weather),
@@ -139,7 +140,7 @@ class World:
             kinds=kinds,
             retention=RetentionSettings(),
             clock=self.clock_of_the_api,
-            log=get_logger("simulation"),
+            log=self.trace.log("upkeep"),
         )
         return service, upkeep
 
@@ -174,9 +175,12 @@ class World:
             network=Network(name, self.trace, self.api, self.weather),
             weather=self.weather,
             fleet_witness=self.witness,
-            around=plan.around_subscriber,
+            around_subscriber=plan.around_subscriber,
+            around_reporting=plan.around_reporting,
             concurrency=self.random.choice((1, 3)),
-            report_max_age=timedelta(seconds=self.random.choice((0, 0, 0, 2, 8))),
+            # Shorter than the last work of a process that is stopped, or longer, so that it is cut off.
+            task_timeout=timedelta(seconds=self.random.choice((2, 6, 6))),
+            report_max_age=timedelta(seconds=self.random.choice((0, 0, 2, 8))),
             skew=self.skew(),
             random=randomness(self.trace.seed, name),
         )
