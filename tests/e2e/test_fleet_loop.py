@@ -12,7 +12,7 @@ import msgspec
 from tests.support.fleet_http import FleetHttp
 from tests.support.fleet_storm import KINDS, REQUIRED
 from tests.support.inbox import Inbox
-from tests.support.recording_proxy import RecordingProxy
+from tests.support.proxy import RecordingProxy
 from tests.support.service import ApiProcess, Line, SentinelProcess
 
 ENOUGH_CYCLES = 4

@@ -55,33 +55,20 @@ def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
 
 def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
     with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-        from sentinel.drivers.rabbitmq import RabbitMQPublisher, amqp_url
-    url = (
-        broker.url.reveal()
-        if broker.url is not None
-        else amqp_url(
-            host=broker.host,
-            port=broker.port,
-            vhost=broker.vhost,
-            username=broker.username,
-            password=broker.password.reveal(),
-            tls=broker.tls,
-        )
-    )
+        from sentinel.drivers.rabbitmq import RabbitMQPublisher
     return RabbitMQPublisher(
-        url=url,
+        url=url_of(broker),
         exchange=broker.exchange,
         exchange_type=broker.exchange_type,
         routing_key=broker.routing_key,
         mode=mode,
         ca_file=broker.ca_file,
-        observe=_logged("rabbitmq"),
+        observe=logged("rabbitmq"),
     )
 
 
 def _pubsub(broker: BrokerSettings, mode: Mode) -> Publisher:
-    # gRPC's own lines on stderr would be neither JSON nor redacted; what goes wrong is told by the driver.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    quieten_grpc()
     with extra("pubsub", who="BROKER_TYPE: pubsub"):
         from sentinel.drivers.pubsub import PubSubPublisher
     return PubSubPublisher(
@@ -91,7 +78,7 @@ def _pubsub(broker: BrokerSettings, mode: Mode) -> Publisher:
         ordering_key=broker.ordering_key,
         mode=mode,
         emulator_host=broker.emulator_host,
-        observe=_logged("pubsub"),
+        observe=logged("pubsub"),
     )
 
 
@@ -104,7 +91,29 @@ def extra(name: str, *, who: str) -> Iterator[None]:
         raise Unavailable(f"{who} needs {error.name}; install fleet-sentinel[{name}]") from error
 
 
-def _logged(name: str) -> Callable[[Connectivity], None]:
+def url_of(broker: BrokerSettings) -> str:
+    """Where its RabbitMQ is, credentials included."""
+    from sentinel.drivers.rabbitmq import amqp_url
+
+    if broker.url is not None:
+        return broker.url.reveal()
+    return amqp_url(
+        host=broker.host,
+        port=broker.port,
+        vhost=broker.vhost,
+        username=broker.username,
+        password=broker.password.reveal(),
+        tls=broker.tls,
+    )
+
+
+def quieten_grpc() -> None:
+    """gRPC's own lines on stderr would be neither JSON nor redacted; what goes wrong is told by the driver."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+
+def logged(name: str) -> Callable[[Connectivity], None]:
+    """Writes down when a broker is reached, and when it is lost."""
     log = telemetry.get_logger(name)
 
     def observe(change: Connectivity) -> None:

@@ -5,7 +5,6 @@ Drivers are imported where one is chosen, so that a process loads only what its 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import assert_never
@@ -17,8 +16,8 @@ from sentinel.adapter.observer import Observer
 from sentinel.adapter.service import AdapterService
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.adapter.telemetry import AdapterTelemetry
-from sentinel.cli.build import Unavailable, extra
-from sentinel.ports import Clock, Connectivity
+from sentinel.cli.build import Unavailable, extra, logged, quieten_grpc, url_of
+from sentinel.ports import Clock
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import DeadLetters, Subscriber
 from sentinel.ports.task_http import HttpClient
@@ -47,7 +46,7 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
             with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
                 from sentinel.drivers.rabbitmq_subscriber import RabbitMQSubscriber
             return RabbitMQSubscriber(
-                url=_amqp_url(broker),
+                url=url_of(broker),
                 exchange=broker.exchange,
                 exchange_type=broker.exchange_type,
                 routing_key=broker.routing_key,
@@ -55,11 +54,11 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
                 max_in_flight=max_in_flight,
                 ca_file=broker.ca_file,
                 longest_hold=broker.longest_hold,
-                observe=_logged("rabbitmq"),
+                observe=logged("rabbitmq"),
                 log=log,
             )
         case BrokerType.PUBSUB:
-            _quieten_grpc()
+            quieten_grpc()
             with extra("pubsub", who="BROKER_TYPE: pubsub"):
                 from sentinel.drivers.pubsub_subscriber import PubSubSubscriber
             return PubSubSubscriber(
@@ -69,7 +68,7 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
                 subscription=subscription,
                 max_in_flight=max_in_flight,
                 emulator_host=broker.emulator_host,
-                observe=_logged("pubsub"),
+                observe=logged("pubsub"),
                 log=log,
             )
         case BrokerType.STDOUT:
@@ -84,9 +83,9 @@ def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLett
         case BrokerType.RABBITMQ:
             with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
                 from sentinel.drivers.rabbitmq_dead_letters import RabbitMQDeadLetters
-            return RabbitMQDeadLetters(url=_amqp_url(broker), subscription=subscription, ca_file=broker.ca_file)
+            return RabbitMQDeadLetters(url=url_of(broker), subscription=subscription, ca_file=broker.ca_file)
         case BrokerType.PUBSUB:
-            _quieten_grpc()
+            quieten_grpc()
             with extra("pubsub", who="BROKER_TYPE: pubsub"):
                 from sentinel.drivers.pubsub_dead_letters import PubSubDeadLetters
             return PubSubDeadLetters(
@@ -185,40 +184,8 @@ def _all(*steps: Step) -> Step:
     return close
 
 
-def _amqp_url(broker: BrokerSettings) -> str:
-    from sentinel.drivers.rabbitmq import amqp_url
-
-    if broker.url is not None:
-        return broker.url.reveal()
-    return amqp_url(
-        host=broker.host,
-        port=broker.port,
-        vhost=broker.vhost,
-        username=broker.username,
-        password=broker.password.reveal(),
-        tls=broker.tls,
-    )
-
-
-def _quieten_grpc() -> None:
-    # gRPC's own lines on stderr would be neither JSON nor redacted; what goes wrong is told by the driver.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-
-
 def _nothing_to_receive() -> Unavailable:
     return Unavailable("BROKER_TYPE: expected rabbitmq or pubsub, for adapters receive events; got stdout")
-
-
-def _logged(name: str) -> Callable[[Connectivity], None]:
-    log = telemetry.get_logger(name)
-
-    def observe(change: Connectivity) -> None:
-        if change.is_connected:
-            log.info("broker.connected", broker=change.broker)
-        else:
-            log.warning("broker.disconnected", broker=change.broker, reason=change.reason)
-
-    return observe
 
 
 def _user_agent() -> str:

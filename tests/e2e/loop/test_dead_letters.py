@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.loop_gateway import Gateway
 from tests.support.loop_processes import ProcessLoop
 from tests.support.loop_worlds import BROKERS, Make
+from tests.support.proxy import Gateway
 from tests.support.rabbitmq import unique
 
 NO_EVENT = "expected a CloudEvent, got a message without the attributes of one"
