@@ -68,7 +68,7 @@ class ListContract(StoreSuite):
     async def test_an_unknown_kind_is_an_empty_list(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
 
-        assert await find(store, ListQuery(plural="manifests", limit=9)) == Found([], 0, None)
+        assert await find(store, ListQuery(plural="manifests", limit=9)) == Found([], 0, 0, None)
 
     @pytest.mark.parametrize("order", OrderBy)
     async def test_a_list_is_in_the_order_asked_for_and_ids_settle_ties(
@@ -231,7 +231,7 @@ class ListContract(StoreSuite):
         assert found.total == 4
         assert await walk(store, query) == self.in_order(children[::2], order)
         assert (ids(selected), selected.total) == (self.in_order(children[4::2], order), 2)
-        assert await find(store, ListQuery(plural="nodepools", parent="np-1", limit=9)) == Found([], 0, None)
+        assert await find(store, ListQuery(plural="nodepools", parent="np-1", limit=9)) == Found([], 0, 0, None)
         assert len(await select(store, plural="nodepools")) == 8
 
     async def test_an_update_moves_a_resource_within_lists(self, store: FleetStore) -> None:

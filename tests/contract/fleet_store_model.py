@@ -152,6 +152,7 @@ class Model:
         page = selected[: query.limit]
         return Found(
             [document for _, document in page],
+            len(page),
             total if query.counts else None,
             Place(*page[-1][0]) if len(selected) > len(page) else None,
         )

@@ -248,7 +248,7 @@ def ids(found: Found) -> list[str]:
 
 async def find(store: FleetStore, query: ListQuery) -> Found:
     found = await store.find(query)
-    return Found(list(found.documents), found.total, found.last)
+    return Found(list(found.documents), found.count, found.total, found.last)
 
 
 async def discarded_of(

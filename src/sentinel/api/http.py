@@ -85,21 +85,15 @@ class Collection:
                 offset=0 if mark else (page - 1) * parameters.size,
                 after=mark.place if mark else None,
                 counts=mark is None,
+                joins=wanted is None,
             )
         )
         total = mark.total if mark else found.total or 0
         following = None if found.last is None else cursor.encode(_Mark(page + 1, total, found.last), query=query)
         documents = found.documents if wanted is None else wanted.apply_all(found.documents)
-        # One join, with head and tail at its ends: a page is copied once.
-        head = b'{"page":%d,"size":%d,"total":%d,"items":[' % (page, len(documents), total)
+        head = b'{"page":%d,"size":%d,"total":%d,"items":[' % (page, found.count, total)
         tail = b'],"next":' + _encode(following) + b"}"
-        if not documents:
-            return Answer(200, head + tail)
-        parts = [*documents]
-        parts[0] = head + parts[0]
-        parts[-1] += tail
-        body = b",".join(parts)
-        return Answer(200, body)
+        return Answer(200, (head, b",".join(documents), tail))
 
     async def create(self, request: Request) -> Answer:
         """A new resource."""

@@ -153,12 +153,17 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Begins behind this place instead, which needs no offset; its cost is flat."""
     counts: bool = True
     """Whether `total` is wanted."""
+    joins: bool = False
+    """Whether documents may come joined, with commas between them, where that is cheaper than each by itself."""
 
 
 class Found(msgspec.Struct, frozen=True):
     """A stretch of a list."""
 
     documents: Sequence[bytes]
+    """In order; where the query joins, any that follow each other may be one."""
+    count: int
+    """Of how many resources these are."""
     total: int | None
     """All that the query selects, before limit and offset; None where it was not wanted."""
     last: Place | None

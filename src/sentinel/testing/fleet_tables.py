@@ -102,6 +102,7 @@ class FleetTables:
         page = page[: query.limit]
         return Found(
             [self.resources[resource_id].document for _, resource_id in page],
+            len(page),
             sum(1 for _ in self._selected(query, keys)) if query.counts else None,
             Place(*page[-1]) if page and has_more else None,
         )

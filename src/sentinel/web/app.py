@@ -221,13 +221,16 @@ class _Response(ASGIResponse):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         answer = self._answer
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
-        content = b"" if answer.status in _BODILESS else answer.body
-        if content:
+        body = b"" if answer.status in _BODILESS else answer.body
+        pieces = body if isinstance(body, tuple) else (body,)
+        if length := sum(map(len, pieces)):
             headers.append((b"content-type", answer.content_type.encode()))
         if answer.status not in _BODILESS:
-            headers.append((b"content-length", str(len(content)).encode()))
+            headers.append((b"content-length", str(length).encode()))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": content, "more_body": False})
+        last = len(pieces) - 1
+        for number, piece in enumerate(pieces):
+            await send({"type": "http.response.body", "body": piece, "more_body": number < last})
 
 
 def _framework_problem(connection: _Connection, error: Exception, log: Log) -> litestar.Response[bytes]:

@@ -75,7 +75,8 @@ class Answer(msgspec.Struct, frozen=True):
     """What a handler answers: bytes, as they go out."""
 
     status: int = 200
-    body: bytes = b""
+    body: bytes | tuple[bytes, ...] = b""
+    """In one, or in pieces that are too long to be copied into one."""
     headers: Mapping[str, str] = {}
     content_type: str = JSON
     """Of a body; an answer without one has no content type."""

@@ -10,6 +10,7 @@ client gets to read the refusal.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -38,7 +39,8 @@ _LARGEST_HEAD = 64 * 1024
 _LARGEST_REST = 16 * 1024 * 1024
 _REST_WITHIN = timedelta(seconds=5)
 _LARGE = 64 * 1024
-"""A body that is cheaper to send apart from its head than to copy behind it."""
+"""An answer whose pieces are cheaper to send one by one than to copy into one."""
+_LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
 
 
 class Server:
@@ -166,39 +168,48 @@ class _Server(uvicorn.Server):
 
 
 class _OnePiece(asyncio.Transport):
-    """Takes one answer to the client: its head goes out together with the body that follows at once.
+    """Takes one answer to the client: its head and the pieces of its body go out together.
 
-    A write wakes the client, and that costs more than everything else about a small answer.
+    A write wakes the client, and that costs more than everything else about a small answer. Of a large one the
+    head goes ahead: a client that is awake takes the body while it is being sent, which spares us keeping it.
+    Pieces still wait for each other: who has answered should not have to wait until a slow client has taken some.
     """
 
-    __slots__ = ("_head", "_transport")
+    __slots__ = ("_missing", "_pieces", "_transport")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._head: bytes | None = None
+        self._pieces: list[bytes | bytearray | memoryview] = []
+        self._missing: int | None = None
+        """How much is still to come; None before the head."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._head is None:
-            head = bytes(data)
+        self._pieces.append(data)
+        if self._missing is None:
+            length = _LENGTH.search(data)
             # Of an answer without a length nobody knows when it goes on.
-            is_followed = b"\r\ncontent-length: " in head
-            self._head = head if is_followed else b""
-            if not is_followed:
-                self._transport.write(head)
-            return
-        head, self._head = self._head, b""
-        if len(data) < _LARGE:
-            self._transport.write(head + data)
+            self._missing = 0 if length is None else int(length[1])
+            is_due = not 0 < self._missing < _LARGE
         else:
-            self._transport.write(head)
-            self._transport.write(data)
+            self._missing -= len(data)
+            is_due = self._missing <= 0
+        if is_due:
+            self._send()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
     def close(self) -> None:
-        self._transport.write(self._head or b"")
+        self._send()
         self._transport.close()
+
+    def _send(self) -> None:
+        pieces, self._pieces = self._pieces, []
+        if sum(map(len, pieces)) < _LARGE:
+            self._transport.write(b"".join(pieces))
+            return
+        for piece in pieces:
+            self._transport.write(piece)
 
 
 class _HeadTooLarge(Exception):

@@ -34,6 +34,7 @@ class OneResource:
 
     combines = True
     is_snapshot = False
+    joins = False
 
     def __init__(self, resource: Stored | None, *, is_overtaken: bool = False) -> None:
         self._found = [] if resource is None else [lasting(resource) | changing(resource) | described(resource)]

@@ -33,6 +33,7 @@ class Recorder:
 
     combines = True
     is_snapshot = False
+    joins = False
 
     def __init__(self) -> None:
         self.asked: list[tuple[Statement, Mapping[str, Value]]] = []

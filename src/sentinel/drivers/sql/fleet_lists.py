@@ -9,14 +9,28 @@ resource that it comes by. In any other order those selected are sorted, which c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple, assert_never
 
-from sqlalchemy import ColumnElement, Select, bindparam, false, func, select, true, tuple_, union_all
+from sqlalchemy import (
+    ColumnElement,
+    LargeBinary,
+    Select,
+    bindparam,
+    cast,
+    false,
+    func,
+    null,
+    select,
+    true,
+    tuple_,
+    union_all,
+)
 from sqlalchemy.sql import FromClause
 
 from sentinel.core.labels import Operator, Requirement, as_integer
-from sentinel.drivers.sql.statements import Session, Statement, Value, literal
+from sentinel.drivers.sql.statements import Row, Session, Statement, TooLong, Value, literal
 from sentinel.drivers.sql.tables import NUMBER, counts, labels, resources
 from sentinel.ports.fleet_store import Found, ListQuery, OrderBy, Place
 
@@ -57,6 +71,14 @@ class _Order(NamedTuple):
     """Whether it begins behind one."""
 
 
+class _Stretch(NamedTuple):
+    """Which part of which list, without its values."""
+
+    selection: _Selection
+    order: _Order
+    limit: int
+
+
 def find(session: Session, query: ListQuery) -> Found:
     """Answers a query."""
     values = _values_of(query)
@@ -68,31 +90,50 @@ def find(session: Session, query: ListQuery) -> Found:
     if place is None and query.offset:
         order = _Order(query.order_by, query.is_descending, has_place=False)
         passing = min(query.offset - 1, FURTHEST)
-        passed = session.rows(_places_at(selection, order, 1), passed=passing, **values)
+        passed = session.rows(_place_at(selection, order), passed=passing, **values)
         if not passed:
-            return Found((), total, None)
+            return Found((), 0, total, None)
         place = Place(passed[0][0], passed[0][1])
     if place is not None:
         values |= {"after": place.value, "after_id": place.id}
     order = _Order(query.order_by, query.is_descending, has_place=place is not None)
-    documents, last = _page(session, selection, order, query.limit, values)
-    return Found(documents, total, last)
+    stretch = _Stretch(selection, order, query.limit)
+    return _page(session, stretch, values, joins=query.joins, total=total)
 
 
 def _page(
-    session: Session, selection: _Selection, order: _Order, limit: int, values: Mapping[str, Value]
-) -> tuple[Sequence[bytes], Place | None]:
-    """The documents, and the place of the last where more follow: all from one snapshot."""
-    if session.is_snapshot and selection == _EVERYTHING:
-        # A document without its place is a quarter cheaper to fetch, and looking one place up by the index is not.
-        documents = [row[0] for row in session.rows(_documents(order, limit), **values)]
-        if len(documents) < limit:
-            return documents, None
-        places = session.rows(_places_at(selection, order, 2), passed=limit - 1, **values)
-        return documents, Place(places[0][0], places[0][1]) if len(places) > 1 else None
-    found = session.rows(_walk(selection, order, limit), **values)
-    page = found[:limit]
-    return [row[0] for row in page], Place(page[-1][1], page[-1][2]) if len(found) > limit else None
+    session: Session, stretch: _Stretch, values: Mapping[str, Value], *, joins: bool, total: int | None
+) -> Found:
+    """Documents and the place of the last are of one moment."""
+    # A document without its place is a quarter cheaper to fetch, and looking one place up by the index is not.
+    if stretch.selection != _EVERYTHING:
+        found = session.rows(_walk(stretch), **values)
+        page = found[: stretch.limit]
+        last = Place(page[-1][1], page[-1][2]) if len(found) > stretch.limit else None
+        return Found([row[0] for row in page], len(page), total, last)
+    if not session.is_snapshot:
+        found = session.rows(_documents_and_places(stretch), **values)
+        documents = [row[0] for row in found if row[0] is not None]
+        return Found(documents, len(documents), total, _last([row[1:] for row in found[len(documents) :]]))
+    pieces, count = _documents_of(session, stretch, values, joins=joins and session.joins)
+    places = session.rows(_places_at_end(stretch), **values) if count == stretch.limit else ()
+    return Found(pieces, count, total, _last(places))
+
+
+def _last(places: Sequence[Row]) -> Place | None:
+    """Of the last place and the one behind it: the former, where there is the latter."""
+    return Place(places[0][0], places[0][1]) if len(places) > 1 else None
+
+
+def _documents_of(
+    session: Session, stretch: _Stretch, values: Mapping[str, Value], *, joins: bool
+) -> tuple[Sequence[bytes], int]:
+    if joins:
+        with suppress(TooLong):
+            joined, count = session.rows(_joined(stretch), **values)[0]
+            return (joined,) if count else (), count
+    documents = [row[0] for row in session.rows(_documents(stretch), **values)]
+    return documents, len(documents)
 
 
 def _values_of(query: ListQuery) -> dict[str, Value]:
@@ -135,8 +176,9 @@ class _Source(NamedTuple):
 
 
 @lru_cache(_SHAPES)
-def _walk(selection: _Selection, order: _Order, limit: int) -> Statement:
+def _walk(stretch: _Stretch) -> Statement:
     """The documents, each with its place, and one more than the limit where more follow: from one snapshot."""
+    selection, order, limit = stretch
     count = literal(limit + 1)
     if selection.leader is None and (not selection.has_parent or order.by is OrderBy.CREATED):
         source = _source(selection, order.by)
@@ -149,18 +191,56 @@ def _walk(selection: _Selection, order: _Order, limit: int) -> Statement:
 
 
 @lru_cache(_SHAPES)
-def _documents(order: _Order, limit: int) -> Statement:
-    """The documents alone, of all resources of the kind."""
-    source = _source(_EVERYTHING, order.by)
-    return Statement(_in_order(select(resources.c.document), source, order).limit(literal(limit)))
+def _documents(stretch: _Stretch) -> Statement:
+    return Statement(_in_stretch(stretch, resources.c.document))
 
 
 @lru_cache(_SHAPES)
-def _places_at(selection: _Selection, order: _Order, count: int) -> Statement:
-    """So many places, behind so many that are passed over by the index."""
+def _joined(stretch: _Stretch) -> Statement:
+    """One row: the documents with commas between them, and how many they are."""
+    documents = _in_stretch(stretch, resources.c.document).subquery("documents")
+    joined = cast(func.group_concat(documents.c.document), LargeBinary)
+    return Statement(select(joined, func.count()).select_from(documents))
+
+
+@lru_cache(_SHAPES)
+def _places_at_end(stretch: _Stretch) -> Statement:
+    return Statement(_at_end(stretch))
+
+
+@lru_cache(_SHAPES)
+def _documents_and_places(stretch: _Stretch) -> Statement:
+    """The documents without places, and then without documents what `_at_end` finds."""
+    documents = _in_stretch(stretch, resources.c.document).subquery("documents")
+    places = _at_end(stretch).subquery("places")
+    value, id_ = places.c
+    return Statement(
+        union_all(
+            select(documents.c.document, cast(null(), value.type), cast(null(), id_.type)),
+            select(cast(null(), LargeBinary), value, id_),
+        ),
+        is_long=stretch.limit >= _LONG,
+    )
+
+
+def _in_stretch(stretch: _Stretch, *wanted: ColumnElement[Any]) -> Select[Any]:
+    source = _source(stretch.selection, stretch.order.by)
+    return _in_order(select(*wanted), source, stretch.order).limit(literal(stretch.limit))
+
+
+def _at_end(stretch: _Stretch) -> Select[Any]:
+    """The last place of the stretch and the one behind it, by the index alone."""
+    source = _source(stretch.selection, stretch.order.by)
+    places = _in_order(select(source.value.label("value"), source.id.label("last_id")), source, stretch.order)
+    return places.limit(literal(2)).offset(literal(stretch.limit - 1))
+
+
+@lru_cache(_SHAPES)
+def _place_at(selection: _Selection, order: _Order) -> Statement:
+    """The place behind so many that are passed over by the index."""
     source = _source(selection, order.by)
     places = _in_order(select(source.value, source.id), source, order)
-    return Statement(places.limit(literal(count)).offset(bindparam("passed", type_=NUMBER)))
+    return Statement(places.limit(literal(1)).offset(bindparam("passed", type_=NUMBER)))
 
 
 @lru_cache(_SHAPES)

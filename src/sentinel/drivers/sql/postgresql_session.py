@@ -71,6 +71,7 @@ class PostgresqlSession:
 
     combines = True
     is_snapshot = False
+    joins = False  # it can, but takes three times as long over it
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from sentinel.drivers.sql.lane import Job, Lane
 from sentinel.drivers.sql.sqlite_file import APPLICATION_ID, BUSY, FileLock, connect, prepare
-from sentinel.drivers.sql.statements import BriefSession, Duplicate, Row, Session, Statement, Value
+from sentinel.drivers.sql.statements import BriefSession, Duplicate, Row, Session, Statement, TooLong, Value
 from sentinel.drivers.sql.tables import metadata
 from sentinel.ports.fleet_store import Unavailable
 
@@ -40,6 +40,7 @@ class SqliteSession:
 
     combines = False
     is_snapshot = True
+    joins = True
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -47,7 +48,10 @@ class SqliteSession:
         """Why the database itself failed; what was begun with it cannot be finished."""
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
-        return self._execute(statement, values).fetchall()
+        try:
+            return self._execute(statement, values).fetchall()
+        except sqlite3.DataError as error:
+            raise TooLong(str(error)) from error
 
     def run(self, statement: Statement, **values: Value) -> int:
         return self._execute(statement, values).rowcount

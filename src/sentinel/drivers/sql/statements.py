@@ -79,6 +79,10 @@ class Duplicate(Exception):
         self.constraint = constraint
 
 
+class TooLong(Exception):
+    """A value would be longer than the database can make one."""
+
+
 class NeedsTransaction(Exception):
     """What was tried without a transaction cannot be done so, or no longer; nothing was written."""
 
@@ -90,8 +94,11 @@ class Session(Protocol):
     """Whether one statement may write two tables."""
     is_snapshot: bool
     """Whether all that is read is of one moment, also without a transaction."""
+    joins: bool
+    """Whether it joins bytes, in less time than it takes to hand them out one by one."""
 
-    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]: ...
+    def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
+        """Raises `TooLong`."""
 
     def run(self, statement: Statement, **values: Value) -> int:
         """Says how many rows it changed. Raises `Duplicate`, and the transaction is then over."""
