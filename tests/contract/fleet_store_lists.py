@@ -206,6 +206,34 @@ class ListContract(StoreSuite):
         assert found.last is not None
 
     @pytest.mark.parametrize("order", OrderBy)
+    @pytest.mark.parametrize("limit", [1, 3, 100])
+    async def test_joined_documents_are_the_same_documents(
+        self, store: FleetStore, order: OrderBy, limit: int
+    ) -> None:
+        fleet = self.fleet()
+        fleet.append(stored("odd", document='{"id":"odd","name":"ß \\u0000 🌍, \\"},{\\""}'.encode()))
+        await store.transact(inserting(*fleet))
+        query: ListQuery | None = ListQuery(plural="clusters", order_by=order, limit=limit)
+        seen = 0
+
+        while query is not None and seen <= len(fleet):
+            apart = await store.find(query)
+            joined = await store.find(msgspec.structs.replace(query, joins=True))
+
+            assert b",".join(joined.documents) == b",".join(apart.documents)
+            assert joined.count == apart.count == len(apart.documents)
+            assert (joined.total, joined.last) == (apart.total, apart.last)
+            seen += joined.count
+            query = None if apart.last is None else msgspec.structs.replace(query, after=apart.last)
+
+        assert seen == len(fleet)
+
+    async def test_of_nothing_nothing_is_joined(self, store: FleetStore) -> None:
+        found = await find(store, ListQuery(plural="clusters", limit=9, joins=True))
+
+        assert found == Found([], 0, 0, None)
+
+    @pytest.mark.parametrize("order", OrderBy)
     async def test_a_parent_selects_its_own_children(self, store: FleetStore, order: OrderBy) -> None:
         parents = [stored("cls-1"), stored("cls-2")]
         children = [

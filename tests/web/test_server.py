@@ -207,6 +207,37 @@ async def test_a_body_of_any_size_follows_its_head(size: int) -> None:
         assert body == b"x" * size
 
 
+@pytest.mark.parametrize("sizes", [(0, 0), (3, 4, 5), (10, 65_536, 10), (65_526, 5, 5), (1, 1_000_000, 0)])
+async def test_the_pieces_of_a_body_follow_each_other(sizes: tuple[int, ...]) -> None:
+    pieces = tuple(b"%d" % number * size for number, size in enumerate(sizes))
+    async with serving(app_of(route(answering(Answer(body=pieces))))) as server:
+        answer = await say(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b"content-length: %d" % sum(sizes) in head
+        assert body == b"".join(pieces)
+
+
+async def test_who_answers_in_pieces_does_not_wait_for_a_client_that_does_not_read() -> None:
+    has_answered = asyncio.Event()
+    pieces = 8 * (b"x" * 8_000_000,)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"%d" % sum(map(len, pieces)))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for number, piece in enumerate(pieces, 1):
+            await send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
+        has_answered.set()
+
+    async with serving(answer) as server, asyncio.timeout(WAIT):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.address.port, limit=1)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        await has_answered.wait()
+
+        writer.transport.abort()
+
+
 async def test_the_head_of_an_answer_without_a_length_does_not_wait_for_what_follows() -> None:
     head_was_read = asyncio.Event()
 

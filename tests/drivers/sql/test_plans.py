@@ -25,6 +25,7 @@ from tests.support import postgresql
 from tests.support.fleet_stores import MOMENT, SECOND, microseconds, stored
 
 COUNT = 600
+LIMIT = 20
 PLACE = Place(microseconds(MOMENT + 300 * SECOND), "cls-300")
 
 
@@ -32,15 +33,15 @@ class Recorder:
     """Hears which statements a list asks for, and answers none of them."""
 
     combines = True
-    is_snapshot = False
-    joins = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_embedded: bool) -> None:
+        """Pretends to be SQLite, or PostgreSQL."""
+        self.is_snapshot = self.joins = is_embedded
         self.asked: list[tuple[Statement, Mapping[str, Value]]] = []
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
         self.asked.append((statement, values))
-        return [(0, "cls-300")]
+        return [(LIMIT, LIMIT)]
 
     def run(self, statement: Statement, **values: Value) -> int:
         raise AssertionError("a list writes nothing")
@@ -52,6 +53,7 @@ class Recorder:
 class Planner(ABC):
     """A database with a fleet in it, that can say how it would answer."""
 
+    is_embedded: bool
     scan: str
     sort: str
 
@@ -59,12 +61,13 @@ class Planner(ABC):
     async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str: ...
 
     async def plan(self, query: ListQuery) -> str:
-        recorder = Recorder()
+        recorder = Recorder(is_embedded=self.is_embedded)
         fleet_lists.find(recorder, query)
-        return await self.explain(*recorder.asked[-1])
+        return "\n".join([await self.explain(*asked) for asked in recorder.asked])
 
 
 class SqlitePlanner(Planner):
+    is_embedded = True
     scan = "SCAN fleet_"
     sort = "TEMP B-TREE"
 
@@ -78,6 +81,7 @@ class SqlitePlanner(Planner):
 
 
 class PostgresqlPlanner(Planner):
+    is_embedded = False
     scan = "Seq Scan"
     sort = "Sort  "
 
@@ -89,6 +93,7 @@ class PostgresqlPlanner(Planner):
         await self._connection.execute(f"PREPARE asked AS {statement.postgresql.text}")
         nulls = ", ".join("NULL" for _ in statement.postgresql.arrange(values))
         rows = await self._connection.fetch(f"EXPLAIN EXECUTE asked ({nulls})")
+        await self._connection.execute("DEALLOCATE asked")
         return "\n".join(row[0] for row in rows)
 
 
@@ -156,9 +161,10 @@ def query(
         requirements=labels.parse(selector),
         order_by=order_by,
         is_descending=is_descending,
-        limit=20,
+        limit=LIMIT,
         after=after,
         counts=False,
+        joins=True,
     )
 
 
@@ -225,10 +231,19 @@ async def test_children_are_found_by_their_parent(planner: Planner) -> None:
 
 
 async def test_without_a_filter_the_total_counts_no_resources() -> None:
-    asked = Recorder()
+    asked = Recorder(is_embedded=True)
 
-    fleet_lists.find(asked, ListQuery(plural="clusters", limit=20))
+    fleet_lists.find(asked, ListQuery(plural="clusters", limit=LIMIT))
 
-    (statement, _), _ = asked.asked
+    statement, _ = asked.asked[0]
     assert "fleet_counts" in statement.sqlite.text
     assert "fleet_resources" not in statement.sqlite.text
+
+
+async def test_postgresql_is_asked_once_for_everything_about_a_page() -> None:
+    """Each question would be of a moment of its own."""
+    asked = Recorder(is_embedded=False)
+
+    fleet_lists.find(asked, ListQuery(plural="clusters", limit=LIMIT, counts=False))
+
+    assert len(asked.asked) == 1

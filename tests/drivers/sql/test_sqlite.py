@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from sentinel.drivers.sql import engine
+from sentinel.drivers.sql import engine, fleet_lists
 from sentinel.drivers.sql.fleet import SqlFleetStore
-from sentinel.drivers.sql.sqlite import SqliteDatabase
+from sentinel.drivers.sql.sqlite import SqliteDatabase, SqliteSession
 from sentinel.drivers.sql.statements import Unusable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, NameTaken, Unavailable
 from sentinel.runtime.database_url import BadUrl
@@ -157,6 +157,23 @@ async def test_work_that_waited_together_shares_a_commit_and_not_a_failure(store
     found = await store.find(ListQuery(plural="clusters", limit=100))
     assert found.total == len(found.documents) == 38
     assert await store.get("cls-lost") is None
+
+
+async def test_documents_that_are_too_long_to_be_joined_come_one_by_one(store: SqlFleetStore, file: Path) -> None:
+    documents = [b'"%s"' % (b"x" * 1000) for _ in range(6)]
+    await store.transact(
+        inserting(*(stored(f"cls-{number}", document=each) for number, each in enumerate(documents)))
+    )
+    query = ListQuery(plural="clusters", limit=5, joins=True)
+
+    with closing(sqlite3.connect(file)) as connection:
+        joined = fleet_lists.find(SqliteSession(connection), query)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4000)
+        apart = fleet_lists.find(SqliteSession(connection), query)
+
+    assert joined.documents == (b",".join(documents[:5]),)
+    assert apart.documents == documents[:5]
+    assert (apart.count, apart.last) == (joined.count, joined.last)
 
 
 async def test_work_whose_caller_has_gone_before_it_began_is_not_done(store: SqlFleetStore) -> None:

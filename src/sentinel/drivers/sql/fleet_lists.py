@@ -85,44 +85,51 @@ def find(session: Session, query: ListQuery) -> Found:
     conditions = tuple(_Condition(each.operator, len(_operands(each))) for each in query.requirements)
     leader = None if query.parent is not None else _leader(session, conditions, values)
     selection = _Selection(query.parent is not None, conditions, leader)
-    total = int(session.rows(_count(selection), **values)[0][0]) if query.counts else None
     place = query.after
     if place is None and query.offset:
         order = _Order(query.order_by, query.is_descending, has_place=False)
         passing = min(query.offset - 1, FURTHEST)
         passed = session.rows(_place_at(selection, order), passed=passing, **values)
         if not passed:
-            return Found((), 0, total, None)
+            return Found((), 0, _total(session, selection, values) if query.counts else None, None)
         place = Place(passed[0][0], passed[0][1])
     if place is not None:
         values |= {"after": place.value, "after_id": place.id}
     order = _Order(query.order_by, query.is_descending, has_place=place is not None)
     stretch = _Stretch(selection, order, query.limit)
-    return _page(session, stretch, values, joins=query.joins, total=total)
+    if selection == _EVERYTHING and not session.is_snapshot:
+        return _everything(session, stretch, values, counts=query.counts)
+    total = _total(session, selection, values) if query.counts else None
+    if selection == _EVERYTHING:
+        pieces, count = _documents_of(session, stretch, values, joins=query.joins and session.joins)
+        places = session.rows(_places_at_end(stretch), **values) if count == stretch.limit else ()
+        return Found(pieces, count, total, _last(places))
+    found = session.rows(_walk(stretch), **values)
+    page = found[: stretch.limit]
+    last = Place(page[-1][1], page[-1][2]) if len(found) > stretch.limit else None
+    return Found([row[0] for row in page], len(page), total, last)
 
 
-def _page(
-    session: Session, stretch: _Stretch, values: Mapping[str, Value], *, joins: bool, total: int | None
-) -> Found:
-    """Documents and the place of the last are of one moment."""
-    # A document without its place is a quarter cheaper to fetch, and looking one place up by the index is not.
-    if stretch.selection != _EVERYTHING:
-        found = session.rows(_walk(stretch), **values)
-        page = found[: stretch.limit]
-        last = Place(page[-1][1], page[-1][2]) if len(found) > stretch.limit else None
-        return Found([row[0] for row in page], len(page), total, last)
-    if not session.is_snapshot:
-        found = session.rows(_documents_and_places(stretch), **values)
-        documents = [row[0] for row in found if row[0] is not None]
-        return Found(documents, len(documents), total, _last([row[1:] for row in found[len(documents) :]]))
-    pieces, count = _documents_of(session, stretch, values, joins=joins and session.joins)
-    places = session.rows(_places_at_end(stretch), **values) if count == stretch.limit else ()
-    return Found(pieces, count, total, _last(places))
+# Of everything, a document without its place is a quarter cheaper to fetch, and looking one place up by the index
+# is not.
+
+
+def _everything(session: Session, stretch: _Stretch, values: Mapping[str, Value], *, counts: bool) -> Found:
+    """By one statement, so that it is of one moment."""
+    found = session.rows(_all_of(stretch, counts), **values)
+    documents = [row[0] for row in found if row[0] is not None]
+    beside = [row[1:] for row in found[len(documents) :]]
+    total = int(beside.pop()[0]) if counts else None
+    return Found(documents, len(documents), total, _last(beside))
 
 
 def _last(places: Sequence[Row]) -> Place | None:
     """Of the last place and the one behind it: the former, where there is the latter."""
     return Place(places[0][0], places[0][1]) if len(places) > 1 else None
+
+
+def _total(session: Session, selection: _Selection, values: Mapping[str, Value]) -> int:
+    return int(session.rows(_count(selection), **values)[0][0])
 
 
 def _documents_of(
@@ -209,18 +216,19 @@ def _places_at_end(stretch: _Stretch) -> Statement:
 
 
 @lru_cache(_SHAPES)
-def _documents_and_places(stretch: _Stretch) -> Statement:
-    """The documents without places, and then without documents what `_at_end` finds."""
+def _all_of(stretch: _Stretch, is_counted: bool) -> Statement:
+    """Documents, each alone in its row; then what `_at_end` finds, without any; then a total, if wanted."""
     documents = _in_stretch(stretch, resources.c.document).subquery("documents")
     places = _at_end(stretch).subquery("places")
-    value, id_ = places.c
-    return Statement(
-        union_all(
-            select(documents.c.document, cast(null(), value.type), cast(null(), id_.type)),
-            select(cast(null(), LargeBinary), value, id_),
-        ),
-        is_long=stretch.limit >= _LONG,
-    )
+    value, last_id = places.c
+    rows = [
+        select(documents.c.document, cast(null(), value.type), cast(null(), last_id.type)),
+        select(cast(null(), LargeBinary), value, last_id),
+    ]
+    if is_counted:
+        total = cast(_count_of_everything().scalar_subquery(), value.type)
+        rows.append(select(cast(null(), LargeBinary), total, cast(null(), last_id.type)))
+    return Statement(union_all(*rows), is_long=stretch.limit >= _LONG)
 
 
 def _in_stretch(stretch: _Stretch, *wanted: ColumnElement[Any]) -> Select[Any]:
@@ -245,12 +253,14 @@ def _place_at(selection: _Selection, order: _Order) -> Statement:
 
 @lru_cache(_SHAPES)
 def _count(selection: _Selection) -> Statement:
-    if not selection.has_parent and not selection.conditions:
-        return Statement(
-            select(func.coalesce(func.sum(counts.c.total), 0)).where(counts.c.plural == bindparam("plural"))
-        )
+    if selection == _EVERYTHING:
+        return Statement(_count_of_everything())
     source = _source(selection, OrderBy.CREATED)
     return Statement(select(func.count()).select_from(source.table).where(*source.where))
+
+
+def _count_of_everything() -> Select[Any]:
+    return select(func.coalesce(func.sum(counts.c.total), 0)).where(counts.c.plural == bindparam("plural"))
 
 
 @lru_cache(_SHAPES)

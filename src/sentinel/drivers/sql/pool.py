@@ -33,8 +33,11 @@ class Pool:
 
     async def acquire(self) -> Any:
         """A connection, to be given back. Raises what connecting does, and `TimeoutError` where none is free."""
-        async with asyncio.timeout(_PATIENCE.total_seconds()):
-            await self._room.acquire()
+        if self._room.locked():
+            async with asyncio.timeout(_PATIENCE.total_seconds()):
+                await self._room.acquire()
+        else:
+            await self._room.acquire()  # at once, as nearly always: a timeout would cost more than the rest
         try:
             connection = self._take_idle() or await self._connect()
         except BaseException:
