@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -28,7 +28,6 @@ ADAPTERS = ("validation", "dns")
 
 _KINDS = ({"plural": "clusters", "kind": "Cluster", "required_adapters": list(ADAPTERS)},)
 _TIMEOUT = aiohttp.ClientTimeout(total=60)
-_TIMES = 3
 
 
 class DatabaseName(StrEnum):
@@ -150,24 +149,23 @@ class Server:
             assert response.status == 200, await response.text()
             return msgspec.json.decode(await response.read(), type=Page)
 
-    async def walk(self, **query: str) -> Walk:
-        """Every page, one after the other."""
-        items, last, after = 0, "", ""
-        while True:
-            page = await self.page(after, **query)
-            items += page.size
-            if page.next is None:
-                return Walk(items, last)
-            last = after = page.next
+    def walk(self, **query: str) -> Walk:
+        """A list that is gone through from its first page to its last, and then again."""
+        return Walk(self, query)
 
-    async def cost(self, work: Callable[[], Awaitable[int]]) -> Cost:
-        """What this costs, an item; it says how many there were.
+    async def last_cursor(self) -> str:
+        """Where the last page begins, having gone through all before it."""
+        after = ""
+        while (page := await self.page(after)).next is not None:
+            after = page.next
+        return after
 
-        At its cheapest of a few times: whatever else the machine does meanwhile can only add to it.
-        """
-        return min([await self._cost_once(work) for _ in range(_TIMES)], key=lambda cost: cost.server)
+    async def costs(self, works: Sequence[Callable[[], Awaitable[int]]], *, rounds: int) -> list[Cost]:
+        """What each of these costs, an item, at its cheapest; each says how many there were."""
+        measured = [[await self._cost(work) for work in works] for _ in range(rounds)]
+        return [min(costs, key=lambda cost: cost.server) for costs in zip(*measured, strict=True)]
 
-    async def _cost_once(self, work: Callable[[], Awaitable[int]]) -> Cost:
+    async def _cost(self, work: Callable[[], Awaitable[int]]) -> Cost:
         before, at = await self._bed.database_cpu_seconds(), cpu_seconds(self._process.pid)
         items = await work()
         server = cpu_seconds(self._process.pid) - at
@@ -198,10 +196,22 @@ class _Listed(msgspec.Struct, frozen=True):
     next: str | None
 
 
-class Walk(msgspec.Struct, frozen=True):
-    items: int
-    last: str
-    """The cursor of the last page."""
+class Walk:
+    """A list, and where one stands in it."""
+
+    def __init__(self, server: Server, query: Mapping[str, str]) -> None:
+        self._server = server
+        self._query = query
+        self._after = ""
+
+    async def go_on(self, pages: int) -> int:
+        """So many pages; of how many resources they were."""
+        items = 0
+        for _ in range(pages):
+            page = await self._server.page(self._after, **self._query)
+            items += page.size
+            self._after = page.next or ""
+        return items
 
 
 @asynccontextmanager

@@ -117,10 +117,13 @@ def find(session: Session, query: ListQuery) -> Found:
 def _everything(session: Session, stretch: _Stretch, values: Mapping[str, Value], *, counts: bool) -> Found:
     """By one statement, so that it is of one moment."""
     found = session.rows(_all_of(stretch, counts), **values)
-    documents = [row[0] for row in found if row[0] is not None]
-    beside = [row[1:] for row in found[len(documents) :]]
+    count = len(found)
+    while count and found[count - 1][0] is None:
+        count -= 1
+    documents = [row[0] for row in found[:count]]
+    beside = [row[1:] for row in found[count:]]
     total = int(beside.pop()[0]) if counts else None
-    return Found(documents, len(documents), total, _last(beside))
+    return Found(documents, count, total, _last(beside))
 
 
 def _last(places: Sequence[Row]) -> Place | None:

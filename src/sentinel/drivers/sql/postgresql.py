@@ -107,14 +107,14 @@ class PostgresqlDatabase:
         return await self._with_engine(schema.revision_of)
 
     async def read(self, work: Callable[[Session], T]) -> T:
-        return await self._persist(self._run_once, work)
+        return await self._persist(self._read_once, work)
 
     async def write(
         self, work: Callable[[Session], T], *, briefly: Callable[[BriefSession], T] | None = None
     ) -> T:
         if briefly is not None:
             with suppress(NeedsTransaction):
-                return await self._persist(self._run_once, briefly)
+                return await self._persist(self._write_briefly, briefly)
         return await self._persist(self._write_once, work)
 
     def trouble(self) -> str | None:
@@ -133,7 +133,11 @@ class PostgresqlDatabase:
         except _LostBeforeCommit as lost:
             raise self._unavailable(lost, f"tried {_ATTEMPTS} times") from lost
 
-    async def _run_once(self, work: Callable[[PostgresqlBriefSession], T]) -> T:
+    async def _read_once(self, work: Callable[[PostgresqlSession], T]) -> T:
+        async with self._connection() as connection:
+            return await self._without_transaction(PostgresqlSession(connection), work)
+
+    async def _write_briefly(self, work: Callable[[PostgresqlBriefSession], T]) -> T:
         held = AsyncExitStack()
         session = PostgresqlBriefSession(lambda: held.enter_async_context(self._connection()), turns=self._turns)
         try:
@@ -142,9 +146,7 @@ class PostgresqlDatabase:
         finally:
             session.end_turn()
 
-    async def _without_transaction(
-        self, session: PostgresqlBriefSession, work: Callable[[PostgresqlBriefSession], T]
-    ) -> T:
+    async def _without_transaction(self, session: S, work: Callable[[S], T]) -> T:
         """Every statement is one of its own."""
         try:
             return await greenlet_spawn(work, session)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _CONNECT = timedelta(seconds=5)
 _STATEMENT = timedelta(seconds=15)
 """What the server allows a statement."""
-_PRODUCTION = timedelta(milliseconds=1)
+_PRODUCTION = timedelta(microseconds=1300)
 """What a page of some hundred documents takes the server, more or less."""
 
 
