@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from sentinel.cli.backup import backup, restore
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.drivers.sql.schema import HEAD
+from sentinel.drivers.sql.statements import Unusable
 from sentinel.ports.fleet_store import ListQuery
 from tests.support.fleet_stores import inserting, stored
 
@@ -119,6 +121,60 @@ async def test_a_copy_is_taken_beside_a_server_that_writes(file: Path, copy: Pat
     assert found == ["cls-1", "cls-2", *written[: len(found) - 2]]
     assert refused.exit_code == 1
     assert "is in use by process" in refused.stderr
+
+
+async def test_a_link_to_a_database_in_use_is_in_use(file: Path, copy: Path, tmp_path: Path) -> None:
+    back_up(file, copy)
+    link = tmp_path / "link.db"
+    link.symlink_to(file)
+    store = store_on(file)
+    await store.open()
+
+    refused = put_back(copy, link, "--force")
+    with pytest.raises(Unusable, match="is in use by process"):
+        await store_on(link).open()
+    await store.close()
+
+    assert refused.exit_code == 1
+    assert "is in use by process" in refused.stderr
+
+
+def test_a_copy_put_back_by_a_link_leaves_the_link(file: Path, copy: Path, tmp_path: Path) -> None:
+    back_up(file, copy)
+    fill(file, "cls-3")
+    link = tmp_path / "link.db"
+    link.symlink_to(file)
+
+    result = put_back(copy, link, "--force")
+
+    assert result.exit_code == 0, result.stderr
+    assert link.is_symlink()
+    assert names_in(file) == ["cls-1", "cls-2"]
+
+
+def test_what_is_put_back_belongs_to_whom_it_belonged_before(file: Path, copy: Path) -> None:
+    back_up(file, copy)
+    if os.geteuid() == 0:
+        os.chown(file, 4321, 4321)
+    file.chmod(0o640)
+    before = file.stat()
+
+    result = put_back(copy, file, "--force")
+
+    after = file.stat()
+    assert result.exit_code == 0, result.stderr
+    assert after.st_ino != before.st_ino
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+
+
+def test_what_a_killed_process_of_the_same_number_left_is_not_in_the_way(file: Path, copy: Path) -> None:
+    left = copy.with_name(f".{copy.name}.{os.getpid()}.partial")
+    left.touch()
+
+    result = back_up(file, copy)
+
+    assert result.exit_code == 0, result.stderr
+    assert names_in(copy) == ["cls-1", "cls-2"]
 
 
 def test_nothing_is_overwritten_without_being_told(file: Path, copy: Path) -> None:

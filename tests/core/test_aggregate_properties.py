@@ -77,8 +77,26 @@ reported = st.builds(
 patched = st.builds(Patched, at=moments)
 deleted = st.builds(Deleted, at=moments, children=st.integers(0, 2))
 required = st.builds(Required, some_adapters)
-lives = st.lists(st.one_of(reported, reported, reported, patched), max_size=15)
-any_steps = st.lists(st.one_of(reported, reported, reported, reported, patched, deleted, required), max_size=15)
+
+
+def agreement(at: int, is_finalized: bool) -> list[Step]:
+    return [Reported(adapter, TRUE, at, 0, is_finalized) for adapter in ADAPTERS]
+
+
+def histories(*steps: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:
+    """A life of such steps, the likelier the more often they are named, and now and then all adapters of one mind.
+
+    Left to chance they never are, and all that is claimed of a resource that was available once would be claimed
+    of nothing. Drawn by `sampled_from`, because `one_of` takes a strategy that it is given twice for one.
+    """
+    alone = st.sampled_from(steps).flatmap(lambda kind: kind.map(lambda step: [step]))
+    agreed = st.builds(agreement, at=st.integers(0, 5), is_finalized=st.booleans())
+    groups = st.sampled_from((alone, alone, alone, agreed)).flatmap(lambda kind: kind)
+    return st.lists(groups, max_size=15).map(lambda drawn: [step for group in drawn for step in group])
+
+
+lives = histories(reported, reported, reported, patched)
+any_steps = histories(reported, reported, reported, reported, patched, deleted, required)
 
 
 def live(steps: Sequence[Step]) -> Iterator[tuple[OneResource, ResourceStatus, Step]]:

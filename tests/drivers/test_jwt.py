@@ -182,6 +182,28 @@ def test_a_public_key_is_no_shared_secret(tmp_path: Path, rsa_key: rsa.RSAPrivat
     assert identities.identify(forged) is None
 
 
+@pytest.mark.parametrize("form", ["JWK", "JWKS", "DER", "OpenSSH"])
+def test_a_public_key_in_another_form_is_not_taken_for_a_secret(
+    tmp_path: Path, rsa_key: rsa.RSAPrivateKey, form: str
+) -> None:
+    public = rsa_key.public_key()
+    web_key = json.dumps(jwt.algorithms.RSAAlgorithm.to_jwk(public, as_dict=True))
+    forms = {
+        "JWK": f"{web_key}\n".encode(),
+        "JWKS": f'{{"keys": [{web_key}]}}'.encode(),
+        "DER": public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+        "OpenSSH": public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b" ops@example.com\n",
+    }
+
+    with pytest.raises(Unusable, match="expected a public key in PEM"):
+        JwtKey(key_file(tmp_path, forms[form]))
+
+
+@pytest.mark.parametrize("secret", [b'"0123456789abcdef0123456789abcdef"', b'"\xff' + b"0" * 31, b"1" * 4096])
+def test_a_shared_secret_may_be_any_bytes(tmp_path: Path, secret: bytes) -> None:
+    assert JwtKey(key_file(tmp_path, secret)).identify(signed(claims(), key=secret)) == OPS
+
+
 def test_the_token_has_no_say_in_the_algorithm(secret_key: JwtKey) -> None:
     assert secret_key.identify(signed(claims(), key=SECRET * 2, algorithm="HS512")) is None
 

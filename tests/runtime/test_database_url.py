@@ -16,6 +16,8 @@ from sentinel.runtime.database_url import BadUrl, PostgresqlServer, SqliteFile
 UNEQUIVOCAL = {
     "postgresql://ops:geheim@db.example:5432/fleet": "postgresql://ops@db.example:5432/fleet",
     "postgres://ops@db.example/fleet": "postgresql://ops@db.example/fleet",
+    "postgresql://ops@db.example/fleet": "postgresql://ops@db.example/fleet",
+    "postgresql:///fleet": "postgresql:///fleet",
     "postgresql://ops:ge%23he%2Fim@[::1]:5432/fleet": "postgresql://ops@[::1]:5432/fleet",
     "postgresql://ops:geheim@one:5432,two:5433/fleet": "postgresql://ops@one:5432,two:5433/fleet",
     "postgresql://ops:geheim@%2Frun%2Fpostgresql/fleet": "postgresql://ops@%2Frun%2Fpostgresql/fleet",
@@ -51,6 +53,12 @@ def test_a_url_whose_password_might_end_elsewhere_is_refused_and_not_quoted(url:
     told = "".join(traceback.format_exception(caught.value))
     assert "correcthorse" not in told
     assert "battery" not in told
+
+
+@pytest.mark.parametrize("hosts", ["one:65536", "one:5432,two:99999", "[::1]:70000"])
+def test_a_port_that_there_is_not_is_refused(hosts: str) -> None:
+    with pytest.raises(BadUrl, match="a port beyond 65535"):
+        database_url.parse(f"postgresql://ops:geheim@{hosts}/fleet")
 
 
 @given(st.text("ab:/?#@%[]", min_size=1))

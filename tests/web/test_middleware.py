@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sentinel.core.access import Identity, Role
+from sentinel.core.access import Action, Identity, Role
 from sentinel.web import problem
 from sentinel.web.app import build_app
-from sentinel.web.asgi import App, Message
+from sentinel.web.asgi import App, Message, client_address
 from sentinel.web.identity import Guard
 from sentinel.web.metrics import RequestMetrics
 from sentinel.web.middleware import AccessLog, Exchange, Middleware
@@ -102,6 +102,19 @@ async def test_an_exchange_names_the_route_and_never_the_path() -> None:
 
 
 @pytest.mark.parametrize(
+    ("peer", "address"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("::1", "::1"),
+        ("2001:db8::1", "2001:db8::1"),
+    ],
+)
+def test_a_client_has_one_address_whichever_way_the_server_listens(peer: str, address: str) -> None:
+    assert client_address({"client": (peer, 4711)}) == address
+
+
+@pytest.mark.parametrize(
     ("method", "path", "seen"),
     [("GET", "/nowhere", ("GET", "other", 404)), ("BREW", "/things", ("other", "other", 405))],
 )
@@ -173,6 +186,16 @@ async def test_the_access_log_has_who_what_and_when_but_no_secret(caplog: pytest
         "address": "127.0.0.1",
         "request_id": "r1",
     }
+
+
+async def test_whoever_is_refused_is_named() -> None:
+    recorder = Recorder()
+    app = app_of(route(FINE, action=Action.FORCE_DELETE), guard=Guard(identities=[Tokens()]), observers=[recorder])
+
+    await call(app, "GET", "/things", headers={"authorization": "Bearer s3cret-token"})
+
+    (exchange,) = recorder.exchanges
+    assert (exchange.status, exchange.actor) == (403, "ops")
 
 
 async def test_quiet_routes_are_logged_for_debugging_only(caplog: pytest.LogCaptureFixture) -> None:

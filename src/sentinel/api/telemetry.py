@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -15,6 +16,9 @@ from sentinel.runtime.telemetry import Log
 PREFIX = "hyperfleet_api"
 FRESH = timedelta(seconds=1)
 """How old the gauges may be that a scrape gets."""
+PATIENCE = timedelta(seconds=6)
+"""How long a scrape waits for the store: less than the ten seconds after which whoever scrapes gives up and has
+nothing at all, and long enough for the store to find out that it cannot connect, and to say so in readiness."""
 
 
 class FleetTelemetry:
@@ -65,8 +69,9 @@ class FleetTelemetry:
             return
         self._read = now
         try:
-            await self.refresh()
-        except Unavailable as error:
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                await self.refresh()
+        except (Unavailable, TimeoutError) as error:
             self._log.warning("metrics.stale", error=error)
 
     async def refresh(self) -> None:

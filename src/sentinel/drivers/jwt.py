@@ -18,7 +18,11 @@ import jwt
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from cryptography.hazmat.primitives.serialization import (
+    load_der_public_key,
+    load_pem_public_key,
+    load_ssh_public_key,
+)
 
 from sentinel.core.access import ANONYMOUS, Identity, Role
 from sentinel.core.reports import is_adapter_name
@@ -110,12 +114,31 @@ def _load(path: Path) -> _Key:
         raise Unusable(f"{path}: expected a key of at most {_LARGEST_FILE >> 10} KiB, got more")
     if b"-----BEGIN" in content:
         return _public(path, content)
+    if _is_public_key(content):
+        raise Unusable(f'{path}: expected a public key in PEM ("BEGIN PUBLIC KEY"), got a key in another form')
     secret = content.strip(b"\r\n")
     if len(secret) < _SHORTEST_SECRET:
         raise Unusable(
             f"{path}: expected a public key in PEM, or a shared secret of {_SHORTEST_SECRET} bytes or more"
         )
     return _Key(secret, ("HS256",))
+
+
+def _is_public_key(content: bytes) -> bool:
+    """Whether this is a public key as other programs write it. Everybody knows such a key: taken for a shared
+    secret, it would let everybody sign."""
+    try:
+        if isinstance(web_key := msgspec.json.decode(content), dict):
+            return "kty" in web_key or "keys" in web_key
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    for load in (load_der_public_key, load_ssh_public_key):
+        try:
+            load(content)
+        except (ValueError, UnsupportedAlgorithm):
+            continue
+        return True
+    return False
 
 
 def _public(path: Path, content: bytes) -> _Key:

@@ -20,6 +20,8 @@ from sentinel.runtime.secrets import Secret
 _SQLITE = "sqlite:///"
 _POSTGRESQL = ("postgresql://", "postgres://")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?", re.ASCII)
+_PORT = re.compile(r":([0-9]+)(?:,|$)", re.ASCII)
+_LARGEST_PORT = 65535
 
 
 class BadUrl(ValueError):
@@ -55,7 +57,10 @@ Address: TypeAlias = SqliteFile | PostgresqlServer
 def parse(url: str) -> Address:
     """Raises `BadUrl`."""
     if url.startswith(_POSTGRESQL):
-        shown = Redactor([url]).redact(_without_secrets(url))
+        shown = _without_secrets(url)
+        if shown != url:
+            # What stands elsewhere in it may be the password once more.
+            shown = Redactor([url]).redact(shown)
         return PostgresqlServer(Secret(url, shown=shown))
     if url.startswith(_SQLITE):
         path = url.removeprefix(_SQLITE)
@@ -78,6 +83,8 @@ def _without_secrets(url: str) -> str:
     user, at, hosts = parts.netloc.rpartition("@")
     if not _is_unequivocal(parts, user, hosts):
         raise BadUrl("write / ? # and @ in a password percent-encoded, such as %23 for #")
+    if any(int(port) > _LARGEST_PORT for port in _PORT.findall(hosts)):
+        raise BadUrl(f"got a port beyond {_LARGEST_PORT}")
     return f"postgresql://{user.partition(':')[0]}{at}{hosts}{parts.path}"
 
 

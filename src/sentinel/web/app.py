@@ -171,9 +171,10 @@ class _Endpoint:
         passage = Passage.of(scope)
         passage.route = route
         headers = _headers(scope)
-        identity = self._guard.admit(route.action, headers)
+        identity = self._guard.identify(route.action, headers)
         if not isinstance(route.action, Open):
             passage.actor = identity.name
+        self._guard.authorize(identity, route.action)
         parameters: Mapping[str, str] = scope["path_params"]
         for name, value in parameters.items():
             if "\0" in value:

@@ -15,4 +15,5 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 def client_address(scope: Scope) -> str:
     """Of the peer; empty where there is none to speak of."""
     client = scope.get("client")
-    return str(client[0]) if client else ""
+    # Who listens on every interface sees IPv4 as IPv6; logs and audit should call one client by one address.
+    return str(client[0]).removeprefix("::ffff:") if client else ""

@@ -39,16 +39,17 @@ class Guard:
         self._identities = tuple(identities)
         self._is_insecure = is_insecure
 
-    def admit(self, action: Action | Open, headers: Mapping[str, str]) -> Identity:
-        """Who asks, where they may; raises a `Problem` where not. `headers` has lower-case names."""
+    def identify(self, action: Action | Open, headers: Mapping[str, str]) -> Identity:
+        """Who asks for such a thing; raises a `Problem` where that is nobody we know. `headers` has lower-case
+        names."""
         if self._is_insecure:
             _check_local(headers)
-        if isinstance(action, Open):
-            return NOBODY
-        identity = self._identify(headers.get("authorization", ""))
-        if not permits(identity, action):
+        return NOBODY if isinstance(action, Open) else self._identify(headers.get("authorization", ""))
+
+    def authorize(self, identity: Identity, action: Action | Open) -> None:
+        """Raises a `Problem` where they may not; who asks is known by then, and can be logged with the refusal."""
+        if not isinstance(action, Open) and not permits(identity, action):
             raise problem.forbidden(f"the role {identity.role} of {identity.name} may not {action}")
-        return identity
 
     def _identify(self, authorization: str) -> Identity:
         if self._is_insecure and not (authorization and self._identities):

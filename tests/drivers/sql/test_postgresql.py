@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -195,6 +196,25 @@ async def test_kill_9_of_the_server_loses_nothing_that_was_answered(private_post
         await store.close()
 
 
+async def test_a_database_that_takes_no_connections_is_unavailable_until_it_does(
+    store: SqlFleetStore, postgresql_database: str
+) -> None:
+    parts = urlsplit(postgresql_database)
+    server, name = parts._replace(path="/postgres").geturl(), parts.path.removeprefix("/")
+    await cut(postgresql_database)
+    await postgresql.execute(server, f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
+    try:
+        with pytest.raises(Unavailable, match="not currently accepting connections"):
+            await store.get("cls-1")
+        trouble = store.trouble()
+    finally:
+        await postgresql.execute(server, f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
+
+    assert trouble is not None
+    assert await store.get("cls-1") is None
+    assert store.trouble() is None
+
+
 async def test_an_unreachable_server_is_unavailable_and_says_where_without_its_password() -> None:
     port = free_port()
     store = on(f"postgresql://sentinel:{SECRET}@{LOOPBACK}:{port}/fleet?application_name={SECRET}")
@@ -212,6 +232,11 @@ async def test_an_unreachable_server_is_unavailable_and_says_where_without_its_p
     [
         (f"sentinel:{SECRET}", "postgres", "password authentication failed"),
         ("", "no_such_database", "does not exist"),
+        ("", "postgres?connect_timeout=10", 'unrecognized configuration parameter "connect_timeout"'),
+        ("", "postgres?work_mem=much", 'invalid value for parameter "work_mem"'),
+        ("", "postgres?max_connections=5", 'parameter "max_connections" cannot be changed'),
+        ("", "postgres?search_path=nowhere", "no schema has been selected to create in$"),
+        ("", "postgres?search_path=pg_catalog", "permission denied to create"),
     ],
 )
 async def test_what_a_person_has_to_mend_is_told_from_what_passes(

@@ -7,6 +7,7 @@ whole, checked and on the disk does it get its name; until then, whatever goes w
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -53,7 +54,7 @@ def restore(copy: Path, database: Path, *, force: bool, progress: Progress) -> C
 
 
 def _copy(source: Path, target: Path, *, force: bool, progress: Progress) -> Copy:
-    source, target = source.absolute(), target.absolute()
+    source, target = source.absolute(), target.resolve()  # a link stays one
     found = _require_usable(source)
     if target.exists():
         if target.samefile(source):
@@ -114,7 +115,9 @@ def _require_integrity(file: Path) -> None:
 @contextmanager
 def _partial(target: Path) -> Iterator[Path]:
     """A file beside the target, which is gone in the end unless it got the target's name."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    # Not named after the process: in a container every process has the same number, and one that was killed would
+    # stand in the way of the next.
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as error:
@@ -138,12 +141,21 @@ def _replace(partial: Path, target: Path, *, force: bool) -> None:
                 old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             for each in _beside(target):
                 each.unlink(missing_ok=True)
+            _keep_owner(partial, target)
             partial.replace(target)
     except FileExistsError as error:
         raise Exists(f"{target} exists: give --force to overwrite it") from error
     except OSError as error:
         raise Unusable(f"{target}: {error.strerror}") from error
     _sync(target.parent)
+
+
+def _keep_owner(partial: Path, target: Path) -> None:
+    """An administrator who puts a copy back must not take the database away from the service."""
+    with suppress(FileNotFoundError, PermissionError):
+        before = target.stat()
+        os.chown(partial, before.st_uid, before.st_gid)
+        partial.chmod(before.st_mode & 0o660)
 
 
 def _beside(file: Path) -> tuple[Path, ...]:

@@ -53,13 +53,19 @@ _REFUSED = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.PostgresSystemError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ObjectNotInPrerequisiteStateError,  # a database that takes no connections for the time being
 )
 _NEEDS_A_PERSON = (
     ValueError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
-    asyncpg.InsufficientPrivilegeError,
+    asyncpg.SyntaxOrAccessError,
+    asyncpg.DataError,
+    asyncpg.CantChangeRuntimeParamError,
 )
+"""Of those who connect: privileges that are missing, and parameters of a URL that the server does not take."""
+
+_NO_PLACE_FOR_TABLES = (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError)
 
 
 class _LostBeforeCommit(Exception):
@@ -266,7 +272,10 @@ class PostgresqlDatabase:
             async with engine.begin() as connection:
                 return await connection.run_sync(use)
         except DBAPIError as error:
-            raise Unavailable(f"{self._dsn}: {self._say(error)}") from error
+            # Its own text quotes the statement over several lines; what the server said stands underneath.
+            said = (error.orig and error.orig.__cause__) or error
+            kind = Unusable if isinstance(said, _NO_PLACE_FOR_TABLES) else Unavailable
+            raise kind(f"{self._dsn}: {self._say(said)}") from error
         except _NEEDS_A_PERSON as error:
             # Not `from` it: a library that could not read a URL may quote it.
             raise Unusable(f"{self._dsn}: {self._say(error)}") from None

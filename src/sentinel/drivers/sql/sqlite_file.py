@@ -29,13 +29,14 @@ class FileLock:
 
     def __init__(self, database: Path) -> None:
         self._database = database
-        self._file = database.with_name(database.name + ".lock")
         self._descriptor: int | None = None
 
     def take(self, *, patience: timedelta = timedelta(0)) -> None:
         """Raises `Unusable` where another process has it for longer than `patience`."""
+        # Of the file itself: whoever comes to it by a link has to meet the same lock.
+        file = self._database.resolve()
         try:
-            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise Unusable(f"{self._database}: cannot lock it: {error.strerror}") from error
         end = time.monotonic() + patience.total_seconds()
