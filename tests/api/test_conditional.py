@@ -61,12 +61,12 @@ async def test_any_of_several_etags_will_do(fleet: FleetClient, etag: str, condi
     assert (await patch(fleet, condition.format(etag), a=1)).status == 200
 
 
-@pytest.mark.parametrize("condition", ["W/{}", '"nope"', 'W/{}, "nope"'])
-async def test_a_weak_etag_matches_no_write(fleet: FleetClient, etag: str, condition: str) -> None:
+@pytest.mark.parametrize("condition", ["W/{}", '"nope"', 'W/{}, "nope"', "nope"])
+async def test_a_weak_or_another_etag_matches_no_write(fleet: FleetClient, etag: str, condition: str) -> None:
     (await patch(fleet, condition.format(etag), a=1)).refuses(412)
 
 
-@pytest.mark.parametrize("condition", ["", "1", '"1', '"a" "b"', "W/", "*, *"])
+@pytest.mark.parametrize("condition", ["", '"1', '"a" "b"', "W/", "*, *"])
 async def test_what_is_no_etag_is_refused(fleet: FleetClient, etag: str, condition: str) -> None:
     (await patch(fleet, condition, a=1)).refuses(400, "If-Match")
     (await get(fleet, condition)).refuses(400, "If-None-Match")

@@ -55,6 +55,14 @@ def query_errors(query: bytes) -> list[tuple[str, str]]:
     return [(error.field, error.message) for error in refused.value.errors]
 
 
+def test_a_member_is_named_however_many_come_before_it() -> None:
+    before = ",".join(f'"{number:x}": "v"' for number in range(4000))
+
+    error = body_error(f'{{"name": "a", "labels": {{{before}, "z": 1, "y": []}}}}'.encode())
+
+    assert error == FieldError("labels.z", "expected a string, got an integer")
+
+
 def test_a_body_that_fits_is_decoded() -> None:
     thing = decoding.decode(b'{"name": "a", "owner": {"size": 2}}', Thing)
 

@@ -14,7 +14,9 @@ def test_an_etag_is_in_quotes() -> None:
     assert etag.strong(7) == '"7"'
 
 
-@pytest.mark.parametrize("header", ["*", '"7"', '"1", "7"', '"1","7" ,"9"', ', "7",', '"a,b", "7"', 'W/"1", "7"'])
+@pytest.mark.parametrize(
+    "header", ["*", '"7"', '"1", "7"', '"1","7" ,"9"', ', "7",', '"a,b", "7"', 'W/"1", "7"', "7", "1, 7"]
+)
 def test_if_match_admits_the_current_version(header: str) -> None:
     condition = etag.parse(header, name="If-Match")
 
@@ -22,7 +24,7 @@ def test_if_match_admits_the_current_version(header: str) -> None:
     assert condition.matches(CURRENT)
 
 
-@pytest.mark.parametrize("header", ['"8"', 'W/"7"', '"77"', '""', '"a,7"'])
+@pytest.mark.parametrize("header", ['"8"', 'W/"7"', '"77"', '""', '"a,7"', "8", "W, 77"])
 def test_if_match_admits_no_other_version(header: str) -> None:
     condition = etag.parse(header, name="If-Match")
 
@@ -34,7 +36,7 @@ def test_without_the_header_there_is_no_condition() -> None:
     assert etag.parse(None, name="If-Match") is None
 
 
-@pytest.mark.parametrize("header", ["7", "", ",", '"7', '"7" "8"', "*, *", '"7", 8', 'w/"7"', '"a b"'])
+@pytest.mark.parametrize("header", ["", ",", '"7', '"7" "8"', "7 8", "*, *", "W/7", 'w/"7"', '"a b"', '7"'])
 def test_what_is_no_list_of_etags_is_a_400_that_names_the_header(header: str) -> None:
     with pytest.raises(Problem) as refused:
         etag.parse(header, name="If-Match")

@@ -238,6 +238,29 @@ async def test_who_answers_in_pieces_does_not_wait_for_a_client_that_does_not_re
         writer.transport.abort()
 
 
+async def test_a_client_that_takes_nothing_of_its_answer_is_given_up() -> None:
+    is_gone = asyncio.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(16_000_000), "more_body": True})
+        for _ in range(2):  # the request, and that its sender has gone
+            last = await receive()
+        assert last["type"] == "http.disconnect"
+        is_gone.set()
+
+    server = Server(answer, address=LOOPBACK, log=LOG, patience=timedelta(milliseconds=1))
+    await server.open()
+    _, writer = await asyncio.open_connection("127.0.0.1", server.address.port, limit=1)
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+    async with asyncio.timeout(WAIT):
+        await is_gone.wait()
+
+    writer.transport.abort()
+    await server.close()
+
+
 async def test_the_head_of_an_answer_without_a_length_does_not_wait_for_what_follows() -> None:
     head_was_read = asyncio.Event()
 

@@ -121,6 +121,30 @@ def test_more_levels_are_refused_before_anything_is_parsed(body: bytes) -> None:
     assert refusal(body).detail == "expected at most 64 levels of nesting, got more"
 
 
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"a": 1, "spec": {"x": ' + b"[" * 63 + b"]" * 63 + b"}}", "spec.x" + "[0]" * 62),
+        (b'{"spec": [1, {}, {"b": [], "y.z": ' + b'{"a":' * 70, 'spec[2]["y.z"]' + ".a" * 61),
+        (b"[" * 65, "[0]" * 64),
+        (b'["{\\"[", ' * 65, "[1]" * 64),
+        (b"[" + b"0," * 20_000 + b"[" * 65, ""),
+        (b"[}" * 65, ""),
+    ],
+)
+def test_a_level_too_many_is_refused_by_name(body: bytes, field: str) -> None:
+    assert refusal(body).errors == (FieldError(field, "expected at most 64 levels of nesting, got more"),)
+
+
+def test_a_long_name_is_cut_where_it_would_be_repeated() -> None:
+    name = b"n" * 1000
+    body = b'{"' + name + b'": [' + b",".join([b"NaN"] * 20) + b"]}"
+
+    refused = refusal(body)
+
+    assert refused.errors[1].field == f'["{"n" * 79}…"][1]'
+
+
 def test_many_brackets_side_by_side_are_not_deep() -> None:
     strictjson.check(b"[" + b"[{}]," * 10_000 + b"[]]")
 

@@ -22,8 +22,11 @@ class Disconnected(Exception):
     """The client has gone before it had sent its request; there is nobody to answer."""
 
 
-_PATIENCE: Final = timedelta(seconds=10)
-"""For the next part of a body; shorter than a request may take, so that it is the client who is told."""
+_NEXT: Final = timedelta(seconds=10)
+"""For the next part of a body."""
+_WHOLE: Final = timedelta(seconds=20)
+"""For all of it. Shorter than a request may take, so that it is the client who is told, even where it sends a byte
+now and then."""
 
 
 async def read(
@@ -57,12 +60,14 @@ async def read(
 async def _receive(receive: Receive, limit: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
+    now = asyncio.get_running_loop().time
+    end = now() + _WHOLE.total_seconds()
     while True:
         try:
-            async with asyncio.timeout(_PATIENCE.total_seconds()):
+            async with asyncio.timeout_at(min(end, now() + _NEXT.total_seconds())):
                 event = await receive()
         except TimeoutError:
-            raise problem.too_slow(_PATIENCE) from None
+            raise problem.too_slow(_NEXT, _WHOLE) from None
         if event["type"] == "http.disconnect":
             raise Disconnected
         if event["type"] != "http.request":

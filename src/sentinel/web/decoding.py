@@ -7,6 +7,7 @@ and the words of the client's own request: which field, what was expected, what 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -37,7 +38,6 @@ _WORDS = {
     "datetime": "a time",
 }
 _MOST_PARAMETERS = 64
-_MOST_TRIED = 1000
 
 
 def decode(body: bytes, type: type[T]) -> T:  # noqa: A002  # msgspec's own word for it
@@ -136,27 +136,32 @@ def _steps(place: str) -> Iterator[str | int | None]:
 
 
 def _resolve(steps: Sequence[str | int | None], error: str, type_: Any, tree: Any) -> list[str | int | None]:
-    """The same steps with the keys that msgspec keeps to itself: the first member which, alone in its mapping,
-    is refused with the same words."""
+    """The same steps with the keys that msgspec keeps to itself."""
     resolved: list[str | int | None] = []
     for position, step in enumerate(steps):
-        if step is not None:
-            resolved.append(step)
-            continue
-        holder = _at(tree, resolved)
-        found = None
-        members = list(holder.items())[:_MOST_TRIED] if isinstance(holder, dict) else []
-        for key, value in members:
-            try:
-                msgspec.convert(_replaced(tree, resolved, {key: value}), type_)
-            except msgspec.ValidationError as again:
-                if str(again) == error:
-                    found = key
-                    break
-        if found is None:
+        known = _first_refused(tree, resolved, error, type_) if step is None else step
+        if known is None:
             return [*resolved, *steps[position:]]
-        resolved.append(found)
+        resolved.append(known)
     return resolved
+
+
+def _first_refused(tree: Any, path: Sequence[str | int | None], error: str, type_: Any) -> str | None:
+    """The first member of the mapping at this path which, alone in it, is refused with these words."""
+    holder = _at(tree, path)
+    members: list[tuple[str, Any]] = list(holder.items()) if isinstance(holder, dict) else []
+
+    def is_refused(some: Sequence[tuple[str, Any]]) -> bool:
+        try:
+            msgspec.convert(_replaced(tree, path, dict(some)), type_)
+        except msgspec.ValidationError as again:
+            return str(again) == error
+        return False
+
+    # By halves, because every try reads the whole body: a thousand, one by one, would take seconds.
+    first = bisect_left(range(len(members)), True, key=lambda last: is_refused(members[: last + 1]))
+    alone = members[first : first + 1]
+    return alone[0][0] if alone and is_refused(alone) else None
 
 
 def _at(tree: Any, path: Sequence[str | int | None]) -> Any:

@@ -12,7 +12,7 @@ import msgspec
 
 from sentinel.web import problem
 
-_TAG = re.compile(r'(?P<weak>W/)?"(?P<opaque>[\x21\x23-\x7e\x80-\xff]*)"')
+_TAG = re.compile(r'(?P<weak>W/)?"(?P<opaque>[\x21\x23-\x7e\x80-\xff]*)"|(?P<bare>[0-9A-Za-z._-]+)')
 _SEPARATOR = re.compile(r"[ \t]*(?:,[ \t]*)*")
 
 
@@ -39,7 +39,10 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 def parse(header: str | None, *, name: str) -> Condition | None:
-    """The condition in a header; None where it was not sent. What is none is a 400 that names the header."""
+    """The condition in a header; None where it was not sent. What is none is a 400 that names the header.
+
+    An ETag whose quotes are missing counts as the one that is meant: a shell takes them away.
+    """
     if header is None:
         return None
     if header.strip() == "*":
@@ -51,7 +54,7 @@ def parse(header: str | None, *, name: str) -> Condition | None:
         tag = _TAG.match(header, position)
         if tag is None:
             raise _unreadable(name)
-        (weak_tags if tag["weak"] else strong_tags).add(f'"{tag["opaque"]}"')
+        (weak_tags if tag["weak"] else strong_tags).add(f'"{tag["opaque"] or tag["bare"] or ""}"')
         position = _skip(header, tag.end())
         if position < len(header) and "," not in header[tag.end() : position]:
             raise _unreadable(name)

@@ -120,10 +120,10 @@ def bad_fields(errors: Iterable[FieldError]) -> Problem:
     return Problem(HTTPStatus.BAD_REQUEST, Code.INVALID, detail, errors=errors)
 
 
-def malformed(message: str, *, line: int | None = None, column: int | None = None) -> Problem:
+def malformed(message: str, *, field: str = "", line: int | None = None, column: int | None = None) -> Problem:
     """400: the body cannot even be read."""
     is_placed = line is not None and column is not None
-    error = FieldError("", message, *((line, column) if is_placed else ()))
+    error = FieldError(field, message, *((line, column) if is_placed else ()))
     place = f" (line {line}, column {column})" if is_placed else ""
     return Problem(HTTPStatus.BAD_REQUEST, Code.MALFORMED, f"{message}{place}", errors=[error])
 
@@ -187,13 +187,13 @@ def precondition_failed(detail: str) -> Problem:
     return Problem(HTTPStatus.PRECONDITION_FAILED, Code.PRECONDITION_FAILED, detail)
 
 
-def too_slow(patience: timedelta) -> Problem:
-    """408: the body does not come."""
-    seconds = f"{patience.total_seconds():g}"
+def too_slow(part: timedelta, whole: timedelta) -> Problem:
+    """408: the body, or the next part of it, does not come."""
+    parts, all_of_it = f"{part.total_seconds():g}", f"{whole.total_seconds():g}"
     return Problem(
         HTTPStatus.REQUEST_TIMEOUT,
         Code.BODY_TOO_SLOW,
-        f"expected the next part of the body within {seconds} s, got none",
+        f"expected each part of the body within {parts} s and all of it within {all_of_it} s, got less",
         headers={"Connection": "close"},
     )
 

@@ -3,19 +3,20 @@
 uvicorn would own the process: its signals, its logging, its way of listening. Here it only serves. The lifecycle
 says when to stop, the listening socket is bound by us (so that port 0 has an answer and an occupied port a clear
 error), and log lines are ours. What uvicorn leaves open with its fast parser is bounded here, too: how large
-headers may grow, how long a client may take over them, and how much of a refused body is swallowed so that the
-client gets to read the refusal.
+headers may grow, how long a client may take over them, how long it may take nothing of its answer, and how much of
+a refused body is swallowed so that the client gets to read the refusal.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http import HTTPStatus
-from socket import IPPROTO_TCP, TCP_NODELAY, socket
 from typing import Any
 
 import uvicorn
@@ -32,6 +33,7 @@ KEEP_ALIVE = timedelta(seconds=75)
 """Longer than the usual minute of load balancers, so that it is they who give up a connection, and never we
 while their next request is on its way."""
 CLOSING = timedelta(seconds=2)
+PATIENCE = timedelta(seconds=30)
 
 _DATE_EVERY = timedelta(seconds=1)
 _HEADERS_WITHIN = timedelta(seconds=10)
@@ -58,12 +60,15 @@ class Server:
         log: Log,
         keep_alive: timedelta = KEEP_ALIVE,
         closing: timedelta = CLOSING,
+        patience: timedelta = PATIENCE,
     ) -> None:
-        """`closing` is for what is still under way when it is closed without having been asked to stop."""
+        """`closing` is for what is still under way when it is closed without having been asked to stop, `patience`
+        for clients that take nothing of what they are sent."""
         self.address = address
         """Where it listens; once opened, with the port that was picked."""
         self._log = log
         self._closing = closing
+        self._patience = patience
         self._serving: asyncio.Task[None] | None = None
         self._server = _Server(
             uvicorn.Config(
@@ -88,6 +93,11 @@ class Server:
     async def open(self) -> None:
         """Begins to serve; raises `ListenError` where the address cannot be had."""
         listening = await bind(self.address)
+        if sys.platform == "linux":
+            # Connections inherit it. A client that asks and never reads would have us keep its answer for as long
+            # as it likes: no timer of ours sees what a connection that we have closed still has to deliver.
+            milliseconds = self._patience // timedelta(milliseconds=1)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         self.address = Address(self.address.host, listening.getsockname()[1])
         self._serving = asyncio.create_task(self._server.serve([listening]), name=f"serve {self.address}")
         started = asyncio.create_task(self._server.has_started.wait())
@@ -140,7 +150,7 @@ class _Server(uvicorn.Server):
         """Leaves signals to the lifecycle."""
         yield
 
-    async def startup(self, sockets: list[socket] | None = None) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.has_started.set()
 
@@ -229,7 +239,7 @@ class _Connection(HttpToolsProtocol):
         super().connection_made(transport)
         # asyncio does this for sockets that it made itself. Where an answer takes several writes, each would wait
         # for the client to acknowledge the one before: 40 ms.
-        transport.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._arm(_HEADERS_WITHIN)
 
     def connection_lost(self, exc: Exception | None) -> None:

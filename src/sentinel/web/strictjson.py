@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import reduce
 from itertools import islice
 from typing import Final, NoReturn
 
@@ -27,10 +28,15 @@ _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 _MOST_DIGITS = 20
 """Of an integer that may still fit, its sign included; Python takes long to read what is much longer."""
 _MOST_ERRORS = 20
+_MOST_TOKENS = 20_000
+"""That are looked at for the sake of a path, one by one."""
+_LONGEST_NAME = 80
+"""Of a member, in a path. A fault below a longer one would answer with much more than was asked."""
 
 # The quote at the end is optional, so that a string which is never closed is looked at once and not from each of
 # the quotes in it.
 _STRING = re.compile(rb'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"?+')
+_TOKEN = re.compile(_STRING.pattern + rb"|[\[\]{}:,]")
 _NOT_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 _RUN = re.compile(rb"[\[{]{%d}" % (DEEPEST + 1))
 _ESCAPED_TROUBLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
@@ -61,7 +67,7 @@ def join(path: str, key: str | int) -> str:
     """The path of a member or an item of what has this path."""
     if isinstance(key, int):
         return f"{path}[{key}]"
-    if not key or not key.isprintable() or any(mark in key for mark in '.[]" '):
+    if not 0 < len(key) <= _LONGEST_NAME or not key.isprintable() or any(mark in key for mark in '.[]" '):
         return f"{path}[{shown(key)}]"
     return f"{path}.{key}" if path else key
 
@@ -73,7 +79,7 @@ def _check_depth(body: bytes) -> None:
     """
     brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
     if _RUN.search(brackets):
-        raise _too_deep()
+        raise _too_deep(body)
     for _ in range(DEEPEST):
         within = brackets.replace(b"[]", b"").replace(b"{}", b"")
         if len(within) == len(brackets):
@@ -81,11 +87,38 @@ def _check_depth(body: bytes) -> None:
         brackets = within
     # A few that do not match are a syntax error, which the parser describes better.
     if brackets.count(b"[") + brackets.count(b"{") > DEEPEST or (brackets and _is_balanced(brackets)):
-        raise _too_deep()
+        raise _too_deep(body)
 
 
-def _too_deep() -> Problem:
-    return problem.malformed(f"expected at most {DEEPEST} levels of nesting, got more")
+def _too_deep(body: bytes) -> Problem:
+    message = f"expected at most {DEEPEST} levels of nesting, got more"
+    return problem.malformed(message, field=_first_too_deep(body))
+
+
+def _first_too_deep(body: bytes) -> str:
+    """The path of the first value that is on a level too many, or nothing where that is far into the body.
+
+    No parser has been here: what is not JSON has some path or other.
+    """
+    steps: list[str | int] = []
+    text = b""
+    for token in islice(_TOKEN.finditer(body), _MOST_TOKENS):
+        match token[0]:
+            case b"[" | b"{" if len(steps) == DEEPEST:
+                return reduce(join, steps, "")
+            case b"[":
+                steps.append(0)
+            case b"{":
+                steps.append("")
+            case b"]" | b"}":
+                del steps[-1:]
+            case b":":
+                steps[-1:] = [text[1:-1].decode()]
+            case b",":
+                steps[-1:] = [step + 1 if isinstance(step, int) else step for step in steps[-1:]]
+            case string:
+                text = string
+    return ""
 
 
 def _is_balanced(brackets: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -73,6 +74,24 @@ class Failing:
     def close(self) -> None: ...
 
 
+class Page:
+    """A result that can be seen to go."""
+
+
+class Fetching:
+    """Has a page for everybody."""
+
+    is_troubled = False
+
+    def serve(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            job.result = Page()
+
+    def recover(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @asynccontextmanager
 async def lane_of(*servers: Server, batch: int = 1) -> AsyncIterator[Lane]:
     lane = Lane(name="test", servers=servers, capacity=100, batch=batch, patience=timedelta(seconds=AMPLE))
@@ -132,6 +151,18 @@ async def test_all_that_waits_is_taken_at_once_up_to_the_bound() -> None:
         await asyncio.gather(*works)
 
     assert server.batches == [1, 4, 2]
+
+
+async def test_a_thread_that_rests_keeps_no_result_alive() -> None:
+    async with lane_of(Fetching()) as lane:
+        page = weakref.ref(await lane.do(lambda session: object()))
+        # The thread may still be about to let go of it.
+        for _ in range(1000):
+            if page() is None:
+                break
+            await asyncio.sleep(0.01)
+
+        assert page() is None
 
 
 async def test_closing_finishes_what_waits() -> None:

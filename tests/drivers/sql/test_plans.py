@@ -222,6 +222,19 @@ async def test_no_selector_makes_a_page_read_the_whole_table(planner: Planner, s
     assert planner.scan not in plan
 
 
+@pytest.mark.parametrize("others", [0, 1, 31])
+async def test_no_selector_makes_a_statement_that_takes_long_to_read(planner: Planner, others: int) -> None:
+    asked = Recorder(is_embedded=planner.is_embedded)
+    shards = ",".join(map(str, range(labels.MAX_VALUES)))
+    selector = ",".join([f"shard in ({shards})", *(f"!gpu-{number}" for number in range(others))])
+
+    fleet_lists.find(asked, query(selector, after=PLACE))
+    plan = await planner.plan(query(selector, after=PLACE))
+
+    assert max(len(statement.postgresql.text) for statement, _ in asked.asked) < 60_000
+    assert planner.scan not in plan
+
+
 async def test_children_are_found_by_their_parent(planner: Planner) -> None:
     plan = await planner.plan(query(parent="cls-1", after=PLACE))
 

@@ -253,6 +253,16 @@ async def test_what_a_person_has_to_mend_is_told_from_what_passes(
     assert private_postgresql.password not in shown
 
 
+async def test_a_database_that_cannot_hold_every_name_is_refused(private_postgresql: PostgreSQLServer) -> None:
+    await postgresql.execute(
+        private_postgresql.url, "CREATE DATABASE narrow ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+    )
+    store = on(urlsplit(private_postgresql.url)._replace(path="/narrow").geturl())
+
+    with pytest.raises(Unusable, match="expected a database with the encoding UTF8, got LATIN1"):
+        await store.open()
+
+
 @pytest.mark.parametrize(
     "url",
     [

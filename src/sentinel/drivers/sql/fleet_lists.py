@@ -3,7 +3,8 @@
 Every list is a walk along an index from a place: the first page is as cheap as the last, in a fleet of any size.
 An offset is turned into a place first, which passes over index entries alone. With a label selector in the order
 of creation, the walk is along the labels: one of the requirements leads, and the others are looked up for each
-resource that it comes by. In any other order those selected are sorted, which costs as much as there are.
+resource that it comes by. In any other order, or along very many values, those selected are sorted, which costs as
+much as there are.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ _LONG = 250
 FURTHEST = 2**62
 """No list is longer, and no database counts much further."""
 _NUMERIC = (Operator.GREATER, Operator.LESS)
+_LARGEST_MERGE = 100
+"""How many walks are merged, times the conditions in each. More take longer to read than the sorting which they
+spare: a hundred values beside thirty other requirements would be half a megabyte of SQL."""
 _SAMPLE = 1000
 """Up to how many resources a requirement is counted when it is decided which one leads."""
 
@@ -292,12 +296,14 @@ def _source(selection: _Selection, order_by: OrderBy) -> _Source:
 def _places(selection: _Selection, order: _Order, count: ColumnElement[int]) -> Select[Any]:
     """The places of those selected, in order; where several values lead, at least the first so many."""
     leader = selection.leader
-    if leader is None or selection.conditions[leader].values < 2 or order.by is not OrderBy.CREATED:
+    values = 0 if leader is None else selection.conditions[leader].values
+    is_mergeable = order.by is OrderBy.CREATED and values * len(selection.conditions) <= _LARGEST_MERGE
+    if values < 2 or not is_mergeable:
         source = _source(selection, order.by)
         return _in_order(select(source.value.label("value"), source.id.label("id")), source, order)
     # Along each value they are in order, all together they are not: so each is walked, and what is found merged.
     walks = []
-    for index in range(selection.conditions[leader].values):
+    for index in range(values):
         where = [
             labels.c.plural == bindparam("plural"),
             labels.c.key == bindparam(f"key_{leader}"),

@@ -149,15 +149,19 @@ class Lane:
             is_last = False
             while not is_last:
                 is_last = worker.listen()
-                served: Sequence[Job] = ()
-                while jobs := self._take():
-                    if served:
-                        self._call(self._settle, served)
-                    _serve(worker.server, jobs)
-                    served = jobs
-                self._call(self._rest, worker, served)
+                self._work_off(worker)
         finally:
             worker.server.close()
+
+    def _work_off(self, worker: _Worker) -> None:
+        """Does what waits, until nothing does. By itself, so that a thread which rests keeps no result alive."""
+        served: Sequence[Job] = ()
+        while jobs := self._take():
+            if served:
+                self._call(self._settle, served)
+            _serve(worker.server, jobs)
+            served = jobs
+        self._call(self._rest, worker, served)
 
     def _take(self) -> list[Job]:
         """What waits, as much as may be taken at once."""

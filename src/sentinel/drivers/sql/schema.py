@@ -20,6 +20,8 @@ VERSION_TABLE = "sentinel_schema"
 LOCK_KEY = 0x534E_544C
 """Whoever changes the tables of a PostgreSQL database holds the advisory lock of this number."""
 
+_ENCODINGS = ("UTF8", "SQL_ASCII")
+
 
 class Migration(msgspec.Struct, frozen=True):
     """From which revision to which; None before the first."""
@@ -63,6 +65,7 @@ def prepare(connection: Connection, *, where: str, migrate: bool) -> Migration:
     The caller has a transaction open, and ends it. Of those who come at the same time one changes the tables,
     and the others wait and find that done.
     """
+    _require_encoding(connection, where=where)
     before = revision_of(connection)
     require_known(before, where=where)
     if not migrate:
@@ -79,6 +82,18 @@ def prepare(connection: Connection, *, where: str, migrate: bool) -> Migration:
     if before != HEAD:
         _upgrade(connection)
     return Migration(before, HEAD)
+
+
+def _require_encoding(connection: Connection, *, where: str) -> None:
+    """Names and labels may have any character; a database that cannot hold some of them would fail on those."""
+    if connection.dialect.name != "postgresql":
+        return
+    encoding = connection.execute(text("SHOW server_encoding")).scalar()
+    if encoding not in _ENCODINGS:
+        raise Unusable(
+            f"{where}: expected a database with the encoding UTF8, got {encoding}: "
+            "create another with ENCODING 'UTF8' TEMPLATE template0"
+        )
 
 
 def _upgrade(connection: Connection) -> None:
