@@ -1,11 +1,17 @@
 # What a contributor needs: `make run` to see it work, `make test` to know that it does.
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e sim check bench docs lock clean
+.PHONY: help run test core e2e sim check bench docs lock clean
 
 PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
 SEEDS := 1000:2000
+WORKERS := 2
+# It reaches no branch of the core that no other test reaches, and takes thrice as long while they are counted.
+AGAINST_GO := tests/core/test_gotemplate_against_go.py
+# The longest first, so that in the end no worker is left alone with it.
+BEYOND_CORE := $(AGAINST_GO) tests/sim/ \
+	$(filter-out tests/core/ tests/e2e/ tests/sim/,$(wildcard tests/[a-z]*/ tests/test_*.py))
 
 help:  ## show this list
 	@grep -E '^[a-z.]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -18,11 +24,15 @@ help:  ## show this list
 run: .venv  ## the whole loop on one machine, on embedded defaults; Ctrl-C ends it
 	$(BIN)/sentinel up --demo
 
-test: .venv check  ## checks and tests; installs and starts what they need on loopback where it is missing
-	$(BIN)/coverage run -m pytest tests/core
-	$(BIN)/coverage report
+test: .venv  ## checks and tests; installs and starts what they need on loopback where it is missing
+	$(MAKE) --jobs=2 check core
 	$(BIN)/python -m tools.services rabbitmq pubsub postgresql -- \
-		$(BIN)/python -m pytest --ignore=tests/core --ignore=tests/e2e
+		$(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
+			$(BEYOND_CORE)
+
+core: .venv  ## the core's tests, which have to reach every branch of it
+	$(BIN)/coverage run -m pytest tests/core --ignore=$(AGAINST_GO)
+	$(BIN)/coverage report
 
 e2e: .venv  ## the tests that take longest: real processes, killed and restarted, and a real browser
 	$(BIN)/python -m tools.services rabbitmq pubsub postgresql chromium -- $(BIN)/python -m pytest tests/e2e

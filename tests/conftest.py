@@ -1,11 +1,13 @@
-"""Fixtures that tests of every room share. Those that need a broker fail without one; none is ever skipped."""
+"""What tests of every room share. Those that need a broker fail without one; none is ever skipped."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import trustme
 
@@ -23,6 +25,18 @@ from tools.services import (
     greet,
     postgresql_server,
 )
+
+# How long an example takes says more about the machine, and who else is at work on it, than about us.
+hypothesis.settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("unhurried")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests, and what they import, stay to the end: no need to search them for garbage ever again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

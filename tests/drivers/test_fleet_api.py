@@ -234,7 +234,7 @@ class TestShapes:
         server.script = lambda request: Fault.HALF if request.query.get("after", "").endswith(":4") else None
 
         with pytest.raises(FetchError, match="ends the list after 5 items, 6 being the total"):
-            await walk(make_api())
+            await walk(make_api(backoff=TWICE))
 
     async def test_what_was_deleted_during_a_walk_is_not_missed(
         self, server: FleetServer, make_api: MakeApi
