@@ -24,8 +24,8 @@ import msgspec
 from aiormq.abc import AbstractConnection, ChannelFrame, ConfirmationFrameType
 
 from sentinel.core import events
-from sentinel.drivers.amqp_frames import FrameLayout
-from sentinel.drivers.rabbitmq import RabbitMQPublisher
+from sentinel.drivers.rabbitmq.frames import FrameLayout
+from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports import Outcome
 
 URL = "amqp://guest:guest@127.0.0.1:5672/%2F"

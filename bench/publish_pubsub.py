@@ -19,7 +19,7 @@ from datetime import timedelta
 import msgspec
 
 from bench.publish import make_events
-from sentinel.drivers.pubsub import PubSubPublisher
+from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.ports import Outcome
 
 BATCH = 1_000

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from sentinel.core.model import Json
-from sentinel.drivers.fleet_reports import FleetReports
-from sentinel.drivers.fleet_session import FleetSession
+from sentinel.drivers.fleet_api.reports import FleetReports
+from sentinel.drivers.fleet_api.session import FleetSession
 from sentinel.ports.reporting import ApiTrouble
 from sentinel.runtime.listening import Address
 from sentinel.runtime.telemetry import get_logger

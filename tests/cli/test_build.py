@@ -163,7 +163,7 @@ class TestPublisher:
         assert "certificate" in trouble.lower()
 
     def test_a_missing_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "sentinel.drivers.pubsub", None)
+        monkeypatch.setitem(sys.modules, "sentinel.drivers.pubsub.publisher", None)
         broker = BrokerSettings(type=BrokerType.PUBSUB, project_id="p")
 
         with pytest.raises(Unavailable, match=r"install fleet-sentinel\[pubsub\]"):

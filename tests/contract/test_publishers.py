@@ -14,9 +14,9 @@ from aio_pika.abc import AbstractIncomingMessage
 from sentinel import ports
 from sentinel.core.events import STRUCTURED_CONTENT_TYPE, Mode
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.drivers.pubsub import PubSubPublisher
-from sentinel.drivers.pubsub_messages import Limits
-from sentinel.drivers.rabbitmq import RabbitMQPublisher
+from sentinel.drivers.pubsub.messages import Limits
+from sentinel.drivers.pubsub.publisher import PubSubPublisher
+from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.stdout import StdoutPublisher
 from sentinel.ports.subscription import Message
 from sentinel.runtime.backoff import Backoff

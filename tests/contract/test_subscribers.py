@@ -11,12 +11,12 @@ import pytest
 
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.drivers.pubsub import PubSubPublisher
-from sentinel.drivers.pubsub_dead_letters import PubSubDeadLetters
-from sentinel.drivers.pubsub_subscriber import PubSubSubscriber
-from sentinel.drivers.rabbitmq import RabbitMQPublisher
-from sentinel.drivers.rabbitmq_dead_letters import RabbitMQDeadLetters
-from sentinel.drivers.rabbitmq_subscriber import RabbitMQSubscriber
+from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
+from sentinel.drivers.pubsub.publisher import PubSubPublisher
+from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
+from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
+from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
+from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.ports import Outcome, Publisher
 from sentinel.ports.subscription import DEAD_LETTERS, DeadLetters, Message, Subscriber
 from sentinel.runtime.backoff import Backoff

@@ -21,7 +21,7 @@ import trustme
 from sentinel.core.listing import Shape
 from sentinel.core.model import FIELDS, PLAIN_FIELDS
 from sentinel.core.selector import LabelMatch, Selector, SelectorParam
-from sentinel.drivers.fleet_api import MAX_BODY, FleetApi
+from sentinel.drivers.fleet_api.fleet import MAX_BODY, FleetApi
 from sentinel.ports import FetchError, Page
 from sentinel.runtime.backoff import Backoff
 from tests.support.fleet_server import (

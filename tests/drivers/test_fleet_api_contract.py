@@ -10,7 +10,7 @@ import pytest
 from sentinel import ports
 from sentinel.core.listing import Shape
 from sentinel.core.selector import Selector, SelectorParam
-from sentinel.drivers.fleet_api import FleetApi
+from sentinel.drivers.fleet_api.fleet import FleetApi
 from sentinel.runtime.backoff import Backoff
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
 from tests.support.fleet_server import Answer, FleetServer, Received, make_resource

@@ -15,8 +15,8 @@ from sentinel.core.fleet import Report
 from sentinel.core.hints import Pointer
 from sentinel.core.task import Conclusion, Done
 from sentinel.core.task_resource import Resource
-from sentinel.drivers.fleet_reports import FleetReports
-from sentinel.drivers.fleet_session import FleetSession
+from sentinel.drivers.fleet_api.reports import FleetReports
+from sentinel.drivers.fleet_api.session import FleetSession
 from sentinel.ports.reporting import Answer, ApiTrouble, ReportRefused, Taken
 from tests.support.scripted_server import Asked, Said, ScriptedServer, document, problem
 

@@ -14,8 +14,8 @@ from cloudevents.core.formats.json import JSONFormat
 from google.pubsub_v1.types import PubsubMessage
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.pubsub import LIMITS, RETRY, PubSubPublisher
-from sentinel.drivers.pubsub_messages import MOST_BYTES, Limits
+from sentinel.drivers.pubsub.messages import MOST_BYTES, Limits
+from sentinel.drivers.pubsub.publisher import LIMITS, RETRY, PubSubPublisher
 from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 from tests.support.pubsub import PROJECT, Mailbox, PrivateEmulator, emulator_host, mailbox, private_emulator

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from google.pubsub_v1.types import PublishRequest
 from grpc import StatusCode
 
-from sentinel.drivers.pubsub import LIMITS, WINDOW, PubSubPublisher
-from sentinel.drivers.pubsub_client import SERVICE
-from sentinel.drivers.pubsub_messages import Limits
+from sentinel.drivers.pubsub.client import SERVICE
+from sentinel.drivers.pubsub.messages import Limits
+from sentinel.drivers.pubsub.publisher import LIMITS, WINDOW, PubSubPublisher
 from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome
 from sentinel.runtime.backoff import Backoff
 from tests.support.pubsub import PROJECT, FakeService, Verdict, fake_service

@@ -11,9 +11,9 @@ from itertools import chain, repeat
 import grpc  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from sentinel.drivers.pubsub import PubSubPublisher
-from sentinel.drivers.pubsub_dead_letters import PubSubDeadLetters
-from sentinel.drivers.pubsub_subscriber import LONGEST_HOLD, PubSubSubscriber
+from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
+from sentinel.drivers.pubsub.publisher import PubSubPublisher
+from sentinel.drivers.pubsub.subscriber import LONGEST_HOLD, PubSubSubscriber
 from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome
 from sentinel.ports.subscription import DEAD_LETTERS, Unreachable
 from sentinel.runtime.backoff import Backoff

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sentinel.core.events import Event
-from sentinel.drivers.amqp_confirms import Batch, Unconfirmed
+from sentinel.drivers.rabbitmq.confirms import Batch, Unconfirmed
 from sentinel.ports import Outcome
 
 ANSWERS = st.sampled_from([Outcome.CONFIRMED, Outcome.REFUSED])

@@ -15,7 +15,7 @@ from pamqp.header import ContentHeader
 
 from sentinel.core import events
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.amqp_frames import FrameLayout, Unsendable
+from sentinel.drivers.rabbitmq.frames import FrameLayout, Unsendable
 
 FRAME_MAX = 4096
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from sentinel.drivers.rabbitmq import RabbitMQPublisher
+from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports import BrokerMisconfigured, Outcome
 from tests.support.rabbitmq import PrivateRabbitMQ, Proxy, eventually, inbox, make_events, unique, url_of
 

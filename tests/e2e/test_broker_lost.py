@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sentinel.core.events import Event
-from sentinel.drivers.rabbitmq import RabbitMQPublisher
+from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports import Outcome, Publisher, Receipt
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.stopping import Stopping

@@ -15,8 +15,8 @@ import msgspec
 
 from sentinel.core import hints
 from sentinel.core.hints import ReceivedEvent
-from sentinel.drivers.pubsub_subscriber import PubSubSubscriber
-from sentinel.drivers.rabbitmq_subscriber import RabbitMQSubscriber
+from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
+from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.ports.subscription import Subscriber
 from tests.support import pubsub
 from tests.support.loop import ADAPTERS, KINDS, PLURALS, Loop

@@ -55,7 +55,7 @@ def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
 
 def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
     with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-        from sentinel.drivers.rabbitmq import RabbitMQPublisher
+        from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
     return RabbitMQPublisher(
         url=url_of(broker),
         exchange=broker.exchange,
@@ -70,7 +70,7 @@ def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
 def _pubsub(broker: BrokerSettings, mode: Mode) -> Publisher:
     quieten_grpc()
     with extra("pubsub", who="BROKER_TYPE: pubsub"):
-        from sentinel.drivers.pubsub import PubSubPublisher
+        from sentinel.drivers.pubsub.publisher import PubSubPublisher
     return PubSubPublisher(
         project_id=broker.project_id,
         topic=broker.topic,
@@ -93,7 +93,7 @@ def extra(name: str, *, who: str) -> Iterator[None]:
 
 def url_of(broker: BrokerSettings) -> str:
     """Where its RabbitMQ is, credentials included."""
-    from sentinel.drivers.rabbitmq import amqp_url
+    from sentinel.drivers.rabbitmq.publisher import amqp_url
 
     if broker.url is not None:
         return broker.url.reveal()
@@ -127,7 +127,7 @@ def logged(name: str) -> Callable[[Connectivity], None]:
 
 def build_fleet(settings: PulseSettings, *, on_token: Callable[[str], None] = lambda token: None) -> Fleet:
     """The HyperFleet API that the settings name; `on_token` hears of tokens that have to stay secret."""
-    from sentinel.drivers.fleet_api import FleetApi
+    from sentinel.drivers.fleet_api.fleet import FleetApi
 
     api = settings.hyperfleet_api
     composed = Composer(settings.message_data).fields_read()

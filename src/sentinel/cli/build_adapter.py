@@ -44,7 +44,7 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
     match broker.type:
         case BrokerType.RABBITMQ:
             with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-                from sentinel.drivers.rabbitmq_subscriber import RabbitMQSubscriber
+                from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
             return RabbitMQSubscriber(
                 url=url_of(broker),
                 exchange=broker.exchange,
@@ -60,7 +60,7 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
         case BrokerType.PUBSUB:
             quieten_grpc()
             with extra("pubsub", who="BROKER_TYPE: pubsub"):
-                from sentinel.drivers.pubsub_subscriber import PubSubSubscriber
+                from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
             return PubSubSubscriber(
                 project_id=broker.project_id,
                 topic=broker.topic,
@@ -82,12 +82,12 @@ def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLett
     match broker.type:
         case BrokerType.RABBITMQ:
             with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-                from sentinel.drivers.rabbitmq_dead_letters import RabbitMQDeadLetters
+                from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
             return RabbitMQDeadLetters(url=url_of(broker), subscription=subscription, ca_file=broker.ca_file)
         case BrokerType.PUBSUB:
             quieten_grpc()
             with extra("pubsub", who="BROKER_TYPE: pubsub"):
-                from sentinel.drivers.pubsub_dead_letters import PubSubDeadLetters
+                from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
             return PubSubDeadLetters(
                 project_id=broker.project_id,
                 topic=broker.topic,
@@ -111,8 +111,8 @@ def build_reporting(
 
     `kinds` are those that resources may be of about which an event does not say it.
     """
-    from sentinel.drivers.fleet_reports import FleetReports
-    from sentinel.drivers.fleet_session import FleetSession
+    from sentinel.drivers.fleet_api.reports import FleetReports
+    from sentinel.drivers.fleet_api.session import FleetSession
 
     return FleetReports(
         FleetSession(

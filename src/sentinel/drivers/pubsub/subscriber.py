@@ -22,10 +22,10 @@ from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
 from google.pubsub_v1.types import PublishRequest, PubsubMessage, PullRequest, ReceivedMessage
 
 from sentinel import ports
-from sentinel.drivers import pubsub_client, pubsub_received
 from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
 from sentinel.drivers.keeper import Keeper, loss_as_error
-from sentinel.drivers.pubsub_client import CALL_FAILED, SERVICE, describe
+from sentinel.drivers.pubsub import client, received
+from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, describe
 from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
@@ -113,7 +113,7 @@ class PubSubSubscriber:
             observe=observe,
             role="subscriber",
         )
-        self._connection: pubsub_client.Connection | None = None
+        self._connection: client.Connection | None = None
         self._pulling = asyncio.Lock()
         self._is_closing = False
 
@@ -162,7 +162,7 @@ class PubSubSubscriber:
                 failures += 1
             await asyncio.sleep(self._reconnect.delay(failures, self._random()).total_seconds())
 
-    async def _receive(self, connection: pubsub_client.Connection) -> None:
+    async def _receive(self, connection: client.Connection) -> None:
         """Goes on until nobody has answered for a while; a call that fails is raised."""
         now = asyncio.get_running_loop().time
         answered = now()
@@ -182,7 +182,7 @@ class PubSubSubscriber:
                 # A server that does not wait for messages is not to be asked without end.
                 await asyncio.sleep(begun + _SHORTEST_PULL.total_seconds() - now())
 
-    async def _pull(self, connection: pubsub_client.Connection, most: int) -> Sequence[ReceivedMessage] | None:
+    async def _pull(self, connection: client.Connection, most: int) -> Sequence[ReceivedMessage] | None:
         """What there is; None where nobody has answered, as Pub/Sub may do when there is nothing."""
         request = PullRequest(subscription=self._subscription, max_messages=most)
         try:
@@ -192,9 +192,9 @@ class PubSubSubscriber:
         return list(answer.received_messages)
 
     def _take(self, pulled: ReceivedMessage) -> bool:
-        if not pubsub_received.is_for(pulled.message, self._name):
+        if not received.is_for(pulled.message, self._name):
             return False
-        self._intake.arrived(_Parcel(self, pulled, pubsub_received.receive(pulled, log=self._log)))
+        self._intake.arrived(_Parcel(self, pulled, received.receive(pulled, log=self._log)))
         return True
 
     async def _keep_leases(self) -> None:
@@ -249,7 +249,7 @@ class PubSubSubscriber:
         connection = self._connection
         if connection is None:
             return False
-        letter = pubsub_received.as_dead_letter(pulled, reason=reason, attempts=attempts, now=self._now())
+        letter = received.as_dead_letter(pulled, reason=reason, attempts=attempts, now=self._now())
         try:
             with loss_as_error():
                 # Whoever emptied the subscription may have removed it, too.
@@ -265,11 +265,9 @@ class PubSubSubscriber:
 
     # --- what has to exist ------------------------------------------------------------------------------------
 
-    async def _connect(self) -> pubsub_client.Connection:
+    async def _connect(self) -> client.Connection:
         if self._connection is None:
-            self._connection = await pubsub_client.connect(
-                endpoint=self._endpoint, emulator_host=self._emulator_host
-            )
+            self._connection = await client.connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
         return self._connection
 
     async def _disconnect(self) -> None:
@@ -277,23 +275,23 @@ class PubSubSubscriber:
         if connection is not None:
             await connection.close()
 
-    async def _look(self, connection: pubsub_client.Connection) -> None:
+    async def _look(self, connection: client.Connection) -> None:
         try:
             if self._may_create:
-                await pubsub_client.require_topic(connection.client, self._topic, may_create=True)
+                await client.require_topic(connection.client, self._topic, may_create=True)
             await self._require(connection, self._subscription, self._topic)
             await self._require_dead_letters(connection)
-        except pubsub_client.NotAccepted:
+        except client.NotAccepted:
             # A key that was replaced is read when it is looked for again.
             await self._disconnect()
             raise
 
-    async def _require_dead_letters(self, connection: pubsub_client.Connection) -> None:
-        await pubsub_client.require_topic(connection.client, self._dead_topic, may_create=self._may_create)
+    async def _require_dead_letters(self, connection: client.Connection) -> None:
+        await client.require_topic(connection.client, self._dead_topic, may_create=self._may_create)
         await self._require(connection, self._dead_subscription, self._dead_topic)
 
-    async def _require(self, connection: pubsub_client.Connection, subscription: str, topic: str) -> None:
-        await pubsub_client.require_subscription(
+    async def _require(self, connection: client.Connection, subscription: str, topic: str) -> None:
+        await client.require_subscription(
             connection.subscriber, subscription, topic=topic, may_create=self._may_create, lease=self._lease
         )
 

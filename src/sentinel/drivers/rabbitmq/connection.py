@@ -30,9 +30,9 @@ from aiormq.exceptions import (
 from pamqp.commands import Basic
 
 from sentinel import ports
-from sentinel.drivers.amqp_channel import describe
-from sentinel.drivers.amqp_reader import Transport
 from sentinel.drivers.keeper import Keeper, loss_as_error
+from sentinel.drivers.rabbitmq.channel import describe
+from sentinel.drivers.rabbitmq.reader import Transport
 from sentinel.runtime.backoff import Backoff
 
 HEARTBEAT = timedelta(seconds=10)

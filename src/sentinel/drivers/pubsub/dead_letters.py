@@ -15,8 +15,8 @@ from google.api_core import exceptions
 from google.pubsub_v1.types import PublishRequest, PullRequest, ReceivedMessage
 
 from sentinel import ports
-from sentinel.drivers import pubsub_client, pubsub_received
-from sentinel.drivers.pubsub_client import CALL_FAILED, SERVICE, describe
+from sentinel.drivers.pubsub import client, received
+from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, describe
 from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter, Unreachable
 
 PULL = timedelta(seconds=3)
@@ -55,7 +55,7 @@ class PubSubDeadLetters:
 
     async def peek(self, *, limit: int) -> Sequence[DeadLetter]:
         async with self._connected() as connection, self._pulled(connection, limit) as letters:
-            return [pubsub_received.dead_letter(letter.message) for letter in letters.values()]
+            return [received.dead_letter(letter.message) for letter in letters.values()]
 
     async def replay(self, letter_id: str | None = None) -> int:
         async with self._connected() as connection, self._pulled(connection, _NO_LIMIT) as letters:
@@ -75,8 +75,8 @@ class PubSubDeadLetters:
             return len(chosen)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[pubsub_client.Connection]:
-        connection = await pubsub_client.connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
+    async def _connected(self) -> AsyncIterator[client.Connection]:
+        connection = await client.connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
         try:
             yield connection
         except _FOR_A_PERSON as error:
@@ -88,7 +88,7 @@ class PubSubDeadLetters:
 
     @asynccontextmanager
     async def _pulled(
-        self, connection: pubsub_client.Connection, limit: int
+        self, connection: client.Connection, limit: int
     ) -> AsyncIterator[dict[str, ReceivedMessage]]:
         """The letters by their message ids, the oldest first; those that are left in the end are given back."""
         letters: dict[str, ReceivedMessage] = {}
@@ -106,7 +106,7 @@ class PubSubDeadLetters:
         finally:
             await self._lease(connection, list(letters.values()), timedelta(0))
 
-    async def _pull(self, connection: pubsub_client.Connection, most: int) -> Sequence[ReceivedMessage]:
+    async def _pull(self, connection: client.Connection, most: int) -> Sequence[ReceivedMessage]:
         request = PullRequest(subscription=self._subscription, max_messages=most)
         try:
             answer = await connection.subscriber.pull(request, retry=None, timeout=self._wait.total_seconds())
@@ -117,7 +117,7 @@ class PubSubDeadLetters:
         return list(answer.received_messages)
 
     async def _lease(
-        self, connection: pubsub_client.Connection, letters: Sequence[ReceivedMessage], lease: timedelta
+        self, connection: client.Connection, letters: Sequence[ReceivedMessage], lease: timedelta
     ) -> None:
         for begin in range(0, len(letters), _AT_ONCE):
             await connection.subscriber.modify_ack_deadline(
@@ -128,8 +128,8 @@ class PubSubDeadLetters:
                 timeout=_CALL.total_seconds(),
             )
 
-    async def _replay(self, connection: pubsub_client.Connection, letter: ReceivedMessage) -> None:
-        replay = pubsub_received.as_replay(letter.message, subscription=self._name, now=self._now())
+    async def _replay(self, connection: client.Connection, letter: ReceivedMessage) -> None:
+        replay = received.as_replay(letter.message, subscription=self._name, now=self._now())
         try:
             await connection.client.publish(
                 PublishRequest(topic=self._topic, messages=[replay]), retry=None, timeout=_CALL.total_seconds()
@@ -137,7 +137,7 @@ class PubSubDeadLetters:
         except exceptions.NotFound as error:
             raise ports.BrokerMisconfigured(f"topic {self._topic!r} does not exist") from error
 
-    async def _forget(self, connection: pubsub_client.Connection, letter: ReceivedMessage) -> None:
+    async def _forget(self, connection: client.Connection, letter: ReceivedMessage) -> None:
         await connection.subscriber.acknowledge(
             subscription=self._subscription, ack_ids=[letter.ack_id], retry=None, timeout=_CALL.total_seconds()
         )
@@ -145,7 +145,5 @@ class PubSubDeadLetters:
 
 def _chosen(letters: Iterable[ReceivedMessage], letter_id: str | None) -> list[ReceivedMessage]:
     return [
-        letter
-        for letter in letters
-        if letter_id is None or pubsub_received.dead_letter(letter.message).id == letter_id
+        letter for letter in letters if letter_id is None or received.dead_letter(letter.message).id == letter_id
     ]

@@ -19,11 +19,11 @@ from pathlib import Path
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from sentinel import ports
-from sentinel.drivers import amqp_connection, amqp_messages
-from sentinel.drivers.amqp_channel import describe
-from sentinel.drivers.amqp_connection import CALL_FAILED, HEARTBEAT, RECONNECT, Endpoint
 from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
 from sentinel.drivers.keeper import Keeper, loss_as_error
+from sentinel.drivers.rabbitmq import connection, messages
+from sentinel.drivers.rabbitmq.channel import describe
+from sentinel.drivers.rabbitmq.connection import CALL_FAILED, HEARTBEAT, RECONNECT, Endpoint
 from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
@@ -89,7 +89,7 @@ class RabbitMQSubscriber:
         self._keeper = Keeper(
             name="rabbitmq",
             broker=self._endpoint.broker,
-            patience=amqp_connection.FIRST_ATTEMPT,
+            patience=connection.FIRST_ATTEMPT,
             observe=observe,
             role="subscriber",
         )
@@ -109,7 +109,7 @@ class RabbitMQSubscriber:
         await self._keeper.close()
 
     async def _keep_connected(self) -> None:
-        await amqp_connection.keep(
+        await connection.keep(
             self._hold_connection, keeper=self._keeper, backoff=self._reconnect, random=self._random
         )
 
@@ -124,10 +124,10 @@ class RabbitMQSubscriber:
 
     async def _consume(self, wire: AbstractConnection) -> asyncio.Future[str]:
         """Begins to consume; the future tells when and why that has ended."""
-        await amqp_connection.require_exchange(wire, self._exchange, self._exchange_type)
-        is_ours = await amqp_connection.require_queue(wire, self._queue)
-        await amqp_connection.require_queue(wire, self._dead_letters)
-        await amqp_connection.bind(
+        await connection.require_exchange(wire, self._exchange, self._exchange_type)
+        is_ours = await connection.require_queue(wire, self._queue)
+        await connection.require_queue(wire, self._dead_letters)
+        await connection.bind(
             wire,
             queue=self._queue,
             exchange=self._exchange,
@@ -151,7 +151,7 @@ class RabbitMQSubscriber:
         async def take(delivered: DeliveredMessage) -> None:
             # One that was on its way when the connection was given up belongs to nobody any more.
             if not lost.done():
-                received = amqp_messages.receive(delivered, log=self._log)
+                received = messages.receive(delivered, log=self._log)
                 self._intake.arrived(_Parcel(delivered, received, channel, wire, self._dead_letters, self._now))
 
         await channel.basic_qos(prefetch_count=self._most)
@@ -201,15 +201,13 @@ class _Parcel:
         return True
 
     async def bury(self, reason: str, *, attempts: int) -> bool:
-        properties = amqp_messages.as_dead_letter(
-            self._delivered, reason=reason, attempts=attempts, now=self._now()
-        )
+        properties = messages.as_dead_letter(self._delivered, reason=reason, attempts=attempts, now=self._now())
         try:
             with loss_as_error():
                 async with asyncio.timeout(_ANSWER.total_seconds()):
                     # Whoever emptied the queue may have removed it, too.
-                    await amqp_connection.require_queue(self._wire, self._dead_letters)
-                    await amqp_connection.put(
+                    await connection.require_queue(self._wire, self._dead_letters)
+                    await connection.put(
                         self._wire, queue=self._dead_letters, body=self.message.body, properties=properties
                     )
         except (*CALL_FAILED, ports.BrokerMisconfigured):

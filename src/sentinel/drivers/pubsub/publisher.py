@@ -22,10 +22,10 @@ from google.pubsub_v1.types import PublishRequest, PublishResponse
 
 from sentinel import ports
 from sentinel.core.events import Event, Mode
-from sentinel.drivers import pubsub_client
 from sentinel.drivers.keeper import Keeper
-from sentinel.drivers.pubsub_client import CALL_FAILED, SERVICE, describe
-from sentinel.drivers.pubsub_messages import Batch, Limits, MessageLayout, Request
+from sentinel.drivers.pubsub import client
+from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, describe
+from sentinel.drivers.pubsub.messages import Batch, Limits, MessageLayout, Request
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 4
@@ -102,7 +102,7 @@ class PubSubPublisher:
             topic=self._topic, mode=mode, ordering_key=ordering_key, limits=limits, now=self._now
         )
         self._keeper = Keeper(name="pubsub", broker=self._broker, patience=_FIRST_LOOK, observe=observe)
-        self._connection: pubsub_client.Connection | None = None
+        self._connection: client.Connection | None = None
         self._doubt = asyncio.Event()
         """Set by whatever makes another look worthwhile."""
         self._confirmations = 0
@@ -230,11 +230,9 @@ class PubSubPublisher:
         finally:
             await self._disconnect()
 
-    async def _connect(self) -> pubsub_client.Connection:
+    async def _connect(self) -> client.Connection:
         if self._connection is None:
-            self._connection = await pubsub_client.connect(
-                endpoint=self._endpoint, emulator_host=self._emulator_host
-            )
+            self._connection = await client.connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
         return self._connection
 
     async def _disconnect(self) -> None:
@@ -242,15 +240,15 @@ class PubSubPublisher:
         if connection is not None:
             await connection.close()
 
-    async def _look(self, connection: pubsub_client.Connection) -> bool:
+    async def _look(self, connection: client.Connection) -> bool:
         try:
-            return await pubsub_client.require_topic(connection.client, self._topic, may_create=self._may_create)
-        except pubsub_client.NotAccepted:
+            return await client.require_topic(connection.client, self._topic, may_create=self._may_create)
+        except client.NotAccepted:
             # A key that was replaced is read when it is looked for again.
             await self._disconnect()
             raise
 
-    async def _until_doubtful(self, connection: pubsub_client.Connection, *, is_seen: bool) -> None:
+    async def _until_doubtful(self, connection: client.Connection, *, is_seen: bool) -> None:
         # Who may not look at the topic does not keep looking: each time may leave an entry in an audit log.
         patience = _NEXT_LOOK.total_seconds() if is_seen else None
         async with asyncio.TaskGroup() as group:
@@ -260,7 +258,7 @@ class PubSubPublisher:
                     await self._doubt.wait()
             watching.cancel()
 
-    async def _doubt_when_lost(self, connection: pubsub_client.Connection) -> None:
+    async def _doubt_when_lost(self, connection: client.Connection) -> None:
         await connection.until_lost()
         self._doubt.set()
 

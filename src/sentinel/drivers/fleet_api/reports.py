@@ -19,7 +19,7 @@ from sentinel.core.hints import Pointer
 from sentinel.core.model import UNREADABLE, Malformed
 from sentinel.core.resource import LONGEST_ID, ROOT, segment
 from sentinel.core.task_resource import KnownReport, Resource, read_document, read_statuses, with_reports
-from sentinel.drivers.fleet_session import FleetSession, Reply
+from sentinel.drivers.fleet_api.session import FleetSession, Reply
 from sentinel.ports.reporting import Answer, ApiTrouble, ReportRefused, Taken
 
 NO_ROUTE = "HYPERFLEET-NTF-000"

@@ -19,8 +19,8 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from sentinel.core.events import Mode
-from sentinel.drivers.amqp_confirms import Batch, Unconfirmed
-from sentinel.drivers.amqp_frames import FrameLayout, Unsendable
+from sentinel.drivers.rabbitmq.confirms import Batch, Unconfirmed
+from sentinel.drivers.rabbitmq.frames import FrameLayout, Unsendable
 from sentinel.ports import Outcome
 
 _NUMBER = 1

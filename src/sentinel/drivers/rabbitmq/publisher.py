@@ -1,8 +1,8 @@
 """Publishing to RabbitMQ, confirmed.
 
 One connection is kept for as long as the publisher is open. It is made in the background, and made again with
-backoff when it cannot be had or is lost, by `amqp_connection`; what goes over it is the business of
-`amqp_channel`.
+backoff when it cannot be had or is lost, by `connection`; what goes over it is the business of
+`channel`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from aiormq.abc import AbstractConnection
 
 from sentinel import ports
 from sentinel.core.events import Event, Mode
-from sentinel.drivers import amqp_connection
-from sentinel.drivers.amqp_channel import ConfirmingChannel
-from sentinel.drivers.amqp_confirms import Batch
-from sentinel.drivers.amqp_connection import HEARTBEAT, RECONNECT, Endpoint
 from sentinel.drivers.keeper import Keeper
+from sentinel.drivers.rabbitmq import connection
+from sentinel.drivers.rabbitmq.channel import ConfirmingChannel
+from sentinel.drivers.rabbitmq.confirms import Batch
+from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, Endpoint
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 1000
@@ -82,7 +82,7 @@ class RabbitMQPublisher:
         self._random = random
         self._channel: ConfirmingChannel | None = None
         self._keeper = Keeper(
-            name="rabbitmq", broker=self._broker, patience=amqp_connection.FIRST_ATTEMPT, observe=observe
+            name="rabbitmq", broker=self._broker, patience=connection.FIRST_ATTEMPT, observe=observe
         )
 
     async def open(self) -> None:
@@ -142,7 +142,7 @@ class RabbitMQPublisher:
         return self._channel
 
     async def _keep_connected(self) -> None:
-        await amqp_connection.keep(
+        await connection.keep(
             self._hold_connection, keeper=self._keeper, backoff=self._reconnect, random=self._random
         )
 
@@ -169,5 +169,5 @@ class RabbitMQPublisher:
             name = f"exchange {self._exchange!r}, routing key {self._routing_key!r}"
             raise ports.BrokerMisconfigured(f"{name}: {error}") from error
         await channel.open()
-        await amqp_connection.require_exchange(wire, self._exchange, self._exchange_type)
+        await connection.require_exchange(wire, self._exchange, self._exchange_type)
         return channel

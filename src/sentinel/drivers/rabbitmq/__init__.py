@@ -1,0 +1,1 @@
+"""RabbitMQ: publishing with confirms, subscribing, and what lies in its dead-letter queues."""
