@@ -6,8 +6,41 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 import aiohttp
+import msgspec
+
+from sentinel.core.model import UNREADABLE
 
 _EXCERPT = 300
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """What a problem says about one field."""
+
+    field: str = ""
+    message: str = ""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """An error's body, as RFC 9457 has it and as others do."""
+
+    code: str = ""
+    detail: str = ""
+    reason: str = ""
+    message: str = ""
+    title: str = ""
+    errors: tuple[FieldError, ...] | None = None
+
+    @property
+    def text(self) -> str:
+        return self.detail or self.reason or self.message or self.title
+
+
+def problem_in(body: bytes) -> Problem | None:
+    """The problem that a body is; None for one that is none."""
+    try:
+        return msgspec.json.decode(body, type=Problem)
+    except UNREADABLE:
+        return None
 
 
 async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:

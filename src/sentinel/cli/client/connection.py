@@ -19,8 +19,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from sentinel.core.model import UNREADABLE
 from sentinel.drivers import http_answers
+from sentinel.drivers.http_answers import Problem
 from sentinel.runtime.provenance import printable, quoted
 from sentinel.version import __version__
 
@@ -67,29 +67,6 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     etag: str = ""
-
-
-class _FieldError(msgspec.Struct, frozen=True):
-    field: str = ""
-    message: str = ""
-
-
-class _Problem(msgspec.Struct, frozen=True):
-    """An error's body, as RFC 9457 has it and as others do."""
-
-    detail: str = ""
-    reason: str = ""
-    message: str = ""
-    title: str = ""
-    code: str = ""
-    errors: tuple[_FieldError, ...] = ()
-
-    def __str__(self) -> str:
-        named = "; ".join(
-            f"{error.field}: {error.message}" if error.field else error.message for error in self.errors
-        )
-        said = self.detail or self.reason or self.message or self.title
-        return f"{said}: {named}" if named and named not in said else said
 
 
 class Connection:
@@ -175,12 +152,11 @@ class Connection:
     async def _refusal(self, response: aiohttp.ClientResponse) -> Refused:
         status = response.status
         content = await http_answers.read_up_to(response, _LARGEST_REFUSAL)
-        try:
-            problem = msgspec.json.decode(content, type=_Problem)
-        except UNREADABLE:
+        problem = http_answers.problem_in(content)
+        if problem is None:
             is_page = "html" in response.content_type
-            problem = _Problem(detail="" if is_page else content.decode("utf-8", "replace"))
-        text = self._excerpt(str(problem)) or self._excerpt(response.reason or "") or "no reason given"
+            problem = Problem(detail="" if is_page else content.decode("utf-8", "replace"))
+        text = self._excerpt(_said(problem)) or self._excerpt(response.reason or "") or "no reason given"
         if 300 <= status < 400:
             # To follow would hand the token to whomever the answer names.
             text = f"{text}; redirects are not followed, is --server right?"
@@ -194,6 +170,13 @@ class Connection:
             text = text.replace(self._token, _MASK)
         line = printable(" ".join(text.split()))
         return line if len(line) <= _EXCERPT else f"{line[:_EXCERPT]}…"
+
+
+def _said(problem: Problem) -> str:
+    named = "; ".join(
+        f"{error.field}: {error.message}" if error.field else error.message for error in problem.errors or ()
+    )
+    return f"{problem.text}: {named}" if named and named not in problem.text else problem.text
 
 
 def segment(text: str) -> str:

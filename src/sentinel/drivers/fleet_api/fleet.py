@@ -3,15 +3,13 @@
 `sentinel.core.listing` knows how a list is read to its end; this driver gets it the answers. Each page is
 retried by itself, because a walk of hundreds of pages that starts again at every fault never ends, and the next
 page is on its way while the consumer is busy with the current one. A server that errs, stalls, cuts its answers
-short or talks nonsense costs a retry; one that says no costs the walk. Nothing that an error says of a server
-can contain the token, not even where the server echoes it.
+short or talks nonsense costs a retry; one that says no costs the walk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random as randomness
-import ssl
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from http import HTTPStatus
@@ -24,10 +22,12 @@ from yarl import URL
 
 from sentinel.core import listing
 from sentinel.core.listing import Position
-from sentinel.core.model import UNREADABLE
+from sentinel.core.resource import ROOT
 from sentinel.core.selector import Selector, SelectorParam
 from sentinel.drivers import http_answers
+from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.ports import FetchError, Page
+from sentinel.ports.reporting import ApiTrouble
 from sentinel.runtime.backoff import Backoff
 
 MAX_BODY = 64 * 1024 * 1024
@@ -73,8 +73,7 @@ class FleetApi:
         that is not its end, so that somebody learns of it before the patience for a page is over.
         """
         base = _base(endpoint)
-        self._collection = f"{str(base).rstrip('/')}/api/hyperfleet/v1/{quote(resource_type, safe='')}"
-        self._is_tls = base.scheme == "https"
+        self._collection = f"{str(base).rstrip('/')}{ROOT}/{quote(resource_type, safe='')}"
         self._selector = selector
         self._selection = (
             # `=` and `,` stay readable: every server splits a parameter at its first `=` only.
@@ -87,19 +86,17 @@ class FleetApi:
         self._retry_for = retry_for
         self._backoff = backoff
         self._random = random
-        self._token = token
-        self._token_file = token_file
-        self._token_read = ""
-        self._on_token = on_token
         self._on_retry = on_retry
         self._has_told = False
-        self._ca_file = ca_file
-        self._headers = {
-            "Accept": "application/json",
-            "Accept-Encoding": "gzip" if gzip else "identity",
-            "User-Agent": f"hyperfleet-sentinel/{version}",
-        }
-        self._session: aiohttp.ClientSession | None = None
+        self._connection = ApiConnection(
+            user_agent=f"hyperfleet-sentinel/{version}",
+            keep_alive=_KEEP_ALIVE,
+            token=token,
+            token_file=token_file,
+            ca_file=ca_file,
+            gzip=gzip,
+            on_token=on_token,
+        )
 
     async def walk(self) -> AsyncGenerator[Page, None]:
         """Every selected resource, page by page; see `sentinel.ports.Fleet`."""
@@ -120,9 +117,7 @@ class FleetApi:
 
     async def close(self) -> None:
         """Closes the connection; harmless when repeated. A walk opens it again."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._connection.close()
 
     def _begin(self, position: Position) -> asyncio.Task[_Fetched]:
         return asyncio.create_task(self._fetch(position), name=f"fetch page {position.number}")
@@ -133,7 +128,7 @@ class FleetApi:
         timeout = self._timeout.total_seconds()
         deadline = loop.time() + self._retry_for.total_seconds()
         url = self._url(position)
-        trouble: _Trouble | None = None
+        trouble: ApiTrouble | None = None
         insisted: int | None = None
         attempt = 0
         while True:
@@ -145,23 +140,23 @@ class FleetApi:
                 return fetched
             except listing.ShortPage as short:
                 insisted = short.count
-                trouble = _Trouble(str(short))
+                trouble = ApiTrouble(str(short))
             except listing.OddPage:
                 position = msgspec.structs.replace(position, is_plain=False)
                 url = self._url(position)
                 continue
             except listing.BadPage as bad:
-                trouble = _Trouble(str(bad))
+                trouble = ApiTrouble(str(bad))
             except listing.EndlessList as endless:
-                trouble = _Trouble(str(endless), is_final=True)
-            except _Trouble as met:
+                trouble = ApiTrouble(str(endless), needs_person=True)
+            except ApiTrouble as met:
                 # A timeout that our own deadline has cut short says less than what was met before it.
                 if trouble is None or patience == timeout or not isinstance(met.__cause__, TimeoutError):
                     trouble = met
             delay = max(self._backoff.delay(attempt, self._random()), trouble.retry_after).total_seconds()
             attempt += 1
             text = f"page {position.number} of {self._collection}: {trouble}"
-            if trouble.is_final or loop.time() + delay >= deadline:
+            if trouble.needs_person or loop.time() + delay >= deadline:
                 tries = "1 try" if attempt == 1 else f"{attempt} tries"
                 raise FetchError(f"{text} ({tries})") from trouble.__cause__
             if not self._has_told:
@@ -196,115 +191,42 @@ class FleetApi:
         return URL(f"{self._collection}?{self._selection}{place}", encoded=True)
 
     async def _get(self, url: URL, patience: float) -> bytes:
-        """One request; raises `_Trouble` for everything that can go wrong with it."""
-        token = self._read_token()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        try:
-            async with (
-                asyncio.timeout(patience),
-                self._open().get(url, headers=headers, allow_redirects=False) as response,
-            ):
-                if response.status == HTTPStatus.OK:
-                    body = await http_answers.read_up_to(response, MAX_BODY)
-                    if len(body) > MAX_BODY:
-                        raise _Trouble(f"more than {MAX_BODY} bytes came; lower page_size", is_final=True)
-                    return body
-                raise await self._refusal(response, token)
-        except TimeoutError as error:
-            raise _Trouble(f"no complete answer within {patience:.3g} s") from error
-        except aiohttp.ClientConnectorCertificateError as error:
-            # The file may have been replaced since it was read; the next walk reads it again.
-            await self.close()
-            detail = getattr(error.certificate_error, "verify_message", "")
-            raise _Trouble(
-                f"the server's certificate is not trusted ({detail or 'verification failed'}); is ca_file right?",
-                is_final=True,
-            ) from error
-        except aiohttp.ClientResponseError as error:
-            # Not chained: the representation of this error shows the headers of the request, token included.
-            raise _Trouble(f"malformed HTTP: {http_answers.excerpt(error.message, token)}") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise _Trouble(http_answers.excerpt(str(error), token) or type(error).__name__) from error
+        """One request; raises `ApiTrouble` for everything that can go wrong with it."""
+        return await self._connection.request("GET", url, patience=patience, read=self._read)
 
-    async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> _Trouble:
+    async def _read(self, response: aiohttp.ClientResponse, token: str) -> bytes:
+        if response.status != HTTPStatus.OK:
+            raise await self._refusal(response, token)
+        body = await http_answers.read_up_to(response, MAX_BODY)
+        if len(body) > MAX_BODY:
+            raise ApiTrouble(f"more than {MAX_BODY} bytes came; lower page_size", needs_person=True)
+        return body
+
+    async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> ApiTrouble:
         """What an answer other than 200 means."""
         status = response.status
         text = f"{status} {http_answers.excerpt(response.reason or '', token)}".rstrip()
         if 300 <= status < 400:
-            # Following would hand the token to whomever the answer names.
             origin = _origin(response.headers.get("Location", ""))
-            return _Trouble(f"{text} to {origin}; redirects are not followed, is endpoint right?", is_final=True)
+            return ApiTrouble(
+                f"{text} to {origin}; redirects are not followed, is endpoint right?", needs_person=True
+            )
         said = http_answers.excerpt(await _read_error(response), token)
         if said:
             text = f"{text}: {said}"
         if status in _RETRIED or status >= 500:
             wait = http_answers.retry_after(response)
             text = f"{text} (asks to wait {wait.total_seconds():g} s)" if wait else text
-            return _Trouble(text, retry_after=wait)
-        if status == HTTPStatus.UNAUTHORIZED and self._read_token() != token:
-            return _Trouble(f"{text}; the token has been replaced meanwhile")
-        return _Trouble(text, is_final=400 <= status < 500)
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    ssl=self._authorities(), keepalive_timeout=_KEEP_ALIVE.total_seconds()
-                ),
-                headers=self._headers,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # each request brings its own
-            )
-        return self._session
-
-    def _authorities(self) -> ssl.SSLContext | bool:
-        if not self._is_tls or self._ca_file is None:
-            return True
-        try:
-            return ssl.create_default_context(cafile=self._ca_file)
-        except OSError as error:  # which includes ssl.SSLError
-            raise _Trouble(f"ca_file {self._ca_file}: {error.strerror or error}", is_final=True) from error
-
-    def _read_token(self) -> str:
-        token, where = self._token, "token"
-        if not token and self._token_file is not None:
-            where = f"token_file {self._token_file}"
-            try:
-                token = self._token_file.read_bytes().strip().decode("ascii", "replace")
-            except OSError as error:
-                raise _Trouble(f"{where}: {error.strerror}", is_final=True) from error
-            if not token:
-                raise _Trouble(f"{where}: expected a token, got nothing", is_final=True)
-        if not all("!" <= character <= "~" for character in token):
-            raise _Trouble(f"{where}: expected visible ASCII characters alone", is_final=True)
-        if token != self._token_read:
-            self._on_token(token)
-            self._token_read = token
-        return token
+            return ApiTrouble(text, retry_after=wait)
+        if status == HTTPStatus.UNAUTHORIZED and self._connection.read_token() != token:
+            return ApiTrouble(f"{text}; the token has been replaced meanwhile")
+        return ApiTrouble(text, needs_person=400 <= status < 500)
 
 
 class _Fetched(msgspec.Struct, frozen=True):
     page: Page
     following: Position | None
     seen_of_more: int | None
-
-
-class _Trouble(Exception):
-    """Why a page could not be had, and whether to ask again."""
-
-    def __init__(self, text: str, *, is_final: bool = False, retry_after: timedelta = timedelta(0)) -> None:
-        super().__init__(text)
-        self.is_final = is_final
-        self.retry_after = retry_after
-
-
-class _Problem(msgspec.Struct):
-    """An error's body, as RFC 9457 has it and as others do."""
-
-    detail: str = ""
-    reason: str = ""
-    message: str = ""
-    title: str = ""
 
 
 def _fields_parameter(fields: tuple[str, ...]) -> str:
@@ -330,11 +252,10 @@ async def _read_error(response: aiohttp.ClientResponse) -> str:
         body = await http_answers.read_up_to(response, _ERROR_BODY)
     except aiohttp.ClientError:
         return ""
-    try:
-        problem = msgspec.json.decode(body, type=_Problem)
-    except UNREADABLE:
+    problem = http_answers.problem_in(body)
+    if problem is None:
         return "" if "html" in response.content_type else body.decode("utf-8", "replace")
-    return problem.detail or problem.reason or problem.message or problem.title
+    return problem.text
 
 
 def _origin(location: str) -> str:

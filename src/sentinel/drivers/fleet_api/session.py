@@ -1,14 +1,11 @@
-"""Requests to the HyperFleet API, one at a time: with the token, within limits, and with errors in plain words.
+"""Questions to the HyperFleet API, one at a time, and what can be said of every answer.
 
-What can be said of every request is said here: whether the server was reached, whether it let us in, whether it is
-overloaded. What a 404 or a 400 means depends on the question, so those are answers like any other. Nothing that
-an error says can contain the token, not even where the server echoes it.
+Whether the server let us in, and whether it is overloaded, is said here. What a 404 or a 400 means depends on the
+question, so those are answers like any other.
 """
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from collections.abc import Callable
 from datetime import timedelta
 from http import HTTPStatus
@@ -18,37 +15,16 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from sentinel.core.model import UNREADABLE
 from sentinel.core.resource import ROOT
 from sentinel.drivers import http_answers
+from sentinel.drivers.fleet_api.connection import ApiConnection
+from sentinel.drivers.http_answers import Problem
 from sentinel.ports.reporting import ApiTrouble
 
 _MAX_BODY = 16 * 1024 * 1024
 _KEEP_ALIVE = timedelta(seconds=30)
 _FOR_A_PERSON = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST})
 _FOR_LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
-
-
-class FieldError(msgspec.Struct, frozen=True):
-    """What a problem says about one field."""
-
-    field: str = ""
-    message: str = ""
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """An error's body, as RFC 9457 has it and as others do."""
-
-    code: str = ""
-    detail: str = ""
-    reason: str = ""
-    message: str = ""
-    title: str = ""
-    errors: tuple[FieldError, ...] | None = None
-
-    @property
-    def text(self) -> str:
-        return self.detail or self.reason or self.message or self.title
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -83,103 +59,44 @@ class FleetSession:
         out of the log. `ca_file` replaces the system's authorities."""
         self._root = f"{endpoint.rstrip('/')}{ROOT}"
         self._timeout = timeout
-        self._connections = connections
-        self._token = token
-        self._token_file = token_file
-        self._token_read = ""
-        self._on_token = on_token
-        self._ca_file = ca_file
-        self._headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": user_agent}
-        self._session: aiohttp.ClientSession | None = None
+        self._connection = ApiConnection(
+            user_agent=user_agent,
+            connections=connections,
+            keep_alive=_KEEP_ALIVE,
+            token=token,
+            token_file=token_file,
+            ca_file=ca_file,
+            on_token=on_token,
+        )
 
     async def request(self, method: str, path: str, *, body: bytes | None = None) -> Reply:
         """One request for what is below the API's root; raises `ApiTrouble` where that says nothing about it."""
-        token = self._read_token()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        url = URL(f"{self._root}/{path}", encoded=True)
-        try:
-            async with (
-                asyncio.timeout(self._timeout.total_seconds()),
-                self._open().request(method, url, data=body, headers=headers, allow_redirects=False) as response,
-            ):
-                return self._judge(response, await _read(response), token)
-        except TimeoutError as error:
-            raise ApiTrouble(f"no complete answer within {self._timeout.total_seconds():.3g} s") from error
-        except aiohttp.ClientConnectorCertificateError as error:
-            # The file may have been replaced since it was read; the next request reads it again.
-            await self.close()
-            detail = getattr(error.certificate_error, "verify_message", "") or "verification failed"
-            text = f"the server's certificate is not trusted ({detail}); is ca_file right?"
-            raise ApiTrouble(text, needs_person=True) from error
-        except aiohttp.ClientResponseError as error:
-            # Not chained: the representation of this error shows the headers of the request, token included.
-            raise ApiTrouble(f"malformed HTTP: {http_answers.excerpt(error.message, token)}") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise ApiTrouble(http_answers.excerpt(str(error), token) or type(error).__name__) from error
+        return await self._connection.request(
+            method,
+            URL(f"{self._root}/{path}", encoded=True),
+            patience=self._timeout.total_seconds(),
+            read=self._judge,
+            body=body,
+        )
 
     async def close(self) -> None:
         """Closes the connections; harmless when repeated. A request opens them again."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._connection.close()
 
-    def _judge(self, response: aiohttp.ClientResponse, body: bytes, token: str) -> Reply:
-        status = response.status
+    async def _judge(self, response: aiohttp.ClientResponse, token: str) -> Reply:
+        status, body = response.status, await _read(response)
         text = f"{status} {http_answers.excerpt(response.reason or '', token)}".rstrip()
         if 300 <= status < 400:
-            # Following would hand the token to whomever the answer names.
             raise ApiTrouble(f"{text}; redirects are not followed, is endpoint right?", needs_person=True)
-        problem = _problem(body) if status >= 400 else None
+        problem = http_answers.problem_in(body) if status >= 400 else None
         if problem is not None and problem.text:
             text = f"{text}: {http_answers.excerpt(problem.text, token)}"
         if status in _FOR_A_PERSON:
-            is_replaced = status == HTTPStatus.UNAUTHORIZED and self._read_token() != token
+            is_replaced = status == HTTPStatus.UNAUTHORIZED and self._connection.read_token() != token
             raise ApiTrouble(text, needs_person=not is_replaced)
         if status in _FOR_LATER or status >= 500:
             raise ApiTrouble(text, retry_after=http_answers.retry_after(response))
         return Reply(status, body, response.headers.get("Discard-Reason", ""), problem, text)
-
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    ssl=self._authorities(),
-                    limit=self._connections,
-                    keepalive_timeout=_KEEP_ALIVE.total_seconds(),
-                ),
-                headers=self._headers,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # each request brings its own
-            )
-        return self._session
-
-    def _authorities(self) -> ssl.SSLContext | bool:
-        if self._ca_file is None or not self._root.startswith("https:"):
-            return True
-        try:
-            return ssl.create_default_context(cafile=self._ca_file)
-        except OSError as error:  # which includes ssl.SSLError
-            text = f"ca_file {self._ca_file}: {error.strerror or error}"
-            raise ApiTrouble(text, needs_person=True) from error
-
-    def _read_token(self) -> str:
-        token, where = self._token, "token"
-        if not token and self._token_file is not None:
-            where = f"token_file {self._token_file}"
-            try:
-                token = self._token_file.read_bytes().strip().decode("ascii", "replace")
-            except OSError as error:
-                raise ApiTrouble(f"{where}: {error.strerror}", needs_person=True) from error
-            if not token:
-                raise ApiTrouble(f"{where}: expected a token, got nothing", needs_person=True)
-        if not all("!" <= character <= "~" for character in token):
-            raise ApiTrouble(f"{where}: expected visible ASCII characters alone", needs_person=True)
-        if token != self._token_read:
-            self._on_token(token)
-            self._token_read = token
-        return token
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -187,10 +104,3 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     if len(body) > _MAX_BODY:
         raise ApiTrouble(f"an answer of more than {_MAX_BODY} bytes came")
     return body
-
-
-def _problem(body: bytes) -> Problem | None:
-    try:
-        return msgspec.json.decode(body, type=Problem)
-    except UNREADABLE:
-        return None
