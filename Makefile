@@ -14,7 +14,7 @@ BEYOND_CORE := $(AGAINST_GO) tests/sim/ \
 	$(filter-out tests/core/ tests/e2e/ tests/sim/,$(wildcard tests/[a-z]*/ tests/test_*.py))
 
 help:  ## show this list
-	@grep -E '^[a-z.]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -E '^[a-z0-9.]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
 .venv: requirements-dev.txt pyproject.toml  ## the virtual environment, from pinned and hashed requirements
 	@test -n "$(PYTHON)" || { echo "Sentinel needs Python 3.11 or newer on the path" >&2; exit 1; }

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.web.routing import Method, Route
+from sentinel.web.strictjson import DEEPEST
 from tests.support.fleet_client import ROOT, FleetClient, Reply
 
 JSON = {"content-type": "application/json"}
@@ -71,7 +72,7 @@ async def test_ten_thousand_levels_are_too_deep(
         for end in (closing * levels, b""):
             body = around % (b'{"x":' + opening * levels + b"1" + end + b"}")
             reply = await send(fleet, method, path, body)
-            reply.refuses(400, field + step * 62, code="HYPERFLEET-VAL-003")
+            reply.refuses(400, field + step * (DEEPEST - 2), code="HYPERFLEET-VAL-003")
 
 
 @pytest.mark.parametrize(("method", "path", "around", "field"), BODIES)
@@ -425,10 +426,9 @@ def victim(runner: asyncio.Runner) -> FleetClient:
 
 @settings(
     max_examples=600,
-    deadline=None,
     derandomize=True,
     database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(attempt=attempts())
 def test_no_request_is_a_fault_of_the_server(

@@ -92,7 +92,6 @@ def hold_against_document(served: Served, path: str, method: str, mode: Generati
 
     @settings(
         max_examples=EXAMPLES,
-        deadline=None,
         derandomize=True,
         database=None,
         phases=[Phase.generate],

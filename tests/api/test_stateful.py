@@ -397,9 +397,7 @@ def _compare(item: Model, expected: Model) -> None:
 
 
 TestFleet = FleetMachine.TestCase
-TestFleet.settings = settings(
-    max_examples=30, stateful_step_count=30, deadline=None, derandomize=True, database=None
-)
+TestFleet.settings = settings(max_examples=30, stateful_step_count=30, derandomize=True, database=None)
 
 
 def _step(machine: FleetMachine, chance: random.Random) -> None:

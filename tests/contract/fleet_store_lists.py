@@ -218,7 +218,7 @@ class ListContract(StoreSuite):
 
         while query is not None and seen <= len(fleet):
             apart = await store.find(query)
-            joined = await store.find(msgspec.structs.replace(query, joins=True))
+            joined = await store.find(msgspec.structs.replace(query, may_join=True))
 
             assert b",".join(joined.documents) == b",".join(apart.documents)
             assert joined.count == apart.count == len(apart.documents)
@@ -229,7 +229,7 @@ class ListContract(StoreSuite):
         assert seen == len(fleet)
 
     async def test_of_nothing_nothing_is_joined(self, store: FleetStore) -> None:
-        found = await find(store, ListQuery(plural="clusters", limit=9, joins=True))
+        found = await find(store, ListQuery(plural="clusters", limit=9, may_join=True))
 
         assert found == Found([], 0, 0, None)
 

@@ -489,7 +489,6 @@ class ModelContract:
             max_examples=self.examples,
             stateful_step_count=20,
             report_multiple_bugs=False,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         )
 

@@ -64,7 +64,6 @@ def test_go_still_makes_the_golden_table_as_it_stands(program: Path, tmp_path: P
     max_examples=EXAMPLES,
     derandomize=True,
     database=None,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
 @given(st.randoms(use_true_random=False))

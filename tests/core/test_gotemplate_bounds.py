@@ -145,7 +145,6 @@ def test_a_constant_of_any_length_is_read_or_refused(prefix: str, digits: int) -
 
 bounded = settings(
     derandomize=True,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

@@ -100,7 +100,6 @@ def test_templates_that_call_each_other_in_ever_more_ways_are_not_followed_for_e
 @settings(
     max_examples=200,
     derandomize=True,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.randoms(use_true_random=False))

@@ -608,7 +608,7 @@ _TREES = st.recursive(
     max_leaves=12,
 )
 _MANY = hypothesis_settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 

@@ -343,7 +343,9 @@ class TestProblems:
         assert problems(load_broker(source=tmp_path / "none", environ={"BROKER_TYPE": "stdout"})) == [(1, "")]
 
 
-@hypothesis_settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(
     content=st.binary(max_size=40),
     key=st.sampled_from(["URL", "HOST", "PORT", "CA_FILE", "TLS"]),

@@ -85,7 +85,7 @@ class Collection:
                 offset=0 if mark else (page - 1) * parameters.size,
                 after=mark.place if mark else None,
                 counts=mark is None,
-                joins=wanted is None,
+                may_join=wanted is None,
             )
         )
         total = mark.total if mark else found.total or 0

@@ -1,1 +1,1 @@
-"""Implementations of the ports, one file per technology."""
+"""Implementations of the ports, a module or a package per technology."""

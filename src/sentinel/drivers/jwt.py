@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from sentinel.core.access import ANONYMOUS, Identity, Role
+from sentinel.core.model import UNREADABLE
 from sentinel.core.reports import is_adapter_name
 from sentinel.drivers.rereading import Reread, Unusable
 from sentinel.runtime.telemetry import Log, get_logger
@@ -130,7 +131,7 @@ def _is_public_key(content: bytes) -> bool:
     try:
         if isinstance(web_key := msgspec.json.decode(content), dict):
             return "kty" in web_key or "keys" in web_key
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         pass
     for load in (load_der_public_key, load_ssh_public_key):
         try:

@@ -153,7 +153,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Begins behind this place instead, which needs no offset; its cost is flat."""
     counts: bool = True
     """Whether `total` is wanted."""
-    joins: bool = False
+    may_join: bool = False
     """Whether documents may come joined, with commas between them, where that is cheaper than each by itself."""
 
 
@@ -161,7 +161,7 @@ class Found(msgspec.Struct, frozen=True):
     """A stretch of a list."""
 
     documents: Sequence[bytes]
-    """In order; where the query joins, any that follow each other may be one."""
+    """In order; where the query says so, any that follow each other may be one."""
     count: int
     """Of how many resources these are."""
     total: int | None

@@ -22,9 +22,9 @@ class Disconnected(Exception):
     """The client has gone before it had sent its request; there is nobody to answer."""
 
 
-_NEXT: Final = timedelta(seconds=10)
+_PART_WITHIN: Final = timedelta(seconds=10)
 """For the next part of a body."""
-_WHOLE: Final = timedelta(seconds=20)
+_BODY_WITHIN: Final = timedelta(seconds=20)
 """For all of it. Shorter than a request may take, so that it is the client who is told, even where it sends a byte
 now and then."""
 
@@ -61,13 +61,13 @@ async def _receive(receive: Receive, limit: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     now = asyncio.get_running_loop().time
-    end = now() + _WHOLE.total_seconds()
+    end = now() + _BODY_WITHIN.total_seconds()
     while True:
         try:
-            async with asyncio.timeout_at(min(end, now() + _NEXT.total_seconds())):
+            async with asyncio.timeout_at(min(end, now() + _PART_WITHIN.total_seconds())):
                 event = await receive()
         except TimeoutError:
-            raise problem.too_slow(_NEXT, _WHOLE) from None
+            raise problem.too_slow(part=_PART_WITHIN, whole=_BODY_WITHIN) from None
         if event["type"] == "http.disconnect":
             raise Disconnected
         if event["type"] != "http.request":

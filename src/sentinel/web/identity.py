@@ -40,18 +40,18 @@ class Guard:
         self._is_insecure = is_insecure
 
     def identify(self, action: Action | Open, headers: Mapping[str, str]) -> Identity:
-        """Who asks for such a thing; raises a `Problem` where that is nobody we know. `headers` has lower-case
-        names."""
+        """Who asks, or `NOBODY` where the route is open; raises a `Problem` where we know no such caller.
+        `headers` has lower-case names."""
         if self._is_insecure:
             _check_local(headers)
-        return NOBODY if isinstance(action, Open) else self._identify(headers.get("authorization", ""))
+        return NOBODY if isinstance(action, Open) else self._bearer_of(headers.get("authorization", ""))
 
     def authorize(self, identity: Identity, action: Action | Open) -> None:
         """Raises a `Problem` where they may not; who asks is known by then, and can be logged with the refusal."""
         if not isinstance(action, Open) and not permits(identity, action):
             raise problem.forbidden(f"the role {identity.role} of {identity.name} may not {action}")
 
-    def _identify(self, authorization: str) -> Identity:
+    def _bearer_of(self, authorization: str) -> Identity:
         if self._is_insecure and not (authorization and self._identities):
             return ANONYMOUS
         matched = _BEARER.fullmatch(authorization)

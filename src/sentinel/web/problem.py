@@ -187,7 +187,7 @@ def precondition_failed(detail: str) -> Problem:
     return Problem(HTTPStatus.PRECONDITION_FAILED, Code.PRECONDITION_FAILED, detail)
 
 
-def too_slow(part: timedelta, whole: timedelta) -> Problem:
+def too_slow(*, part: timedelta, whole: timedelta) -> Problem:
     """408: the body, or the next part of it, does not come."""
     parts, all_of_it = f"{part.total_seconds():g}", f"{whole.total_seconds():g}"
     return Problem(

@@ -76,7 +76,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     status: int = 200
     body: bytes | tuple[bytes, ...] = b""
-    """In one, or in pieces that are too long to be copied into one."""
+    """In one, or in pieces that go out as they are, so that a page is not copied for the sake of its head."""
     headers: Mapping[str, str] = {}
     content_type: str = JSON
     """Of a body; an answer without one has no content type."""

@@ -34,6 +34,7 @@ KEEP_ALIVE = timedelta(seconds=75)
 while their next request is on its way."""
 CLOSING = timedelta(seconds=2)
 PATIENCE = timedelta(seconds=30)
+"""For a client that takes nothing of its answer. Only Linux can be told; elsewhere there is no such bound."""
 
 _DATE_EVERY = timedelta(seconds=1)
 _HEADERS_WITHIN = timedelta(seconds=10)
@@ -177,7 +178,7 @@ class _Server(uvicorn.Server):
                 connection.transport.abort()
 
 
-class _OnePiece(asyncio.Transport):
+class _OneAnswer(asyncio.Transport):
     """Takes one answer to the client: its head and the pieces of its body go out together.
 
     A write wakes the client, and that costs more than everything else about a small answer. Of a large one the
@@ -267,7 +268,7 @@ class _Connection(HttpToolsProtocol):
             # Answered as if it had not asked; but the parser takes whatever follows for the other protocol.
             self.cycle.keep_alive = False
         if self.scope["method"] != "HEAD" and not self.cycle.waiting_for_100_continue:
-            self.cycle.transport = _OnePiece(self.transport)
+            self.cycle.transport = _OneAnswer(self.transport)
 
     def on_body(self, body: bytes) -> None:
         if self.cycle.response_complete:

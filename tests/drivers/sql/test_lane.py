@@ -154,13 +154,13 @@ async def test_all_that_waits_is_taken_at_once_up_to_the_bound() -> None:
 
 
 async def test_a_thread_that_rests_keeps_no_result_alive() -> None:
-    async with lane_of(Fetching()) as lane:
-        page = weakref.ref(await lane.do(lambda session: object()))
-        # The thread may still be about to let go of it.
-        for _ in range(1000):
-            if page() is None:
-                break
-            await asyncio.sleep(0.01)
+    is_gone, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async with lane_of(Fetching()) as lane, asyncio.timeout(AMPLE):
+        page = weakref.ref(
+            await lane.do(lambda session: object()), lambda _: loop.call_soon_threadsafe(is_gone.set)
+        )
+        await is_gone.wait()
 
         assert page() is None
 

@@ -164,7 +164,7 @@ async def test_documents_that_are_too_long_to_be_joined_come_one_by_one(store: S
     await store.transact(
         inserting(*(stored(f"cls-{number}", document=each) for number, each in enumerate(documents)))
     )
-    query = ListQuery(plural="clusters", limit=5, joins=True)
+    query = ListQuery(plural="clusters", limit=5, may_join=True)
 
     with closing(sqlite3.connect(file)) as connection:
         joined = fleet_lists.find(SqliteSession(connection), query)

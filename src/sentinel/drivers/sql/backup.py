@@ -141,7 +141,7 @@ def _replace(partial: Path, target: Path, *, force: bool) -> None:
                 old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             for each in _beside(target):
                 each.unlink(missing_ok=True)
-            _keep_owner(partial, target)
+            _keep_access(partial, target)
             partial.replace(target)
     except FileExistsError as error:
         raise Exists(f"{target} exists: give --force to overwrite it") from error
@@ -150,12 +150,12 @@ def _replace(partial: Path, target: Path, *, force: bool) -> None:
     _sync(target.parent)
 
 
-def _keep_owner(partial: Path, target: Path) -> None:
+def _keep_access(partial: Path, target: Path) -> None:
     """An administrator who puts a copy back must not take the database away from the service."""
     with suppress(FileNotFoundError, PermissionError):
         before = target.stat()
         os.chown(partial, before.st_uid, before.st_gid)
-        partial.chmod(before.st_mode & 0o660)
+        partial.chmod(before.st_mode & 0o660)  # for owner and group, as it was; specs are for nobody else
 
 
 def _beside(file: Path) -> tuple[Path, ...]:

@@ -21,6 +21,7 @@ LOCK_KEY = 0x534E_544C
 """Whoever changes the tables of a PostgreSQL database holds the advisory lock of this number."""
 
 _ENCODINGS = ("UTF8", "SQL_ASCII")
+"""Those that hold every character; SQL_ASCII keeps bytes as they come."""
 
 
 class Migration(msgspec.Struct, frozen=True):
