@@ -19,6 +19,7 @@ import pytest
 from sentinel.drivers.sql import engine, fleet_lists
 from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.drivers.sql.sqlite import SqliteDatabase, SqliteSession
+from sentinel.drivers.sql.sqlite_file import connect
 from sentinel.drivers.sql.statements import Unusable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, NameTaken, Unavailable
 from sentinel.runtime.database_url import BadUrl
@@ -166,11 +167,13 @@ async def test_documents_that_are_too_long_to_be_joined_come_one_by_one(store: S
     )
     query = ListQuery(plural="clusters", limit=5, may_join=True)
 
-    with closing(sqlite3.connect(file)) as connection:
+    with closing(connect(file, is_reader=True)) as connection:
+        usual = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
         joined = fleet_lists.find(SqliteSession(connection), query)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4000)
         apart = fleet_lists.find(SqliteSession(connection), query)
 
+    assert usual == 64 * 1024 * 1024
     assert joined.documents == (b",".join(documents[:5]),)
     assert apart.documents == documents[:5]
     assert (apart.count, apart.last) == (joined.count, joined.last)

@@ -23,6 +23,10 @@ APPLICATION_ID = 0x534E_544C
 
 BUSY = timedelta(seconds=5)
 
+_LONGEST_READ = 64 * 1024 * 1024
+"""In bytes, of one value. No document is nearly as long; but a page of large ones, joined by SQLite, takes several
+times its length while it grows."""
+
 
 class FileLock:
     """Keeps a database file to one process. It is let go by closing, or by the death of the process."""
@@ -89,6 +93,7 @@ def connect(file: Path, *, is_reader: bool = False, busy: timedelta = BUSY) -> s
             connection.execute("PRAGMA query_only = ON")
             # A page of a thousand resources: with SQLite's own 2 MB a list evicts what it is about to read again.
             connection.execute("PRAGMA cache_size = -6144")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_READ)
         else:
             # Seven resources to a page: with SQLite's own 4096 it is one, and a walk through a fleet costs twice
             # as much. Larger still, and a lone report would cost more, which writes every page that it touches.
