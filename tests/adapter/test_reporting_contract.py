@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from sentinel.core.model import Json
+from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.runtime.listening import Address
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock
@@ -51,9 +52,10 @@ class ServerHarness(ReportingHarness):
     def __init__(self, fleet: FleetClient, server: Server) -> None:
         self._fleet = fleet
         self._server = server
-        self.reporting = FleetReports(
-            FleetSession(endpoint=f"http://{server.address}", timeout=timedelta(seconds=10), user_agent="test")
+        connection = ApiConnection(
+            endpoint=f"http://{server.address}", user_agent="test", keep_alive=timedelta(seconds=30)
         )
+        self.reporting = FleetReports(FleetSession(connection, timeout=timedelta(seconds=10)))
 
     def now(self) -> datetime:
         return self._fleet.clock.now()

@@ -13,7 +13,7 @@ from sentinel.adapter.observer import ReportAnswer, SkipReason
 from sentinel.adapter.service import DeliveriesEnded
 from sentinel.core.fleet import ConditionStatus
 from sentinel.core.task import Ending
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.subscription import Message
 from tests.support.workplace import Workplace, run
 

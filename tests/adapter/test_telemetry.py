@@ -15,7 +15,7 @@ from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.core.fleet import DiscardReason
 from sentinel.core.task import Ending
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.runtime import telemetry
 from sentinel.testing.adapter import make_resource
 

@@ -7,14 +7,17 @@ from datetime import timedelta
 
 from sentinel.adapter import Adapter, Context, Done, Outcome, Resource
 from sentinel.adapter.settings import AdapterSettings
-from sentinel.cli.build_adapter import build_adapter
+from sentinel.cli.build_adapter import build_adapter, build_reporting
+from sentinel.core.hints import Pointer
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.subscription import Message
+from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import ApiSettings
 from sentinel.runtime.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.loop import SimulatedClock
 from sentinel.testing.reporting import FakeReporting
+from tests.support.scripted_server import ScriptedServer, problem
 
 EVENT = {"id": "event", "type": "com.redhat.hyperfleet.cluster.reconcile", "subject": "c1"}
 
@@ -55,3 +58,19 @@ def test_within_its_drain_it_says_what_it_has_cut_off() -> None:
         return [report.conditions[0].reason for report in api.sent]
 
     assert loop.run(scenario()) == ["Interrupted"]
+
+
+async def test_the_request_says_what_the_settings_say() -> None:
+    heard: list[str] = []
+    async with ScriptedServer(lambda asked: problem(404, "HYPERFLEET-NTF-001")) as server:
+        api = ApiSettings(endpoint=server.url, gzip=True, token=Secret("t0ken"))
+        reporting = build_reporting(api, connections=1, on_token=heard.append)
+
+        await reporting.read(Pointer("c1"))
+        await reporting.close()
+
+    headers = server.asked[0].headers
+    assert headers["User-Agent"].startswith("hyperfleet-adapter/")
+    assert headers["Accept-Encoding"] == "gzip"
+    assert headers["Authorization"] == "Bearer t0ken"
+    assert heard == ["t0ken"]

@@ -13,7 +13,8 @@ from sentinel.core.hints import Pointer
 from sentinel.core.model import Json
 from sentinel.core.task import Broken, Conclusion, Done, InProgress
 from sentinel.core.task_resource import Resource
-from sentinel.ports.reporting import Answer, ApiTrouble, Reporting, ReportRefused, Taken
+from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.reporting import Answer, Reporting, ReportRefused, Taken
 
 MINUTE = timedelta(minutes=1)
 

@@ -1,4 +1,4 @@
-"""The fake of the fetch port; the driver is under the same suite in `tests/drivers/test_fleet_api_contract.py`."""
+"""The fake of the fetch port; the driver is under the same suite in `tests/drivers/fleet_api`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from sentinel.adapter.service import AdapterService
 from sentinel.core.fleet import DiscardReason
 from sentinel.core.task_resource import Resource
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.reporting import ApiTrouble, Reporting
+from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.stopping import Stopping
 from sentinel.testing.task_http import FakeHttp

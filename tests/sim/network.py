@@ -25,8 +25,9 @@ from sentinel.core.hints import Pointer
 from sentinel.core.model import read_resource
 from sentinel.core.task_resource import Resource, read_document, read_statuses, with_reports
 from sentinel.ports import FetchError, Page
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.fleet_store import ListQuery, Place, Unavailable
-from sentinel.ports.reporting import Answer, ApiTrouble, ReportRefused, Taken
+from sentinel.ports.reporting import Answer, ReportRefused, Taken
 from sentinel.runtime.stopping import Stopping
 from sentinel.web.routing import Caller
 from tests.sim.chance import Fate, Weather

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from sentinel.adapter import Adapter, Context, Done, Failed, InProgress, Outcome, Resource
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.subscription import Delivery, Subscriber
 from tests.support.workplace import Workplace, run
 

@@ -19,7 +19,7 @@ from aio_pika.exceptions import DeliveryError
 from pamqp.commands import Basic
 
 from sentinel.core.events import Event
-from sentinel.drivers.rabbitmq.publisher import amqp_url
+from sentinel.drivers.rabbitmq.connection import amqp_url
 from tools.services import RabbitMQNode, free_port
 
 PATIENCE = timedelta(seconds=20)

@@ -21,7 +21,7 @@ from sentinel.core.task_resource import Resource
 from sentinel.drivers.intake import RETRY
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports import Outcome
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger

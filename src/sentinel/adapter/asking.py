@@ -21,7 +21,8 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from sentinel.ports import Clock
-from sentinel.ports.reporting import ApiTrouble, ReportRefused
+from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.reporting import ReportRefused
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.stopping import Stopping
 

@@ -17,7 +17,7 @@ from sentinel.adapter.asking import Operation
 from sentinel.core.fleet import DiscardReason
 from sentinel.core.task import Ending
 from sentinel.core.task_resource import Resource
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.runtime.telemetry import Log
 
 

@@ -15,7 +15,7 @@ from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.core.fleet import DiscardReason
 from sentinel.core.task import Ending
 from sentinel.core.task_resource import Resource
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.runtime.telemetry import Log
 
 PREFIX = "hyperfleet_adapter_"

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from prometheus_client import CollectorRegistry
 
@@ -26,10 +26,14 @@ from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle import Part
-from sentinel.runtime.settings import BrokerSettings, BrokerType
+from sentinel.runtime.settings import ApiSettings, BrokerSettings, BrokerType
 from sentinel.runtime.tracing import Tracer
 from sentinel.version import __version__
 
+if TYPE_CHECKING:
+    from sentinel.drivers.fleet_api.connection import ApiConnection
+
+_KEEP_ALIVE = timedelta(seconds=60)
 _FIRST_RETRY, _LONGEST_RETRY = timedelta(milliseconds=100), timedelta(seconds=5)
 _SHORTEST_DEADLINE, _LONGEST_DEADLINE = timedelta(seconds=1), timedelta(seconds=15)
 
@@ -93,7 +97,7 @@ def extra(name: str, *, who: str) -> Iterator[None]:
 
 def url_of(broker: BrokerSettings) -> str:
     """Where its RabbitMQ is, credentials included."""
-    from sentinel.drivers.rabbitmq.publisher import amqp_url
+    from sentinel.drivers.rabbitmq.connection import amqp_url
 
     if broker.url is not None:
         return broker.url.reveal()
@@ -125,15 +129,42 @@ def logged(name: str) -> Callable[[Connectivity], None]:
     return observe
 
 
+def build_api_connection(
+    api: ApiSettings,
+    *,
+    user_agent: str,
+    keep_alive: timedelta,
+    on_token: Callable[[str], None],
+    connections: int = 100,
+) -> ApiConnection:
+    """The way to the API that the settings name; `on_token` hears of tokens that have to stay secret."""
+    from sentinel.drivers.fleet_api.connection import ApiConnection
+
+    return ApiConnection(
+        endpoint=api.endpoint,
+        user_agent=user_agent,
+        connections=connections,
+        keep_alive=keep_alive,
+        token=api.token.reveal() if api.token is not None else "",
+        token_file=api.token_file,
+        ca_file=api.ca_file,
+        gzip=api.gzip,
+        on_token=on_token,
+    )
+
+
 def build_fleet(settings: PulseSettings, *, on_token: Callable[[str], None] = lambda token: None) -> Fleet:
     """The HyperFleet API that the settings name; `on_token` hears of tokens that have to stay secret."""
     from sentinel.drivers.fleet_api.fleet import FleetApi
 
     api = settings.hyperfleet_api
+    connection = build_api_connection(
+        api, user_agent=f"hyperfleet-sentinel/{__version__}", keep_alive=_KEEP_ALIVE, on_token=on_token
+    )
     composed = Composer(settings.message_data).fields_read()
     log = telemetry.get_logger("pulse").bind(resource_type=settings.resource_type)
     return FleetApi(
-        endpoint=api.endpoint,
+        connection,
         resource_type=settings.resource_type,
         selector=settings.selector,
         selector_param=api.selector_param,
@@ -141,12 +172,6 @@ def build_fleet(settings: PulseSettings, *, on_token: Callable[[str], None] = la
         timeout=api.timeout,
         retry_for=_page_patience(settings),
         backoff=_page_retry(settings),
-        version=__version__,
-        token=api.token.reveal() if api.token is not None else "",
-        token_file=api.token_file,
-        ca_file=api.ca_file,
-        gzip=api.gzip,
-        on_token=on_token,
         on_retry=lambda problem: log.warning("fetch.retrying", problem=problem),
         fields=() if composed is None else askable((*FIELDS, *composed)),
         plain_fields=() if composed is None else askable((*PLAIN_FIELDS, *composed)),

@@ -16,7 +16,7 @@ from sentinel.adapter.observer import Observer
 from sentinel.adapter.service import AdapterService
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.adapter.telemetry import AdapterTelemetry
-from sentinel.cli.build import Unavailable, extra, logged, quieten_grpc, url_of
+from sentinel.cli.build import Unavailable, build_api_connection, extra, logged, quieten_grpc, url_of
 from sentinel.ports import Clock
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import DeadLetters, Subscriber
@@ -26,6 +26,7 @@ from sentinel.runtime.parts import Part, Step
 from sentinel.runtime.settings import ApiSettings, BrokerSettings, BrokerType
 from sentinel.version import __version__
 
+_KEEP_ALIVE = timedelta(seconds=30)
 _HELD_PER_WORKER = 4
 """How many messages are held for each resource that is worked on: enough to have several of one resource answered
 by one look, and few enough for other replicas to get their share."""
@@ -114,19 +115,10 @@ def build_reporting(
     from sentinel.drivers.fleet_api.reports import FleetReports
     from sentinel.drivers.fleet_api.session import FleetSession
 
-    return FleetReports(
-        FleetSession(
-            endpoint=api.endpoint,
-            timeout=api.timeout,
-            user_agent=_user_agent(),
-            connections=connections,
-            token=api.token.reveal() if api.token is not None else "",
-            token_file=api.token_file,
-            ca_file=api.ca_file,
-            on_token=on_token,
-        ),
-        kinds=kinds,
+    connection = build_api_connection(
+        api, user_agent=_user_agent(), keep_alive=_KEEP_ALIVE, connections=connections, on_token=on_token
     )
+    return FleetReports(FleetSession(connection, timeout=api.timeout), kinds=kinds)
 
 
 def build_adapter(

@@ -31,7 +31,13 @@ class Problem(msgspec.Struct, frozen=True):
     errors: tuple[FieldError, ...] | None = None
 
     @property
+    def field_errors(self) -> tuple[FieldError, ...]:
+        """What it says about single fields; empty where the server says null, or nothing."""
+        return self.errors or ()
+
+    @property
     def text(self) -> str:
+        """What it says in words, the most telling that there are."""
         return self.detail or self.reason or self.message or self.title
 
 
@@ -41,6 +47,19 @@ def problem_in(body: bytes) -> Problem | None:
         return msgspec.json.decode(body, type=Problem)
     except UNREADABLE:
         return None
+
+
+def refusal_in(response: aiohttp.ClientResponse, body: bytes) -> Problem:
+    """The problem that a body is, or one in the words of the body; without any where that is a page of HTML."""
+    problem = problem_in(body)
+    if problem is not None:
+        return problem
+    return Problem(detail="" if "html" in response.content_type else body.decode("utf-8", "replace"))
+
+
+def status_line(response: aiohttp.ClientResponse, token: str) -> str:
+    """The status, and what the server calls it; without the token."""
+    return f"{response.status} {excerpt(response.reason or '', token)}".rstrip()
 
 
 async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:

@@ -3,7 +3,8 @@
 A driver is proven by the contract suite of its port (`tests/contract/`); `sentinel.testing` and the memory
 broker pass the same suites. What the pulse and every service need is here. What only one kind of component asks
 for is in a module of its own: `subscription`, `reporting` and `task_http` for adapters, `fleet_store` and
-`identity` for servers.
+`identity` for servers. `api_trouble` is for the drivers of the pulse and of adapters alike: what keeps the
+HyperFleet API from answering.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ suite.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol
 
@@ -15,21 +14,6 @@ import msgspec
 from sentinel.core.fleet import DiscardReason, Report
 from sentinel.core.hints import Pointer
 from sentinel.core.task_resource import Resource
-
-
-class ApiTrouble(Exception):
-    """The API could not be asked, or did not answer the question; the same request may well succeed later.
-
-    The text says why, free of secrets.
-    """
-
-    def __init__(self, text: str, *, needs_person: bool = False, retry_after: timedelta = timedelta(0)) -> None:
-        super().__init__(text)
-        self.needs_person = needs_person
-        """It answers, and will say the same until somebody changes something: a wrong address, a token that
-        nobody knows, a clock that is off."""
-        self.retry_after = retry_after
-        """How long the server asks to be left alone."""
 
 
 class ReportRefused(Exception):

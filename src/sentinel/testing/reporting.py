@@ -19,7 +19,8 @@ from sentinel.core.model import Json
 from sentinel.core.resource import ROOT
 from sentinel.core.task_resource import KnownReport, Owner, Resource
 from sentinel.ports import Clock
-from sentinel.ports.reporting import Answer, ApiTrouble, ReportRefused, Taken
+from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.reporting import Answer, ReportRefused, Taken
 
 Failure: TypeAlias = Callable[[str, str], "ApiTrouble | None"]
 """The trouble that an operation (`read` or `report`) meets on a resource, or None. The id is empty where the

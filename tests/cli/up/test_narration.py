@@ -14,7 +14,7 @@ from sentinel.cli.up.narration import AdapterNarrator, Happening, PulseNarrator,
 from sentinel.cli.up.outlet import Outlet
 from sentinel.core.task import Ending
 from sentinel.ports import Outcome
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import cycle, evaluation, judge
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from sentinel.drivers.sql import rows
@@ -26,6 +27,13 @@ def test_statuses_that_repeat_themselves_take_little_room_and_are_read_back_as_t
 
 def test_short_statuses_are_kept_as_they_are() -> None:
     assert rows.changing(replace(stored("c1"), statuses=b"[]"))["statuses"] == b"[]"
+
+
+@pytest.mark.parametrize("statuses", [b"", b"x", b"x\x9c", b"x" * 300])
+def test_statuses_that_look_as_if_they_were_packed_come_back_as_they_were(statuses: bytes) -> None:
+    written = rows.changing(replace(stored("c1"), statuses=statuses))["statuses"]
+
+    assert _read_back(written) == statuses
 
 
 def test_statuses_from_before_they_were_packed_are_still_read() -> None:

@@ -152,10 +152,7 @@ class Connection:
     async def _refusal(self, response: aiohttp.ClientResponse) -> Refused:
         status = response.status
         content = await http_answers.read_up_to(response, _LARGEST_REFUSAL)
-        problem = http_answers.problem_in(content)
-        if problem is None:
-            is_page = "html" in response.content_type
-            problem = Problem(detail="" if is_page else content.decode("utf-8", "replace"))
+        problem = http_answers.refusal_in(response, content)
         text = self._excerpt(_said(problem)) or self._excerpt(response.reason or "") or "no reason given"
         if 300 <= status < 400:
             # To follow would hand the token to whomever the answer names.
@@ -174,7 +171,7 @@ class Connection:
 
 def _said(problem: Problem) -> str:
     named = "; ".join(
-        f"{error.field}: {error.message}" if error.field else error.message for error in problem.errors or ()
+        f"{error.field}: {error.message}" if error.field else error.message for error in problem.field_errors
     )
     return f"{problem.text}: {named}" if named and named not in problem.text else problem.text
 

@@ -19,7 +19,7 @@ from sentinel.core.fleet import DiscardReason
 from sentinel.core.task import Ending
 from sentinel.core.task_resource import Resource
 from sentinel.ports import Clock, Outcome
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.pulse.report import Answer, CycleReport, PageReport
 
 

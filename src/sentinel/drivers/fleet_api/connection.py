@@ -17,18 +17,20 @@ from typing import TypeVar
 import aiohttp
 from yarl import URL
 
+from sentinel.core.resource import ROOT
 from sentinel.drivers import http_answers
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 
 T = TypeVar("T")
 
 
 class ApiConnection:
-    """A few connections to one API, kept alive between requests."""
+    """The way to one API, kept open between requests."""
 
     def __init__(
         self,
         *,
+        endpoint: str,
         user_agent: str,
         connections: int = 100,
         keep_alive: timedelta,
@@ -38,9 +40,16 @@ class ApiConnection:
         gzip: bool = False,
         on_token: Callable[[str], None] = lambda token: None,
     ) -> None:
-        """`token` wins over `token_file`, which is read for every request and may change at any time; `on_token`
+        """`endpoint` is what goes before the API's root; one that will not do is a `ValueError`.
+
+        `token` wins over `token_file`, which is read for every request and may change at any time; `on_token`
         hears of every token that it has held, before it is used: it must be kept out of the log. `ca_file`
-        replaces the system's authorities."""
+        replaces the system's authorities.
+        """
+        base = _base(endpoint)
+        self.root = f"{str(base).rstrip('/')}{ROOT}"
+        """What every URL begins with; free of secrets."""
+        self._is_tls = base.scheme == "https"
         self._headers = {
             "Accept": "application/json",
             "Accept-Encoding": "gzip" if gzip else "identity",
@@ -58,30 +67,32 @@ class ApiConnection:
     async def request(
         self,
         method: str,
-        url: URL,
+        path: str,
         *,
-        patience: float,
+        patience: timedelta,
         read: Callable[[aiohttp.ClientResponse, str], Awaitable[T]],
         body: bytes | None = None,
     ) -> T:
-        """What `read` makes of the answer and the token that was sent, all of it within so many seconds.
+        """What `read` makes of the answer and the token that was sent, all of it within this time.
 
-        Raises `ApiTrouble` where no answer came, and whatever `read` raises.
+        `path` is what comes below the root, encoded, with its query. Raises `ApiTrouble` where no answer came, and
+        whatever `read` raises.
         """
-        token = self.read_token()
+        token = self._read_token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        session = self._open(is_tls=url.scheme == "https")
+        url = URL(f"{self.root}/{path}", encoded=True)
+        session = self._open()
         try:
             async with (
-                asyncio.timeout(patience),
+                asyncio.timeout(patience.total_seconds()),
                 # To follow a redirect would hand the token to whomever the answer names.
                 session.request(method, url, data=body, headers=headers, allow_redirects=False) as response,
             ):
                 return await read(response, token)
         except TimeoutError as error:
-            raise ApiTrouble(f"no complete answer within {patience:.3g} s") from error
+            raise ApiTrouble(f"no complete answer within {patience.total_seconds():.3g} s") from error
         except aiohttp.ClientConnectorCertificateError as error:
             # The file may have been replaced since it was read; the next request reads it again.
             await self.close()
@@ -100,7 +111,11 @@ class ApiConnection:
         if session is not None:
             await session.close()
 
-    def read_token(self) -> str:
+    def has_replaced(self, token: str) -> bool:
+        """Whether there is another token by now, so that a 401 says nothing of it; raises as `request` does."""
+        return self._read_token() != token
+
+    def _read_token(self) -> str:
         """The token as it is now; raises `ApiTrouble` where there should be one and is none."""
         token, where = self._token, "token"
         if not token and self._token_file is not None:
@@ -118,11 +133,11 @@ class ApiConnection:
             self._token_read = token
         return token
 
-    def _open(self, *, is_tls: bool) -> aiohttp.ClientSession:
+    def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    ssl=self._authorities() if is_tls else True,
+                    ssl=self._authorities() if self._is_tls else True,
                     limit=self._connections,
                     keepalive_timeout=self._keep_alive.total_seconds(),
                 ),
@@ -140,3 +155,16 @@ class ApiConnection:
         except OSError as error:  # which includes ssl.SSLError
             text = f"ca_file {self._ca_file}: {error.strerror or error}"
             raise ApiTrouble(text, needs_person=True) from error
+
+
+def _base(endpoint: str) -> URL:
+    """What goes before the root; a bad one is not shown, for it may contain a password."""
+    try:
+        base = URL(endpoint)
+    except ValueError:
+        base = URL()
+    if base.scheme not in {"http", "https"} or not base.host or base.query_string or base.fragment:
+        raise ValueError("endpoint: expected http(s)://host[:port][/path]")
+    if base.user or base.password:
+        raise ValueError("endpoint: expected no credentials; they belong into a token")
+    return base

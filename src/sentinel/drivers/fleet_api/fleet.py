@@ -13,7 +13,6 @@ import random as randomness
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from http import HTTPStatus
-from pathlib import Path
 from urllib.parse import quote
 
 import aiohttp
@@ -22,18 +21,16 @@ from yarl import URL
 
 from sentinel.core import listing
 from sentinel.core.listing import Position
-from sentinel.core.resource import ROOT
 from sentinel.core.selector import Selector, SelectorParam
 from sentinel.drivers import http_answers
 from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.ports import FetchError, Page
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.runtime.backoff import Backoff
 
 MAX_BODY = 64 * 1024 * 1024
 """No page is larger; a server that sends more is not sending a page."""
 
-_KEEP_ALIVE = timedelta(seconds=60)
 _ERROR_BODY = 16 * 1024
 _RETRIED = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 
@@ -43,8 +40,8 @@ class FleetApi:
 
     def __init__(
         self,
+        connection: ApiConnection,
         *,
-        endpoint: str,
         resource_type: str,
         selector: Selector,
         selector_param: SelectorParam,
@@ -52,28 +49,20 @@ class FleetApi:
         timeout: timedelta,
         retry_for: timedelta,
         backoff: Backoff,
-        version: str,
-        token: str = "",
-        token_file: Path | None = None,
-        ca_file: Path | None = None,
-        gzip: bool = False,
         fields: tuple[str, ...] = (),
         plain_fields: tuple[str, ...] = (),
         random: Callable[[], float] = randomness.random,
-        on_token: Callable[[str], None] = lambda token: None,
         on_retry: Callable[[str], None] = lambda problem: None,
     ) -> None:
         """`timeout` bounds each request, `retry_for` everything that is done for one page.
 
-        `token` wins over `token_file`, which is read for every request and may change at any time. `ca_file`
-        replaces the system's authorities. `fields` are the paths that somebody will read; they are asked for
-        where the server has shown that it can restrict its answer to them; `plain_fields` are those of documents
-        that are plain, and asked for as long as all have been. `on_token` hears of every token that the file has
-        held, before it is used: it must be kept out of the log. `on_retry` hears of the first failure of a walk
-        that is not its end, so that somebody learns of it before the patience for a page is over.
+        `fields` are the paths that somebody will read; they are asked for where the server has shown that it can
+        restrict its answer to them; `plain_fields` are those of documents that are plain, and asked for as long
+        as all have been. `on_retry` hears of the first failure of a walk that is not its end, so that somebody
+        learns of it before the patience for a page is over. The connection is closed with this.
         """
-        base = _base(endpoint)
-        self._collection = f"{str(base).rstrip('/')}{ROOT}/{quote(resource_type, safe='')}"
+        self._connection = connection
+        self._collection = quote(resource_type, safe="")
         self._selector = selector
         self._selection = (
             # `=` and `,` stay readable: every server splits a parameter at its first `=` only.
@@ -88,15 +77,6 @@ class FleetApi:
         self._random = random
         self._on_retry = on_retry
         self._has_told = False
-        self._connection = ApiConnection(
-            user_agent=f"hyperfleet-sentinel/{version}",
-            keep_alive=_KEEP_ALIVE,
-            token=token,
-            token_file=token_file,
-            ca_file=ca_file,
-            gzip=gzip,
-            on_token=on_token,
-        )
 
     async def walk(self) -> AsyncGenerator[Page, None]:
         """Every selected resource, page by page; see `sentinel.ports.Fleet`."""
@@ -125,16 +105,15 @@ class FleetApi:
     async def _fetch(self, position: Position) -> _Fetched:
         """Asks for a page until it comes, or until it must not be asked for any longer."""
         loop = asyncio.get_running_loop()
-        timeout = self._timeout.total_seconds()
         deadline = loop.time() + self._retry_for.total_seconds()
-        url = self._url(position)
+        path = self._path(position)
         trouble: ApiTrouble | None = None
         insisted: int | None = None
         attempt = 0
         while True:
-            patience = min(timeout, deadline - loop.time())
+            patience = min(self._timeout, timedelta(seconds=deadline - loop.time()))
             try:
-                fetched = self._take(position, await self._get(url, patience), insisted)
+                fetched = self._take(position, await self._get(path, patience), insisted)
                 if fetched.seen_of_more is not None:
                     await self._require_no_more_than(fetched.seen_of_more, patience)
                 return fetched
@@ -143,7 +122,7 @@ class FleetApi:
                 trouble = ApiTrouble(str(short))
             except listing.OddPage:
                 position = msgspec.structs.replace(position, is_plain=False)
-                url = self._url(position)
+                path = self._path(position)
                 continue
             except listing.BadPage as bad:
                 trouble = ApiTrouble(str(bad))
@@ -151,11 +130,11 @@ class FleetApi:
                 trouble = ApiTrouble(str(endless), needs_person=True)
             except ApiTrouble as met:
                 # A timeout that our own deadline has cut short says less than what was met before it.
-                if trouble is None or patience == timeout or not isinstance(met.__cause__, TimeoutError):
+                if trouble is None or patience == self._timeout or not isinstance(met.__cause__, TimeoutError):
                     trouble = met
             delay = max(self._backoff.delay(attempt, self._random()), trouble.retry_after).total_seconds()
             attempt += 1
-            text = f"page {position.number} of {self._collection}: {trouble}"
+            text = f"page {position.number} of {self._connection.root}/{self._collection}: {trouble}"
             if trouble.needs_person or loop.time() + delay >= deadline:
                 tries = "1 try" if attempt == 1 else f"{attempt} tries"
                 raise FetchError(f"{text} ({tries})") from trouble.__cause__
@@ -164,9 +143,9 @@ class FleetApi:
                 self._on_retry(text)
             await asyncio.sleep(delay)
 
-    async def _require_no_more_than(self, seen: int, patience: float) -> None:
+    async def _require_no_more_than(self, seen: int, patience: timedelta) -> None:
         """Asks for a fresh total: what was deleted during a walk is missing rightly, anything else is not."""
-        answer = listing.read(await self._get(self._url(Position(size=1)), patience))
+        answer = listing.read(await self._get(self._path(Position(size=1)), patience))
         if answer.total is not None and answer.total > seen:
             raise listing.BadPage(
                 f"the last page ends the list after {seen} items, {answer.total} being the total"
@@ -182,17 +161,17 @@ class FleetApi:
         malformed = [f"page {position.number}, {text}" for text in answer.malformed]
         return _Fetched(Page(resources, malformed), step.following, step.seen_of_more)
 
-    def _url(self, position: Position) -> URL:
+    def _path(self, position: Position) -> str:
         if position.after:
             fields = self._plain_fields if position.is_plain else self._fields
             place = f"after={quote(position.after, safe='')}&size={position.size}{fields}"
         else:
             place = f"page={position.number}&size={position.size}"
-        return URL(f"{self._collection}?{self._selection}{place}", encoded=True)
+        return f"{self._collection}?{self._selection}{place}"
 
-    async def _get(self, url: URL, patience: float) -> bytes:
+    async def _get(self, path: str, patience: timedelta) -> bytes:
         """One request; raises `ApiTrouble` for everything that can go wrong with it."""
-        return await self._connection.request("GET", url, patience=patience, read=self._read)
+        return await self._connection.request("GET", path, patience=patience, read=self._read)
 
     async def _read(self, response: aiohttp.ClientResponse, token: str) -> bytes:
         if response.status != HTTPStatus.OK:
@@ -205,7 +184,7 @@ class FleetApi:
     async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> ApiTrouble:
         """What an answer other than 200 means."""
         status = response.status
-        text = f"{status} {http_answers.excerpt(response.reason or '', token)}".rstrip()
+        text = http_answers.status_line(response, token)
         if 300 <= status < 400:
             origin = _origin(response.headers.get("Location", ""))
             return ApiTrouble(
@@ -218,7 +197,7 @@ class FleetApi:
             wait = http_answers.retry_after(response)
             text = f"{text} (asks to wait {wait.total_seconds():g} s)" if wait else text
             return ApiTrouble(text, retry_after=wait)
-        if status == HTTPStatus.UNAUTHORIZED and self._connection.read_token() != token:
+        if status == HTTPStatus.UNAUTHORIZED and self._connection.has_replaced(token):
             return ApiTrouble(f"{text}; the token has been replaced meanwhile")
         return ApiTrouble(text, needs_person=400 <= status < 500)
 
@@ -233,29 +212,13 @@ def _fields_parameter(fields: tuple[str, ...]) -> str:
     return f"&fields={quote(','.join(fields), safe=',')}" if fields else ""
 
 
-def _base(endpoint: str) -> URL:
-    """What every URL begins with; a bad one is not shown, for it may contain a password."""
-    try:
-        base = URL(endpoint)
-    except ValueError:
-        base = URL()
-    if base.scheme not in {"http", "https"} or not base.host or base.query_string or base.fragment:
-        raise ValueError("endpoint: expected http(s)://host[:port][/path]")
-    if base.user or base.password:
-        raise ValueError("endpoint: expected no credentials; they belong into a token")
-    return base
-
-
 async def _read_error(response: aiohttp.ClientResponse) -> str:
     """What the server says about its refusal, as far as it is meant for reading."""
     try:
         body = await http_answers.read_up_to(response, _ERROR_BODY)
     except aiohttp.ClientError:
         return ""
-    problem = http_answers.problem_in(body)
-    if problem is None:
-        return "" if "html" in response.content_type else body.decode("utf-8", "replace")
-    return problem.text
+    return http_answers.refusal_in(response, body).text
 
 
 def _origin(location: str) -> str:

@@ -20,7 +20,8 @@ from sentinel.core.model import UNREADABLE, Malformed
 from sentinel.core.resource import LONGEST_ID, ROOT, segment
 from sentinel.core.task_resource import KnownReport, Resource, read_document, read_statuses, with_reports
 from sentinel.drivers.fleet_api.session import FleetSession, Reply
-from sentinel.ports.reporting import Answer, ApiTrouble, ReportRefused, Taken
+from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.reporting import Answer, ReportRefused, Taken
 
 NO_ROUTE = "HYPERFLEET-NTF-000"
 """The URL is wrong, as opposed to a resource that is not there."""
@@ -141,8 +142,8 @@ def _answer(reply: Reply) -> Answer:
         return Answer(Taken.GONE)
     if reply.status == HTTPStatus.NOT_FOUND:
         raise ApiTrouble(f"{reply.text}; is endpoint right?", needs_person=True)
-    errors = reply.problem.errors if reply.problem is not None else None
-    if any(error.field == "observed_time" for error in errors or ()):
+    errors = reply.problem.field_errors if reply.problem is not None else ()
+    if any(error.field == "observed_time" for error in errors):
         raise ApiTrouble(f"{reply.text}; is this machine's clock right?", needs_person=True)
     raise ReportRefused(reply.text)
 

@@ -1,4 +1,4 @@
-"""Questions to the HyperFleet API, one at a time, and what can be said of every answer.
+"""Single questions to the HyperFleet API, and what can be said of every answer.
 
 Whether the server let us in, and whether it is overloaded, is said here. What a 404 or a 400 means depends on the
 question, so those are answers like any other.
@@ -6,23 +6,18 @@ question, so those are answers like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from http import HTTPStatus
-from pathlib import Path
 
 import aiohttp
 import msgspec
-from yarl import URL
 
-from sentinel.core.resource import ROOT
 from sentinel.drivers import http_answers
 from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.drivers.http_answers import Problem
-from sentinel.ports.reporting import ApiTrouble
+from sentinel.ports.api_trouble import ApiTrouble
 
 _MAX_BODY = 16 * 1024 * 1024
-_KEEP_ALIVE = timedelta(seconds=30)
 _FOR_A_PERSON = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST})
 _FOR_LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 
@@ -40,44 +35,16 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class FleetSession:
-    """A few connections to one API, kept alive between requests."""
+    """Asks one API, and judges what is the same about every answer."""
 
-    def __init__(
-        self,
-        *,
-        endpoint: str,
-        timeout: timedelta,
-        user_agent: str,
-        connections: int = 100,
-        token: str = "",
-        token_file: Path | None = None,
-        ca_file: Path | None = None,
-        on_token: Callable[[str], None] = lambda token: None,
-    ) -> None:
-        """`timeout` bounds each request. `token` wins over `token_file`, which is read for every request and may
-        change at any time; `on_token` hears of every token that it has held, before it is used: it must be kept
-        out of the log. `ca_file` replaces the system's authorities."""
-        self._root = f"{endpoint.rstrip('/')}{ROOT}"
+    def __init__(self, connection: ApiConnection, *, timeout: timedelta) -> None:
+        """`timeout` bounds each request. The connection is closed with this."""
+        self._connection = connection
         self._timeout = timeout
-        self._connection = ApiConnection(
-            user_agent=user_agent,
-            connections=connections,
-            keep_alive=_KEEP_ALIVE,
-            token=token,
-            token_file=token_file,
-            ca_file=ca_file,
-            on_token=on_token,
-        )
 
     async def request(self, method: str, path: str, *, body: bytes | None = None) -> Reply:
         """One request for what is below the API's root; raises `ApiTrouble` where that says nothing about it."""
-        return await self._connection.request(
-            method,
-            URL(f"{self._root}/{path}", encoded=True),
-            patience=self._timeout.total_seconds(),
-            read=self._judge,
-            body=body,
-        )
+        return await self._connection.request(method, path, patience=self._timeout, read=self._judge, body=body)
 
     async def close(self) -> None:
         """Closes the connections; harmless when repeated. A request opens them again."""
@@ -85,14 +52,14 @@ class FleetSession:
 
     async def _judge(self, response: aiohttp.ClientResponse, token: str) -> Reply:
         status, body = response.status, await _read(response)
-        text = f"{status} {http_answers.excerpt(response.reason or '', token)}".rstrip()
+        text = http_answers.status_line(response, token)
         if 300 <= status < 400:
             raise ApiTrouble(f"{text}; redirects are not followed, is endpoint right?", needs_person=True)
         problem = http_answers.problem_in(body) if status >= 400 else None
         if problem is not None and problem.text:
             text = f"{text}: {http_answers.excerpt(problem.text, token)}"
         if status in _FOR_A_PERSON:
-            is_replaced = status == HTTPStatus.UNAUTHORIZED and self._connection.read_token() != token
+            is_replaced = status == HTTPStatus.UNAUTHORIZED and self._connection.has_replaced(token)
             raise ApiTrouble(text, needs_person=not is_replaced)
         if status in _FOR_LATER or status >= 500:
             raise ApiTrouble(text, retry_after=http_answers.retry_after(response))

@@ -8,8 +8,8 @@ machine. The connection itself is gRPC's; it is made again whenever something is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
 
@@ -61,7 +61,7 @@ class Connection:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
         # With a channel given, the clients do not look for an emulator in the environment.
-        self.client = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
+        self.publisher = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
 
     @cached_property
     def subscriber(self) -> SubscriberAsyncClient:
@@ -91,6 +91,39 @@ async def connect(*, endpoint: str, emulator_host: str) -> Connection:
     return Connection(
         PublisherGrpcAsyncIOTransport.create_channel(endpoint, credentials=credentials, options=_CHANNEL)
     )
+
+
+class Line:
+    """One connection at a time, made when it is needed and kept until something is wrong with it."""
+
+    def __init__(self, *, endpoint: str, emulator_host: str) -> None:
+        self._endpoint = endpoint
+        self._emulator_host = emulator_host
+        self.broker = emulator_host or endpoint
+        """Where it leads."""
+        self.connection: Connection | None = None
+        """The one in use, if there is one."""
+
+    @asynccontextmanager
+    async def looking(self) -> AsyncIterator[Connection]:
+        """The one in use, or else another, for a look at what has to exist; raises as `connect` does.
+
+        One whose credentials turn out not to be accepted is in use no longer.
+        """
+        if self.connection is None:
+            self.connection = await connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
+        try:
+            yield self.connection
+        except NotAccepted:
+            # A key that was replaced is read when it is looked for again.
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Ends the one in use; harmless when repeated."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            await connection.close()
 
 
 async def require_topic(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:

@@ -131,7 +131,7 @@ class PubSubDeadLetters:
     async def _replay(self, connection: client.Connection, letter: ReceivedMessage) -> None:
         replay = received.as_replay(letter.message, subscription=self._name, now=self._now())
         try:
-            await connection.client.publish(
+            await connection.publisher.publish(
                 PublishRequest(topic=self._topic, messages=[replay]), retry=None, timeout=_CALL.total_seconds()
             )
         except exceptions.NotFound as error:

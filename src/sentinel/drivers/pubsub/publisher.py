@@ -24,7 +24,7 @@ from sentinel import ports
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.keeper import Keeper
 from sentinel.drivers.pubsub import client
-from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, describe
+from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
 from sentinel.drivers.pubsub.messages import Batch, Limits, MessageLayout, Request
 from sentinel.runtime.backoff import Backoff
 
@@ -91,9 +91,6 @@ class PubSubPublisher:
         if window < 1:
             raise ValueError(f"window: expected 1 or more, got {window}")
         self._topic = f"projects/{project_id}/topics/{topic}"
-        self._endpoint = endpoint
-        self._emulator_host = emulator_host
-        self._broker = emulator_host or endpoint
         self._may_create = create_topic
         self._window = 1 if ordering_key else window
         self._retry = retry
@@ -101,8 +98,8 @@ class PubSubPublisher:
         self._layout = MessageLayout(
             topic=self._topic, mode=mode, ordering_key=ordering_key, limits=limits, now=self._now
         )
-        self._keeper = Keeper(name="pubsub", broker=self._broker, patience=_FIRST_LOOK, observe=observe)
-        self._connection: client.Connection | None = None
+        self._line = Line(endpoint=endpoint, emulator_host=emulator_host)
+        self._keeper = Keeper(name="pubsub", broker=self._line.broker, patience=_FIRST_LOOK, observe=observe)
         self._doubt = asyncio.Event()
         """Set by whatever makes another look worthwhile."""
         self._confirmations = 0
@@ -117,9 +114,9 @@ class PubSubPublisher:
             async with asyncio.timeout(deadline.total_seconds()):
                 # A deadline that has already passed shows here, before anything is sent.
                 await asyncio.sleep(0)
-                if self._keeper.is_open and self._connection is None:
+                if self._keeper.is_open and self._line.connection is None:
                     await self._keeper.attempt()
-                if self._connection is not None:
+                if self._line.connection is not None:
                     await self._send(batch)
                 reason = self.trouble() or "the connection was closed"
         except TimeoutError:
@@ -163,10 +160,10 @@ class PubSubPublisher:
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(self._retry.delay(attempt - 1, self._random()).total_seconds())
-            if self._connection is None:
+            if self._line.connection is None:
                 return False
             try:
-                answer = await self._connection.client.publish(
+                answer = await self._line.connection.publisher.publish(
                     PublishRequest.wrap(request.content), retry=None, timeout=_ATTEMPT.total_seconds()
                 )
             except exceptions.InvalidArgument as error:
@@ -212,8 +209,10 @@ class PubSubPublisher:
                 self._doubt.clear()
                 confirmations = self._confirmations
                 try:
-                    connection = await self._connect()
-                    is_seen = await self._look(connection)
+                    async with self._line.looking() as connection:
+                        is_seen = await client.require_topic(
+                            connection.publisher, self._topic, may_create=self._may_create
+                        )
                     self._keeper.connected()
                     self._keeper.ring()
                     failures = 0
@@ -228,25 +227,7 @@ class PubSubPublisher:
                 # After a success, too: a connection that is lost as soon as it is made is not to be made at once.
                 await asyncio.sleep(self._retry.delay(failures, self._random()).total_seconds())
         finally:
-            await self._disconnect()
-
-    async def _connect(self) -> client.Connection:
-        if self._connection is None:
-            self._connection = await client.connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
-        return self._connection
-
-    async def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
-
-    async def _look(self, connection: client.Connection) -> bool:
-        try:
-            return await client.require_topic(connection.client, self._topic, may_create=self._may_create)
-        except client.NotAccepted:
-            # A key that was replaced is read when it is looked for again.
-            await self._disconnect()
-            raise
+            await self._line.close()
 
     async def _until_doubtful(self, connection: client.Connection, *, is_seen: bool) -> None:
         # Who may not look at the topic does not keep looking: each time may leave an entry in an audit log.

@@ -25,7 +25,7 @@ from sentinel import ports
 from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
 from sentinel.drivers.keeper import Keeper, loss_as_error
 from sentinel.drivers.pubsub import client, received
-from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, describe
+from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
 from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
@@ -90,8 +90,6 @@ class PubSubSubscriber:
         self._dead_topic = f"{project}/topics/{subscription}{DEAD_LETTERS}"
         self._dead_subscription = f"{project}/subscriptions/{subscription}{DEAD_LETTERS}"
         self._may_create = create_topic
-        self._endpoint = endpoint
-        self._emulator_host = emulator_host
         self._lease = lease
         self._wait = pull
         self._reconnect = reconnect
@@ -106,14 +104,14 @@ class PubSubSubscriber:
             now=now,
             log=self._log,
         )
+        self._line = Line(endpoint=endpoint, emulator_host=emulator_host)
         self._keeper = Keeper(
             name="pubsub",
-            broker=emulator_host or endpoint,
+            broker=self._line.broker,
             patience=_FIRST_LOOK,
             observe=observe,
             role="subscriber",
         )
-        self._connection: client.Connection | None = None
         self._pulling = asyncio.Lock()
         self._is_closing = False
 
@@ -143,14 +141,14 @@ class PubSubSubscriber:
                 group.create_task(self._keep_leases())
                 group.create_task(self._keep_pulling())
         finally:
-            await self._disconnect()
+            await self._line.close()
 
     async def _keep_pulling(self) -> None:
         failures = 0
         while not self._is_closing:
             try:
-                connection = await self._connect()
-                await self._look(connection)
+                async with self._line.looking() as connection:
+                    await self._require_all(connection)
                 self._keeper.connected()
                 self._keeper.ring()
                 failures = 0
@@ -233,9 +231,9 @@ class PubSubSubscriber:
     async def _say(
         self, call: Callable[[SubscriberAsyncClient, list[str]], Awaitable[None]], ack_ids: Sequence[str]
     ) -> bool:
-        if self._connection is None:
+        if self._line.connection is None:
             return False
-        client = self._connection.subscriber
+        client = self._line.connection.subscriber
         try:
             with loss_as_error():
                 for begin in range(0, len(ack_ids), _AT_ONCE):
@@ -246,7 +244,7 @@ class PubSubSubscriber:
 
     async def bury(self, pulled: PubsubMessage, reason: str, attempts: int) -> bool:
         """Publishes a message among the dead letters; false where that is not certain."""
-        connection = self._connection
+        connection = self._line.connection
         if connection is None:
             return False
         letter = received.as_dead_letter(pulled, reason=reason, attempts=attempts, now=self._now())
@@ -254,7 +252,7 @@ class PubSubSubscriber:
             with loss_as_error():
                 # Whoever emptied the subscription may have removed it, too.
                 await self._require_dead_letters(connection)
-                await connection.client.publish(
+                await connection.publisher.publish(
                     PublishRequest(topic=self._dead_topic, messages=[letter]),
                     retry=None,
                     timeout=_CALL.total_seconds(),
@@ -265,29 +263,14 @@ class PubSubSubscriber:
 
     # --- what has to exist ------------------------------------------------------------------------------------
 
-    async def _connect(self) -> client.Connection:
-        if self._connection is None:
-            self._connection = await client.connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
-        return self._connection
-
-    async def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
-
-    async def _look(self, connection: client.Connection) -> None:
-        try:
-            if self._may_create:
-                await client.require_topic(connection.client, self._topic, may_create=True)
-            await self._require(connection, self._subscription, self._topic)
-            await self._require_dead_letters(connection)
-        except client.NotAccepted:
-            # A key that was replaced is read when it is looked for again.
-            await self._disconnect()
-            raise
+    async def _require_all(self, connection: client.Connection) -> None:
+        if self._may_create:
+            await client.require_topic(connection.publisher, self._topic, may_create=True)
+        await self._require(connection, self._subscription, self._topic)
+        await self._require_dead_letters(connection)
 
     async def _require_dead_letters(self, connection: client.Connection) -> None:
-        await client.require_topic(connection.client, self._dead_topic, may_create=self._may_create)
+        await client.require_topic(connection.publisher, self._dead_topic, may_create=self._may_create)
         await self._require(connection, self._dead_subscription, self._dead_topic)
 
     async def _require(self, connection: client.Connection, subscription: str, topic: str) -> None:

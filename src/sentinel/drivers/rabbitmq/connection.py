@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from aio_pika.connection import Connection, make_url
 from aiormq.abc import AbstractConnection
@@ -46,10 +46,16 @@ _CLOSING = timedelta(seconds=2)
 
 T = TypeVar("T")
 
-
 CALL_FAILED = (AMQPError, OSError, RuntimeError)
 """What a call raises, inside `loss_as_error`: what the broker says, what the network says, and aiormq's own word
 on something that is closed."""
+
+
+def amqp_url(*, host: str, port: int, vhost: str, username: str, password: str, tls: bool) -> str:
+    """The address of a broker, whatever characters its parts contain."""
+    credentials = f"{quote(username, safe='')}:{quote(password, safe='')}"
+    place = f"[{host}]" if ":" in host else host
+    return f"{'amqps' if tls else 'amqp'}://{credentials}@{place}:{port}/{quote(vhost, safe='')}"
 
 
 class Endpoint:

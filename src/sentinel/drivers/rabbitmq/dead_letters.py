@@ -21,7 +21,7 @@ from pamqp.commands import Basic
 
 from sentinel import ports
 from sentinel.drivers.keeper import loss_as_error
-from sentinel.drivers.rabbitmq import connection, messages
+from sentinel.drivers.rabbitmq import connection, received
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.connection import CALL_FAILED, Endpoint
 from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter, Unreachable
@@ -57,7 +57,7 @@ class RabbitMQDeadLetters:
 
     async def peek(self, *, limit: int) -> Sequence[DeadLetter]:
         async with self._session() as session:
-            return [messages.dead_letter(each) async for each in self._letters(session, limit)]
+            return [received.dead_letter(each) async for each in self._letters(session, limit)]
 
     async def replay(self, letter_id: str | None = None) -> int:
         count = 0
@@ -112,7 +112,7 @@ class RabbitMQDeadLetters:
                     wire,
                     queue=self._subscription,
                     body=delivered.body,
-                    properties=messages.as_replay(delivered, now=self._now()),
+                    properties=received.as_replay(delivered, now=self._now()),
                 )
         except PublishError as error:
             raise ports.BrokerMisconfigured(f"queue {self._subscription!r} does not exist") from error
@@ -124,4 +124,4 @@ async def _forget(channel: AbstractChannel, delivered: DeliveredMessage) -> None
 
 
 def _is_meant(delivered: DeliveredMessage, letter_id: str | None) -> bool:
-    return letter_id is None or messages.dead_letter(delivered).id == letter_id
+    return letter_id is None or received.dead_letter(delivered).id == letter_id

@@ -1,8 +1,7 @@
 """Publishing to RabbitMQ, confirmed.
 
 One connection is kept for as long as the publisher is open. It is made in the background, and made again with
-backoff when it cannot be had or is lost, by `connection`; what goes over it is the business of
-`channel`.
+backoff when it cannot be had or is lost, by `connection`; what goes over it is the business of `channel`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import random as system_random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import quote
 
 from aiormq.abc import AbstractConnection
 
@@ -26,13 +24,6 @@ from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, Endpoint
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 1000
-
-
-def amqp_url(*, host: str, port: int, vhost: str, username: str, password: str, tls: bool) -> str:
-    """The address of a broker, whatever characters its parts contain."""
-    credentials = f"{quote(username, safe='')}:{quote(password, safe='')}"
-    place = f"[{host}]" if ":" in host else host
-    return f"{'amqps' if tls else 'amqp'}://{credentials}@{place}:{port}/{quote(vhost, safe='')}"
 
 
 class RabbitMQPublisher:
@@ -63,7 +54,7 @@ class RabbitMQPublisher:
         random: Callable[[], float] = system_random.random,
         observe: Callable[[ports.Connectivity], None] = lambda change: None,
     ) -> None:
-        """`url` is `amqp://…` or `amqps://…` and holds the password, as `amqp_url` makes it.
+        """`url` is `amqp://…` or `amqps://…` and holds the password, as `connection.amqp_url` makes it.
 
         With `amqps` the broker is verified against `ca_file`, or the system's authorities without one. At
         most `window` messages are unconfirmed at any time. `observe` hears of changes, not of every attempt.

@@ -21,7 +21,7 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from sentinel import ports
 from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
 from sentinel.drivers.keeper import Keeper, loss_as_error
-from sentinel.drivers.rabbitmq import connection, messages
+from sentinel.drivers.rabbitmq import connection, received
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.connection import CALL_FAILED, HEARTBEAT, RECONNECT, Endpoint
 from sentinel.drivers.received import Received
@@ -151,8 +151,8 @@ class RabbitMQSubscriber:
         async def take(delivered: DeliveredMessage) -> None:
             # One that was on its way when the connection was given up belongs to nobody any more.
             if not lost.done():
-                received = messages.receive(delivered, log=self._log)
-                self._intake.arrived(_Parcel(delivered, received, channel, wire, self._dead_letters, self._now))
+                read = received.receive(delivered, log=self._log)
+                self._intake.arrived(_Parcel(delivered, read, channel, wire, self._dead_letters, self._now))
 
         await channel.basic_qos(prefetch_count=self._most)
         await channel.basic_consume(self._queue, take)
@@ -201,7 +201,7 @@ class _Parcel:
         return True
 
     async def bury(self, reason: str, *, attempts: int) -> bool:
-        properties = messages.as_dead_letter(self._delivered, reason=reason, attempts=attempts, now=self._now())
+        properties = received.as_dead_letter(self._delivered, reason=reason, attempts=attempts, now=self._now())
         try:
             with loss_as_error():
                 async with asyncio.timeout(_ANSWER.total_seconds()):

@@ -54,7 +54,7 @@ ENTRY: Select[tuple[object, ...]] = select(
 
 _WORTH_PACKING = 256
 _PACKED = zlib.compress(b"")[:1]
-"""What is packed begins like this; no JSON does."""
+"""What is packed begins like this, and what begins like this is packed; no JSON does."""
 
 _encode = msgspec.json.Encoder().encode
 _texts = msgspec.json.Decoder(dict[str, str])
@@ -126,7 +126,8 @@ def lasting(resource: Stored) -> dict[str, Value]:
 
 def _packed(statuses: bytes) -> bytes:
     """Reports say much the same again and again. A list has to pass over them to get at the next document."""
-    return zlib.compress(statuses, level=1) if len(statuses) >= _WORTH_PACKING else statuses
+    is_worth = len(statuses) >= _WORTH_PACKING or statuses.startswith(_PACKED)
+    return zlib.compress(statuses, level=1) if is_worth else statuses
 
 
 def _unpacked(statuses: bytes) -> bytes:

@@ -15,9 +15,11 @@ from sentinel.core.fleet import Report
 from sentinel.core.hints import Pointer
 from sentinel.core.task import Conclusion, Done
 from sentinel.core.task_resource import Resource
+from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession
-from sentinel.ports.reporting import Answer, ApiTrouble, ReportRefused, Taken
+from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.reporting import Answer, ReportRefused, Taken
 from tests.support.scripted_server import Asked, Said, ScriptedServer, document, problem
 
 ROOT = "/api/hyperfleet/v1"
@@ -53,15 +55,15 @@ async def reporting(
 ) -> AsyncIterator[tuple[FleetReports, ScriptedServer]]:
     heard: list[str] = []
     async with ScriptedServer(script) as server:
-        session = FleetSession(
+        connection = ApiConnection(
             endpoint=server.url,
-            timeout=timeout,
             user_agent="hyperfleet-adapter/1.2.3",
+            keep_alive=timedelta(seconds=30),
             token=token,
             token_file=token_file,
             on_token=(tokens if tokens is not None else heard).append,
         )
-        driver = FleetReports(session, kinds=kinds)
+        driver = FleetReports(FleetSession(connection, timeout=timeout), kinds=kinds)
         try:
             yield driver, server
         finally:
@@ -253,7 +255,8 @@ async def test_a_server_that_does_not_answer_in_time_is_trouble() -> None:
         return Said()
 
     async with ScriptedServer(wait) as server:
-        session = FleetSession(endpoint=server.url, timeout=timedelta(milliseconds=20), user_agent="test")
+        connection = ApiConnection(endpoint=server.url, user_agent="test", keep_alive=timedelta(seconds=30))
+        session = FleetSession(connection, timeout=timedelta(milliseconds=20))
         with pytest.raises(ApiTrouble, match=r"no complete answer within 0\.02 s"):
             await FleetReports(session).read(Pointer("c1"))
         released.set()
@@ -315,12 +318,13 @@ async def test_a_token_file_that_will_not_do_is_trouble_for_a_person(tmp_path: P
 
 
 async def test_authorities_that_cannot_be_read_are_trouble_for_a_person(tmp_path: Path) -> None:
-    session = FleetSession(
+    connection = ApiConnection(
         endpoint="https://127.0.0.1:1",
-        timeout=timedelta(seconds=1),
         user_agent="test",
+        keep_alive=timedelta(seconds=30),
         ca_file=tmp_path / "missing.pem",
     )
+    session = FleetSession(connection, timeout=timedelta(seconds=1))
 
     with pytest.raises(ApiTrouble, match="ca_file") as caught:
         await FleetReports(session).read(Pointer("c1"))

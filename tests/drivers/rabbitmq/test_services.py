@@ -14,7 +14,7 @@ import pytest
 
 from tools.services import LOOPBACK, NotAnswering, ServiceError, free_port, greet
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @contextmanager

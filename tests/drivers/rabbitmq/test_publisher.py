@@ -16,8 +16,8 @@ from cloudevents.core.bindings.amqp import AMQPMessage, from_amqp
 from cloudevents.core.formats.json import JSONFormat
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.rabbitmq.connection import Endpoint
-from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher, amqp_url
+from sentinel.drivers.rabbitmq.connection import Endpoint, amqp_url
+from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 from tests.support.rabbitmq import Inbox, Proxy, eventually, inbox, make_events, unique, url_of

@@ -20,7 +20,7 @@ from tools.services import (
     greet_pubsub,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PRINT_HOST = f"import os; print(os.environ.get('{EMULATOR}', 'none'))"
 
 

@@ -17,7 +17,7 @@ from aiormq.abc import ChannelFrame, DeliveredMessage
 from pamqp.body import ContentBody
 from pamqp.commands import Basic
 
-from sentinel.drivers.rabbitmq import messages
+from sentinel.drivers.rabbitmq import received
 from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
@@ -388,7 +388,7 @@ class TestStrangeProperties:
     def test_a_message_that_our_own_reading_fails_on_is_one_without_attributes(self) -> None:
         faulty = DeliveredMessage(Basic.Deliver(), None, b"body", None)  # type: ignore[arg-type]  # the fault
 
-        assert messages.receive(faulty, log=get_logger("test")) == Received(Message(b"body", "", {}))
+        assert received.receive(faulty, log=get_logger("test")) == Received(Message(b"body", "", {}))
 
 
 class TestDeadLetters:

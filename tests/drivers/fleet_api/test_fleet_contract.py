@@ -10,6 +10,7 @@ import pytest
 from sentinel import ports
 from sentinel.core.listing import Shape
 from sentinel.core.selector import Selector, SelectorParam
+from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.drivers.fleet_api.fleet import FleetApi
 from sentinel.runtime.backoff import Backoff
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
@@ -25,7 +26,7 @@ class ServerHarness(FleetHarness):
 
     def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> ports.Fleet:
         api = FleetApi(
-            endpoint=self._server.url,
+            ApiConnection(endpoint=self._server.url, user_agent="test", keep_alive=60 * SECOND),
             resource_type="clusters",
             selector=selector,
             selector_param=SelectorParam.LABELS,
@@ -33,7 +34,6 @@ class ServerHarness(FleetHarness):
             timeout=5 * SECOND,
             retry_for=5 * SECOND,
             backoff=Backoff(initial=SECOND / 1000, factor=1e9, maximum=3600 * SECOND),
-            version="1.2.3",
         )
         self.made.append(api)
         return api

@@ -21,6 +21,7 @@ import trustme
 from sentinel.core.listing import Shape
 from sentinel.core.model import FIELDS, PLAIN_FIELDS
 from sentinel.core.selector import LabelMatch, Selector, SelectorParam
+from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.drivers.fleet_api.fleet import MAX_BODY, FleetApi
 from sentinel.ports import FetchError, Page
 from sentinel.runtime.backoff import Backoff
@@ -57,9 +58,25 @@ async def server() -> AsyncIterator[FleetServer]:
 async def make_api(server: FleetServer) -> AsyncIterator[MakeApi]:
     made: list[FleetApi] = []
 
-    def make(**changes: Any) -> FleetApi:
+    def make(
+        *,
+        endpoint: str = server.url,
+        token: str = "",
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        gzip: bool = False,
+        **changes: Any,
+    ) -> FleetApi:
+        connection = ApiConnection(
+            endpoint=endpoint,
+            user_agent="hyperfleet-sentinel/1.2.3",
+            keep_alive=60 * SECOND,
+            token=token,
+            token_file=token_file,
+            ca_file=ca_file,
+            gzip=gzip,
+        )
         arguments: dict[str, Any] = {
-            "endpoint": server.url,
             "resource_type": "clusters",
             "selector": Selector(),
             "selector_param": SelectorParam.LABELS,
@@ -67,9 +84,8 @@ async def make_api(server: FleetServer) -> AsyncIterator[MakeApi]:
             "timeout": 5 * SECOND,
             "retry_for": 5 * SECOND,
             "backoff": Backoff(initial=MILLISECOND, maximum=4 * MILLISECOND),
-            "version": "1.2.3",
         }
-        made.append(FleetApi(**arguments | changes))
+        made.append(FleetApi(connection, **arguments | changes))
         return made[-1]
 
     yield make
