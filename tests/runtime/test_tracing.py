@@ -19,6 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from sentinel.runtime import telemetry, tracing
 from sentinel.runtime.tracing import NO_TRACING, OpenTelemetryTracer
+from tests.support.loopback import listen
 
 LOG = telemetry.get_logger("test")
 HEADERS = "authorization=Bearer%20pl4nted-s3cret,x-tenant=fleet"
@@ -72,10 +73,7 @@ def nothing_left_running() -> Iterator[None]:
 async def collector() -> AsyncIterator[Collector]:
     collector = Collector()
     runner = web.ServerRunner(web.Server(collector.receive))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    collector.url = await listen(runner)
     yield collector
     await runner.cleanup()
 

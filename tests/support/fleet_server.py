@@ -25,6 +25,7 @@ from aiohttp import web
 
 from sentinel.core.listing import Shape
 from sentinel.core.projection import compile_fields
+from tests.support.loopback import listen
 
 Document: TypeAlias = dict[str, Any]
 
@@ -191,10 +192,7 @@ class FleetServer:
         application = web.Application()
         application.router.add_get("/{path:.*}", self._handle)
         self._runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
-        port = self._runner.addresses[0][1]
-        self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{port}"
+        self.url = await listen(self._runner, tls=self._tls)
         return self
 
     async def __aexit__(
@@ -385,9 +383,7 @@ async def serve_in_bulk(bulk: Bulk) -> None:
         return web.json_response(body=bulk.page(request.query))
 
     runner = web.ServerRunner(web.Server(answer, access_log=None))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    sys.stdout.write(f"http://127.0.0.1:{runner.addresses[0][1]}\n")
+    sys.stdout.write(f"{await listen(runner)}\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()

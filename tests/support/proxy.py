@@ -9,6 +9,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from tests.support.loopback import listen
+
 _PASSED_ON = ("Content-Type", "Accept", "Authorization", "User-Agent")
 _HANDED_BACK = ("Content-Type", "Discard-Reason")
 
@@ -29,10 +31,7 @@ class Proxy:
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
         self._runner = web.ServerRunner(web.Server(self._answer))
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        self.url = await listen(self._runner)
         return self
 
     async def __aexit__(

@@ -9,6 +9,8 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.support.loopback import listen
+
 
 class TraceCollector:
     """Takes OTLP over HTTP between `async with` and its end."""
@@ -22,9 +24,7 @@ class TraceCollector:
         application = web.Application()
         application.router.add_post("/v1/traces", self._take)
         self._runner = web.AppRunner(application, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = await listen(self._runner)
         return self
 
     async def __aexit__(

@@ -17,6 +17,7 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
+from tests.support.loopback import listen
 from tests.support.rabbitmq import PATIENCE
 
 
@@ -66,10 +67,7 @@ class Workshop:
         app = web.Application()
         app.router.add_put("/{what:tasks|waits|removals}/{adapter}/{id}/{generation}", self._receive)
         self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        self.url = await listen(self._runner)
         return self
 
     async def __aexit__(

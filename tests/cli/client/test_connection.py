@@ -16,6 +16,7 @@ from aiohttp import web
 from sentinel.cli.client.connection import Connection, Refused, ServerError, Unreachable, segment
 from sentinel.cli.client.get import get
 from tests.cli.client.serving import run
+from tests.support.loopback import listen
 from tools.services import free_port
 
 TOKEN = "snt_very-secret"
@@ -27,11 +28,9 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 async def serving(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """A server that answers like this; its URL."""
     runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-    await site.start()
+    url = await listen(runner, tls=tls)
     try:
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
+        yield url
     finally:
         await runner.cleanup()
 
