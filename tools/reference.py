@@ -24,6 +24,7 @@ from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.api import kinds
 from sentinel.api.settings import ServerSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
+from sentinel.cli import build_api
 from sentinel.cli.main import cli
 from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseTelemetry
@@ -32,6 +33,7 @@ from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import BrokerSettings
 from sentinel.testing.fleet_store import MemoryFleetStore
+from sentinel.web import openapi
 from sentinel.web.metrics import RequestMetrics
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -178,15 +180,33 @@ def commands_page() -> str:
         f"# Commands\n\n{GENERATED}Exit codes: 0 success, 1 failure while running, 2 bad usage or configuration.\n"
     ]
     context = click.Context(cli, info_name="sentinel", color=False, terminal_width=80, **cli.context_settings)
-    for name in cli.list_commands(context):
-        command = cli.get_command(context, name)
+    return "\n".join((*parts, *_commands(cli, context)))
+
+
+def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         assert command is not None, name
         inner = click.Context(command, info_name=name, parent=context)
-        parts.append(f"## `sentinel {name}`\n\n```\n{command.get_help(inner)}\n```\n")
-    return "\n".join(parts)
+        yield f"## `{inner.command_path}`\n\n```\n{command.get_help(inner)}\n```\n"
+        if isinstance(command, click.Group):
+            yield from _commands(command, inner)
 
 
-PAGES = {"settings.md": settings_page, "metrics.md": metrics_page, "commands.md": commands_page}
+def openapi_document() -> str:
+    built = build_api.build_api(
+        ServerSettings(), kinds=kinds.DEFAULT, store=MemoryFleetStore(), clock=SystemClock()
+    )
+    document = openapi.document(built.routes, build_api.info(ServerSettings()))
+    return msgspec.json.format(document, indent=1).decode() + "\n"
+
+
+PAGES = {
+    "settings.md": settings_page,
+    "metrics.md": metrics_page,
+    "commands.md": commands_page,
+    "openapi.json": openapi_document,
+}
 
 
 def main() -> int:

@@ -128,17 +128,21 @@ def application(
 ) -> App:
     """The application: the API, its document, probes and metrics; and others, where one listener serves more."""
     beside = page_routes(pages, before={"/metrics": built.refresh})
-    info = openapi.Info(
-        title="Fleet API",
-        version=__version__,
-        description="Resources with generations, adapters' reports, and the conditions aggregated from them.",
-        is_insecure=settings.insecure,
-    )
-    documented = openapi.openapi_routes(openapi.document(built.routes, info))
+    documented = openapi.openapi_routes(openapi.document(built.routes, info(settings)))
     return build_app(
         [*built.routes, *documented, *beside, *others],
         guard=guard,
         log=log,
         observers=(AccessLog(log), built.requests),
         deadline=settings.request_timeout,
+    )
+
+
+def info(settings: ServerSettings) -> openapi.Info:
+    """How the OpenAPI document introduces the server."""
+    return openapi.Info(
+        title="Fleet API",
+        version=__version__,
+        description="Resources with generations, adapters' reports, and the conditions aggregated from them.",
+        is_insecure=settings.insecure,
     )
