@@ -31,7 +31,7 @@ from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import durations, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.settings import BrokerSettings
+from sentinel.runtime.settings.broker import BrokerSettings
 from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.web import openapi
 from sentinel.web.metrics import RequestMetrics

@@ -12,7 +12,7 @@ from sentinel.core.hints import Pointer
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.subscription import Message
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.settings import ApiSettings
+from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.loop import SimulatedClock

@@ -15,7 +15,7 @@ from sentinel.core.pacing import Verdict
 from sentinel.ports import FetchError, Page
 from sentinel.pulse.explain import Expectation, Explanation, Findings, Nowhere, Row, UnknownResource, explain
 from sentinel.pulse.settings import LabelMatch, PulseSettings
-from sentinel.runtime.settings import ApiSettings
+from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.clock import START

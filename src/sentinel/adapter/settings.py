@@ -12,10 +12,11 @@ from typing import Annotated
 
 import msgspec
 
-from sentinel.runtime import leaves, settings
-from sentinel.runtime.provenance import Loaded, Origin, Source
-from sentinel.runtime.settings import ApiSettings, LogSettings
-from sentinel.runtime.yamltree import parse_file
+from sentinel.runtime.settings import field_types, loader
+from sentinel.runtime.settings.hyperfleet_api import ApiSettings
+from sentinel.runtime.settings.log import LogSettings
+from sentinel.runtime.settings.report import Loaded, Origin, Source
+from sentinel.runtime.settings.yaml_file import parse_file
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
@@ -25,7 +26,7 @@ class AdapterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     task: Annotated[
         str,
-        leaves.text("MODULE:NAME such as package.module:dns", rf"{_NAME}(\.{_NAME})*:{_NAME}(\.{_NAME})*"),
+        field_types.text("MODULE:NAME such as package.module:dns", rf"{_NAME}(\.{_NAME})*:{_NAME}(\.{_NAME})*"),
     ]
     """The adapter: the module in which it is declared, a colon, and its name there. The folder of this file comes
     first where modules are looked for."""
@@ -33,13 +34,13 @@ class AdapterSettings(msgspec.Struct, frozen=True, kw_only=True):
     hyperfleet_api: ApiSettings
     """How the HyperFleet API is reached."""
 
-    concurrency: Annotated[int, leaves.whole(1, 1000)] = 10
+    concurrency: Annotated[int, field_types.whole(1, 1000)] = 10
     """How many resources are worked on at the same time, from 1 to 1000; never two evaluations of one resource."""
 
     task_timeout: timedelta = timedelta(seconds=30)
     """How long one evaluation may take; then it is cancelled and reported as an error of the adapter."""
 
-    report_max_age: Annotated[timedelta, leaves.ANY_DURATION] = timedelta(0)
+    report_max_age: Annotated[timedelta, field_types.ANY_DURATION] = timedelta(0)
     """How old our last report on a generation may become before an event causes another evaluation. `0s`: every
     event does."""
 
@@ -55,8 +56,8 @@ def load(
     overrides: Mapping[str, str] | None = None,
     defaults: Mapping[str, str] | None = None,
 ) -> Loaded[AdapterSettings]:
-    """Loads an adapter's settings; the arguments and promises are those of `runtime.settings.load`."""
-    return settings.load(
+    """Loads an adapter's settings; the arguments and promises are those of `runtime.settings.loader.load`."""
+    return loader.load(
         AdapterSettings, file=file, environ=environ, sets=sets, overrides=overrides, defaults=defaults
     )
 

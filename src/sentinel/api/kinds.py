@@ -16,12 +16,12 @@ from sentinel.core.aggregate import condition_type
 from sentinel.core.fleet import KindRules
 from sentinel.core.reports import is_adapter_name
 from sentinel.core.resource import segment
-from sentinel.runtime import leaves, settings
-from sentinel.runtime.leaves import Leaf, Refused
-from sentinel.runtime.provenance import Loaded, Origin, Problem, file_origin
-from sentinel.runtime.reading import FAILED, Reading
-from sentinel.runtime.sections import Items, section
-from sentinel.runtime.tree import Listing, Member, Node, Table, described
+from sentinel.runtime.settings import field_types, loader
+from sentinel.runtime.settings.config_tree import Listing, Member, Node, Table, described
+from sentinel.runtime.settings.field_types import Leaf, Refused
+from sentinel.runtime.settings.report import Loaded, Origin, Problem, file_origin
+from sentinel.runtime.settings.schema import Items, section
+from sentinel.runtime.settings.validation import FAILED, Reading
 
 _RESERVED = frozenset(
     {"kinds", "resources", "statuses", "waiting", "history", "force-delete", "pulse", "pause", "resume"}
@@ -114,9 +114,9 @@ class KindsFile(msgspec.Struct, frozen=True):
         _Kinds(
             item=section(
                 KindRules,
-                plural=leaves.text("a plural that is one segment of a URL, such as clusters", _SEGMENT),
-                kind=leaves.text("a kind in one word, such as Cluster", r"[A-Za-z][A-Za-z0-9]{0,62}"),
-                parent=leaves.text("the plural of the parent's kind", _SEGMENT),
+                plural=field_types.text("a plural that is one segment of a URL, such as clusters", _SEGMENT),
+                kind=field_types.text("a kind in one word, such as Cluster", r"[A-Za-z][A-Za-z0-9]{0,62}"),
+                parent=field_types.text("the plural of the parent's kind", _SEGMENT),
                 required_adapters=_Adapters(),
             ),
             expected="a list of {plural, kind, parent, required_adapters}",
@@ -156,7 +156,7 @@ def load(file: Path | None) -> tuple[Kinds | None, Sequence[Problem]]:
     """The kinds of a file, or the usual ones without a file; None where there are problems."""
     if file is None:
         return DEFAULT, ()
-    loaded: Loaded[KindsFile] = settings.load(KindsFile, file=file, environ={})
+    loaded: Loaded[KindsFile] = loader.load(KindsFile, file=file, environ={})
     if loaded.settings is None:
         return None, loaded.problems
     if not loaded.settings.kinds:

@@ -8,11 +8,12 @@ from typing import Annotated
 
 import msgspec
 
-from sentinel.runtime import database_url, leaves
+from sentinel.runtime import database_url
 from sentinel.runtime.database_url import BadUrl, PostgresqlServer
-from sentinel.runtime.leaves import Leaf, Refused
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.settings import LogSettings
+from sentinel.runtime.settings import field_types
+from sentinel.runtime.settings.field_types import Leaf, Refused
+from sentinel.runtime.settings.log import LogSettings
 
 
 def _database_url(given: str) -> Secret:
@@ -52,7 +53,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where everything is kept: `sqlite:///fleet.db` for a file beside the process, `postgresql://…` for
     production."""
 
-    database_connections: Annotated[int, leaves.whole(1, 200)] = 10
+    database_connections: Annotated[int, field_types.whole(1, 200)] = 10
     """How many connections to PostgreSQL are held at most."""
 
     migrate: bool = True

@@ -26,9 +26,9 @@ from sentinel.runtime.http import Listener, listeners
 from sentinel.runtime.lifecycle import Shared, opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.metrics import Metrics
-from sentinel.runtime.provenance import Problem
 from sentinel.runtime.redaction import secrets_within
-from sentinel.runtime.settings import BrokerSettings, load_broker
+from sentinel.runtime.settings.broker import BrokerSettings, load_broker
+from sentinel.runtime.settings.report import Problem
 
 
 class Ready(msgspec.Struct, frozen=True):

@@ -14,13 +14,13 @@ from sentinel.api.settings import ServerSettings
 from sentinel.cli import options
 from sentinel.cli.build import Unavailable, extra
 from sentinel.runtime import lifecycle, process, telemetry
-from sentinel.runtime import settings as settings_of
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
 from sentinel.runtime.http import metrics_pages, probe_pages
 from sentinel.runtime.lifecycle import opened
 from sentinel.runtime.listening import Address, is_loopback, parse_address
 from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.settings import loader
 
 
 @click.command()
@@ -62,7 +62,7 @@ def api(
         "insecure": "true" if insecure else None,
     }
     overrides |= {key: value for key, value in given.items() if value is not None}
-    loaded = settings_of.load(ServerSettings, file=config, environ=os.environ, sets=sets, overrides=overrides)
+    loaded = loader.load(ServerSettings, file=config, environ=os.environ, sets=sets, overrides=overrides)
     if loaded.settings is None:
         return _refuse(str(problem) for problem in loaded.problems)
     settings = loaded.settings

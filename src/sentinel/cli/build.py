@@ -26,7 +26,8 @@ from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle import Part
-from sentinel.runtime.settings import ApiSettings, BrokerSettings, BrokerType
+from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
+from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.tracing import Tracer
 from sentinel.version import __version__
 

@@ -23,7 +23,8 @@ from sentinel.ports.subscription import DeadLetters, Subscriber
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime import telemetry
 from sentinel.runtime.parts import Part, Step
-from sentinel.runtime.settings import ApiSettings, BrokerSettings, BrokerType
+from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
+from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.version import __version__
 
 _KEEP_ALIVE = timedelta(seconds=30)

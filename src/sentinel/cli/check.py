@@ -16,8 +16,8 @@ import msgspec
 from sentinel.cli import options
 from sentinel.cli.options import Output
 from sentinel.pulse import settings as pulse
-from sentinel.runtime.provenance import printable
-from sentinel.runtime.settings import Entry, Problem, load_broker
+from sentinel.runtime.settings.broker import load_broker
+from sentinel.runtime.settings.report import Entry, Problem, printable
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from sentinel.cli.options import Output
 from sentinel.pulse.coverage import Coverage, Watch, survey
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.lifecycle import ExitCode
-from sentinel.runtime.provenance import printable
+from sentinel.runtime.settings.report import printable
 
 _SHOWN = 20
 """How much of a long list a table shows; the rest is for scripts."""

@@ -23,7 +23,7 @@ from sentinel.ports import BrokerMisconfigured
 from sentinel.ports.subscription import DeadLetter, DeadLetters, Unreachable
 from sentinel.runtime.lifecycle import ExitCode
 from sentinel.runtime.redaction import Redactor
-from sentinel.runtime.settings import load_broker
+from sentinel.runtime.settings.broker import load_broker
 
 _HEADER = ("ID", "SUBJECT", "TYPE", "TIME", "ATTEMPTS", "REASON")
 

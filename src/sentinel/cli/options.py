@@ -10,7 +10,8 @@ from typing import TypeVar
 import click
 import msgspec
 
-from sentinel.runtime.settings import LogFormat, LogLevel
+from sentinel.runtime.telemetry import Format as LogFormat
+from sentinel.runtime.telemetry import Level as LogLevel
 
 F = TypeVar("F", bound=Callable[..., object])
 

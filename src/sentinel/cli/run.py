@@ -22,8 +22,8 @@ from sentinel.runtime.http import Listener, listeners
 from sentinel.runtime.lifecycle import Shared, opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.metrics import Metrics
-from sentinel.runtime.provenance import Loaded
-from sentinel.runtime.settings import BrokerSettings, load_broker
+from sentinel.runtime.settings.broker import BrokerSettings, load_broker
+from sentinel.runtime.settings.report import Loaded
 from sentinel.runtime.tracing import Tracer
 
 

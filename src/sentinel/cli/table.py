@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 
-from sentinel.runtime.provenance import printable
+from sentinel.runtime.settings.report import printable
 
 _UNITS = (
     ("d", timedelta(days=1)),

@@ -19,7 +19,7 @@ import msgspec
 from sentinel.core.access import Role
 from sentinel.drivers.rereading import Unusable
 from sentinel.drivers.tokens import Token, Written, digest_of, new_token, parse_tokens, read
-from sentinel.runtime.provenance import Origin, file_origin
+from sentinel.runtime.settings.report import Origin, file_origin
 
 _OURS = 0o600
 _EMPTY = Written("", (), ())

@@ -20,13 +20,13 @@ import msgspec
 from sentinel.core.access import Identity, Role
 from sentinel.core.reports import is_adapter_name
 from sentinel.drivers.rereading import Reread, Unusable
-from sentinel.runtime.leaves import Leaf, Refused
-from sentinel.runtime.provenance import Origin, Problem, file_origin, in_order
-from sentinel.runtime.reading import Reading
-from sentinel.runtime.sections import Items, section
+from sentinel.runtime.settings.config_tree import Listing, Node, Table
+from sentinel.runtime.settings.field_types import Leaf, Refused
+from sentinel.runtime.settings.report import Origin, Problem, file_origin, in_order
+from sentinel.runtime.settings.schema import Items, section
+from sentinel.runtime.settings.validation import Reading
+from sentinel.runtime.settings.yaml_file import parse, read_text
 from sentinel.runtime.telemetry import Log, get_logger
-from sentinel.runtime.tree import Listing, Node, Table
-from sentinel.runtime.yamltree import parse, read_text
 
 PREFIX: Final = "snt_"
 """Begins every token, so that scanners for leaked secrets can tell one."""

@@ -17,13 +17,14 @@ from sentinel.core import message
 from sentinel.core.decision import Policy
 from sentinel.core.events import Mode
 from sentinel.core.selector import LabelMatch, Selector
-from sentinel.runtime import leaves, settings
-from sentinel.runtime.leaves import Leaf, Refused
-from sentinel.runtime.provenance import Loaded, Origin
-from sentinel.runtime.reading import FAILED, Reading
-from sentinel.runtime.sections import Items, Texts, section
-from sentinel.runtime.settings import ApiSettings, LogSettings
-from sentinel.runtime.tree import Listing, Node, Scalar, Table
+from sentinel.runtime.settings import field_types, loader
+from sentinel.runtime.settings.config_tree import Listing, Node, Scalar, Table
+from sentinel.runtime.settings.field_types import Leaf, Refused
+from sentinel.runtime.settings.hyperfleet_api import ApiSettings
+from sentinel.runtime.settings.log import LogSettings
+from sentinel.runtime.settings.report import Loaded, Origin
+from sentinel.runtime.settings.schema import Items, Texts, section
+from sentinel.runtime.settings.validation import FAILED, Reading
 
 if TYPE_CHECKING:
     from sentinel.core.message import MessageData
@@ -36,7 +37,7 @@ _LABEL = r"[A-Za-z0-9._/-]+"
 
 
 def _resource_type() -> Leaf:
-    return leaves.text(
+    return field_types.text(
         "a plural that is one segment of a URL, such as clusters",
         r"(?!\.{1,2}$)[A-Za-z0-9._~-]+",  # what a URL never needs to escape, so that no proxy reads it otherwise
     )
@@ -73,7 +74,7 @@ def _selector() -> Items:
     return _SelectorItems(
         item=section(
             LabelMatch,
-            label=leaves.text("the name of a label, such as region", _LABEL),
+            label=field_types.text("the name of a label, such as region", _LABEL),
             value=Leaf("the value of a label, without commas and equals signs", _label_value),
         ),
         expected="a list of {label, value}, or [] to watch everything",
@@ -126,11 +127,11 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     not wait for a max age as well. One event for each completion; only for an API that tells of them in
     `status.last_progress_time`, as Sentinel's own does."""
 
-    republish_interval: Annotated[timedelta | None, leaves.ANY_DURATION] = None
+    republish_interval: Annotated[timedelta | None, field_types.ANY_DURATION] = None
     """How long after an event the same generation of a resource may be published again while its status stands
     still. Unset: the max age in force. `0s`: at every poll."""
 
-    max_events_per_second: Annotated[float | None, leaves.number(0.001, 1_000_000)] = None
+    max_events_per_second: Annotated[float | None, field_types.number(0.001, 1_000_000)] = None
     """A ceiling that spreads a backlog over time, from 0.001 to 1000000; new generations, requests and progress go
     first. Unset: none."""
 
@@ -179,8 +180,8 @@ def load(
     overrides: Mapping[str, str] | None = None,
     defaults: Mapping[str, str] | None = None,
 ) -> Loaded[PulseSettings]:
-    """Loads a pulse's settings; the arguments and promises are those of `runtime.settings.load`."""
-    loaded = settings.load(
+    """Loads a pulse's settings; the arguments and promises are those of `runtime.settings.loader.load`."""
+    loaded = loader.load(
         PulseSettings, file=file, environ=environ, sets=sets, overrides=overrides, defaults=defaults
     )
     pulse = loaded.settings

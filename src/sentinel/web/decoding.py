@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import inspect
 
-from sentinel.runtime.provenance import closest
+from sentinel.runtime.settings.report import closest
 from sentinel.web import problem
 from sentinel.web.problem import FieldError, Problem, shown
 from sentinel.web.strictjson import join

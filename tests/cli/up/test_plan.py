@@ -13,7 +13,7 @@ import pytest
 
 from sentinel.cli.up.plan import Plan, Wishes, make_plan
 from sentinel.runtime.listening import Address
-from sentinel.runtime.settings import BrokerType
+from sentinel.runtime.settings.broker import BrokerType
 from tests.support.up_process import write_adapter, write_kinds
 
 SOURCE = """

@@ -22,7 +22,7 @@ from sentinel.cli.client.fleet import Fetched, Fleet
 from sentinel.core import labels
 from sentinel.runtime import durations, process, telemetry
 from sentinel.runtime.lifecycle import ExitCode
-from sentinel.runtime.provenance import printable, quoted
+from sentinel.runtime.settings.report import printable, quoted
 
 F = TypeVar("F", bound=Callable[..., object])
 

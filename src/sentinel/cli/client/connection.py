@@ -21,7 +21,7 @@ from yarl import URL
 
 from sentinel.drivers import http_answers
 from sentinel.drivers.http_answers import Problem
-from sentinel.runtime.provenance import printable, quoted
+from sentinel.runtime.settings.report import printable, quoted
 from sentinel.version import __version__
 
 LARGEST_BODY = 64 * 1024 * 1024

@@ -12,7 +12,7 @@ from sentinel.cli.client.connection import Answer, Connection, Refused, ServerEr
 from sentinel.core.fleet import AdapterStatus, KindRules, ResourceDocument
 from sentinel.core.model import UNREADABLE
 from sentinel.core.resource import ROOT
-from sentinel.runtime.provenance import closest
+from sentinel.runtime.settings.report import closest
 
 T = TypeVar("T")
 

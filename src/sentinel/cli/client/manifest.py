@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from sentinel.core.model import Json
-from sentinel.runtime import yamltree
-from sentinel.runtime.provenance import Origin, Problem, closest, file_origin, quoted
-from sentinel.runtime.tree import Listing, Node, Scalar, Table
+from sentinel.runtime.settings import yaml_file
+from sentinel.runtime.settings.config_tree import Listing, Node, Scalar, Table
+from sentinel.runtime.settings.report import Origin, Problem, closest, file_origin, quoted
 
 STANDARD_INPUT = Path("-")
 
@@ -88,10 +88,10 @@ def read(file: Path) -> tuple[Manifest, ...]:
 
 def _text(file: Path) -> str | Problem:
     if file != STANDARD_INPUT:
-        return yamltree.read_text(file)
-    content = sys.stdin.buffer.read(yamltree.LARGEST_FILE + 1)
-    if len(content) > yamltree.LARGEST_FILE:
-        return Problem.at(file_origin(file), "", f"expected at most {yamltree.LARGEST_FILE >> 20} MiB, got more")
+        return yaml_file.read_text(file)
+    content = sys.stdin.buffer.read(yaml_file.LARGEST_FILE + 1)
+    if len(content) > yaml_file.LARGEST_FILE:
+        return Problem.at(file_origin(file), "", f"expected at most {yaml_file.LARGEST_FILE >> 20} MiB, got more")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -132,7 +132,7 @@ def _yaml_documents(text: str, origin: Origin, problems: list[str]) -> Iterator[
         if not text[start:end].strip():
             continue
         line = text.count("\n", 0, start)
-        root, found = yamltree.parse("\n" * line + text[start:end], origin)
+        root, found = yaml_file.parse("\n" * line + text[start:end], origin)
         problems.extend(str(problem) for problem in found)
         if root is None or found or (isinstance(root, Scalar) and root.is_null):
             continue

@@ -10,7 +10,7 @@ from datetime import timedelta
 import msgspec
 
 from sentinel.cli.client.connection import ServerError
-from sentinel.runtime.provenance import printable
+from sentinel.runtime.settings.report import printable
 
 _FIRST, _LONGEST = timedelta(milliseconds=50), timedelta(seconds=1)
 """Between two looks: what is quick is noticed at once, what is slow is not asked about all the time."""

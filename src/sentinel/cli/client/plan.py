@@ -19,7 +19,7 @@ from sentinel.cli.client.fleet import Fetched, Fleet, is_missing, read
 from sentinel.cli.client.manifest import Manifest
 from sentinel.core.fleet import KindRules
 from sentinel.core.model import Json
-from sentinel.runtime.provenance import closest, quoted
+from sentinel.runtime.settings.report import closest, quoted
 
 
 class Action(StrEnum):

@@ -19,7 +19,7 @@ from sentinel.core.decision import Policy
 from sentinel.core.why import Wait, Why
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle import ExitCode
-from sentinel.runtime.provenance import printable
+from sentinel.runtime.settings.report import printable
 
 _USUAL = Policy(max_age_not_ready=timedelta(seconds=10), max_age_ready=timedelta(minutes=30))
 """Of a pulse whose configuration says nothing else."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sentinel.cli.up.narration import Happening
 from sentinel.cli.up.outlet import Outlet
 from sentinel.core.events import timestamp
-from sentinel.runtime.provenance import printable
+from sentinel.runtime.settings.report import printable
 
 
 class Lines:

@@ -20,11 +20,11 @@ from sentinel.cli.up.sharing import Sharing
 from sentinel.core.fleet import KindRules
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime import settings as settings_of
 from sentinel.runtime.listening import Address, is_loopback, parse_address
-from sentinel.runtime.provenance import Loaded, Problem
 from sentinel.runtime.redaction import secrets_within
-from sentinel.runtime.settings import BrokerSettings, load_broker
+from sentinel.runtime.settings import loader
+from sentinel.runtime.settings.broker import BrokerSettings, load_broker
+from sentinel.runtime.settings.report import Loaded, Problem
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -168,7 +168,7 @@ class _Planner:
             "kinds_file": self._wishes.kinds_file,
         }
         loaded = self._accept(
-            settings_of.load(
+            loader.load(
                 ServerSettings,
                 file=None,
                 environ=self._shared.environ(ServerSettings),

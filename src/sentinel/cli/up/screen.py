@@ -20,7 +20,7 @@ from sentinel.cli.up.welcome import Hint
 from sentinel.core.aggregate import condition_type
 from sentinel.core.fleet import AVAILABLE, Condition
 from sentinel.core.pacing import Verdict
-from sentinel.runtime.provenance import printable
+from sentinel.runtime.settings.report import printable
 
 _LEAST_HAPPENINGS = 5
 """Lines of happenings that are shown even where the fleet would fill the terminal."""

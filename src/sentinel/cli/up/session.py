@@ -44,7 +44,7 @@ from sentinel.runtime.lifecycle import Part, PartFactory, Shared, opened
 from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.redaction import Redactor
-from sentinel.runtime.settings import ApiSettings
+from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 from sentinel.web.server import Server

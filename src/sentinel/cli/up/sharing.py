@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from sentinel.runtime.layers import from_environment, from_flags
-from sentinel.runtime.provenance import Problem
-from sentinel.runtime.reading import Reading
-from sentinel.runtime.sections import Section, section
-from sentinel.runtime.settings import PREFIX
+from sentinel.runtime.settings.loader import PREFIX
+from sentinel.runtime.settings.report import Problem
+from sentinel.runtime.settings.schema import Section, section
+from sentinel.runtime.settings.sources import from_environment, from_flags
+from sentinel.runtime.settings.validation import Reading
 
 
 class Sharing:

@@ -23,7 +23,7 @@ from sentinel.pulse.forecast.projection import (
 )
 from sentinel.pulse.forecast.rehearsal import Plan
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime.settings import LogLevel
+from sentinel.runtime.telemetry import Level as LogLevel
 
 __all__ = ["Assumptions", "Costs", "EmptyFleet", "Forecast", "Outlook", "Present", "forecast"]
 

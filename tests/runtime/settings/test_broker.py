@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from sentinel.runtime.broker_settings import BrokerSettings, BrokerType, load_broker
-from sentinel.runtime.provenance import Loaded
 from sentinel.runtime.secrets import Secret
+from sentinel.runtime.settings.broker import BrokerSettings, BrokerType, load_broker
+from sentinel.runtime.settings.report import Loaded
 
 CONFIG_MAP = """apiVersion: v1
 kind: ConfigMap

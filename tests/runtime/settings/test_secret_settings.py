@@ -12,7 +12,7 @@ import pytest
 
 from sentinel.pulse.settings import load
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.settings import load_broker
+from sentinel.runtime.settings.broker import load_broker
 
 PLANTED = "pl4nted-s3cret"
 

@@ -15,11 +15,11 @@ from typing import Annotated, Union, get_args, get_origin
 
 import msgspec
 
-from sentinel.runtime import leaves
-from sentinel.runtime.provenance import Origin, Source, is_utf8
-from sentinel.runtime.reading import FAILED, Reading, Shape
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.tree import Listing, Member, Node, Scalar, Table, described, join
+from sentinel.runtime.settings import field_types
+from sentinel.runtime.settings.config_tree import Listing, Member, Node, Scalar, Table, described, join
+from sentinel.runtime.settings.report import Origin, Source, is_utf8
+from sentinel.runtime.settings.validation import FAILED, Reading, Shape
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Elsewhere(msgspec.Struct, frozen=True):
     variable: str
     instead: str
     """What to do for somebody who wrote it into a file or a flag."""
-    leaf: leaves.Leaf = leaves.SECRET
+    leaf: field_types.Leaf = field_types.SECRET
 
     @property
     def expected(self) -> str:
@@ -218,24 +218,24 @@ def _alternatives(annotation: object) -> tuple[object, ...]:
 def _shape(annotation: object) -> Shape:
     if get_origin(annotation) is Annotated:
         for extra in get_args(annotation)[1:]:
-            if isinstance(extra, leaves.Leaf | Elsewhere | Items | Texts | Section):
+            if isinstance(extra, field_types.Leaf | Elsewhere | Items | Texts | Section):
                 return extra
     (plain,) = (kind for kind in _alternatives(annotation) if kind is not NoneType)
     if isinstance(plain, type):
         if issubclass(plain, msgspec.Struct):
             return section(plain)
         if issubclass(plain, StrEnum):
-            return leaves.choice(plain)
+            return field_types.choice(plain)
         if plain in _LEAVES:
             return _LEAVES[plain]
     raise TypeError(f"cannot tell how to read {annotation}: annotate it with a shape")
 
 
 _LEAVES: dict[type, Shape] = {
-    str: leaves.TEXT,
-    bool: leaves.BOOLEAN,
-    timedelta: leaves.POSITIVE_DURATION,
-    Path: leaves.PATH,
-    Secret: leaves.SECRET,
+    str: field_types.TEXT,
+    bool: field_types.BOOLEAN,
+    timedelta: field_types.POSITIVE_DURATION,
+    Path: field_types.PATH,
+    Secret: field_types.SECRET,
 }
 """What a type means where nothing more is said; a number always says its bounds."""

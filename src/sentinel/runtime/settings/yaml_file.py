@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from sentinel.runtime.provenance import Origin, Problem, file_origin
-from sentinel.runtime.tree import Listing, Member, Node, Scalar, Table, described, join
+from sentinel.runtime.settings.config_tree import Listing, Member, Node, Scalar, Table, described, join
+from sentinel.runtime.settings.report import Origin, Problem, file_origin
 
 LARGEST_FILE = 1 << 20
 """Bytes; also keeps a mistaken path to a device from being read for ever."""

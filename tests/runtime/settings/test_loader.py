@@ -14,10 +14,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from sentinel.core.events import Mode
-from sentinel.core.selector import LabelMatch
+from sentinel.core.selector import LabelMatch, SelectorParam
 from sentinel.pulse.settings import PulseSettings, load
-from sentinel.runtime.sections import section
-from sentinel.runtime.settings import Entry, Loaded, LogFormat, LogLevel, Problem, SelectorParam
+from sentinel.runtime.settings.report import Entry, Loaded, Problem
+from sentinel.runtime.settings.schema import section
+from sentinel.runtime.telemetry import Format as LogFormat
+from sentinel.runtime.telemetry import Level as LogLevel
 
 MINIMAL = "resource_type: clusters\nhyperfleet_api:\n  endpoint: http://api:8000\n"
 

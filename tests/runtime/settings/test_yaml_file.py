@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sentinel.runtime.provenance import Origin, Problem, Source
-from sentinel.runtime.tree import Listing, Node, Scalar, Table
-from sentinel.runtime.yamltree import LARGEST_FILE, parse, parse_file
+from sentinel.runtime.settings.config_tree import Listing, Node, Scalar, Table
+from sentinel.runtime.settings.report import Origin, Problem, Source
+from sentinel.runtime.settings.yaml_file import LARGEST_FILE, parse, parse_file
 
 FILE = Origin(Source.FILE, "f.yaml")
 

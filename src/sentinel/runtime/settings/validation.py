@@ -14,9 +14,9 @@ from typing import Final, Protocol
 import msgspec
 
 from sentinel.runtime import durations
-from sentinel.runtime.provenance import Entry, Origin, Problem, closest
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.tree import Node, join
+from sentinel.runtime.settings.config_tree import Node, join
+from sentinel.runtime.settings.report import Entry, Origin, Problem, closest
 
 FAILED: Final = object()
 """What reading gives for a value that has a problem."""

@@ -18,14 +18,14 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from sentinel.runtime import configmap, leaves
-from sentinel.runtime.layers import near_misses
-from sentinel.runtime.leaves import Leaf, Refused
-from sentinel.runtime.provenance import Entry, Loaded, Origin, Source, in_order
-from sentinel.runtime.reading import Reading
 from sentinel.runtime.secrets import MASK, Secret
-from sentinel.runtime.sections import section
-from sentinel.runtime.tree import Scalar, Table
+from sentinel.runtime.settings import configmap, field_types
+from sentinel.runtime.settings.config_tree import Scalar, Table
+from sentinel.runtime.settings.field_types import Leaf, Refused
+from sentinel.runtime.settings.report import Entry, Loaded, Origin, Source, in_order
+from sentinel.runtime.settings.schema import section
+from sentinel.runtime.settings.sources import near_misses
+from sentinel.runtime.settings.validation import Reading
 
 PREFIX = "BROKER_"
 EMULATOR = "PUBSUB_EMULATOR_HOST"
@@ -84,7 +84,7 @@ def _short(expected: str) -> Leaf:
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: PREFIX + name.upper()):
     """Where events go, and how they get there."""
 
-    type: Annotated[BrokerType, leaves.choice(BrokerType, aliases=_ALIASES)]
+    type: Annotated[BrokerType, field_types.choice(BrokerType, aliases=_ALIASES)]
     """`rabbitmq`, `pubsub` (also `gcp-pubsub` or `googlepubsub`), or `stdout`: each event as one line of JSON,
     for pipes and trials."""
 
@@ -96,7 +96,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     host: Annotated[str, Leaf("a host name or address", _host)] = ""
     """RabbitMQ: its host. Required, unless there is a URL."""
 
-    port: Annotated[int, leaves.whole(1, 65535)] = 5672
+    port: Annotated[int, field_types.whole(1, 65535)] = 5672
     """RabbitMQ: its port."""
 
     vhost: Annotated[str, _short("the name of a virtual host")] = "/"
@@ -113,7 +113,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
 
     exchange_type: Annotated[
         str,
-        leaves.text(
+        field_types.text(
             "fanout, topic, direct, headers or a plugin's x-...", r"fanout|topic|direct|headers|x-[a-z0-9-]+"
         ),
     ] = "fanout"
@@ -130,13 +130,15 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     system's. Relative to the working directory; it need not exist where the settings are checked."""
 
     project_id: Annotated[
-        str, leaves.text("the id of a project, such as hyperfleet-prod", r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
+        str, field_types.text("the id of a project, such as hyperfleet-prod", r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
     ] = ""
     """Pub/Sub: the Google Cloud project. Required there."""
 
     topic: Annotated[
         str,
-        leaves.text("the id of a topic, such as hyperfleet-events", r"(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{0,254}"),
+        field_types.text(
+            "the id of a topic, such as hyperfleet-events", r"(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{0,254}"
+        ),
     ] = "hyperfleet-events"
     """Pub/Sub: the topic that events are published to."""
 
@@ -150,13 +152,13 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     subscription_id: str = ""
     """Adapters: the name of the queue or subscription they read from. Unset: the adapter's own name."""
 
-    longest_hold: Annotated[timedelta, leaves.duration(minimum=timedelta(seconds=1))] = timedelta(minutes=10)
+    longest_hold: Annotated[timedelta, field_types.duration(minimum=timedelta(seconds=1))] = timedelta(minutes=10)
     """Adapters on RabbitMQ: after how long a message that is still worked on is given back and taken again, which
     has to be less than the broker's `consumer_timeout`, by a minute or two: it looks only now and then."""
 
-    emulator_host: Annotated[str, leaves.text("host and port, such as 127.0.0.1:8085", r"[^\s/]+:[0-9]{1,5}")] = (
-        msgspec.field(default="", name=EMULATOR)
-    )
+    emulator_host: Annotated[
+        str, field_types.text("host and port, such as 127.0.0.1:8085", r"[^\s/]+:[0-9]{1,5}")
+    ] = msgspec.field(default="", name=EMULATOR)
     """Pub/Sub: host and port of an emulator to use instead of Google's service."""
 
 

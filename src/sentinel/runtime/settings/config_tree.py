@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.runtime.provenance import Origin, quoted
+from sentinel.runtime.settings.report import Origin, quoted
 
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 

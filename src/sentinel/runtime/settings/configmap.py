@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.runtime.provenance import Origin, Problem, file_origin
-from sentinel.runtime.tree import Member, Scalar, Table, described
-from sentinel.runtime.yamltree import parse_file, read_text
+from sentinel.runtime.settings.config_tree import Member, Scalar, Table, described
+from sentinel.runtime.settings.report import Origin, Problem, file_origin
+from sentinel.runtime.settings.yaml_file import parse_file, read_text
 
 
 class Written(msgspec.Struct, frozen=True):

@@ -17,10 +17,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from sentinel.runtime import durations
-from sentinel.runtime.provenance import Origin, closest, is_utf8, quoted
-from sentinel.runtime.reading import FAILED, Reading
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.tree import Node, Scalar, described
+from sentinel.runtime.settings.config_tree import Node, Scalar, described
+from sentinel.runtime.settings.report import Origin, closest, is_utf8, quoted
+from sentinel.runtime.settings.validation import FAILED, Reading
 
 E = TypeVar("E", bound=StrEnum)
 

@@ -1,0 +1,108 @@
+"""Settings that are not written in a file: environment variables and flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from sentinel.runtime.settings.report import Origin, Source, closest, printable
+from sentinel.runtime.settings.schema import Elsewhere, Section, Texts
+from sentinel.runtime.settings.validation import Reading, Shape
+
+NOT_SETTINGS = frozenset(
+    (
+        "SENTINEL_SERVER",
+        "SENTINEL_TOKEN",
+        "SENTINEL_REGISTRATION_TOKEN",
+        "SENTINEL_DEBOUNCE_WINDOW_SECONDS",
+        "SENTINEL_REQUIRE_ALL",
+    )
+)
+"""Variables of this product that no settings file knows, and that are therefore no misspelling of a setting."""
+
+# What Kubernetes puts into every pod for every Service of its namespace, under the Service's name.
+_SERVICE_LINK = re.compile(
+    r".*(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A setting written outside a file, as text."""
+
+    path: tuple[str, ...]
+    text: str
+    at: Origin
+
+    @property
+    def key(self) -> str:
+        """The path as it is written after `--set`."""
+        return ".".join(self.path)
+
+
+def from_flags(flags: Sequence[str], reading: Reading) -> list[Given]:
+    """What `--set KEY=VALUE` says, in the order of the command line."""
+    at = Origin(Source.FLAG, "--set")
+    given = []
+    for flag in flags:
+        key, separator, text = flag.partition("=")
+        if separator:
+            given.append(Given(tuple(key.strip().split(".")), text, at))
+        else:
+            reading.refuse(at, key.strip(), "expected KEY=VALUE, got no =")
+    return given
+
+
+def from_environment(section: Section, environ: Mapping[str, str], prefix: str) -> tuple[list[Given], list[str]]:
+    """What variables say, and warnings for those that nearly say something.
+
+    The shorter path comes first, so that a single value beats the mapping it belongs to.
+    """
+    given = []
+    unknown = []
+    for name in sorted(environ, key=lambda name: (name.count("__"), name)):
+        if name.startswith(prefix):
+            path = tuple(name.removeprefix(prefix).lower().split("__"))
+            if _is_setting(section, path):
+                given.append(Given(path, environ[name], Origin(Source.ENVIRONMENT, name)))
+            else:
+                unknown.append(name)
+    return given, near_misses(unknown, dict(_variables(section, prefix)), prefix)
+
+
+def near_misses(unknown: Iterable[str], meanings: Mapping[str, str], prefix: str) -> list[str]:
+    """Warnings for variables that are no setting but read like one.
+
+    `meanings` has, for each variable that somebody might have meant, the one to name to them.
+    """
+    # Compared without the prefix: what all have in common must not make them alike.
+    bare = {variable.removeprefix(prefix): meant for variable, meant in meanings.items()}
+    warnings = []
+    for name in sorted(unknown):
+        if name not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(name):
+            near = closest(name.removeprefix(prefix), bare, cutoff=0.65)
+            if near is not None:
+                warnings.append(printable(f"{name} is no setting and is ignored; did you mean {bare[near]}?"))
+    return warnings
+
+
+def _variables(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
+    """The variable of each setting, and the one to name to somebody who writes it."""
+    for field in section.fields:
+        name = prefix + field.key.upper()
+        if isinstance(field.shape, Elsewhere):
+            yield name, field.shape.variable
+        else:
+            yield name, name
+        if isinstance(field.shape, Section):
+            yield from _variables(field.shape, name + "__")
+
+
+def _is_setting(shape: Shape, path: Sequence[str]) -> bool:
+    if not path:
+        return not isinstance(shape, Elsewhere)
+    if isinstance(shape, Texts):
+        return all(path)
+    field = shape.get(path[0]) if isinstance(shape, Section) else None
+    return field is not None and _is_setting(field.shape, path[1:])
