@@ -26,7 +26,7 @@ from aiormq.abc import AbstractConnection, ChannelFrame, ConfirmationFrameType
 from sentinel.core import events
 from sentinel.drivers.rabbitmq.frames import FrameLayout
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 
 URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
 BATCH = 1000

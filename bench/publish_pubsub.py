@@ -20,7 +20,7 @@ import msgspec
 
 from bench.publish import make_events
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 
 BATCH = 1_000
 DEADLINE = timedelta(seconds=60)

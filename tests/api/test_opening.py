@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from sentinel.api.opening import Opening
-from sentinel.ports.fleet_store import Unavailable
+from sentinel.ports.errors import Unavailable
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock

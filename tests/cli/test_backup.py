@@ -18,7 +18,7 @@ from sentinel.cli.backup import backup, restore
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.drivers.sql.schema import HEAD
-from sentinel.drivers.sql.statements import Unusable
+from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet_store import ListQuery
 from tests.support.fleet_stores import inserting, stored
 
@@ -131,7 +131,7 @@ async def test_a_link_to_a_database_in_use_is_in_use(file: Path, copy: Path, tmp
     await store.open()
 
     refused = put_back(copy, link, "--force")
-    with pytest.raises(Unusable, match="is in use by process"):
+    with pytest.raises(Misconfigured, match="is in use by process"):
         await store_on(link).open()
     await store.close()
 

@@ -13,13 +13,14 @@ import pytest
 import trustme
 from aio_pika.abc import AbstractIncomingMessage
 
-from sentinel.cli.build import Unavailable, build_fleet, build_publisher, build_pulse
+from sentinel.cli.build import build_fleet, build_publisher, build_pulse
 from sentinel.core.events import Event, Mode
 from sentinel.core.listing import Shape
 from sentinel.core.model import PLAIN_FIELDS
 from sentinel.core.selector import LabelMatch, SelectorParam
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports import Outcome
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Outcome
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
@@ -168,7 +169,7 @@ class TestPublisher:
         monkeypatch.setitem(sys.modules, "sentinel.drivers.pubsub.publisher", None)
         broker = BrokerSettings(type=BrokerType.PUBSUB, project_id="p")
 
-        with pytest.raises(Unavailable, match=r"install fleet-sentinel\[pubsub\]"):
+        with pytest.raises(Misconfigured, match=r"install fleet-sentinel\[pubsub\]"):
             build_publisher(broker, mode=Mode.STRUCTURED)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, timedelta
 from typing import TypeAlias
 
-from sentinel.ports import Clock
+from sentinel.ports.clock import Clock
 
 Scenario: TypeAlias = Callable[[Clock], Awaitable[None]]
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sentinel import ports
 from sentinel.core.selector import LabelMatch, Selector
+from sentinel.ports.fleet import FetchError, Fleet, Page
 
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 EVERYTHING = Selector()
@@ -20,7 +20,7 @@ class FleetHarness(ABC):
     """The other side of a fleet. `fleet` is called first, once; then resources are put into it."""
 
     @abstractmethod
-    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> ports.Fleet:
+    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> Fleet:
         """What is under test; the harness closes it in the end."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class FleetHarness(ABC):
         return resource_ids
 
 
-async def walk(fleet: ports.Fleet, into: list[ports.Page] | None = None) -> list[ports.Page]:
+async def walk(fleet: Fleet, into: list[Page] | None = None) -> list[Page]:
     """The pages of a walk; `into` is for those of one that breaks off."""
     pages = [] if into is None else into
     async for page in fleet.walk():
@@ -68,7 +68,7 @@ async def walk(fleet: ports.Fleet, into: list[ports.Page] | None = None) -> list
     return pages
 
 
-def ids(pages: list[ports.Page]) -> list[str]:
+def ids(pages: list[Page]) -> list[str]:
     return [resource.observation.id for page in pages for resource in page.resources]
 
 
@@ -199,16 +199,16 @@ class FleetContract:
         harness.put("cls-1")
         harness.fail()
 
-        with pytest.raises(ports.FetchError, match=r"\S"):
+        with pytest.raises(FetchError, match=r"\S"):
             await walk(fleet)
 
     async def test_a_walk_that_breaks_off_never_ends_normally(self, harness: FleetHarness) -> None:
         fleet = harness.fleet(page_size=2)
         expected = harness.put_many(6)
         harness.fail(after_pages=2)
-        pages: list[ports.Page] = []
+        pages: list[Page] = []
 
-        with pytest.raises(ports.FetchError):
+        with pytest.raises(FetchError):
             await walk(fleet, into=pages)
 
         seen = ids(pages)
@@ -219,7 +219,7 @@ class FleetContract:
         fleet = harness.fleet()
         expected = harness.put_many(3)
         harness.fail()
-        with pytest.raises(ports.FetchError):
+        with pytest.raises(FetchError):
             await walk(fleet)
 
         harness.heal()

@@ -19,9 +19,8 @@ import pytest
 from cloudevents.core.bindings.amqp import AMQPMessage, from_amqp
 from cloudevents.core.formats.json import JSONFormat
 
-from sentinel import ports
 from sentinel.core.events import DATA_CONTENT_TYPE, STRUCTURED_CONTENT_TYPE, Event, Mode
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.ports.subscription import Message
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class PublisherHarness(ABC):
     modes: Sequence[Mode] = (Mode.STRUCTURED, Mode.BINARY)
 
     @abstractmethod
-    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> Publisher:
         """A publisher that is not open yet."""
 
     @abstractmethod
@@ -119,7 +118,7 @@ def ids(messages: Sequence[Message]) -> list[str]:
 
 
 @asynccontextmanager
-async def opened(publisher: ports.Publisher) -> AsyncIterator[ports.Publisher]:
+async def opened(publisher: Publisher) -> AsyncIterator[Publisher]:
     await publisher.open()
     try:
         yield publisher
@@ -127,7 +126,7 @@ async def opened(publisher: ports.Publisher) -> AsyncIterator[ports.Publisher]:
         await publisher.close()
 
 
-async def publish_until_confirmed(publisher: ports.Publisher, event: Event) -> ports.Receipt:
+async def publish_until_confirmed(publisher: Publisher, event: Event) -> Receipt:
     """Publishes one event again and again, as a pulse does, until the broker has it."""
     for _ in range(ATTEMPTS):
         receipt = await publisher.publish([event], deadline=AMPLE)
@@ -161,7 +160,7 @@ class PublisherContract:
         async with opened(harness.publisher()) as publisher:
             receipt = await publisher.publish([], deadline=AMPLE)
 
-        assert receipt == ports.Receipt([], [])
+        assert receipt == Receipt([], [])
 
     async def test_a_large_batch_arrives_whole(self, harness: PublisherHarness) -> None:
         events = make_events(2_000)

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pytest
 
-from sentinel import ports
 from sentinel.core.selector import Selector
+from sentinel.ports.fleet import Fleet
 from sentinel.testing.fleet import FakeFleet
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
 
@@ -17,7 +17,7 @@ class FakeHarness(FleetHarness):
     def __init__(self) -> None:
         self._fleet = FakeFleet()
 
-    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> ports.Fleet:
+    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> Fleet:
         self._fleet = FakeFleet(page_size=page_size, selector=selector)
         return self._fleet
 

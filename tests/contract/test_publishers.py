@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
-from sentinel import ports
 from sentinel.core.events import STRUCTURED_CONTENT_TYPE, Mode
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.drivers.pubsub.messages import Limits
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.stdout import StdoutPublisher
+from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Message
 from sentinel.runtime.backoff import Backoff
 from tests.contract.publisher import (
@@ -44,7 +44,7 @@ class MemoryHarness(RoutingHarness, StallingHarness):
         self._broker = MemoryBroker(capacity=self.capacity)
         self._subscriber = self._broker.subscribe("harness")
 
-    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> Publisher:
         return self._broker.publisher(mode=mode)
 
     async def receive(self, count: int) -> list[Message]:
@@ -90,7 +90,7 @@ class StdoutHarness(StallingHarness):
         )
         return cls(pipe, reader, writing)
 
-    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> Publisher:
         return StdoutPublisher(stream=self._stream)
 
     async def receive(self, count: int) -> list[Message]:
@@ -121,7 +121,7 @@ class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
         self._proxy = proxy
         self._inbox = inbox
 
-    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> Publisher:
         return RabbitMQPublisher(
             url=self._proxy.url,
             exchange=self._inbox.exchange,
@@ -170,7 +170,7 @@ class PubSubHarness(ConnectionHarness):
         self._proxy = proxy
         self._mailbox = mailbox
 
-    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> Publisher:
         return PubSubPublisher(
             project_id=pubsub.PROJECT,
             topic=self._mailbox.topic,
@@ -200,7 +200,7 @@ class StallingPubSubHarness(StallingHarness):
     def __init__(self, service: pubsub.FakeService) -> None:
         self._service = service
 
-    def publisher(self, mode: Mode = Mode.STRUCTURED) -> ports.Publisher:
+    def publisher(self, mode: Mode = Mode.STRUCTURED) -> Publisher:
         return PubSubPublisher(
             project_id=pubsub.PROJECT, topic="topic", mode=mode, emulator_host=self._service.host, retry=AT_ONCE
         )

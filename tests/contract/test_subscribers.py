@@ -17,7 +17,7 @@ from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
 from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
-from sentinel.ports import Outcome, Publisher
+from sentinel.ports.publisher import Outcome, Publisher
 from sentinel.ports.subscription import DEAD_LETTERS, DeadLetters, Message, Subscriber
 from sentinel.runtime.backoff import Backoff
 from tests.contract.dead_letters import DeadLettersContract

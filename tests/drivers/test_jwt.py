@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from sentinel.core.access import Identity, Role
 from sentinel.drivers.jwt import JwtKey
-from sentinel.drivers.rereading import Unusable
+from sentinel.ports.errors import Misconfigured
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 OPS = Identity("ops", Role.OPERATOR)
@@ -195,7 +195,7 @@ def test_a_public_key_in_another_form_is_not_taken_for_a_secret(
         "OpenSSH": public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b" ops@example.com\n",
     }
 
-    with pytest.raises(Unusable, match="expected a public key in PEM"):
+    with pytest.raises(Misconfigured, match="expected a public key in PEM"):
         JwtKey(key_file(tmp_path, forms[form]))
 
 
@@ -229,7 +229,7 @@ def test_what_is_no_token_is_nobodys(secret_key: JwtKey, token: str) -> None:
 def test_a_file_without_a_good_key_is_refused_without_repeating_it(
     tmp_path: Path, content: bytes, problem: str
 ) -> None:
-    with pytest.raises(Unusable) as refused:
+    with pytest.raises(Misconfigured) as refused:
         JwtKey(key_file(tmp_path, content))
 
     assert problem in str(refused.value)
@@ -237,7 +237,7 @@ def test_a_file_without_a_good_key_is_refused_without_repeating_it(
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="no such file"):
+    with pytest.raises(Misconfigured, match="no such file"):
         JwtKey(tmp_path / "absent")
 
 

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from sentinel.drivers.keeper import Keeper
-from sentinel.ports import BrokerMisconfigured, Connectivity
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Connectivity
 from sentinel.testing import loop
 
 SECOND = timedelta(seconds=1)
@@ -40,11 +41,11 @@ def test_what_a_person_has_to_mend_is_raised_at_once_and_ends_the_keeping() -> N
 
         async def refuse() -> None:
             await asyncio.sleep(0)
-            keeper.failed(BrokerMisconfigured("no such exchange"))
+            keeper.failed(Misconfigured("no such exchange"))
             keeper.ring()
             await asyncio.sleep(3600)
 
-        with pytest.raises(BrokerMisconfigured, match="no such exchange"):
+        with pytest.raises(Misconfigured, match="no such exchange"):
             await keeper.open(refuse)
         return keeper
 

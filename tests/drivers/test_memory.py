@@ -9,7 +9,7 @@ import pytest
 
 from sentinel.core.events import Mode
 from sentinel.drivers.memory import MemoryBroker, MemoryPublisher
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 from sentinel.ports.subscription import Unreachable
 from sentinel.runtime.backoff import Backoff
 from sentinel.testing import loop

@@ -17,7 +17,7 @@ import pytest
 
 from sentinel.core.events import Event
 from sentinel.drivers.stdout import StdoutPublisher, Stream
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 from tests.contract.publisher import make_event, make_events
 
 AMPLE = timedelta(seconds=20)

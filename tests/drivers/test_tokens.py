@@ -13,9 +13,9 @@ import yaml
 
 from sentinel.core.access import Identity, Role
 from sentinel.drivers import tokens
-from sentinel.drivers.rereading import Unusable
 from sentinel.drivers.token_editing import add_token, revoke_tokens
 from sentinel.drivers.tokens import TokensFile
+from sentinel.ports.errors import Misconfigured
 
 
 def sha256(token: str) -> str:
@@ -64,7 +64,7 @@ def rewrite(path: Path, text: str) -> None:
 
 def refusal(path: Path, text: str) -> str:
     path.write_text(text)
-    with pytest.raises(Unusable) as refused:
+    with pytest.raises(Misconfigured) as refused:
         TokensFile(path)
     return str(refused.value).replace(str(path), "F")
 
@@ -134,7 +134,7 @@ def test_a_token_written_where_its_hash_belongs_is_not_repeated(path: Path) -> N
 
 
 def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="no such file"):
+    with pytest.raises(Misconfigured, match="no such file"):
         TokensFile(tmp_path / "absent.yaml")
 
 
@@ -272,7 +272,7 @@ def test_a_name_that_yaml_would_take_for_something_else_stays_a_name(tmp_path: P
 def test_an_entry_that_would_not_be_read_is_not_written(
     path: Path, name: str, role: Role, adapter: str, problem: str
 ) -> None:
-    with pytest.raises(Unusable) as refused:
+    with pytest.raises(Misconfigured) as refused:
         add_token(path, name=name, role=role, adapter=adapter)
 
     assert str(refused.value).startswith(problem)
@@ -282,7 +282,7 @@ def test_an_entry_that_would_not_be_read_is_not_written(
 def test_a_broken_file_is_not_written_over(path: Path) -> None:
     path.write_text("tokens: {")
 
-    with pytest.raises(Unusable):
+    with pytest.raises(Misconfigured):
         add_token(path, name="ops", role=Role.ADMIN)
 
     assert path.read_text() == "tokens: {"

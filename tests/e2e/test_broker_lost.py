@@ -12,7 +12,7 @@ import pytest
 
 from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-from sentinel.ports import Outcome, Publisher, Receipt
+from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.stopping import Stopping
 from sentinel.testing.fleet import FakeFleet

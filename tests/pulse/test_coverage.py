@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.selector import LabelMatch, Selector
-from sentinel.ports import FetchError, Page
+from sentinel.ports.fleet import FetchError, Page
 from sentinel.pulse.coverage import Coverage, Matched, Overlap, Survey, Watch, survey
 from sentinel.testing import loop
 from sentinel.testing.fleet import FakeFleet

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sentinel.core.decision import OBSERVED_AHEAD, Reason
 from sentinel.core.pacing import Verdict
-from sentinel.ports import FetchError, Page
+from sentinel.ports.fleet import FetchError, Page
 from sentinel.pulse.explain import Expectation, Explanation, Findings, Nowhere, Row, UnknownResource, explain
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings

@@ -12,7 +12,8 @@ import pytest
 from sentinel.core.decision import Policy, Reason
 from sentinel.core.events import Event
 from sentinel.core.model import NO_LABELS, Observation
-from sentinel.ports import FetchError, Outcome, Page, Receipt
+from sentinel.ports.fleet import FetchError, Page
+from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.pulse.forecast import EmptyFleet, Forecast, forecast
 from sentinel.pulse.forecast.calibration import calibrate
 from sentinel.pulse.forecast.projection import Costs, Projection

@@ -14,7 +14,7 @@ from sentinel.core.decision import OBSERVED_AHEAD, Decision, Reason
 from sentinel.core.events import Event
 from sentinel.core.model import Observation
 from sentinel.core.pacing import Verdict
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport, Pending
 from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import telemetry

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from sentinel.ports import BrokerMisconfigured
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import lifecycle, telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.health import Health
@@ -395,7 +395,7 @@ def test_a_part_that_cannot_be_built_is_tried_again_and_holds_up_no_other() -> N
     def build() -> Part:
         attempts.append(asyncio.get_running_loop().time())
         if len(attempts) < 3:
-            raise BrokerMisconfigured("the exchange has another type")
+            raise Misconfigured("the exchange has another type")
         return journal.part("late")
 
     code = journal.run(build, journal.part("steady"), restart=RESTART)
@@ -426,7 +426,7 @@ def test_waiting_to_be_built_anew_does_not_hold_up_stopping() -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (BrokerMisconfigured("the exchange has another type"), ExitCode.MISCONFIGURED),
+        (Misconfigured("the exchange has another type"), ExitCode.MISCONFIGURED),
         (OSError("cannot listen on :8080: address already in use"), ExitCode.FAILURE),
     ],
 )
@@ -460,7 +460,7 @@ def test_a_bug_while_opening_comes_with_its_traceback() -> None:
 def test_a_part_that_is_misconfigured_at_its_start_is_exit_code_two_and_is_closed() -> None:
     journal = Journal()
 
-    code = journal.run(journal.part("pulse", start=BrokerMisconfigured("wrong type")), stop_after=None)
+    code = journal.run(journal.part("pulse", start=Misconfigured("wrong type")), stop_after=None)
 
     assert code == ExitCode.MISCONFIGURED
     assert journal.entries == ["start pulse", "close pulse"]
@@ -470,7 +470,7 @@ def test_a_misconfiguration_found_while_running_is_a_failure_like_any_other() ->
     journal = Journal()
 
     async def loop(stopping: Stopping) -> None:
-        raise BrokerMisconfigured("somebody replaced the exchange")
+        raise Misconfigured("somebody replaced the exchange")
 
     assert journal.run(journal.part("pulse", loop), stop_after=None) == ExitCode.FAILURE
 

@@ -17,7 +17,7 @@ from sentinel.adapter import Adapter
 from sentinel.core.fleet import AVAILABLE, Report, ReportedCondition
 from sentinel.core.hints import Pointer, kind_of
 from sentinel.core.task_resource import INTERRUPTED, Resource
-from sentinel.ports import Clock
+from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Answer, Reporting
 from sentinel.ports.subscription import Delivery, Message, Subscriber
 from tests.sim.trace import Trace

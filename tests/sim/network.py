@@ -24,9 +24,10 @@ from sentinel.core.fleet import Report
 from sentinel.core.hints import Pointer
 from sentinel.core.model import read_resource
 from sentinel.core.task_resource import Resource, read_document, read_statuses, with_reports
-from sentinel.ports import FetchError, Page
 from sentinel.ports.api_trouble import ApiTrouble
-from sentinel.ports.fleet_store import ListQuery, Place, Unavailable
+from sentinel.ports.errors import Unavailable
+from sentinel.ports.fleet import FetchError, Page
+from sentinel.ports.fleet_store import ListQuery, Place
 from sentinel.ports.reporting import Answer, ReportRefused, Taken
 from sentinel.runtime.stopping import Stopping
 from sentinel.web.routing import Caller

@@ -13,7 +13,7 @@ from sentinel.core.events import Event
 from sentinel.core.message import Composer
 from sentinel.core.pacing import Pacer
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports import Outcome, Publisher, Receipt
+from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.pulse.service import Pulse
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING

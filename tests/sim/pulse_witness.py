@@ -15,7 +15,8 @@ from typing import TypeAlias
 from sentinel.core.decision import Policy
 from sentinel.core.model import Observation
 from sentinel.core.pacing import Verdict
-from sentinel.ports import Clock, Outcome
+from sentinel.ports.clock import Clock
+from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import Answer, CycleReport, PageReport
 from tests.sim.trace import Trace
 

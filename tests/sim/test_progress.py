@@ -28,7 +28,8 @@ from sentinel.core.fleet import (
     encode_document,
 )
 from sentinel.core.resource import Rules
-from sentinel.ports import Outcome, Page, Receipt
+from sentinel.ports.fleet import Page
+from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.runtime.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.loop import SimulatedClock

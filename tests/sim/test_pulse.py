@@ -13,7 +13,8 @@ import pytest
 from sentinel.core.decision import Reason
 from sentinel.core.events import Event
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports import Outcome, Page, Receipt
+from sentinel.ports.fleet import Page
+from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.runtime.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.clock import START

@@ -18,7 +18,7 @@ from sentinel.api.drafts import Draft, Patch
 from sentinel.api.service import FleetService, Target
 from sentinel.core.access import Identity, Role
 from sentinel.core.fleet import KindRules
-from sentinel.ports.fleet_store import Unavailable
+from sentinel.ports.errors import Unavailable
 from sentinel.web.routing import Caller
 from tests.sim.fleet_witness import FleetWitness, Known
 from tests.sim.network import Network, NoAnswer

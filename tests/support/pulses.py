@@ -10,7 +10,9 @@ from sentinel.core.decision import Policy
 from sentinel.core.events import Mode
 from sentinel.core.message import Composer, MessageData
 from sentinel.core.pacing import Pacer
-from sentinel.ports import Clock, Fleet, Outcome, Publisher
+from sentinel.ports.clock import Clock
+from sentinel.ports.fleet import Fleet
+from sentinel.ports.publisher import Outcome, Publisher
 from sentinel.pulse.report import Answer, CycleReport, PageReport
 from sentinel.pulse.service import Pulse
 from sentinel.runtime.tracing import NO_TRACING, Tracer

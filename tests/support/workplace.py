@@ -20,8 +20,8 @@ from sentinel.core.model import Json
 from sentinel.core.task_resource import Resource
 from sentinel.drivers.intake import RETRY
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports import Outcome
 from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.publisher import Outcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger

@@ -9,7 +9,7 @@ import pytest
 
 from sentinel.core.decision import Policy, Reason, decide
 from sentinel.core.model import Json, Observation
-from sentinel.ports import FetchError
+from sentinel.ports.fleet import FetchError
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet, Owner
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import (
     FleetStore,
     FleetTransaction,
@@ -15,7 +16,6 @@ from sentinel.ports.fleet_store import (
     ListQuery,
     NameTaken,
     Stored,
-    Unavailable,
 )
 from sentinel.testing import loop
 from sentinel.testing.fleet_store import Fault, MemoryFleetStore

@@ -20,8 +20,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from sentinel.ports import Clock
 from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import ReportRefused
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.stopping import Stopping

@@ -28,7 +28,7 @@ from sentinel.core.fleet import Report
 from sentinel.core.hints import Hint, Pointer
 from sentinel.core.task import Conclusion
 from sentinel.core.task_resource import Resource
-from sentinel.ports import Clock
+from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Reporting, ReportRefused
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.ports.task_http import HttpClient

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sentinel.ports import Clock
-from sentinel.ports.fleet_store import FleetStore, Unavailable
+from sentinel.ports.clock import Clock
+from sentinel.ports.errors import Unavailable
+from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import Log

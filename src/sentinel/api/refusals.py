@@ -6,7 +6,7 @@ becomes a problem.
 
 from __future__ import annotations
 
-from sentinel.ports.fleet_store import Unavailable
+from sentinel.ports.errors import Unavailable
 from sentinel.web import problem
 from sentinel.web.problem import FieldError
 from sentinel.web.routing import Answer, Handler, Request

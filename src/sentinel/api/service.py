@@ -36,7 +36,7 @@ from sentinel.core.fleet import (
     Write,
 )
 from sentinel.core.resource import State
-from sentinel.ports import Clock
+from sentinel.ports.clock import Clock
 from sentinel.ports.fleet_store import (
     AuditQuery,
     FleetStore,

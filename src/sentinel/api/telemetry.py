@@ -9,8 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from sentinel.api.kinds import Kinds
 from sentinel.core.fleet import DiscardReason
-from sentinel.ports import Clock
-from sentinel.ports.fleet_store import FleetStore, Unavailable
+from sentinel.ports.clock import Clock
+from sentinel.ports.errors import Unavailable
+from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.telemetry import Log
 
 PREFIX = "hyperfleet_api"

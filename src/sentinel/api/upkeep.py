@@ -12,8 +12,9 @@ from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.settings import RetentionSettings
 from sentinel.core.fleet import KindRules
-from sentinel.ports import Clock
-from sentinel.ports.fleet_store import FleetStore, Unavailable
+from sentinel.ports.clock import Clock
+from sentinel.ports.errors import Unavailable
+from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import Log

@@ -15,10 +15,10 @@ from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli import options
 from sentinel.cli.addresses import listen_options
-from sentinel.cli.build import Unavailable
 from sentinel.cli.build_adapter import build_adapter, build_reporting, build_subscriber, in_flight
 from sentinel.cli.dead_letters import dead_letters
 from sentinel.cli.new_adapter import new
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import lifecycle, process, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
@@ -83,7 +83,7 @@ def adapter(
         subscriber = build_subscriber(
             ready.broker, subscription=ready.subscription, max_in_flight=in_flight(settings)
         )
-    except Unavailable as error:
+    except Misconfigured as error:
         return _refuse([str(error)])
 
     health = Health(redact=logging.redactor.redact)

@@ -12,7 +12,8 @@ from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import ServerSettings
 from sentinel.cli import options
-from sentinel.cli.build import Unavailable, extra
+from sentinel.cli.build import extra
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import lifecycle, process, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
@@ -79,11 +80,10 @@ def api(
     try:
         with extra("api", who="sentinel api"):
             from sentinel.cli import build_api
-            from sentinel.drivers.sql.statements import Unusable
             from sentinel.web.server import Server
         guard = build_api.guard(settings, log=log)
         store = build_api.store(settings)
-    except Unavailable as error:
+    except Misconfigured as error:
         return _refuse([str(error)])
 
     health = Health(redact=logging.redactor.redact)
@@ -109,7 +109,6 @@ def api(
         log=log,
         health=health,
         metrics=metrics,
-        misconfigured=(Unusable,),
     )
     process.settle_memory()
     return process.main(service, log=log)

@@ -18,7 +18,10 @@ from sentinel.core.message import Composer
 from sentinel.core.model import FIELDS, PLAIN_FIELDS
 from sentinel.core.pacing import Pacer
 from sentinel.core.projection import askable
-from sentinel.ports import Clock, Connectivity, Fleet, Publisher
+from sentinel.ports.clock import Clock
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.fleet import Fleet
+from sentinel.ports.publisher import Connectivity, Publisher
 from sentinel.pulse.report import Observer
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
@@ -37,10 +40,6 @@ if TYPE_CHECKING:
 _KEEP_ALIVE = timedelta(seconds=60)
 _FIRST_RETRY, _LONGEST_RETRY = timedelta(milliseconds=100), timedelta(seconds=5)
 _SHORTEST_DEADLINE, _LONGEST_DEADLINE = timedelta(seconds=1), timedelta(seconds=15)
-
-
-class Unavailable(Exception):
-    """Something that the settings ask for is not part of this installation; the text says what to do."""
 
 
 def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
@@ -93,7 +92,7 @@ def extra(name: str, *, who: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise Unavailable(f"{who} needs {error.name}; install fleet-sentinel[{name}]") from error
+        raise Misconfigured(f"{who} needs {error.name}; install fleet-sentinel[{name}]") from error
 
 
 def url_of(broker: BrokerSettings) -> str:

@@ -16,8 +16,9 @@ from sentinel.adapter.observer import Observer
 from sentinel.adapter.service import AdapterService
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.adapter.telemetry import AdapterTelemetry
-from sentinel.cli.build import Unavailable, build_api_connection, extra, logged, quieten_grpc, url_of
-from sentinel.ports import Clock
+from sentinel.cli.build import build_api_connection, extra, logged, quieten_grpc, url_of
+from sentinel.ports.clock import Clock
+from sentinel.ports.errors import Misconfigured
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import DeadLetters, Subscriber
 from sentinel.ports.task_http import HttpClient
@@ -41,7 +42,7 @@ def in_flight(settings: AdapterSettings) -> int:
 
 
 def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight: int) -> Subscriber:
-    """The subscriber that the broker's settings name; raises `Unavailable`."""
+    """The subscriber that the broker's settings name; raises `Misconfigured`."""
     log = telemetry.get_logger("subscriber")
     match broker.type:
         case BrokerType.RABBITMQ:
@@ -80,7 +81,7 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
 
 
 def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLetters:
-    """The dead letters of a subscription; raises `Unavailable`."""
+    """The dead letters of a subscription; raises `Misconfigured`."""
     match broker.type:
         case BrokerType.RABBITMQ:
             with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
@@ -177,8 +178,8 @@ def _all(*steps: Step) -> Step:
     return close
 
 
-def _nothing_to_receive() -> Unavailable:
-    return Unavailable("BROKER_TYPE: expected rabbitmq or pubsub, for adapters receive events; got stdout")
+def _nothing_to_receive() -> Misconfigured:
+    return Misconfigured("BROKER_TYPE: expected rabbitmq or pubsub, for adapters receive events; got stdout")
 
 
 def _user_agent() -> str:

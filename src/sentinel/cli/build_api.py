@@ -14,12 +14,11 @@ from sentinel.api.service import FleetService
 from sentinel.api.settings import ServerSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.api.upkeep import Upkeep
-from sentinel.cli.build import Unavailable
 from sentinel.core.decision import Policy
-from sentinel.drivers.rereading import Unusable
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.fleet import SqlFleetStore
-from sentinel.ports import Clock
+from sentinel.ports.clock import Clock
+from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.ports.identity import Identities
 from sentinel.runtime import telemetry
@@ -51,30 +50,27 @@ class BuiltApi(msgspec.Struct, frozen=True):
 
 
 def store(settings: ServerSettings) -> FleetStore:
-    """The store that the settings name; raises `Unavailable` where the URL is none."""
+    """The store that the settings name; raises `Misconfigured` where the URL is none."""
     try:
         database = engine.database(
             settings.database_url.reveal(), migrate=settings.migrate, connections=settings.database_connections
         )
     except BadUrl as error:
-        raise Unavailable(f"database_url: {error}") from None
+        raise Misconfigured(f"database_url: {error}") from None
     return SqlFleetStore(database)
 
 
 def guard(settings: ServerSettings, *, log: Log) -> Guard:
-    """Who is let in; raises `Unavailable` where a file that says so cannot be used."""
+    """Who is let in; raises `Misconfigured` where a file that says so cannot be used."""
     identities: list[Identities] = []
-    try:
-        if settings.tokens_file is not None:
-            from sentinel.drivers.tokens import TokensFile
+    if settings.tokens_file is not None:
+        from sentinel.drivers.tokens import TokensFile
 
-            identities.append(TokensFile(settings.tokens_file, log=log))
-        if settings.jwt_key_file is not None:
-            from sentinel.drivers.jwt import JwtKey
+        identities.append(TokensFile(settings.tokens_file, log=log))
+    if settings.jwt_key_file is not None:
+        from sentinel.drivers.jwt import JwtKey
 
-            identities.append(JwtKey(settings.jwt_key_file, log=log))
-    except Unusable as error:
-        raise Unavailable(str(error)) from None
+        identities.append(JwtKey(settings.jwt_key_file, log=log))
     return Guard(identities=identities, is_insecure=settings.insecure)
 
 

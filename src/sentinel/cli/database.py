@@ -8,7 +8,8 @@ from typing import NoReturn, TypeVar
 
 import click
 
-from sentinel.cli.build import Unavailable, extra
+from sentinel.cli.build import extra
+from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.database_url import BadUrl
 from sentinel.runtime.lifecycle import ExitCode
 
@@ -37,13 +38,12 @@ def failures(command: str) -> Iterator[None]:
     """Says what is wrong with a database, and ends the command: 2 where its URL is bad, else 1."""
     try:
         with extra("api", who=f"sentinel {command}"):
-            from sentinel.drivers.sql import statements
-            from sentinel.ports import fleet_store
-    except Unavailable as error:
+            import sentinel.drivers.sql.statements  # noqa: F401  # it needs the extra
+    except Misconfigured as error:
         refuse(str(error), ExitCode.MISCONFIGURED)
     try:
         yield
     except BadUrl as error:
         refuse(f"--database-url: {error}", ExitCode.MISCONFIGURED)
-    except (statements.Unusable, fleet_store.Unavailable) as error:
+    except (Misconfigured, Unavailable) as error:
         refuse(str(error), ExitCode.FAILURE)

@@ -15,11 +15,10 @@ import msgspec
 from sentinel.adapter import loading
 from sentinel.adapter import settings as adapter_settings
 from sentinel.cli import options, table
-from sentinel.cli.build import Unavailable
 from sentinel.cli.build_adapter import build_dead_letters
 from sentinel.cli.options import Output
 from sentinel.core import events
-from sentinel.ports import BrokerMisconfigured
+from sentinel.ports.errors import Misconfigured
 from sentinel.ports.subscription import DeadLetter, DeadLetters, Unreachable
 from sentinel.runtime.lifecycle import ExitCode
 from sentinel.runtime.redaction import Redactor
@@ -187,7 +186,7 @@ def _open(config: Path | None, broker_config: Path | None, given: str | None) ->
         raise click.UsageError("expected --subscription ID, BROKER_SUBSCRIPTION_ID, or --config FILE")
     try:
         return subscription, build_dead_letters(broker.settings, subscription=subscription)
-    except Unavailable as error:
+    except Misconfigured as error:
         raise _Refused(str(error)) from error
 
 
@@ -210,7 +209,7 @@ def _done(work: Awaitable[T]) -> T:
     except Unreachable as error:
         click.echo(Redactor().redact(str(error)), err=True)
         raise click.exceptions.Exit(ExitCode.FAILURE) from error
-    except BrokerMisconfigured as error:
+    except Misconfigured as error:
         raise _Refused(str(error)) from error
 
 

@@ -19,7 +19,7 @@ import click
 
 from sentinel.cli import options
 from sentinel.cli.build import build_fleet
-from sentinel.ports import FetchError, Fleet
+from sentinel.ports.fleet import FetchError, Fleet
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import process, telemetry

@@ -12,7 +12,8 @@ import click
 
 from sentinel.cli import options
 from sentinel.cli.addresses import listen_options
-from sentinel.cli.build import Unavailable, build_fleet, build_publisher, build_pulse
+from sentinel.cli.build import build_fleet, build_publisher, build_pulse
+from sentinel.ports.errors import Misconfigured
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import lifecycle, process, telemetry, tracing
@@ -62,7 +63,7 @@ def run(
         log.warning("settings.warning", problem=warning)
     try:
         publisher = build_publisher(broker.settings, mode=settings.event_mode)
-    except Unavailable as error:
+    except Misconfigured as error:
         click.echo(str(error), err=True)
         return lifecycle.ExitCode.MISCONFIGURED
 

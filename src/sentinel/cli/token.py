@@ -19,8 +19,8 @@ from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.core.access import Role
 from sentinel.drivers import token_editing, tokens
-from sentinel.drivers.rereading import Unusable
 from sentinel.drivers.tokens import Token
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.lifecycle import ExitCode
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -145,7 +145,7 @@ def revoke(name: str | None, prefix: str | None, file: Path, output: Output) -> 
 def _explained(file: Path) -> Iterator[None]:
     try:
         yield
-    except Unusable as error:
+    except Misconfigured as error:
         raise _Refused(str(error)) from error
     except OSError as error:
         raise _Refused(f"{file}: cannot be changed: {(error.strerror or str(error)).lower()}") from error

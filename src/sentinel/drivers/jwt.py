@@ -27,7 +27,8 @@ from cryptography.hazmat.primitives.serialization import (
 from sentinel.core.access import ANONYMOUS, Identity, Role
 from sentinel.core.model import UNREADABLE
 from sentinel.core.reports import is_adapter_name
-from sentinel.drivers.rereading import Reread, Unusable
+from sentinel.drivers.rereading import Reread
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.telemetry import Log, get_logger
 
 LEEWAY: Final = timedelta(seconds=30)
@@ -65,7 +66,7 @@ class JwtKey:
     def __init__(
         self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises `Unusable` where the file has no such key; later, the last that was one keeps holding."""
+        """Raises `Misconfigured` where the file has no such key; later, the last that was one keeps holding."""
         log = log or get_logger("jwt")
         self._key = Reread(
             path,
@@ -110,16 +111,18 @@ def _load(path: Path) -> _Key:
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
     except OSError as error:
-        raise Unusable(f"{path}: cannot be read: {(error.strerror or '').lower()}") from error
+        raise Misconfigured(f"{path}: cannot be read: {(error.strerror or '').lower()}") from error
     if len(content) > _LARGEST_FILE:
-        raise Unusable(f"{path}: expected a key of at most {_LARGEST_FILE >> 10} KiB, got more")
+        raise Misconfigured(f"{path}: expected a key of at most {_LARGEST_FILE >> 10} KiB, got more")
     if b"-----BEGIN" in content:
         return _public(path, content)
     if _is_public_key(content):
-        raise Unusable(f'{path}: expected a public key in PEM ("BEGIN PUBLIC KEY"), got a key in another form')
+        raise Misconfigured(
+            f'{path}: expected a public key in PEM ("BEGIN PUBLIC KEY"), got a key in another form'
+        )
     secret = content.strip(b"\r\n")
     if len(secret) < _SHORTEST_SECRET:
-        raise Unusable(
+        raise Misconfigured(
             f"{path}: expected a public key in PEM, or a shared secret of {_SHORTEST_SECRET} bytes or more"
         )
     return _Key(secret, ("HS256",))
@@ -144,19 +147,23 @@ def _is_public_key(content: bytes) -> bool:
 
 def _public(path: Path, content: bytes) -> _Key:
     if b"PRIVATE KEY-----" in content:
-        raise Unusable(f"{path}: expected a public key, got a private one; it should not be here at all")
+        raise Misconfigured(f"{path}: expected a public key, got a private one; it should not be here at all")
     try:
         key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise Unusable(f'{path}: expected a public key in PEM ("BEGIN PUBLIC KEY"), got something else') from error
+        raise Misconfigured(
+            f'{path}: expected a public key in PEM ("BEGIN PUBLIC KEY"), got something else'
+        ) from error
     match key:
         case rsa.RSAPublicKey():
             if key.key_size < _SHORTEST_RSA:
-                raise Unusable(f"{path}: expected an RSA key of {_SHORTEST_RSA} bits or more, got {key.key_size}")
+                raise Misconfigured(
+                    f"{path}: expected an RSA key of {_SHORTEST_RSA} bits or more, got {key.key_size}"
+                )
             return _Key(key, ("RS256", "RS384", "RS512"))
         case ec.EllipticCurvePublicKey() if key.curve.name in _CURVES:
             return _Key(key, (_CURVES[key.curve.name],))
         case ed25519.Ed25519PublicKey():
             return _Key(key, ("EdDSA",))
         case _:
-            raise Unusable(f"{path}: expected a key of RSA, P-256, P-384 or Ed25519, got one of another kind")
+            raise Misconfigured(f"{path}: expected a key of RSA, P-256, P-384 or Ed25519, got one of another kind")

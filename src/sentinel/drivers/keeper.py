@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from sentinel.ports import BrokerMisconfigured, Connectivity
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Connectivity
 
 
 @contextmanager
@@ -55,7 +56,7 @@ class Keeper:
         self._task: asyncio.Task[None] | None = None
         self._attempted = asyncio.Event()
         self._connectivity: Connectivity | None = None
-        self._misconfigured: BrokerMisconfigured | None = None
+        self._misconfigured: Misconfigured | None = None
 
     @property
     def is_open(self) -> bool:
@@ -106,7 +107,7 @@ class Keeper:
 
     def failed(self, error: Exception) -> None:
         """An attempt has failed; opening wants to know by what."""
-        self._misconfigured = error if isinstance(error, BrokerMisconfigured) else None
+        self._misconfigured = error if isinstance(error, Misconfigured) else None
 
     def trouble(self) -> str | None:
         """Why there is no connection, or None where there is one."""

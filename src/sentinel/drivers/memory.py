@@ -18,10 +18,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from sentinel import ports
 from sentinel.core import events
 from sentinel.drivers import received
 from sentinel.drivers.intake import RETRY, Bell, HeldDelivery, Intake
+from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.ports.subscription import DeadLetter, Message, Unreachable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.telemetry import Log, get_logger
@@ -127,11 +127,11 @@ class MemoryPublisher:
     async def open(self) -> None:
         self._is_open = True
 
-    async def publish(self, events: Sequence[events.Event], *, deadline: timedelta) -> ports.Receipt:
+    async def publish(self, events: Sequence[events.Event], *, deadline: timedelta) -> Receipt:
         if not self._is_open:
-            return ports.Receipt([ports.Outcome.UNCONFIRMED] * len(events), [], _NOT_OPEN)
+            return Receipt([Outcome.UNCONFIRMED] * len(events), [], _NOT_OPEN)
         loop = asyncio.get_running_loop()
-        outcomes: list[ports.Outcome] = []
+        outcomes: list[Outcome] = []
         seconds: list[float] = []
         error = ""
         try:
@@ -139,16 +139,16 @@ class MemoryPublisher:
                 for event in events:
                     begun = loop.time()
                     if await self._broker.place(_message(event, self._mode)):
-                        outcomes.append(ports.Outcome.CONFIRMED)
+                        outcomes.append(Outcome.CONFIRMED)
                     else:
-                        outcomes.append(ports.Outcome.UNROUTABLE)
+                        outcomes.append(Outcome.UNROUTABLE)
                         error = error or "the memory broker has no subscription"
                     seconds.append(loop.time() - begun)
         except TimeoutError:
             full = ", ".join(self._broker.full())
             error = error or f"no room within {deadline.total_seconds():g}s in subscription {full}"
-            outcomes.extend([ports.Outcome.REFUSED] * (len(events) - len(outcomes)))
-        return ports.Receipt(outcomes, seconds, error)
+            outcomes.extend([Outcome.REFUSED] * (len(events) - len(outcomes)))
+        return Receipt(outcomes, seconds, error)
 
     def trouble(self) -> str | None:
         return None if self._is_open else _NOT_OPEN

@@ -14,15 +14,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
+from sentinel.ports.errors import Misconfigured
+
 T = TypeVar("T")
 
 _LOOK_EVERY = timedelta(seconds=1)
 
 _State: TypeAlias = "tuple[int, int, int] | str"
-
-
-class Unusable(ValueError):
-    """A file cannot be used; one line for each reason, which names its place and none of its secrets."""
 
 
 class Reread(Generic[T]):
@@ -36,7 +34,7 @@ class Reread(Generic[T]):
         on_trouble: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Loads the file; raises what `load` raises, which is `Unusable`. Later ones go to `on_trouble`."""
+        """Loads the file; raises what `load` raises, which is `Misconfigured`. Later ones go to `on_trouble`."""
         self._path = path
         self._load = load
         self._on_trouble = on_trouble
@@ -61,7 +59,7 @@ class Reread(Generic[T]):
         self._state = state
         try:
             self._value = self._load(self._path)
-        except Unusable as error:
+        except Misconfigured as error:
             self._on_trouble(str(error))
 
 

@@ -23,8 +23,8 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel import ports
 from sentinel.core import events
+from sentinel.ports.publisher import Outcome, Receipt
 
 _NOT_OPEN = "the publisher is not open"
 
@@ -59,11 +59,11 @@ class StdoutPublisher:
             self._stream = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
         self._is_open = True
 
-    async def publish(self, events: Sequence[events.Event], *, deadline: timedelta) -> ports.Receipt:
+    async def publish(self, events: Sequence[events.Event], *, deadline: timedelta) -> Receipt:
         if not self._is_open or self._stream is None:
             return _unconfirmed(len(events), _NOT_OPEN)
         if not events:
-            return ports.Receipt([], [])
+            return Receipt([], [])
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(deadline.total_seconds()):
@@ -80,7 +80,7 @@ class StdoutPublisher:
             return _unconfirmed(len(events), self._trouble)
         if written.error:
             return _unconfirmed(len(events), written.error)
-        return ports.Receipt([ports.Outcome.CONFIRMED] * len(events), [loop.time() - begun] * len(events))
+        return Receipt([Outcome.CONFIRMED] * len(events), [loop.time() - begun] * len(events))
 
     def trouble(self) -> str | None:
         return self._trouble if self._is_open else _NOT_OPEN
@@ -143,5 +143,5 @@ def _line(event: events.Event) -> bytes:
     return document + b"\n"
 
 
-def _unconfirmed(count: int, error: str) -> ports.Receipt:
-    return ports.Receipt([ports.Outcome.UNCONFIRMED] * count, [], error)
+def _unconfirmed(count: int, error: str) -> Receipt:
+    return Receipt([Outcome.UNCONFIRMED] * count, [], error)

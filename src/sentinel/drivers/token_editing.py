@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from sentinel.core.access import Role
-from sentinel.drivers.rereading import Unusable
 from sentinel.drivers.tokens import Token, Written, digest_of, new_token, parse_tokens, read
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.report import Origin, file_origin
 
 _OURS = 0o600
@@ -28,7 +28,7 @@ _EMPTY = Written("", (), ())
 def add_token(path: Path, *, name: str, role: Role, adapter: str = "") -> str:
     """Makes a token, keeps its hash in the file (a new one, if need be), and returns it: nobody can later.
 
-    Raises `Unusable` where the entry or the file will not do, and `OSError` where it cannot be written.
+    Raises `Misconfigured` where the entry or the file will not do, and `OSError` where it cannot be written.
     """
     token = new_token()
     entry = Token(name, role, digest_of(token), adapter)
@@ -54,15 +54,15 @@ def _check(entry: Token) -> None:
     """Reads the entry as if it stood in a file, so that there is one opinion on what one may be."""
     try:
         parse_tokens(_laid_out([entry]), Origin())
-    except Unusable as error:
-        raise Unusable(str(error).replace("tokens[0].", "")) from None
+    except Misconfigured as error:
+        raise Misconfigured(str(error).replace("tokens[0].", "")) from None
 
 
 def _edited(path: Path, meant: Sequence[Token], edit: Callable[[], str]) -> str:
     text = edit()
     try:
         is_meant = parse_tokens(text, file_origin(path)).tokens == tuple(meant)
-    except Unusable:
+    except Misconfigured:
         is_meant = False
     return text if is_meant else _laid_out(meant)
 

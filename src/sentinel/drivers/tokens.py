@@ -19,7 +19,8 @@ import msgspec
 
 from sentinel.core.access import Identity, Role
 from sentinel.core.reports import is_adapter_name
-from sentinel.drivers.rereading import Reread, Unusable
+from sentinel.drivers.rereading import Reread
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.config_tree import Listing, Node, Table
 from sentinel.runtime.settings.field_types import Leaf, Refused
 from sentinel.runtime.settings.report import Origin, Problem, file_origin, in_order
@@ -98,7 +99,7 @@ class TokensFile:
     def __init__(
         self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises `Unusable` where the file is not one; later, the last that was one keeps holding."""
+        """Raises `Misconfigured` where the file is not one; later, the last that was one keeps holding."""
         log = log or get_logger("tokens")
         self._tokens = Reread(
             path,
@@ -128,15 +129,15 @@ def digest_of(token: str) -> str:
 
 
 def read(path: Path) -> Written:
-    """Reads a tokens file; raises `Unusable` with everything that is wrong with it."""
+    """Reads a tokens file; raises `Misconfigured` with everything that is wrong with it."""
     text = read_text(path)
     if isinstance(text, Problem):
-        raise Unusable(str(text))
+        raise Misconfigured(str(text))
     return parse_tokens(text, file_origin(path))
 
 
 def parse_tokens(text: str, source: Origin) -> Written:
-    """The tokens in a text that came from there; raises `Unusable`."""
+    """The tokens in a text that came from there; raises `Misconfigured`."""
     root, problems = parse(text, source)
     reading = Reading(environ={}, is_partial=bool(problems))
     reading.problems.extend(problems)
@@ -149,7 +150,7 @@ def parse_tokens(text: str, source: Origin) -> Written:
             reading.refuse(_place(items[index], field), f"tokens[{index}].{field}", message)
         if not reading.problems:
             return Written(text, document.tokens, tuple(item.at.line for item in items))
-    raise Unusable("\n".join(str(problem) for problem in in_order(reading.problems)))
+    raise Misconfigured("\n".join(str(problem) for problem in in_order(reading.problems)))
 
 
 def _load(path: Path) -> list[tuple[bytes, Identity]]:

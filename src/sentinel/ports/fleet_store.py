@@ -60,10 +60,6 @@ class KeyTaken(Taken):
     """This idempotency key was remembered by a transaction that ran at the same time; try again and recall it."""
 
 
-class Unavailable(Exception):
-    """The database cannot be reached, or would not answer in time; trying again may help."""
-
-
 class Remembered(msgspec.Struct, frozen=True):
     """The answer to a request with an `Idempotency-Key`, to be given again."""
 

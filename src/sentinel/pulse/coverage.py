@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from sentinel.core.selector import LabelMatch, Selector
-from sentinel.ports import Fleet
+from sentinel.ports.fleet import Fleet
 from sentinel.pulse.settings import is_selectable
 
 _Label: TypeAlias = tuple[str, str]

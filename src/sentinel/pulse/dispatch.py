@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from sentinel.core.pacing import Pacer
-from sentinel.ports import Outcome, Publisher
+from sentinel.ports.publisher import Outcome, Publisher
 from sentinel.pulse.report import Answer, Observer, Pending
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.stopping import Stopping

@@ -20,7 +20,8 @@ from sentinel.core.events import Event
 from sentinel.core.message import Composer
 from sentinel.core.model import Malformed, Observation
 from sentinel.core.pacing import Pacer, Verdict
-from sentinel.ports import FetchError, Fleet, Outcome, Receipt
+from sentinel.ports.fleet import FetchError, Fleet
+from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings

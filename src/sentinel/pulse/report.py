@@ -16,7 +16,7 @@ from sentinel.core.decision import Decision
 from sentinel.core.events import Event
 from sentinel.core.model import Observation, Resource
 from sentinel.core.pacing import Verdict
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 from sentinel.runtime.telemetry import Log
 
 

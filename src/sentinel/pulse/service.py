@@ -20,7 +20,9 @@ from sentinel.core.decision import Policy, decide
 from sentinel.core.message import Composer
 from sentinel.core.model import Malformed, Resource
 from sentinel.core.pacing import Pacer, Verdict
-from sentinel.ports import Clock, FetchError, Fleet, Page, Publisher
+from sentinel.ports.clock import Clock
+from sentinel.ports.fleet import FetchError, Fleet, Page
+from sentinel.ports.publisher import Publisher
 from sentinel.pulse.dispatch import Dispatch
 from sentinel.pulse.report import CycleReport, Judgement, Observer, PageReport, Pending
 from sentinel.runtime.stopping import Stopping

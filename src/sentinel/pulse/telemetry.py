@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sentinel.core.decision import OBSERVED_AHEAD, Reason
 from sentinel.core.pacing import Verdict
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import Answer, CycleReport, PageReport, Pending
 from sentinel.runtime.telemetry import Log
 

@@ -10,8 +10,7 @@ lifecycle alone owns signals, and decides when things begin and end:
 * At the first signal readiness goes off, and every loop is asked to stop and has until the end of `drain` to do
   so by itself; what is left then is cancelled. Parts, then shared things, are closed in reverse order, each
   within a limit. Exit code 0. A second signal ends the process on the spot, with 128 + its number.
-* A fault that a person has to mend (`misconfigured`), found while opening or starting, is exit code 2: trying
-  again would not help.
+* `Misconfigured`, raised while opening or starting, is exit code 2: trying again would not help.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from datetime import timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from sentinel.ports import BrokerMisconfigured
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import process, telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.health import Health
@@ -69,7 +68,6 @@ async def run(
     drain: timedelta = DRAIN,
     closing: timedelta = CLOSING,
     restart: Backoff | None = None,
-    misconfigured: tuple[type[Exception], ...] = (BrokerMisconfigured,),
     stopping: Stopping | None = None,
     signals: Collection[signal.Signals] = process.SIGNALS,
     jitter: Callable[[], float] = random.random,
@@ -87,7 +85,6 @@ async def run(
         drain=drain,
         closing=closing,
         restart=restart,
-        misconfigured=misconfigured,
         stopping=stopping or Stopping(),
         jitter=jitter,
         has_several_parts=len(parts) > 1,
@@ -107,7 +104,6 @@ class _Service:
     drain: timedelta
     closing: timedelta
     restart: Backoff | None
-    misconfigured: tuple[type[Exception], ...]
     stopping: Stopping
     jitter: Callable[[], float]
     has_several_parts: bool
@@ -125,7 +121,7 @@ class _Service:
 
     def fail(self, name: str, error: Exception, *, while_starting: bool) -> None:
         """Ends the run because of this."""
-        is_misconfigured = while_starting and isinstance(error, self.misconfigured)
+        is_misconfigured = while_starting and isinstance(error, Misconfigured)
         event = "start.failed" if while_starting else "part.failed"
         if is_misconfigured or (while_starting and isinstance(error, OSError)):
             self.log.error(event, name=name, error=error)

@@ -14,9 +14,9 @@ from itertools import count
 
 import msgspec
 
-from sentinel import ports
 from sentinel.core.model import Json, Malformed, read_resource
 from sentinel.core.selector import Selector
+from sentinel.ports.fleet import FetchError, Page
 from sentinel.testing.clock import START
 
 _READY, _NOT_READY = "Ready", "NotReady"
@@ -96,7 +96,7 @@ class FakeFleet:
         self._failing_walks = 0
         self._pages_before_failure = 0
 
-    async def walk(self) -> AsyncGenerator[ports.Page, None]:
+    async def walk(self) -> AsyncGenerator[Page, None]:
         fails_at = None
         if self._failing_walks:
             self._failing_walks -= 1
@@ -106,10 +106,10 @@ class FakeFleet:
         for number, first in enumerate(range(0, max(len(keys), 1), self._page_size)):
             await asyncio.sleep(0)  # a walk that never suspends would hide races that a server shows
             if number == fails_at:
-                raise ports.FetchError(self._failure)
+                raise FetchError(self._failure)
             yield self._page(keys[first : first + self._page_size])
         if fails_at is not None:
-            raise ports.FetchError(self._failure)
+            raise FetchError(self._failure)
 
     async def close(self) -> None:
         """Nothing is held, so that a closed fake can be walked again."""
@@ -215,7 +215,7 @@ class FakeFleet:
             raise KeyError(resource_id)
         return document
 
-    def _page(self, keys: Sequence[str]) -> ports.Page:
+    def _page(self, keys: Sequence[str]) -> Page:
         resources = []
         malformed = []
         for key in keys:
@@ -230,7 +230,7 @@ class FakeFleet:
                 continue
             if self._selector.matches(resource.observation.labels):
                 resources.append(resource)
-        return ports.Page(resources, malformed)
+        return Page(resources, malformed)
 
 
 _encode = msgspec.json.Encoder().encode

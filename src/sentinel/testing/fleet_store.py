@@ -24,6 +24,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import (
     AuditQuery,
     FleetTransaction,
@@ -37,7 +38,6 @@ from sentinel.ports.fleet_store import (
     Remembered,
     Stored,
     Taken,
-    Unavailable,
 )
 from sentinel.testing.fleet_tables import FleetTables, assign
 

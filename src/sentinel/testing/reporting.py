@@ -18,8 +18,8 @@ from sentinel.core.hints import Pointer
 from sentinel.core.model import Json
 from sentinel.core.resource import ROOT
 from sentinel.core.task_resource import KnownReport, Owner, Resource
-from sentinel.ports import Clock
 from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Answer, ReportRefused, Taken
 
 Failure: TypeAlias = Callable[[str, str], "ApiTrouble | None"]

@@ -16,7 +16,7 @@ from sentinel.core.fleet import Condition, ConditionStatus, Phase, ResourceStatu
 from sentinel.core.model import Observation
 from sentinel.core.pacing import Verdict
 from sentinel.core.task import Ending
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import Answer, CycleReport, Judgement, Observer, PageReport, Pending
 from sentinel.testing.adapter import make_resource
 from sentinel.testing.clock import START

@@ -6,7 +6,7 @@ from sentinel.cli.up.board import Board, Shelf
 from sentinel.cli.up.narration import AdapterNarrator, Happening
 from sentinel.core.pacing import Verdict
 from sentinel.core.task import Ending
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import REQUIRED, SECOND, cycle, evaluation, item, judge
 

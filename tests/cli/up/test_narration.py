@@ -13,8 +13,8 @@ from sentinel.cli.up.lines import Lines
 from sentinel.cli.up.narration import AdapterNarrator, Happening, PulseNarrator, Tone
 from sentinel.cli.up.outlet import Outlet
 from sentinel.core.task import Ending
-from sentinel.ports import Outcome
 from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import cycle, evaluation, judge
 

@@ -23,7 +23,7 @@ from sentinel.core.model import FIELDS, PLAIN_FIELDS
 from sentinel.core.selector import LabelMatch, Selector, SelectorParam
 from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.drivers.fleet_api.fleet import MAX_BODY, FleetApi
-from sentinel.ports import FetchError, Page
+from sentinel.ports.fleet import FetchError, Page
 from sentinel.runtime.backoff import Backoff
 from tests.support.fleet_server import (
     Answer,

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sentinel import ports
 from sentinel.core.listing import Shape
 from sentinel.core.selector import Selector, SelectorParam
 from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.drivers.fleet_api.fleet import FleetApi
+from sentinel.ports.fleet import Fleet
 from sentinel.runtime.backoff import Backoff
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
 from tests.support.fleet_server import Answer, FleetServer, Received, make_resource
@@ -24,7 +24,7 @@ class ServerHarness(FleetHarness):
         self.made: list[FleetApi] = []
         self._server = server
 
-    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> ports.Fleet:
+    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> Fleet:
         api = FleetApi(
             ApiConnection(endpoint=self._server.url, user_agent="test", keep_alive=60 * SECOND),
             resource_type="clusters",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.pubsub.messages import LONGEST_TEXT, MOST_BYTES, Batch, Limits, MessageLayout, Request
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 from tests.support.rabbitmq import make_events
 
 TOPIC = "projects/p/topics/t"

@@ -16,7 +16,8 @@ from google.pubsub_v1.types import PubsubMessage
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.pubsub.messages import MOST_BYTES, Limits
 from sentinel.drivers.pubsub.publisher import LIMITS, RETRY, PubSubPublisher
-from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome, Receipt
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 from tests.support.pubsub import PROJECT, Mailbox, PrivateEmulator, emulator_host, mailbox, private_emulator
 from tests.support.rabbitmq import Proxy, eventually, make_events, unique
@@ -181,12 +182,12 @@ class TestTopic:
     async def test_a_topic_that_is_missing_is_named_when_opening(self, host: str) -> None:
         topic = unique("topic")
 
-        with pytest.raises(BrokerMisconfigured, match=f"projects/{PROJECT}/topics/{topic}.*NOT_FOUND.*create it"):
+        with pytest.raises(Misconfigured, match=f"projects/{PROJECT}/topics/{topic}.*NOT_FOUND.*create it"):
             async with opened(host, topic):
                 pass
 
     async def test_a_name_that_no_topic_can_have_is_reported_when_opening(self, host: str) -> None:
-        with pytest.raises(BrokerMisconfigured, match="INVALID_ARGUMENT"):
+        with pytest.raises(Misconfigured, match="INVALID_ARGUMENT"):
             async with opened(host, "no topic"):
                 pass
 

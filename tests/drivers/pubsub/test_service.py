@@ -23,7 +23,8 @@ from grpc import StatusCode
 from sentinel.drivers.pubsub.client import SERVICE
 from sentinel.drivers.pubsub.messages import Limits
 from sentinel.drivers.pubsub.publisher import LIMITS, WINDOW, PubSubPublisher
-from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Connectivity, Outcome
 from sentinel.runtime.backoff import Backoff
 from tests.support.pubsub import PROJECT, FakeService, Verdict, fake_service
 from tests.support.rabbitmq import eventually, make_events
@@ -119,7 +120,7 @@ class TestLooking:
         service.on_look = always(StatusCode.NOT_FOUND)
         service.on_create = always(StatusCode.PERMISSION_DENIED)
 
-        with pytest.raises(BrokerMisconfigured, match="PERMISSION_DENIED"):
+        with pytest.raises(Misconfigured, match="PERMISSION_DENIED"):
             async with opened(service, create_topic=True):
                 pass
 
@@ -374,7 +375,7 @@ class TestCredentials:
         write_key_file(key_file, key=private_keys[0], key_id="first")
         secure.on_authorization = signed_with("second")
 
-        with pytest.raises(BrokerMisconfigured, match="the credentials are not accepted: UNAUTHENTICATED"):
+        with pytest.raises(Misconfigured, match="the credentials are not accepted: UNAUTHENTICATED"):
             async with opened(secure, is_secure=True):
                 pass
 
@@ -399,15 +400,13 @@ class TestCredentials:
     async def test_without_credentials_opening_says_so(self) -> None:
         publisher = PubSubPublisher(project_id=PROJECT, topic="topic")
 
-        with pytest.raises(
-            BrokerMisconfigured, match=r"no credentials for Google Cloud: .*credentials were not found"
-        ):
+        with pytest.raises(Misconfigured, match=r"no credentials for Google Cloud: .*credentials were not found"):
             await publisher.open()
 
     async def test_a_key_file_that_is_missing_is_named(self, key_file: Path) -> None:
         publisher = PubSubPublisher(project_id=PROJECT, topic="topic")
 
-        with pytest.raises(BrokerMisconfigured, match=f"File {key_file} was not found"):
+        with pytest.raises(Misconfigured, match=f"File {key_file} was not found"):
             await publisher.open()
 
     @pytest.mark.parametrize(
@@ -427,7 +426,7 @@ class TestCredentials:
         observed: list[Connectivity] = []
         publisher = PubSubPublisher(project_id=PROJECT, topic="topic", observe=observed.append)
 
-        with pytest.raises(BrokerMisconfigured, match="no credentials for Google Cloud") as raised:
+        with pytest.raises(Misconfigured, match="no credentials for Google Cloud") as raised:
             await publisher.open()
 
         assert str(key_file) in str(raised.value)

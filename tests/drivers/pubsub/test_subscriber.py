@@ -14,7 +14,8 @@ import pytest
 from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.drivers.pubsub.subscriber import LONGEST_HOLD, PubSubSubscriber
-from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Connectivity, Outcome
 from sentinel.ports.subscription import DEAD_LETTERS, Unreachable
 from sentinel.runtime.backoff import Backoff
 from tests.contract.publisher import make_events
@@ -80,7 +81,7 @@ class TestNeeds:
     async def test_a_subscription_that_must_not_be_made_has_to_be_there(self) -> None:
         host, name = pubsub.emulator_host(), unique("subscription")
         async with pubsub.mailbox(host) as box:
-            with pytest.raises(BrokerMisconfigured, match=rf"subscription '.*/{name}': .*create it, or let it be"):
+            with pytest.raises(Misconfigured, match=rf"subscription '.*/{name}': .*create it, or let it be"):
                 await make_subscriber(host, topic=box.topic, subscription=name).open()
 
     async def test_a_subscription_of_another_topic_is_a_persons_business(self) -> None:
@@ -92,7 +93,7 @@ class TestNeeds:
             expected = (
                 f"subscription '.*/{name}': expected one of topic '.*/{other.topic}', got one of '.*/{one.topic}'"
             )
-            with pytest.raises(BrokerMisconfigured, match=expected):
+            with pytest.raises(Misconfigured, match=expected):
                 await make_subscriber(host, topic=other.topic, subscription=name).open()
 
     async def test_a_place_for_dead_letters_has_to_be_there(self) -> None:
@@ -102,7 +103,7 @@ class TestNeeds:
                 pass
             await pubsub.remove_subscription(host, name + DEAD_LETTERS)
 
-            with pytest.raises(BrokerMisconfigured, match=f"subscription '.*/{name}{DEAD_LETTERS}'"):
+            with pytest.raises(Misconfigured, match=f"subscription '.*/{name}{DEAD_LETTERS}'"):
                 await make_subscriber(host, topic=box.topic, subscription=name).open()
 
     async def test_everything_is_made_where_that_is_allowed(self) -> None:
@@ -290,5 +291,5 @@ class TestDeadLetters:
         service.on_pull = lambda: grpc.StatusCode.PERMISSION_DENIED
         letters = PubSubDeadLetters(project_id=PROJECT, topic="t", subscription="dns", emulator_host=service.host)
 
-        with pytest.raises(BrokerMisconfigured, match="dns-dead-letters: PERMISSION_DENIED"):
+        with pytest.raises(Misconfigured, match="dns-dead-letters: PERMISSION_DENIED"):
             await letters.peek(limit=1)

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.confirms import Batch, Unconfirmed
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 
 ANSWERS = st.sampled_from([Outcome.CONFIRMED, Outcome.REFUSED])
 

@@ -13,7 +13,8 @@ import pytest
 import trustme
 
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-from sentinel.ports import BrokerMisconfigured, Outcome
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Outcome
 from tests.support.rabbitmq import PrivateRabbitMQ, Proxy, eventually, inbox, make_events, unique, url_of
 
 AMPLE = timedelta(seconds=60)
@@ -178,5 +179,5 @@ class TestUsers:
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
-        with pytest.raises(BrokerMisconfigured, match=r"no exchange 'missing'.*access to exchange 'missing'"):
+        with pytest.raises(Misconfigured, match=r"no exchange 'missing'.*access to exchange 'missing'"):
             await RabbitMQPublisher(url=url, exchange="missing", exchange_type="fanout").open()

@@ -18,7 +18,8 @@ from cloudevents.core.formats.json import JSONFormat
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.rabbitmq.connection import Endpoint, amqp_url
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome, Receipt
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 from tests.support.rabbitmq import Inbox, Proxy, eventually, inbox, make_events, unique, url_of
 from tools.services import RABBITMQ_PORT
@@ -180,7 +181,7 @@ class TestExchange:
         async with inbox(rabbitmq_url, exchange_type="topic") as box:
             publisher = make_publisher(rabbitmq_url, box.exchange, exchange_type="fanout")
 
-            with pytest.raises(BrokerMisconfigured) as refused:
+            with pytest.raises(Misconfigured) as refused:
                 await publisher.open()
 
         assert f"exchange '{box.exchange}': expected a durable one of type fanout" in str(refused.value)
@@ -188,21 +189,21 @@ class TestExchange:
 
     async def test_one_that_would_not_survive_a_restart_is_an_error(self, rabbitmq_url: str) -> None:
         async with inbox(rabbitmq_url, durable=False) as box:
-            with pytest.raises(BrokerMisconfigured, match="durable"):
+            with pytest.raises(Misconfigured, match="durable"):
                 await make_publisher(rabbitmq_url, box.exchange).open()
 
     async def test_a_type_that_the_broker_does_not_know_is_an_error(self, rabbitmq_url: str) -> None:
-        with pytest.raises(BrokerMisconfigured, match="invalid exchange type 'round'"):
+        with pytest.raises(Misconfigured, match="invalid exchange type 'round'"):
             await make_publisher(rabbitmq_url, unique("exchange"), exchange_type="round").open()
 
     async def test_a_name_that_the_protocol_forbids_is_an_error(self, rabbitmq_url: str) -> None:
-        with pytest.raises(BrokerMisconfigured, match="exchange 'née'"):
+        with pytest.raises(Misconfigured, match="exchange 'née'"):
             await make_publisher(rabbitmq_url, "née").open()
 
     async def test_nothing_runs_after_an_error(self, rabbitmq_url: str) -> None:
         async with Proxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, "amq.topic")
-            with pytest.raises(BrokerMisconfigured):
+            with pytest.raises(Misconfigured):
                 await publisher.open()
 
             assert publisher.trouble() == "the publisher is not open"
@@ -215,7 +216,7 @@ class TestExchange:
     async def test_a_reserved_name_that_the_broker_does_not_bring_along_is_an_error(
         self, rabbitmq_url: str
     ) -> None:
-        with pytest.raises(BrokerMisconfigured, match=r"no exchange 'amq\.made-up'.*reserved prefix"):
+        with pytest.raises(Misconfigured, match=r"no exchange 'amq\.made-up'.*reserved prefix"):
             await make_publisher(rabbitmq_url, "amq.made-up").open()
 
     async def test_the_default_exchange_needs_no_declaration(self, rabbitmq_url: str, mailbox: Inbox) -> None:

@@ -22,7 +22,8 @@ from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.drivers.received import Received
-from sentinel.ports import BrokerMisconfigured, Connectivity, Outcome
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Connectivity, Outcome
 from sentinel.ports.subscription import DEAD_LETTERS, Message, Unreachable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.telemetry import get_logger
@@ -174,13 +175,13 @@ class TestDeclaring:
     async def test_an_exchange_of_another_type_is_a_persons_business(self, scene: Scene) -> None:
         await scene.channel.declare_exchange(scene.exchange, "topic", durable=True)
 
-        with pytest.raises(BrokerMisconfigured, match=f"exchange '{scene.exchange}': expected a durable one"):
+        with pytest.raises(Misconfigured, match=f"exchange '{scene.exchange}': expected a durable one"):
             await scene.subscriber(exchange_type="fanout").open()
 
     async def test_a_queue_that_would_lose_its_messages_is_a_persons_business(self, scene: Scene) -> None:
         await scene.channel.declare_queue(scene.queue, durable=False)
 
-        with pytest.raises(BrokerMisconfigured, match=f"queue '{scene.queue}': expected a durable one"):
+        with pytest.raises(Misconfigured, match=f"queue '{scene.queue}': expected a durable one"):
             await scene.subscriber().open()
 
     async def test_a_queue_with_limits_of_somebody_elses_choice_is_used(self, scene: Scene) -> None:
@@ -415,7 +416,7 @@ class TestDeadLetters:
             await delivery.dead_letter("no")
         await scene.channel.queue_delete(scene.queue)
 
-        with pytest.raises(BrokerMisconfigured, match=f"queue '{scene.queue}' does not exist"):
+        with pytest.raises(Misconfigured, match=f"queue '{scene.queue}' does not exist"):
             await letters.replay()
 
         assert len(await letters.peek(limit=10)) == 1
@@ -523,7 +524,7 @@ class TestNode:
         user = await private_rabbitmq.add_user(password="pa55word", configure="^$")
         url = url_of(private_rabbitmq.port, user=(user, "pa55word"))
         async with scene_on(private_rabbitmq.url) as scene:
-            with pytest.raises(BrokerMisconfigured, match=f"exchange '{scene.exchange}'"):
+            with pytest.raises(Misconfigured, match=f"exchange '{scene.exchange}'"):
                 await scene.subscriber(url=url).open()
             async with opened(scene.subscriber()):
                 pass

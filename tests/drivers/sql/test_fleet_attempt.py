@@ -13,7 +13,8 @@ from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.drivers.sql.fleet_attempt import attempt
 from sentinel.drivers.sql.rows import STORED, changing, described, lasting
 from sentinel.drivers.sql.statements import NeedsTransaction, Row, Statement, Value
-from sentinel.ports.fleet_store import AuditQuery, FleetTransaction, Stored, Unavailable
+from sentinel.ports.errors import Unavailable
+from sentinel.ports.fleet_store import AuditQuery, FleetTransaction, Stored
 from tests.support import postgresql
 from tests.support.fleet_stores import (
     MOMENT,

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from sentinel.drivers.sql.lane import Job, Lane, Server
-from sentinel.ports.fleet_store import Unavailable
+from sentinel.ports.errors import Unavailable
 
 AMPLE = 10
 

@@ -11,8 +11,8 @@ import pytest
 
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.fleet import SqlFleetStore
-from sentinel.drivers.sql.statements import Unusable
-from sentinel.ports.fleet_store import FleetTransaction, ListQuery, Stored, Unavailable
+from sentinel.ports.errors import Misconfigured, Unavailable
+from sentinel.ports.fleet_store import FleetTransaction, ListQuery, Stored
 from sentinel.runtime.database_url import BadUrl
 from tests.support import postgresql
 from tests.support.fleet_stores import incrementing, inserting, stored
@@ -245,7 +245,7 @@ async def test_what_a_person_has_to_mend_is_told_from_what_passes(
     user = user or f"{PostgreSQLServer.USER}:{private_postgresql.password}"
     store = on(f"postgres://{user}@{LOOPBACK}:{private_postgresql.port}/{name}")
 
-    with pytest.raises(Unusable, match=complaint) as caught:
+    with pytest.raises(Misconfigured, match=complaint) as caught:
         await store.open()
 
     shown = "".join(traceback.format_exception(caught.value))
@@ -259,7 +259,7 @@ async def test_a_database_that_cannot_hold_every_name_is_refused(private_postgre
     )
     store = on(urlsplit(private_postgresql.url)._replace(path="/narrow").geturl())
 
-    with pytest.raises(Unusable, match="expected a database with the encoding UTF8, got LATIN1"):
+    with pytest.raises(Misconfigured, match="expected a database with the encoding UTF8, got LATIN1"):
         await store.open()
 
 
@@ -273,7 +273,7 @@ async def test_a_database_that_cannot_hold_every_name_is_refused(private_postgre
     ],
 )
 async def test_a_url_that_cannot_be_read_is_not_quoted(url: str) -> None:
-    with pytest.raises((BadUrl, Unusable)) as caught:
+    with pytest.raises((BadUrl, Misconfigured)) as caught:
         await on(url).open()
 
     assert SECRET not in "".join(traceback.format_exception(caught.value))

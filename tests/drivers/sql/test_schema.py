@@ -21,8 +21,8 @@ from sqlalchemy.pool import NullPool
 
 from sentinel.drivers.sql import engine, schema
 from sentinel.drivers.sql.schema import HEAD, REVISIONS, Migration
-from sentinel.drivers.sql.statements import Unusable
 from sentinel.drivers.sql.tables import metadata
+from sentinel.ports.errors import Misconfigured
 from tests.support import postgresql
 
 AMPLE = 60.0
@@ -118,9 +118,9 @@ async def test_tables_of_a_newer_program_are_refused(
     await engine.migrate(url)
     execute(NEWER)
 
-    with pytest.raises(Unusable, match=f"at revision 9999, this program knows them up to {HEAD}"):
+    with pytest.raises(Misconfigured, match=f"at revision 9999, this program knows them up to {HEAD}"):
         await engine.database(url, migrate=migrate).open()
-    with pytest.raises(Unusable, match="9999"):
+    with pytest.raises(Misconfigured, match="9999"):
         await engine.migrate(url)
 
 

@@ -20,8 +20,8 @@ from sentinel.drivers.sql import engine, fleet_lists
 from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.drivers.sql.sqlite import SqliteDatabase, SqliteSession
 from sentinel.drivers.sql.sqlite_file import connect
-from sentinel.drivers.sql.statements import Unusable
-from sentinel.ports.fleet_store import FleetTransaction, ListQuery, NameTaken, Unavailable
+from sentinel.ports.errors import Misconfigured, Unavailable
+from sentinel.ports.fleet_store import FleetTransaction, ListQuery, NameTaken
 from sentinel.runtime.database_url import BadUrl
 from tests.support.fleet_stores import inserting, stored
 
@@ -76,7 +76,7 @@ async def test_a_second_process_is_told_who_uses_the_file(store: SqlFleetStore, 
 async def test_a_second_opener_in_the_same_process_is_refused_and_leaves_the_first_alone(
     store: SqlFleetStore, file: Path
 ) -> None:
-    with pytest.raises(Unusable, match="is in use"):
+    with pytest.raises(Misconfigured, match="is in use"):
         await on(file).open()
 
     await store.transact(inserting(stored("cls-1")))
@@ -108,7 +108,7 @@ def prose(file: Path) -> Path:
 
 
 async def test_a_file_that_is_no_database_is_refused(prose: Path) -> None:
-    with pytest.raises(Unusable, match=r"fleet.db: file is not a database"):
+    with pytest.raises(Misconfigured, match=r"fleet.db: file is not a database"):
         await on(prose).open()
 
 
@@ -117,7 +117,7 @@ async def test_a_database_of_another_program_is_refused_and_left_alone(file: Pat
         other.execute("PRAGMA application_id = 252006673")
         other.execute("CREATE TABLE theirs (id)")
 
-    with pytest.raises(Unusable, match="is a database of another program"):
+    with pytest.raises(Misconfigured, match="is a database of another program"):
         await on(file).open()
 
     with closing(sqlite3.connect(file)) as other:
@@ -125,12 +125,12 @@ async def test_a_database_of_another_program_is_refused_and_left_alone(file: Pat
 
 
 async def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match=r"nowhere/fleet.db: cannot lock it: No such file or directory"):
+    with pytest.raises(Misconfigured, match=r"nowhere/fleet.db: cannot lock it: No such file or directory"):
         await on(tmp_path / "nowhere" / "fleet.db").open()
 
 
 async def test_without_leave_to_migrate_nothing_is_made(file: Path) -> None:
-    with pytest.raises(Unusable, match=r"has no tables yet, this program needs .*: run `sentinel migrate`"):
+    with pytest.raises(Misconfigured, match=r"has no tables yet, this program needs .*: run `sentinel migrate`"):
         await SqlFleetStore(SqliteDatabase(file, migrate=False)).open()
 
     assert [each.name for each in file.parent.iterdir()] == ["fleet.db.lock"]
@@ -260,7 +260,7 @@ async def test_trouble_passes_without_anybody_writing(store: SqlFleetStore, file
 FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
-from sentinel.ports.fleet_store import Unavailable
+from sentinel.ports.errors import Unavailable
 from tests.drivers.sql.test_sqlite import on
 from tests.support.fleet_stores import inserting, stored
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from sentinel.drivers.sql.turns import Turns
-from sentinel.ports.fleet_store import Unavailable
+from sentinel.ports.errors import Unavailable
 
 AMPLE = timedelta(seconds=60)
 

@@ -16,12 +16,13 @@ import click
 
 from sentinel.cli import options
 from sentinel.cli.addresses import bind_address
-from sentinel.cli.build import Unavailable, extra
+from sentinel.cli.build import extra
 from sentinel.cli.up.home import Home, Uninhabitable, default_folder
 from sentinel.cli.up.keys import Keys, make_keys
 from sentinel.cli.up.plan import Plan, Wishes, make_plan
 from sentinel.cli.up.ready import ReadyFile
 from sentinel.cli.up.view import Showing
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import durations, lifecycle, process, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.listening import Address
@@ -183,7 +184,7 @@ def _run(plan: Plan, home: Home, keys: Keys, *, showing: Showing, random: Random
                 clock=SystemClock(),
                 random=random,
             )
-        except Unavailable as error:
+        except Misconfigured as error:
             return _refuse([str(error)])
         process.settle_memory()
         code = process.main(session.run(), log=session.log)

@@ -24,7 +24,7 @@ from sentinel.cli.client.fleet import Fleet, read
 from sentinel.cli.up.narration import Happening, Tell, Tone
 from sentinel.core.fleet import KindRules, ResourceDocument
 from sentinel.core.model import Json
-from sentinel.ports import Clock
+from sentinel.ports.clock import Clock
 from sentinel.runtime.stopping import Stopping
 
 LABEL = "sentinel-demo"

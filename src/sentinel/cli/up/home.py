@@ -22,7 +22,7 @@ import msgspec
 
 from sentinel.core.access import Role
 from sentinel.drivers import token_editing, tokens
-from sentinel.drivers.rereading import Unusable
+from sentinel.ports.errors import Misconfigured
 
 _FOLDER, _FILE = 0o700, 0o600
 _LONGEST_TOKEN = 1024
@@ -122,7 +122,7 @@ class Home:
                 return Kept(known, file)
             made = token_editing.add_token(self.tokens_file, name=name, role=role, adapter=adapter)
             _write(file, made)
-        except Unusable as error:
+        except Misconfigured as error:
             raise Uninhabitable(str(error)) from error
         except OSError as error:
             raise _uninhabitable(file, error) from error

@@ -17,7 +17,7 @@ from sentinel.cli.up.board import Board
 from sentinel.cli.up.outlet import Outlet
 from sentinel.cli.up.screen import draw
 from sentinel.cli.up.welcome import Hint
-from sentinel.ports import Clock
+from sentinel.ports.clock import Clock
 from sentinel.runtime.health import Health, Status
 from sentinel.runtime.lifecycle import Stopping
 

@@ -18,8 +18,9 @@ from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.core.fleet import DiscardReason
 from sentinel.core.task import Ending
 from sentinel.core.task_resource import Resource
-from sentinel.ports import Clock, Outcome
 from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.clock import Clock
+from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import Answer, CycleReport, PageReport
 
 

@@ -19,7 +19,7 @@ from sentinel.cli.client.rows import Item
 from sentinel.cli.up.board import Board, Shelf
 from sentinel.cli.up.narration import Happening, Tell, Tone
 from sentinel.core.fleet import KindRules
-from sentinel.ports import Clock
+from sentinel.ports.clock import Clock
 from sentinel.runtime.stopping import Stopping
 
 _EVERY = timedelta(seconds=1)

@@ -31,8 +31,8 @@ from sentinel.cli.up.narration import AdapterNarrator, PulseNarrator
 from sentinel.cli.up.plan import Plan, PlannedAdapter
 from sentinel.cli.up.view import Showing, View
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.drivers.sql.statements import Unusable
-from sentinel.ports import BrokerMisconfigured, Clock, Publisher
+from sentinel.ports.clock import Clock
+from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Subscriber
 from sentinel.pulse import report as pulse_report
 from sentinel.pulse.settings import PulseSettings
@@ -140,7 +140,6 @@ class Session:
             metrics=self._metrics,
             drain=_DRAIN,
             restart=_RESTART,
-            misconfigured=(BrokerMisconfigured, Unusable),
             stopping=self._stopping,
         )
 

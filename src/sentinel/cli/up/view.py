@@ -26,7 +26,7 @@ from sentinel.cli.up.outlet import Outlet
 from sentinel.cli.up.overview import Overview
 from sentinel.cli.up.plan import Plan
 from sentinel.cli.up.ready import Ready, ReadyFile
-from sentinel.ports import Clock
+from sentinel.ports.clock import Clock
 from sentinel.runtime import durations
 from sentinel.runtime.health import Health
 from sentinel.runtime.parts import Loop, Part

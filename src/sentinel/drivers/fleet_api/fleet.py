@@ -24,8 +24,8 @@ from sentinel.core.listing import Position
 from sentinel.core.selector import Selector, SelectorParam
 from sentinel.drivers import http_answers
 from sentinel.drivers.fleet_api.connection import ApiConnection
-from sentinel.ports import FetchError, Page
 from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.fleet import FetchError, Page
 from sentinel.runtime.backoff import Backoff
 
 MAX_BODY = 64 * 1024 * 1024

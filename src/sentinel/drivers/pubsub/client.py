@@ -24,7 +24,7 @@ from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 from google.pubsub_v1.types import ExpirationPolicy, Subscription
 
-from sentinel import ports
+from sentinel.ports.errors import Misconfigured
 
 SERVICE = "pubsub.googleapis.com:443"
 
@@ -32,7 +32,7 @@ CALL_FAILED = (exceptions.GoogleAPICallError, grpc.aio.BaseError)
 """What a call raises: a status, or gRPC's own word on a channel that is closed."""
 
 
-class NotAccepted(ports.BrokerMisconfigured):
+class NotAccepted(Misconfigured):
     """The credentials are there, and Google does not take them."""
 
 
@@ -83,7 +83,7 @@ class Connection:
 async def connect(*, endpoint: str, emulator_host: str) -> Connection:
     """The way to the emulator, or else to Google's service with what credentials the environment has.
 
-    Nothing is sent yet. Raises `ports.BrokerMisconfigured` where there are no credentials.
+    Nothing is sent yet. Raises `ports.Misconfigured` where there are no credentials.
     """
     if emulator_host:
         return Connection(grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL))
@@ -129,7 +129,7 @@ class Line:
 async def require_topic(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:
     """Finds the topic, or creates it; false where we may not look, so that only publishing will tell.
 
-    The publisher's role does not include looking. Raises `ports.BrokerMisconfigured` where every event would be
+    The publisher's role does not include looking. Raises `ports.Misconfigured` where every event would be
     refused, and what `CALL_FAILED` names where Pub/Sub could not be asked.
     """
     with _explained(f"topic {topic!r}"):
@@ -161,7 +161,7 @@ async def require_subscription(
         else:
             if found.topic != topic:
                 expected = f"expected one of topic {topic!r}, got one of {found.topic!r}"
-                raise ports.BrokerMisconfigured(f"subscription {name!r}: {expected}")
+                raise Misconfigured(f"subscription {name!r}: {expected}")
             return
         with suppress(exceptions.AlreadyExists):
             await client.create_subscription(wanted, retry=None, timeout=_CALL.total_seconds())
@@ -176,9 +176,9 @@ def _explained(what: str) -> Iterator[None]:
         raise NotAccepted(f"the credentials are not accepted: {describe(error)}") from error
     except exceptions.NotFound as error:
         hint = "create it, or let it be created"
-        raise ports.BrokerMisconfigured(f"{what}: {describe(error)}; {hint}") from error
+        raise Misconfigured(f"{what}: {describe(error)}; {hint}") from error
     except (exceptions.InvalidArgument, exceptions.PermissionDenied) as error:
-        raise ports.BrokerMisconfigured(f"{what}: {describe(error)}") from error
+        raise Misconfigured(f"{what}: {describe(error)}") from error
 
 
 async def _find_or_create(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:
@@ -208,7 +208,7 @@ async def _find_or_create(client: PublisherAsyncClient, topic: str, *, may_creat
 def describe(error: Exception) -> str:
     """What went wrong, in a line; Google's texts name places and permissions, and no secrets."""
     match error:
-        case ports.BrokerMisconfigured():
+        case Misconfigured():
             return str(error)
         case exceptions.GoogleAPICallError():
             status = getattr(error.grpc_status_code, "name", "")
@@ -232,5 +232,5 @@ async def _find_credentials() -> Credentials:
     except GoogleAuthError as error:
         # Only the library's sentence: what it adds may quote the file.
         sentence = next((text for text in error.args if isinstance(text, str)), type(error).__name__)
-        raise ports.BrokerMisconfigured(f"no credentials for Google Cloud: {sentence}") from None
+        raise Misconfigured(f"no credentials for Google Cloud: {sentence}") from None
     return found

@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from google.api_core import exceptions
 from google.pubsub_v1.types import PublishRequest, PullRequest, ReceivedMessage
 
-from sentinel import ports
 from sentinel.drivers.pubsub import client, received
 from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, describe
+from sentinel.ports.errors import Misconfigured
 from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter, Unreachable
 
 PULL = timedelta(seconds=3)
@@ -80,7 +80,7 @@ class PubSubDeadLetters:
         try:
             yield connection
         except _FOR_A_PERSON as error:
-            raise ports.BrokerMisconfigured(f"{self._subscription}: {describe(error)}") from error
+            raise Misconfigured(f"{self._subscription}: {describe(error)}") from error
         except CALL_FAILED as error:
             raise Unreachable(f"{self._emulator_host or self._endpoint}: {describe(error)}") from error
         finally:
@@ -135,7 +135,7 @@ class PubSubDeadLetters:
                 PublishRequest(topic=self._topic, messages=[replay]), retry=None, timeout=_CALL.total_seconds()
             )
         except exceptions.NotFound as error:
-            raise ports.BrokerMisconfigured(f"topic {self._topic!r} does not exist") from error
+            raise Misconfigured(f"topic {self._topic!r} does not exist") from error
 
     async def _forget(self, connection: client.Connection, letter: ReceivedMessage) -> None:
         await connection.subscriber.acknowledge(

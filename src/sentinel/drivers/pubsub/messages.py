@@ -18,7 +18,7 @@ from google.protobuf.message import Message as Protobuf  # type: ignore[import-u
 from google.pubsub_v1.types import PublishRequest, PubsubMessage
 
 from sentinel.core import events
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 
 MOST_MESSAGES = 1_000
 MOST_BYTES = 10_000_000

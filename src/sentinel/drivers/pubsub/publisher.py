@@ -20,12 +20,12 @@ from datetime import timedelta
 from google.api_core import exceptions
 from google.pubsub_v1.types import PublishRequest, PublishResponse
 
-from sentinel import ports
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.keeper import Keeper
 from sentinel.drivers.pubsub import client
 from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
 from sentinel.drivers.pubsub.messages import Batch, Limits, MessageLayout, Request
+from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 4
@@ -79,7 +79,7 @@ class PubSubPublisher:
         window: int = WINDOW,
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random.random,
-        observe: Callable[[ports.Connectivity], None] = lambda change: None,
+        observe: Callable[[Connectivity], None] = lambda change: None,
     ) -> None:
         """With `create_topic` a topic that is not there is created, now or whenever it is found missing.
 
@@ -107,7 +107,7 @@ class PubSubPublisher:
     async def open(self) -> None:
         await self._keeper.open(self._keep_looking)
 
-    async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> ports.Receipt:
+    async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         batch = Batch(events)
         reason = ""
         try:
@@ -122,7 +122,7 @@ class PubSubPublisher:
         except TimeoutError:
             self._doubt.set()
             reason = self.trouble() or f"no answer within {deadline.total_seconds():g}s"
-        return ports.Receipt(batch.outcomes.copy(), batch.seconds.copy(), batch.explain(reason))
+        return Receipt(batch.outcomes.copy(), batch.seconds.copy(), batch.explain(reason))
 
     def trouble(self) -> str | None:
         return self._keeper.trouble()
@@ -171,13 +171,13 @@ class PubSubPublisher:
                 if halves:
                     return await self._deliver(halves[0]) and await self._deliver(halves[1])
                 request.went_wrong(describe(error))
-                request.answered(ports.Outcome.REFUSED, self._now() - begun)
+                request.answered(Outcome.REFUSED, self._now() - begun)
                 return True
             except CALL_FAILED as error:
                 request.went_wrong(describe(error))
                 self._doubt.set()
                 if not self._is_passing(error):
-                    request.answered(ports.Outcome.REFUSED, self._now() - begun)
+                    request.answered(Outcome.REFUSED, self._now() - begun)
                     return True
             else:
                 return self._confirm(request, answer, self._now() - begun)
@@ -195,7 +195,7 @@ class PubSubPublisher:
         if ids != len(request):
             request.went_wrong(f"{len(request)} messages were sent, and {ids} confirmed")
             return False
-        request.answered(ports.Outcome.CONFIRMED, seconds)
+        request.answered(Outcome.CONFIRMED, seconds)
         self._confirmations += 1
         self._keeper.connected()
         return True

@@ -21,12 +21,13 @@ from google.api_core import exceptions
 from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
 from google.pubsub_v1.types import PublishRequest, PubsubMessage, PullRequest, ReceivedMessage
 
-from sentinel import ports
 from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
 from sentinel.drivers.keeper import Keeper, loss_as_error
 from sentinel.drivers.pubsub import client, received
 from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
 from sentinel.drivers.received import Received
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.telemetry import Log, get_logger
@@ -77,7 +78,7 @@ class PubSubSubscriber:
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random.random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        observe: Callable[[ports.Connectivity], None] = lambda change: None,
+        observe: Callable[[Connectivity], None] = lambda change: None,
         log: Log | None = None,
     ) -> None:
         """With `create_topic` the topic, the subscription, and both for dead letters are created where they are
@@ -257,7 +258,7 @@ class PubSubSubscriber:
                     retry=None,
                     timeout=_CALL.total_seconds(),
                 )
-        except (*CALL_FAILED, ConnectionError, ports.BrokerMisconfigured):
+        except (*CALL_FAILED, ConnectionError, Misconfigured):
             return False
         return True
 

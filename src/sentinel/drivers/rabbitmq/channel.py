@@ -21,7 +21,7 @@ from pamqp.header import ContentHeader
 from sentinel.core.events import Mode
 from sentinel.drivers.rabbitmq.confirms import Batch, Unconfirmed
 from sentinel.drivers.rabbitmq.frames import FrameLayout, Unsendable
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 
 _NUMBER = 1
 _WRITE_SIZE = 256 * 1024

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sentinel.core.events import Event
-from sentinel.ports import Outcome
+from sentinel.ports.publisher import Outcome
 
 
 class Batch:

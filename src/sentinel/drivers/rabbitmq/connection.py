@@ -29,10 +29,10 @@ from aiormq.exceptions import (
 )
 from pamqp.commands import Basic
 
-from sentinel import ports
 from sentinel.drivers.keeper import Keeper, loss_as_error
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.reader import Transport
+from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.backoff import Backoff
 
 HEARTBEAT = timedelta(seconds=10)
@@ -148,7 +148,7 @@ async def keep(
 
 
 async def require_exchange(wire: AbstractConnection, name: str, kind: str) -> None:
-    """Declares the exchange or finds it as expected; raises `BrokerMisconfigured` if it can be neither.
+    """Declares the exchange or finds it as expected; raises `Misconfigured` if it can be neither.
 
     On channels of their own, because a refusal closes the channel. Reserved names (`amq.…`) are declared like
     any other: where such an exchange exists, that only compares it. The default exchange, which has no name, is
@@ -162,7 +162,7 @@ async def require_exchange(wire: AbstractConnection, name: str, kind: str) -> No
         await declaring.exchange_declare(name, exchange_type=kind, durable=True)
         await declaring.close()
     except (ChannelPreconditionFailed, ConnectionCommandInvalid) as error:
-        raise ports.BrokerMisconfigured(f"{expected}; the broker says: {describe(error)}") from error
+        raise Misconfigured(f"{expected}; the broker says: {describe(error)}") from error
     except ChannelAccessRefused as refusal:
         try:
             looking = await wire.channel(publisher_confirms=False)
@@ -170,14 +170,14 @@ async def require_exchange(wire: AbstractConnection, name: str, kind: str) -> No
             await looking.close()
         except ChannelClosed as error:
             says = f"{describe(error)}; {describe(refusal)}"
-            raise ports.BrokerMisconfigured(f"{expected}; the broker says: {says}") from error
+            raise Misconfigured(f"{expected}; the broker says: {says}") from error
 
 
 async def require_queue(wire: AbstractConnection, name: str) -> bool:
     """Declares a durable queue, or finds one; false where it is there and this user may not declare it.
 
     What an administrator chose for a queue that exists - its type, its limits - is as good as what we would
-    have: only one that would lose its messages is refused, by `BrokerMisconfigured`.
+    have: only one that would lose its messages is refused, by `Misconfigured`.
     """
     expected = f"queue {name!r}: expected a durable one"
     try:
@@ -187,10 +187,10 @@ async def require_queue(wire: AbstractConnection, name: str) -> bool:
         return True
     except ChannelPreconditionFailed as error:
         if any(f"'{flaw}'" in describe(error) for flaw in ("durable", "auto_delete", "exclusive")):
-            raise ports.BrokerMisconfigured(f"{expected}; the broker says: {describe(error)}") from error
+            raise Misconfigured(f"{expected}; the broker says: {describe(error)}") from error
         return True
     except ChannelLockedResource as error:
-        raise ports.BrokerMisconfigured(f"{expected}; the broker says: {describe(error)}") from error
+        raise Misconfigured(f"{expected}; the broker says: {describe(error)}") from error
     except ChannelAccessRefused as refusal:
         try:
             looking = await wire.channel(publisher_confirms=False)
@@ -199,7 +199,7 @@ async def require_queue(wire: AbstractConnection, name: str) -> bool:
             return False
         except ChannelClosed as error:
             says = f"{describe(error)}; {describe(refusal)}"
-            raise ports.BrokerMisconfigured(f"{expected}; the broker says: {says}") from error
+            raise Misconfigured(f"{expected}; the broker says: {says}") from error
 
 
 async def bind(
@@ -218,7 +218,7 @@ async def bind(
     except ChannelAccessRefused as error:
         if is_required:
             says = f"queue {queue!r} cannot be bound to exchange {exchange!r}; the broker says: {describe(error)}"
-            raise ports.BrokerMisconfigured(says) from error
+            raise Misconfigured(says) from error
 
 
 async def put(wire: AbstractConnection, *, queue: str, body: bytes, properties: Basic.Properties) -> None:

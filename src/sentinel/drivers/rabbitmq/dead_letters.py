@@ -19,11 +19,11 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from aiormq.exceptions import ChannelNotFoundEntity, PublishError
 from pamqp.commands import Basic
 
-from sentinel import ports
 from sentinel.drivers.keeper import loss_as_error
 from sentinel.drivers.rabbitmq import connection, received
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.connection import CALL_FAILED, Endpoint
+from sentinel.ports.errors import Misconfigured
 from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter, Unreachable
 
 _ANSWER = timedelta(seconds=10)
@@ -115,7 +115,7 @@ class RabbitMQDeadLetters:
                     properties=received.as_replay(delivered, now=self._now()),
                 )
         except PublishError as error:
-            raise ports.BrokerMisconfigured(f"queue {self._subscription!r} does not exist") from error
+            raise Misconfigured(f"queue {self._subscription!r} does not exist") from error
 
 
 async def _forget(channel: AbstractChannel, delivered: DeliveredMessage) -> None:

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from aiormq.abc import AbstractConnection
 
-from sentinel import ports
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.keeper import Keeper
 from sentinel.drivers.rabbitmq import connection
 from sentinel.drivers.rabbitmq.channel import ConfirmingChannel
 from sentinel.drivers.rabbitmq.confirms import Batch
 from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, Endpoint
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 1000
@@ -52,7 +53,7 @@ class RabbitMQPublisher:
         heartbeat: timedelta = HEARTBEAT,
         reconnect: Backoff = RECONNECT,
         random: Callable[[], float] = system_random.random,
-        observe: Callable[[ports.Connectivity], None] = lambda change: None,
+        observe: Callable[[Connectivity], None] = lambda change: None,
     ) -> None:
         """`url` is `amqp://…` or `amqps://…` and holds the password, as `connection.amqp_url` makes it.
 
@@ -79,7 +80,7 @@ class RabbitMQPublisher:
     async def open(self) -> None:
         await self._keeper.open(self._keep_connected)
 
-    async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> ports.Receipt:
+    async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         batch = Batch(events)
         reason = ""
         try:
@@ -96,7 +97,7 @@ class RabbitMQPublisher:
             reason = self.trouble() or f"no answer within {deadline.total_seconds():g}s"
             if self._channel is not None:
                 self._channel.give_up_if_silent(self._heartbeat)
-        return ports.Receipt(batch.outcomes.copy(), batch.seconds.copy(), self._explain(batch, reason))
+        return Receipt(batch.outcomes.copy(), batch.seconds.copy(), self._explain(batch, reason))
 
     def trouble(self) -> str | None:
         trouble, channel = self._keeper.trouble(), self._channel
@@ -113,15 +114,15 @@ class RabbitMQPublisher:
 
     def _explain(self, batch: Batch, unconfirmed: str) -> str:
         """Why the first event that was not confirmed was not."""
-        if batch.outcomes.count(ports.Outcome.CONFIRMED) == len(batch.outcomes):
+        if batch.outcomes.count(Outcome.CONFIRMED) == len(batch.outcomes):
             return ""
-        position = next(i for i, outcome in enumerate(batch.outcomes) if outcome is not ports.Outcome.CONFIRMED)
+        position = next(i for i, outcome in enumerate(batch.outcomes) if outcome is not Outcome.CONFIRMED)
         match batch.outcomes[position]:
-            case ports.Outcome.UNROUTABLE:
+            case Outcome.UNROUTABLE:
                 return f"exchange {self._exchange!r} has no queue for routing key {self._routing_key!r}"
-            case ports.Outcome.UNSENDABLE:
+            case Outcome.UNSENDABLE:
                 return f"cannot be sent: {batch.refusals[position]}"
-            case ports.Outcome.REFUSED:
+            case Outcome.REFUSED:
                 return "refused by a queue, perhaps because it is full"
             case _:
                 return unconfirmed
@@ -158,7 +159,7 @@ class RabbitMQPublisher:
             )
         except (ValueError, TypeError) as error:
             name = f"exchange {self._exchange!r}, routing key {self._routing_key!r}"
-            raise ports.BrokerMisconfigured(f"{name}: {error}") from error
+            raise Misconfigured(f"{name}: {error}") from error
         await channel.open()
         await connection.require_exchange(wire, self._exchange, self._exchange_type)
         return channel

@@ -18,13 +18,14 @@ from pathlib import Path
 
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
-from sentinel import ports
 from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
 from sentinel.drivers.keeper import Keeper, loss_as_error
 from sentinel.drivers.rabbitmq import connection, received
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.connection import CALL_FAILED, HEARTBEAT, RECONNECT, Endpoint
 from sentinel.drivers.received import Received
+from sentinel.ports.errors import Misconfigured
+from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.telemetry import Log, get_logger
@@ -58,7 +59,7 @@ class RabbitMQSubscriber:
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random.random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        observe: Callable[[ports.Connectivity], None] = lambda change: None,
+        observe: Callable[[Connectivity], None] = lambda change: None,
         log: Log | None = None,
     ) -> None:
         """A message is given back after `longest_hold`, and taken again: brokers have a limit of their own.
@@ -210,7 +211,7 @@ class _Parcel:
                     await connection.put(
                         self._wire, queue=self._dead_letters, body=self.message.body, properties=properties
                     )
-        except (*CALL_FAILED, ports.BrokerMisconfigured):
+        except (*CALL_FAILED, Misconfigured):
             return False
         return await self.accept()
 

@@ -17,7 +17,7 @@ import msgspec
 
 from sentinel.drivers.sql import schema
 from sentinel.drivers.sql.sqlite_file import APPLICATION_ID, FileLock, connect, revision
-from sentinel.drivers.sql.statements import Unusable
+from sentinel.ports.errors import Misconfigured
 
 Progress = Callable[[int, int], None]
 """Told how many pages are left, of how many."""
@@ -34,12 +34,12 @@ class Copy(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Exists(Unusable):
+class Exists(Misconfigured):
     """Something is there that was not to be overwritten."""
 
 
 def back_up(database: Path, to: Path, *, force: bool, progress: Progress) -> Copy:
-    """Copies a database, which may be in use. Raises `Unusable`, `Exists` unless told to overwrite by `force`."""
+    """Copies a database, which may be in use. Raises `Misconfigured`; `Exists` without `force`."""
     return _copy(database, to, force=force, progress=progress)
 
 
@@ -58,7 +58,7 @@ def _copy(source: Path, target: Path, *, force: bool, progress: Progress) -> Cop
     found = _require_usable(source)
     if target.exists():
         if target.samefile(source):
-            raise Unusable(f"{target}: expected another file than the one that is copied")
+            raise Misconfigured(f"{target}: expected another file than the one that is copied")
         if not force:
             raise Exists(f"{target} exists: give --force to overwrite it")
     with _partial(target) as partial:
@@ -66,7 +66,7 @@ def _copy(source: Path, target: Path, *, force: bool, progress: Progress) -> Cop
             _copy_pages(source, partial, progress)
             _require_integrity(partial)
         except sqlite3.Error as error:
-            raise Unusable(f"{partial}: {error}") from error
+            raise Misconfigured(f"{partial}: {error}") from error
         size = partial.stat().st_size
         _sync(partial)
         _replace(partial, target, force=force)
@@ -74,14 +74,14 @@ def _copy(source: Path, target: Path, *, force: bool, progress: Progress) -> Cop
 
 
 def _require_usable(file: Path) -> str:
-    """The revision of its tables. Raises `Unusable` for what is not a database of ours, whole, and not newer."""
+    """The revision of its tables. Raises `Misconfigured` unless it is a whole database of ours, and not newer."""
     if not file.is_file():
-        raise Unusable(f"{file} does not exist")
+        raise Misconfigured(f"{file} does not exist")
     found = revision(file)
     with closing(connect(file, is_reader=True)) as connection:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
     if found is None or application != APPLICATION_ID:
-        raise Unusable(f"{file} is not a database of Sentinel")
+        raise Misconfigured(f"{file} is not a database of Sentinel")
     schema.require_known(found, where=str(file))
     return found
 
@@ -104,10 +104,10 @@ def _require_integrity(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(3)")]
         if found != ["ok"]:
-            raise Unusable(f"the copy is damaged, and so is what was copied: {'; '.join(found)}")
+            raise Misconfigured(f"the copy is damaged, and so is what was copied: {'; '.join(found)}")
         broken = connection.execute("PRAGMA foreign_key_check").fetchone()
         if broken is not None:
-            raise Unusable(
+            raise Misconfigured(
                 f"the copy is damaged, and so is what was copied: rows of {broken[0]} belong to nothing"
             )
 
@@ -121,7 +121,7 @@ def _partial(target: Path) -> Iterator[Path]:
     try:
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        raise Unusable(f"{target}: {error.strerror}") from error
+        raise Misconfigured(f"{target}: {error.strerror}") from error
     try:
         yield partial
     finally:
@@ -137,7 +137,7 @@ def _replace(partial: Path, target: Path, *, force: bool) -> None:
         else:
             # What a server wrote last may still stand beside the database; SQLite would apply it to any file of
             # this name. Of a whole one it is taken in first, in case we fail between the two.
-            with suppress(sqlite3.Error, Unusable), closing(connect(target)) as old:
+            with suppress(sqlite3.Error, Misconfigured), closing(connect(target)) as old:
                 old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             for each in _beside(target):
                 each.unlink(missing_ok=True)
@@ -146,7 +146,7 @@ def _replace(partial: Path, target: Path, *, force: bool) -> None:
     except FileExistsError as error:
         raise Exists(f"{target} exists: give --force to overwrite it") from error
     except OSError as error:
-        raise Unusable(f"{target}: {error.strerror}") from error
+        raise Misconfigured(f"{target}: {error.strerror}") from error
     _sync(target.parent)
 
 

@@ -27,7 +27,7 @@ def database(url: str, *, migrate: bool, connections: int = CONNECTIONS) -> Data
 
 
 async def migrate(url: str) -> Migration:
-    """Brings the tables into the shape that this program expects. Raises `BadUrl`, `Unusable`, `Unavailable`."""
+    """Brings the tables up to date. Raises `BadUrl`, `Misconfigured`, `Unavailable`."""
     match parse(url):
         case SqliteFile(path):
             from sentinel.drivers.sql import sqlite_file

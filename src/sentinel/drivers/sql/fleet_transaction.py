@@ -19,7 +19,8 @@ from sentinel.drivers.sql import rows
 from sentinel.drivers.sql.rows import STORED, micros
 from sentinel.drivers.sql.statements import Duplicate, Row, Session, Statement, Value
 from sentinel.drivers.sql.tables import answers, audit, discarded, generations, labels, resources, waits
-from sentinel.ports.fleet_store import IdTaken, KeyTaken, NameTaken, Remembered, Stored, Taken, Unavailable
+from sentinel.ports.errors import Unavailable
+from sentinel.ports.fleet_store import IdTaken, KeyTaken, NameTaken, Remembered, Stored, Taken
 
 SLOTS = 16
 """Over how many rows a counter is spread."""

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from sentinel.drivers.sql.statements import Session
-from sentinel.ports.fleet_store import Unavailable
+from sentinel.ports.errors import Unavailable
 
 T = TypeVar("T")
 

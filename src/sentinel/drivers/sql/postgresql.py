@@ -20,9 +20,9 @@ from sentinel.drivers.sql import schema
 from sentinel.drivers.sql.pool import Pool
 from sentinel.drivers.sql.postgresql_session import PostgresqlBriefSession, PostgresqlSession, connect
 from sentinel.drivers.sql.schema import Migration
-from sentinel.drivers.sql.statements import BriefSession, NeedsTransaction, Session, Unusable
+from sentinel.drivers.sql.statements import BriefSession, NeedsTransaction, Session
 from sentinel.drivers.sql.turns import Turns
-from sentinel.ports.fleet_store import Unavailable
+from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.secrets import Secret
@@ -105,7 +105,7 @@ class PostgresqlDatabase:
             await pool.close()
 
     async def prepare(self, *, migrate: bool) -> Migration:
-        """Sees to the tables. Raises `Unusable`, `Unavailable`."""
+        """Sees to the tables. Raises `Misconfigured`, `Unavailable`."""
         return await self._with_engine(lambda found: schema.prepare(found, where=str(self._dsn), migrate=migrate))
 
     async def revision(self) -> str | None:
@@ -274,11 +274,11 @@ class PostgresqlDatabase:
         except DBAPIError as error:
             # Its own text quotes the statement over several lines; what the server said stands underneath.
             said = (error.orig and error.orig.__cause__) or error
-            kind = Unusable if isinstance(said, _NO_PLACE_FOR_TABLES) else Unavailable
+            kind = Misconfigured if isinstance(said, _NO_PLACE_FOR_TABLES) else Unavailable
             raise kind(f"{self._dsn}: {self._say(said)}") from error
         except _NEEDS_A_PERSON as error:
             # Not `from` it: a library that could not read a URL may quote it.
-            raise Unusable(f"{self._dsn}: {self._say(error)}") from None
+            raise Misconfigured(f"{self._dsn}: {self._say(error)}") from None
         except (*_LOST, *_REFUSED) as error:
             raise Unavailable(f"{self._dsn}: {self._say(error)}") from error
         finally:

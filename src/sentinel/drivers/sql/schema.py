@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import Connection, inspect, text
 
-from sentinel.drivers.sql.statements import Unusable
+from sentinel.ports.errors import Misconfigured
 
 REVISIONS = ("0001",)
 """Every revision of the tables, oldest first."""
@@ -31,7 +31,7 @@ class Migration(msgspec.Struct, frozen=True):
     after: str | None
 
 
-class Behind(Unusable):
+class Behind(Misconfigured):
     """The tables are older than this program."""
 
 
@@ -44,16 +44,16 @@ def revision_of(connection: Connection) -> str | None:
 
 
 def require_known(revision: str | None, *, where: str) -> None:
-    """Raises `Unusable` where the tables are of a future that this program does not know."""
+    """Raises `Misconfigured` where the tables are of a future that this program does not know."""
     if revision is not None and revision not in REVISIONS:
-        raise Unusable(
+        raise Misconfigured(
             f"{where}: its tables are at revision {revision}, this program knows them up to {HEAD}: "
             "use the newer program that has changed them"
         )
 
 
 def require_current(revision: str | None, *, where: str) -> None:
-    """Raises `Unusable` where the tables are not what this program expects."""
+    """Raises `Misconfigured` where the tables are not what this program expects."""
     require_known(revision, where=where)
     if revision != HEAD:
         found = "has no tables yet" if revision is None else f"has tables at revision {revision}"
@@ -91,7 +91,7 @@ def _require_encoding(connection: Connection, *, where: str) -> None:
         return
     encoding = connection.execute(text("SHOW server_encoding")).scalar()
     if encoding not in _ENCODINGS:
-        raise Unusable(
+        raise Misconfigured(
             f"{where}: expected a database with the encoding UTF8, got {encoding}: "
             "create another with ENCODING 'UTF8' TEMPLATE template0"
         )

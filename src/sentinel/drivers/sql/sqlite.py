@@ -21,7 +21,7 @@ from sentinel.drivers.sql.lane import Job, Lane
 from sentinel.drivers.sql.sqlite_file import APPLICATION_ID, BUSY, FileLock, connect, prepare
 from sentinel.drivers.sql.statements import BriefSession, Duplicate, Row, Session, Statement, TooLong, Value
 from sentinel.drivers.sql.tables import metadata
-from sentinel.ports.fleet_store import Unavailable
+from sentinel.ports.errors import Unavailable
 
 T = TypeVar("T")
 

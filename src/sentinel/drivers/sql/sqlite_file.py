@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sentinel.drivers.sql import schema
 from sentinel.drivers.sql.schema import Migration
-from sentinel.drivers.sql.statements import Unusable
+from sentinel.ports.errors import Misconfigured
 
 APPLICATION_ID = 0x534E_544C
 """What SQLite's own tools show of a database of ours: "SNTL"."""
@@ -36,13 +36,13 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self, *, patience: timedelta = timedelta(0)) -> None:
-        """Raises `Unusable` where another process has it for longer than `patience`."""
+        """Raises `Misconfigured` where another process has it for longer than `patience`."""
         # Of the file itself: whoever comes to it by a link has to meet the same lock.
         file = self._database.resolve()
         try:
             descriptor = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise Unusable(f"{self._database}: cannot lock it: {error.strerror}") from error
+            raise Misconfigured(f"{self._database}: cannot lock it: {error.strerror}") from error
         end = time.monotonic() + patience.total_seconds()
         while True:
             try:
@@ -54,7 +54,7 @@ class FileLock:
                 holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
                 os.close(descriptor)
                 by = f" by process {holder}" if holder.isdigit() else ""
-                raise Unusable(
+                raise Misconfigured(
                     f"{self._database} is in use{by}: SQLite serves one process at a time; "
                     "stop the other one, or use PostgreSQL"
                 ) from error
@@ -85,9 +85,9 @@ def connect(file: Path, *, is_reader: bool = False, busy: timedelta = BUSY) -> s
             cached_statements=256,
         )
     except OSError as error:
-        raise Unusable(f"{file}: {error.strerror}") from error
+        raise Misconfigured(f"{file}: {error.strerror}") from error
     except sqlite3.Error as error:
-        raise Unusable(f"{file}: {error}") from error
+        raise Misconfigured(f"{file}: {error}") from error
     try:
         if is_reader:
             connection.execute("PRAGMA query_only = ON")
@@ -105,12 +105,12 @@ def connect(file: Path, *, is_reader: bool = False, busy: timedelta = BUSY) -> s
             connection.execute("PRAGMA journal_size_limit = 67108864")
     except sqlite3.Error as error:
         connection.close()
-        raise Unusable(f"{file}: {error}") from error
+        raise Misconfigured(f"{file}: {error}") from error
     return connection
 
 
 def prepare(file: Path, *, migrate: bool) -> Migration:
-    """Sees to the tables; the caller has the lock. Raises `Unusable`."""
+    """Sees to the tables; the caller has the lock. Raises `Misconfigured`."""
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import NullPool
 
@@ -125,7 +125,7 @@ def prepare(file: Path, *, migrate: bool) -> Migration:
 
 
 def migrate(file: Path, *, patience: timedelta) -> Migration:
-    """Brings the tables up to date, as soon as no other process uses them. Raises `Unusable`."""
+    """Brings the tables up to date, as soon as no other process uses them. Raises `Misconfigured`."""
     lock = FileLock(file.absolute())
     lock.take(patience=patience)
     try:
@@ -145,13 +145,13 @@ def revision(file: Path) -> str | None:
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
                 return None
-            raise Unusable(f"{file}: {error}") from error
+            raise Misconfigured(f"{file}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise Unusable(f"{file}: {error}") from error
+            raise Misconfigured(f"{file}: {error}") from error
     return None if found is None else str(found[0])
 
 
 def _require_ours(connection: sqlite3.Connection, file: Path) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application not in (0, APPLICATION_ID):
-        raise Unusable(f"{file} is a database of another program")
+        raise Misconfigured(f"{file} is a database of another program")

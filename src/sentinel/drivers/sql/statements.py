@@ -122,7 +122,7 @@ class Database(Protocol):
     """A database that is there, in the shape that this program expects."""
 
     async def open(self) -> None:
-        """Raises `Unusable` where a person has to change something first, `Unavailable` where time may help."""
+        """Raises `Misconfigured`, `Unavailable`."""
 
     async def close(self) -> None:
         """Finishes what is under way; harmless when repeated, or when never opened."""
@@ -139,7 +139,3 @@ class Database(Protocol):
         """
 
     def trouble(self) -> str | None: ...
-
-
-class Unusable(Exception):
-    """The database cannot be used until a person changes something; the text says what, free of secrets."""

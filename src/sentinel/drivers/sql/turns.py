@@ -10,7 +10,7 @@ import asyncio
 from datetime import timedelta
 from weakref import WeakValueDictionary
 
-from sentinel.ports.fleet_store import Unavailable
+from sentinel.ports.errors import Unavailable
 
 
 class Turns:

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from sentinel.ports import Clock, Fleet
+from sentinel.ports.clock import Clock
+from sentinel.ports.fleet import Fleet
 from sentinel.pulse.forecast.calibration import EmptyFleet, calibrate
 from sentinel.pulse.forecast.projection import (
     LOG_MICROSECONDS,

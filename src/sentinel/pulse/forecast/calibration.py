@@ -22,7 +22,8 @@ from sentinel.core.decision import Policy, decide
 from sentinel.core.message import Composer
 from sentinel.core.model import Malformed
 from sentinel.core.pacing import Pacer, Verdict
-from sentinel.ports import Clock, FetchError, Fleet, Page
+from sentinel.ports.clock import Clock
+from sentinel.ports.fleet import FetchError, Fleet, Page
 from sentinel.pulse.explain import Nowhere
 from sentinel.pulse.forecast.projection import Costs
 from sentinel.pulse.forecast.rehearsal import Profile
