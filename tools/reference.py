@@ -24,8 +24,8 @@ from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.api import kinds
 from sentinel.api.settings import ServerSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
-from sentinel.cli import build_api
 from sentinel.cli.main import cli
+from sentinel.cli.wiring import api as build_api
 from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import durations, telemetry

@@ -15,9 +15,10 @@ from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli import options
 from sentinel.cli.addresses import listen_options
-from sentinel.cli.build_adapter import build_adapter, build_reporting, build_subscriber, in_flight
 from sentinel.cli.dead_letters import dead_letters
 from sentinel.cli.new_adapter import new
+from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
+from sentinel.cli.wiring.broker import build_subscriber
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import lifecycle, process, telemetry
 from sentinel.runtime.clock import SystemClock

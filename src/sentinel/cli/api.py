@@ -12,7 +12,7 @@ from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import ServerSettings
 from sentinel.cli import options
-from sentinel.cli.build import extra
+from sentinel.cli.wiring.extras import extra
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import lifecycle, process, telemetry
 from sentinel.runtime.clock import SystemClock
@@ -79,7 +79,7 @@ def api(
         log.warning("settings.warning", problem=warning)
     try:
         with extra("api", who="sentinel api"):
-            from sentinel.cli import build_api
+            from sentinel.cli.wiring import api as build_api
             from sentinel.web.server import Server
         guard = build_api.guard(settings, log=log)
         store = build_api.store(settings)

@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar
 
 import click
 
-from sentinel.cli.build import extra
+from sentinel.cli.wiring.extras import extra
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.database_url import BadUrl
 from sentinel.runtime.lifecycle import ExitCode

@@ -15,8 +15,8 @@ import msgspec
 from sentinel.adapter import loading
 from sentinel.adapter import settings as adapter_settings
 from sentinel.cli import options, table
-from sentinel.cli.build_adapter import build_dead_letters
 from sentinel.cli.options import Output
+from sentinel.cli.wiring.broker import build_dead_letters
 from sentinel.core import events
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.subscription import DeadLetter, DeadLetters, Unreachable

@@ -18,7 +18,7 @@ from typing import Any, TextIO, TypeAlias
 import click
 
 from sentinel.cli import options
-from sentinel.cli.build import build_fleet
+from sentinel.cli.wiring.pulse import build_fleet
 from sentinel.ports.fleet import FetchError, Fleet
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings

@@ -12,7 +12,8 @@ import click
 
 from sentinel.cli import options
 from sentinel.cli.addresses import listen_options
-from sentinel.cli.build import build_fleet, build_publisher, build_pulse
+from sentinel.cli.wiring.broker import build_publisher
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse
 from sentinel.ports.errors import Misconfigured
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings

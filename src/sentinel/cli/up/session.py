@@ -18,9 +18,6 @@ from random import Random
 import msgspec
 
 from sentinel.adapter import observer as adapter_observer
-from sentinel.cli import build_api
-from sentinel.cli.build import build_fleet, build_publisher, build_pulse
-from sentinel.cli.build_adapter import build_adapter, build_reporting, build_subscriber, in_flight
 from sentinel.cli.client.connection import Connection
 from sentinel.cli.up import welcome
 from sentinel.cli.up.demo import Demo
@@ -30,6 +27,10 @@ from sentinel.cli.up.keys import Keys
 from sentinel.cli.up.narration import AdapterNarrator, PulseNarrator
 from sentinel.cli.up.plan import Plan, PlannedAdapter
 from sentinel.cli.up.view import Showing, View
+from sentinel.cli.wiring import api as build_api
+from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
+from sentinel.cli.wiring.broker import build_publisher, build_subscriber
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.clock import Clock
 from sentinel.ports.publisher import Publisher

@@ -13,7 +13,8 @@ import pytest
 import trustme
 from aio_pika.abc import AbstractIncomingMessage
 
-from sentinel.cli.build import build_fleet, build_publisher, build_pulse
+from sentinel.cli.wiring.broker import build_publisher
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse
 from sentinel.core.events import Event, Mode
 from sentinel.core.listing import Shape
 from sentinel.core.model import PLAIN_FIELDS

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import assert_never
 
 from prometheus_client import CollectorRegistry
 
@@ -16,15 +15,13 @@ from sentinel.adapter.observer import Observer
 from sentinel.adapter.service import AdapterService
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.adapter.telemetry import AdapterTelemetry
-from sentinel.cli.build import build_api_connection, extra, logged, quieten_grpc, url_of
+from sentinel.cli.wiring.pulse import build_api_connection
 from sentinel.ports.clock import Clock
-from sentinel.ports.errors import Misconfigured
 from sentinel.ports.reporting import Reporting
-from sentinel.ports.subscription import DeadLetters, Subscriber
+from sentinel.ports.subscription import Subscriber
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime import telemetry
 from sentinel.runtime.parts import Part, Step
-from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.version import __version__
 
@@ -39,68 +36,6 @@ _WORK_IN_DRAIN = 0.75
 def in_flight(settings: AdapterSettings) -> int:
     """How many messages the adapter may hold."""
     return _HELD_PER_WORKER * settings.concurrency
-
-
-def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight: int) -> Subscriber:
-    """The subscriber that the broker's settings name; raises `Misconfigured`."""
-    log = telemetry.get_logger("subscriber")
-    match broker.type:
-        case BrokerType.RABBITMQ:
-            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-                from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
-            return RabbitMQSubscriber(
-                url=url_of(broker),
-                exchange=broker.exchange,
-                exchange_type=broker.exchange_type,
-                routing_key=broker.routing_key,
-                subscription=subscription,
-                max_in_flight=max_in_flight,
-                ca_file=broker.ca_file,
-                longest_hold=broker.longest_hold,
-                observe=logged("rabbitmq"),
-                log=log,
-            )
-        case BrokerType.PUBSUB:
-            quieten_grpc()
-            with extra("pubsub", who="BROKER_TYPE: pubsub"):
-                from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
-            return PubSubSubscriber(
-                project_id=broker.project_id,
-                topic=broker.topic,
-                create_topic=broker.create_topic,
-                subscription=subscription,
-                max_in_flight=max_in_flight,
-                emulator_host=broker.emulator_host,
-                observe=logged("pubsub"),
-                log=log,
-            )
-        case BrokerType.STDOUT:
-            raise _nothing_to_receive()
-        case _:
-            assert_never(broker.type)
-
-
-def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLetters:
-    """The dead letters of a subscription; raises `Misconfigured`."""
-    match broker.type:
-        case BrokerType.RABBITMQ:
-            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-                from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
-            return RabbitMQDeadLetters(url=url_of(broker), subscription=subscription, ca_file=broker.ca_file)
-        case BrokerType.PUBSUB:
-            quieten_grpc()
-            with extra("pubsub", who="BROKER_TYPE: pubsub"):
-                from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
-            return PubSubDeadLetters(
-                project_id=broker.project_id,
-                topic=broker.topic,
-                subscription=subscription,
-                emulator_host=broker.emulator_host,
-            )
-        case BrokerType.STDOUT:
-            raise _nothing_to_receive()
-        case _:
-            assert_never(broker.type)
 
 
 def build_reporting(
@@ -176,10 +111,6 @@ def _all(*steps: Step) -> Step:
             await step()
 
     return close
-
-
-def _nothing_to_receive() -> Misconfigured:
-    return Misconfigured("BROKER_TYPE: expected rabbitmq or pubsub, for adapters receive events; got stdout")
 
 
 def _user_agent() -> str:

@@ -5,23 +5,19 @@ Drivers are imported where one is chosen, so that a process loads only what its 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from sentinel.core.events import Mode
 from sentinel.core.message import Composer
 from sentinel.core.model import FIELDS, PLAIN_FIELDS
 from sentinel.core.pacing import Pacer
 from sentinel.core.projection import askable
 from sentinel.ports.clock import Clock
-from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet import Fleet
-from sentinel.ports.publisher import Connectivity, Publisher
+from sentinel.ports.publisher import Publisher
 from sentinel.pulse.report import Observer
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
@@ -29,7 +25,6 @@ from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle import Part
-from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.tracing import Tracer
 from sentinel.version import __version__
@@ -40,93 +35,6 @@ if TYPE_CHECKING:
 _KEEP_ALIVE = timedelta(seconds=60)
 _FIRST_RETRY, _LONGEST_RETRY = timedelta(milliseconds=100), timedelta(seconds=5)
 _SHORTEST_DEADLINE, _LONGEST_DEADLINE = timedelta(seconds=1), timedelta(seconds=15)
-
-
-def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
-    """The publisher that the broker's settings name."""
-    match broker.type:
-        case BrokerType.RABBITMQ:
-            return _rabbitmq(broker, mode)
-        case BrokerType.STDOUT:
-            from sentinel.drivers.stdout import StdoutPublisher
-
-            return StdoutPublisher()
-        case BrokerType.PUBSUB:
-            return _pubsub(broker, mode)
-        case _:
-            assert_never(broker.type)
-
-
-def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
-    with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-        from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-    return RabbitMQPublisher(
-        url=url_of(broker),
-        exchange=broker.exchange,
-        exchange_type=broker.exchange_type,
-        routing_key=broker.routing_key,
-        mode=mode,
-        ca_file=broker.ca_file,
-        observe=logged("rabbitmq"),
-    )
-
-
-def _pubsub(broker: BrokerSettings, mode: Mode) -> Publisher:
-    quieten_grpc()
-    with extra("pubsub", who="BROKER_TYPE: pubsub"):
-        from sentinel.drivers.pubsub.publisher import PubSubPublisher
-    return PubSubPublisher(
-        project_id=broker.project_id,
-        topic=broker.topic,
-        create_topic=broker.create_topic,
-        ordering_key=broker.ordering_key,
-        mode=mode,
-        emulator_host=broker.emulator_host,
-        observe=logged("pubsub"),
-    )
-
-
-@contextmanager
-def extra(name: str, *, who: str) -> Iterator[None]:
-    """Around an import that needs an extra; `who` asks for it, as the message begins."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise Misconfigured(f"{who} needs {error.name}; install fleet-sentinel[{name}]") from error
-
-
-def url_of(broker: BrokerSettings) -> str:
-    """Where its RabbitMQ is, credentials included."""
-    from sentinel.drivers.rabbitmq.connection import amqp_url
-
-    if broker.url is not None:
-        return broker.url.reveal()
-    return amqp_url(
-        host=broker.host,
-        port=broker.port,
-        vhost=broker.vhost,
-        username=broker.username,
-        password=broker.password.reveal(),
-        tls=broker.tls,
-    )
-
-
-def quieten_grpc() -> None:
-    """gRPC's own lines on stderr would be neither JSON nor redacted; what goes wrong is told by the driver."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-
-
-def logged(name: str) -> Callable[[Connectivity], None]:
-    """Writes down when a broker is reached, and when it is lost."""
-    log = telemetry.get_logger(name)
-
-    def observe(change: Connectivity) -> None:
-        if change.is_connected:
-            log.info("broker.connected", broker=change.broker)
-        else:
-            log.warning("broker.disconnected", broker=change.broker, reason=change.reason)
-
-    return observe
 
 
 def build_api_connection(
