@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,14 +20,10 @@ from sentinel.cli.dead_letters import dead_letters
 from sentinel.cli.new_adapter import new
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
 from sentinel.cli.wiring.broker import build_subscriber
-from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import lifecycle, process, telemetry
-from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.health import Health
-from sentinel.runtime.http import Listener, listeners
-from sentinel.runtime.lifecycle import Shared, opened
+from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
+from sentinel.runtime import lifecycle
+from sentinel.runtime.lifecycle import opened
 from sentinel.runtime.listening import Address
-from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.redaction import secrets_within
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Problem
@@ -74,40 +71,22 @@ def adapter(
     overrides = options.log_overrides(log_level=log_level, log_format=log_format)
     ready = prepare(config, broker_config, sets=sets, overrides=overrides, environ=os.environ)
     if not isinstance(ready, Ready):
-        return _refuse(ready)
-    settings = ready.settings
-    logging = telemetry.configure(settings.log.level, settings.log.format, secrets=ready.secrets)
-    log = telemetry.get_logger("adapter")
-    for warning in ready.warnings:
-        log.warning("settings.warning", problem=warning)
-    try:
-        subscriber = build_subscriber(
-            ready.broker, subscription=ready.subscription, max_in_flight=in_flight(settings)
-        )
-    except Misconfigured as error:
-        return _refuse([str(error)])
+        return refuse(ready)
+    return serve(
+        partial(_assemble, ready),
+        name="adapter",
+        component="adapter",
+        log=ready.settings.log,
+        secrets=ready.secrets,
+        warnings=ready.warnings,
+        probes=ProbeAddresses(metrics_bind_address, health_probe_bind_address),
+    )
 
-    health = Health(redact=logging.redactor.redact)
-    metrics = Metrics(component="adapter")
-    listening = listeners(
-        metrics_address=metrics_bind_address,
-        probes_address=health_probe_bind_address,
-        metrics=metrics,
-        health=health,
-        log=log,
-    )
-    log.info(
-        "service.starting",
-        adapter=ready.adapter.name,
-        kinds=ready.adapter.kinds,
-        endpoint=settings.hyperfleet_api.endpoint,
-        broker_type=ready.broker.type,
-        subscription=ready.subscription,
-        concurrency=settings.concurrency,
-        task_timeout=settings.task_timeout,
-        report_max_age=settings.report_max_age,
-    )
-    service = lifecycle.run(
+
+def _assemble(ready: Ready, context: ServiceContext) -> Assembly:
+    settings, redactor = ready.settings, context.redactor
+    subscriber = build_subscriber(ready.broker, subscription=ready.subscription, max_in_flight=in_flight(settings))
+    return Assembly(
         parts=[
             lambda: build_adapter(
                 settings,
@@ -117,20 +96,26 @@ def adapter(
                     settings.hyperfleet_api,
                     connections=max(100, settings.concurrency),
                     kinds=ready.adapter.kinds,
-                    on_token=logging.redactor.add,
+                    on_token=redactor.add,
                 ),
-                clock=SystemClock(),
-                redact=logging.redactor.redact,
+                clock=context.clock,
+                redact=redactor.redact,
                 drain=lifecycle.DRAIN,
             )
         ],
-        shared=[*map(_shared, listening), opened("broker", subscriber)],
-        log=log,
-        health=health,
-        metrics=metrics,
+        shared=[opened("broker", subscriber)],
+        description={
+            "adapter": ready.adapter.name,
+            "kinds": ready.adapter.kinds,
+            "endpoint": settings.hyperfleet_api.endpoint,
+            "broker_type": ready.broker.type,
+            "subscription": ready.subscription,
+            "concurrency": settings.concurrency,
+            "task_timeout": settings.task_timeout,
+            "report_max_age": settings.report_max_age,
+        },
         drain=lifecycle.DRAIN,
     )
-    return process.main(service, log=log)
 
 
 adapter.add_command(new)
@@ -171,14 +156,3 @@ def prepare(
         ),
         warnings=(*loaded.warnings, *broker.warnings),
     )
-
-
-def _shared(listener: Listener) -> Shared:
-    return Shared(f"listener {listener.address}", lambda: listener)
-
-
-def _refuse(problems: Iterable[str]) -> int:
-    """Says everything that is wrong, at once."""
-    for problem in problems:
-        click.echo(problem, err=True)
-    return lifecycle.ExitCode.MISCONFIGURED

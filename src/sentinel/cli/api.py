@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,14 +14,10 @@ from sentinel.api.kinds import Kinds
 from sentinel.api.settings import ServerSettings
 from sentinel.cli import options
 from sentinel.cli.wiring.extras import extra
-from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import lifecycle, process, telemetry
-from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.health import Health
+from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
 from sentinel.runtime.http import metrics_pages, probe_pages
 from sentinel.runtime.lifecycle import opened
 from sentinel.runtime.listening import Address, is_loopback, parse_address
-from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.settings import loader
 
 
@@ -65,53 +62,49 @@ def api(
     overrides |= {key: value for key, value in given.items() if value is not None}
     loaded = loader.load(ServerSettings, file=config, environ=os.environ, sets=sets, overrides=overrides)
     if loaded.settings is None:
-        return _refuse(str(problem) for problem in loaded.problems)
+        return refuse(loaded.problems)
     settings = loaded.settings
     address, address_problems = address_of(settings)
     kinds, kinds_problems = kinds_of(settings)
     problems = (*address_problems, *_exposures(settings, address), *kinds_problems)
     if address is None or kinds is None or problems:
-        return _refuse(problems)
+        return refuse(problems)
 
-    logging = telemetry.configure(settings.log.level, settings.log.format, secrets=settings.secrets)
-    log = telemetry.get_logger("api")
-    for warning in loaded.warnings:
-        log.warning("settings.warning", problem=warning)
-    try:
-        with extra("api", who="sentinel api"):
-            from sentinel.cli.wiring import api as build_api
-            from sentinel.web.server import Server
-        guard = build_api.guard(settings, log=log)
-        store = build_api.store(settings)
-    except Misconfigured as error:
-        return _refuse([str(error)])
+    return serve(
+        partial(_assemble, settings, address, kinds),
+        name="api",
+        component="api",
+        log=settings.log,
+        secrets=settings.secrets,
+        warnings=loaded.warnings,
+    )
 
-    health = Health(redact=logging.redactor.redact)
-    metrics = Metrics(component="api")
-    built = build_api.build_api(settings, kinds=kinds, store=store, clock=SystemClock())
+
+def _assemble(settings: ServerSettings, address: Address, kinds: Kinds, context: ServiceContext) -> Assembly:
+    with extra("api", who="sentinel api"):
+        from sentinel.cli.wiring import api as build_api
+        from sentinel.web.server import Server
+    guard = build_api.guard(settings, log=context.log)
+    store = build_api.store(settings)
+    built = build_api.build_api(settings, kinds=kinds, store=store, clock=context.clock)
     app = build_api.application(
         built,
-        pages=probe_pages(health) | metrics_pages(metrics),
+        pages=probe_pages(context.health) | metrics_pages(context.metrics),
         guard=guard,
         settings=settings,
-        log=log,
+        log=context.log,
     )
-    log.info(
-        "service.starting",
-        listen=str(address),
-        database=str(settings.database_url),
-        kinds=[kind.plural for kind in kinds],
-        insecure=settings.insecure,
-    )
-    service = lifecycle.run(
-        parts=[lambda: built.part, lambda: Server(app, address=address, log=log).part()],
+    return Assembly(
+        parts=[lambda: built.part, lambda: Server(app, address=address, log=context.log).part()],
         shared=[opened("database", built.opening)],
-        log=log,
-        health=health,
-        metrics=metrics,
+        description={
+            "listen": str(address),
+            "database": str(settings.database_url),
+            "kinds": [kind.plural for kind in kinds],
+            "insecure": settings.insecure,
+        },
+        has_large_answers=True,
     )
-    process.settle_memory()
-    return process.main(service, log=log)
 
 
 def kinds_of(settings: ServerSettings) -> tuple[Kinds | None, Sequence[str]]:
@@ -143,9 +136,3 @@ def _exposures(settings: ServerSettings, address: Address | None) -> Iterator[st
         yield (
             "tokens_file: expected --tokens-file or --jwt-key-file, or --insecure on a loopback address, got none"
         )
-
-
-def _refuse(problems: Sequence[str] | Iterator[str]) -> int:
-    for problem in problems:
-        click.echo(problem, err=True)
-    return lifecycle.ExitCode.MISCONFIGURED

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,16 +14,12 @@ from sentinel.cli import options
 from sentinel.cli.addresses import listen_options
 from sentinel.cli.wiring.broker import build_publisher
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse
-from sentinel.ports.errors import Misconfigured
+from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime import lifecycle, process, telemetry, tracing
-from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.health import Health
-from sentinel.runtime.http import Listener, listeners
+from sentinel.runtime import tracing
 from sentinel.runtime.lifecycle import Shared, opened
 from sentinel.runtime.listening import Address
-from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Loaded
 from sentinel.runtime.tracing import Tracer
@@ -54,55 +50,38 @@ def run(
     loaded = pulse_settings.load(file=config, environ=os.environ, sets=sets, overrides=overrides)
     broker = load_broker(source=broker_config, environ=os.environ)
     if loaded.settings is None or broker.settings is None:
-        return _refuse(loaded, broker)
-    settings = loaded.settings
-
-    secrets = [secret.reveal() for secret in (*loaded.secrets, *broker.secrets)] + tracing.secrets(os.environ)
-    logging = telemetry.configure(settings.log.level, settings.log.format, secrets=secrets)
-    log = telemetry.get_logger("run")
-    for warning in (*loaded.warnings, *broker.warnings):
-        log.warning("settings.warning", problem=warning)
-    try:
-        publisher = build_publisher(broker.settings, mode=settings.event_mode)
-    except Misconfigured as error:
-        click.echo(str(error), err=True)
-        return lifecycle.ExitCode.MISCONFIGURED
-
-    tracer = tracing.from_environment(os.environ, log=log, redact=logging.redactor.redact)
-    health = Health(redact=logging.redactor.redact)
-    metrics = Metrics(component="pulse")
-    listening = listeners(
-        metrics_address=metrics_bind_address,
-        probes_address=health_probe_bind_address,
-        metrics=metrics,
-        health=health,
-        log=log,
+        return refuse((*loaded.problems, *broker.problems, *_missing_broker(broker)))
+    return serve(
+        partial(_assemble, loaded.settings, broker.settings),
+        name="run",
+        component="pulse",
+        log=loaded.settings.log,
+        secrets=[
+            *(secret.reveal() for secret in (*loaded.secrets, *broker.secrets)),
+            *tracing.secrets(os.environ),
+        ],
+        warnings=(*loaded.warnings, *broker.warnings),
+        probes=ProbeAddresses(metrics_bind_address, health_probe_bind_address),
     )
-    log.info("service.starting", **_described(settings, broker.settings))
-    service = lifecycle.run(
+
+
+def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceContext) -> Assembly:
+    redactor = context.redactor
+    publisher = build_publisher(broker, mode=settings.event_mode)
+    tracer = tracing.from_environment(os.environ, log=context.log, redact=redactor.redact)
+    return Assembly(
         parts=[
             lambda: build_pulse(
                 settings,
-                fleet=build_fleet(settings, on_token=logging.redactor.add),
+                fleet=build_fleet(settings, on_token=redactor.add),
                 publisher=publisher,
-                clock=SystemClock(),
+                clock=context.clock,
                 tracer=tracer,
             )
         ],
-        shared=[
-            *map(_shared, listening),
-            Shared("tracing", lambda: _closed_at_end(tracer)),
-            opened("broker", publisher),
-        ],
-        log=log,
-        health=health,
-        metrics=metrics,
+        shared=[Shared("tracing", lambda: _closed_at_end(tracer)), opened("broker", publisher)],
+        description=_described(settings, broker),
     )
-    return process.main(service, log=log)
-
-
-def _shared(listener: Listener) -> Shared:
-    return Shared(f"listener {listener.address}", lambda: listener)
 
 
 @asynccontextmanager
@@ -113,17 +92,9 @@ async def _closed_at_end(tracer: Tracer) -> AsyncIterator[None]:
         await tracer.close()
 
 
-def _refuse(loaded: Loaded[PulseSettings], broker: Loaded[BrokerSettings]) -> int:
-    """Says everything that is wrong, at once."""
-    for problem in (*loaded.problems, *broker.problems):
-        click.echo(str(problem), err=True)
+def _missing_broker(broker: Loaded[BrokerSettings]) -> Iterator[str]:
     if broker.settings is None and not broker.problems:
-        click.echo(
-            "BROKER_TYPE: expected rabbitmq, pubsub or stdout, by environment or --broker-config, got nothing",
-            err=True,
-        )
-    sys.stderr.flush()
-    return lifecycle.ExitCode.MISCONFIGURED
+        yield "BROKER_TYPE: expected rabbitmq, pubsub or stdout, by environment or --broker-config, got nothing"
 
 
 def _described(settings: PulseSettings, broker: BrokerSettings) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -22,13 +22,13 @@ from sentinel.cli.up.plan import Plan, Wishes, make_plan
 from sentinel.cli.up.ready import ReadyFile
 from sentinel.cli.up.view import Showing
 from sentinel.cli.wiring.extras import extra
-from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import durations, lifecycle, process, telemetry
-from sentinel.runtime.clock import SystemClock
+from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
+from sentinel.runtime import durations, lifecycle
 from sentinel.runtime.listening import Address
 
 if TYPE_CHECKING:
     from sentinel.cli.up.live import HeldLog
+    from sentinel.cli.up.session import Session
 
 
 def _duration(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
@@ -147,12 +147,12 @@ def up(
         tokens_file=home.tokens_file,
     )
     if not isinstance(plan, Plan):
-        return _refuse(plan)
+        return refuse(plan)
     if ready_file is not None:
         try:
             ReadyFile(ready_file).try_out()
         except OSError as error:
-            return _refuse([f"--ready-file: {ready_file}: {(error.strerror or str(error)).lower()}"])
+            return refuse([f"--ready-file: {ready_file}: {(error.strerror or str(error)).lower()}"])
     random = Random(seed) if demo else None  # noqa: S311 - a demonstration wants the same numbers again
     showing = Showing(is_live=_can_draw(), ready_file=ready_file, lasts=lasts)
     try:
@@ -160,39 +160,36 @@ def up(
             keys = make_keys(plan, home, has_demo=demo)
             return _run(plan, home, keys, showing=showing, random=random)
     except Uninhabitable as error:
-        return _refuse([f"--data-dir: {error}"])
+        return refuse([f"--data-dir: {error}"])
 
 
 def _run(plan: Plan, home: Home, keys: Keys, *, showing: Showing, random: Random | None) -> int:
     held = _hold_log() if showing.is_live and sys.stderr.isatty() else None
-    logging = telemetry.configure(plan.server.log.level, plan.server.log.format, stream=held, secrets=plan.secrets)
-    for secret in keys.secrets:
-        logging.redactor.add(secret)
-    for warning in plan.warnings:
-        telemetry.get_logger("up").warning("settings.warning", problem=warning)
+    session: Session | None = None
+
+    def assemble(context: ServiceContext) -> Assembly:
+        nonlocal session
+        with extra("api", who="sentinel up"):
+            from sentinel.cli.up.session import Session
+        session = Session(plan=plan, home=home, keys=keys, context=context, showing=showing, random=random)
+        return session.assembly()
+
     is_stuck = False
     try:
-        try:
-            with extra("api", who="sentinel up"):
-                from sentinel.cli.up.session import Session
-            session = Session(
-                plan=plan,
-                home=home,
-                keys=keys,
-                redactor=logging.redactor,
-                showing=showing,
-                clock=SystemClock(),
-                random=random,
-            )
-        except Misconfigured as error:
-            return _refuse([str(error)])
-        process.settle_memory()
-        code = process.main(session.run(), log=session.log)
-        is_stuck = not session.leave_screen()
+        code = serve(
+            assemble,
+            name="up",
+            component="up",
+            log=plan.server.log,
+            secrets=(*plan.secrets, *keys.secrets),
+            warnings=plan.warnings,
+            stream=held,
+        )
+        is_stuck = session is not None and not session.leave_screen()
     finally:
         if held is not None and not is_stuck:
             held.release()
-    if code == lifecycle.ExitCode.SUCCESS:
+    if session is not None and code == lifecycle.ExitCode.SUCCESS:
         session.say_goodbye()
     return code
 
@@ -212,9 +209,3 @@ def _hold_log() -> HeldLog:
     from sentinel.cli.up.live import HeldLog
 
     return HeldLog(sys.stderr)
-
-
-def _refuse(problems: Iterable[str]) -> int:
-    for problem in problems:
-        click.echo(problem, err=True)
-    return lifecycle.ExitCode.MISCONFIGURED

@@ -31,20 +31,17 @@ from sentinel.cli.wiring import api as build_api
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
 from sentinel.cli.wiring.broker import build_publisher, build_subscriber
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse
+from sentinel.cli.wiring.serve import Assembly, ServiceContext
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.clock import Clock
 from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Subscriber
 from sentinel.pulse import report as pulse_report
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime import lifecycle, telemetry
+from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.health import Health
 from sentinel.runtime.http import metrics_pages, probe_pages
 from sentinel.runtime.lifecycle import Part, PartFactory, Shared, opened
 from sentinel.runtime.listening import Address, ListenError
-from sentinel.runtime.metrics import Metrics
-from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
@@ -64,32 +61,29 @@ class Session:
         plan: Plan,
         home: Home,
         keys: Keys,
-        redactor: Redactor,
+        context: ServiceContext,
         showing: Showing,
-        clock: Clock,
         random: Random | None,
     ) -> None:
         """With `random` there is a demonstration, whose dice it is.
 
-        Raises `Unavailable` where a driver that the plan needs is not installed.
+        Raises `Misconfigured` where a driver that the plan needs is not installed.
         """
-        self.log = telemetry.get_logger("up")
+        self._log = context.log
         self._plan = plan
         self._keys = keys
-        self._redactor = redactor
-        self._clock = clock
+        self._redactor = context.redactor
+        self._clock = context.clock
         self._random = random
         self._stopping = Stopping()
-        self._health = Health(redact=redactor.redact)
-        self._metrics = Metrics(component="up")
         self._view = View(
             showing=showing,
             plan=plan,
             home=home,
             admin=keys.admin,
-            health=self._health,
-            clock=clock,
-            log=self.log,
+            health=context.health,
+            clock=context.clock,
+            log=context.log,
             stopping=self._stopping,
         )
         self._dns = DnsService(log=telemetry.get_logger("dns"))
@@ -100,27 +94,26 @@ class Session:
             plan.server,
             kinds=plan.kinds,
             store=build_api.store(plan.server),
-            clock=clock,
+            clock=context.clock,
             policies={each.resource_type: each.policy for each in plan.pulses},
         )
         self._server = Server(
             build_api.application(
                 self._api,
-                pages=probe_pages(self._health) | metrics_pages(self._metrics),
+                pages=probe_pages(context.health) | metrics_pages(context.metrics),
                 guard=build_api.guard(plan.server, log=api_log),
                 settings=plan.server,
                 log=api_log,
                 others=[welcome.page()],
             ),
             address=plan.address,
-            log=self.log,
+            log=self._log,
         )
 
-    async def run(self) -> int:
-        """Runs until a signal or until its time is up; the exit code."""
-        self._view.begin()
+    def assembly(self) -> Assembly:
+        """Everything that runs, for `serve`."""
         ready_file = self._view.ready_file
-        return await lifecycle.run(
+        return Assembly(
             # Whoever receives comes before whoever sends, and the view when there is something to see.
             parts=[
                 lambda: self._api.part,
@@ -131,17 +124,16 @@ class Session:
                 *self._demonstration(),
             ],
             shared=[
+                Shared("view", self._view.on_loop),
                 opened("database", self._api.opening),
                 *([] if ready_file is None else [Shared("ready file", ready_file.kept)]),
                 Shared("listener", self._listening),
                 *(opened(f"broker for {plural}", publisher) for plural, publisher in self._publishers.items()),
             ],
-            log=self.log,
-            health=self._health,
-            metrics=self._metrics,
             drain=_DRAIN,
             restart=_RESTART,
             stopping=self._stopping,
+            has_large_answers=True,
         )
 
     def leave_screen(self) -> bool:
@@ -171,7 +163,7 @@ class Session:
 
         def watch(own: pulse_report.Observer) -> pulse_report.Observer:
             narrator = PulseNarrator(resource_type=plural, tell=self._view.tell, clock=self._clock)
-            return pulse_report.Observers(own, self._view.board.observer(plural), narrator, log=self.log)
+            return pulse_report.Observers(own, self._view.board.observer(plural), narrator, log=self._log)
 
         def build() -> Part:
             here = msgspec.structs.replace(
@@ -191,7 +183,7 @@ class Session:
     def _adapter(self, planned: PlannedAdapter) -> PartFactory:
         def watch(own: adapter_observer.Observer) -> adapter_observer.Observer:
             narrator = AdapterNarrator(adapter=planned.adapter.name, tell=self._view.tell, clock=self._clock)
-            return adapter_observer.Observers(own, narrator, log=self.log)
+            return adapter_observer.Observers(own, narrator, log=self._log)
 
         def build() -> Part:
             here = msgspec.structs.replace(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -83,9 +83,11 @@ class View:
         )
         self._lines = Lines(self._outlet)
 
-    def begin(self) -> None:
-        """To be called first of all, on the event loop of everything else."""
+    @asynccontextmanager
+    async def on_loop(self) -> AsyncIterator[None]:
+        """Entered before anything else runs, on the event loop that everything else runs on."""
         self._loop = asyncio.get_running_loop()
+        yield
 
     def tell(self, happening: Happening) -> None:
         """Shows a happening."""

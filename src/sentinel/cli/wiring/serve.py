@@ -1,0 +1,145 @@
+"""One way to run a service: every command that is one calls `serve`.
+
+It configures logging, logs the warnings about settings, has the command assemble its parts, opens the listeners
+for probes and metrics, runs the lifecycle, and returns the exit code. A command brings only what is its own: how
+its settings are loaded, and which parts it is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TextIO
+
+import click
+import msgspec
+
+from sentinel.ports.clock import Clock
+from sentinel.ports.errors import Misconfigured
+from sentinel.runtime import lifecycle, process, telemetry
+from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.clock import SystemClock
+from sentinel.runtime.health import Health
+from sentinel.runtime.http import Listener, listeners
+from sentinel.runtime.lifecycle import ExitCode, PartFactory, Shared, Stopping
+from sentinel.runtime.listening import Address
+from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.settings.log import LogSettings
+from sentinel.runtime.telemetry import Log
+
+
+class ProbeAddresses(msgspec.Struct, frozen=True):
+    """Where a service without an HTTP server of its own shows metrics and probes; None for nowhere."""
+
+    metrics: Address | None
+    probes: Address | None
+
+
+class ServiceContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command assembles its parts with."""
+
+    log: Log
+    redactor: Redactor
+    """Takes secrets out of whatever leaves the process; told of secrets that become known later."""
+    health: Health
+    metrics: Metrics
+    clock: Clock
+
+
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a service, ready to run."""
+
+    parts: Sequence[PartFactory]
+    """Started in this order."""
+    shared: Sequence[Shared] = ()
+    """What the parts share. Opened in this order before any part, closed in reverse after the last."""
+    description: Mapping[str, object] = {}
+    """The fields of the first log line."""
+    drain: timedelta = lifecycle.DRAIN
+    """How long loops may take to end once they are asked to."""
+    restart: Backoff | None = None
+    """How a part that fails is restarted; None: its failure ends the service."""
+    stopping: Stopping | None = None
+    """For a service that may end itself."""
+    has_large_answers: bool = False
+    """It sends bodies of many megabytes; the allocator is told to keep large blocks."""
+
+
+def serve(
+    assemble: Callable[[ServiceContext], Assembly],
+    *,
+    name: str,
+    component: str,
+    log: LogSettings,
+    secrets: Iterable[str] = (),
+    warnings: Iterable[str] = (),
+    probes: ProbeAddresses | None = None,
+    stream: TextIO | None = None,
+) -> int:
+    """Runs a service until it ends; returns the exit code.
+
+    `name` is the logger's, `component` the one in the build-info metric. Without `probes` the service shows health
+    and metrics on its own listener. Logs go to `stream`, or to stderr. Where `assemble` raises `Misconfigured`,
+    the reason is printed and the exit code is 2.
+    """
+    logging = telemetry.configure(log.level, log.format, stream=stream, secrets=secrets)
+    context = ServiceContext(
+        log=telemetry.get_logger(name),
+        redactor=logging.redactor,
+        health=Health(redact=logging.redactor.redact),
+        metrics=Metrics(component=component),
+        clock=SystemClock(),
+    )
+    try:
+        for warning in warnings:
+            context.log.warning("settings.warning", problem=warning)
+        return _run(assemble(context), context, probes)
+    except Misconfigured as error:
+        return refuse([str(error)])
+    finally:
+        logging.restore()
+
+
+def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | None) -> int:
+    if assembly.description:
+        context.log.info("service.starting", **assembly.description)
+    service = lifecycle.run(
+        parts=assembly.parts,
+        shared=[*_listening(probes, context), *assembly.shared],
+        log=context.log,
+        health=context.health,
+        metrics=context.metrics,
+        drain=assembly.drain,
+        restart=assembly.restart,
+        stopping=assembly.stopping,
+    )
+    if assembly.has_large_answers:
+        process.settle_memory()
+    return process.main(service, log=context.log)
+
+
+def refuse(problems: Iterable[object]) -> int:
+    """Prints everything that is wrong, one problem a line; returns the exit code for bad usage."""
+    for problem in problems:
+        click.echo(str(problem), err=True)
+    return ExitCode.MISCONFIGURED
+
+
+def _listening(probes: ProbeAddresses | None, context: ServiceContext) -> list[Shared]:
+    if probes is None:
+        return []
+    return [
+        _shared(listener)
+        for listener in listeners(
+            metrics_address=probes.metrics,
+            probes_address=probes.probes,
+            metrics=context.metrics,
+            health=context.health,
+            log=context.log,
+        )
+    ]
+
+
+def _shared(listener: Listener) -> Shared:
+    return Shared(f"listener {listener.address}", lambda: listener)

@@ -1,0 +1,106 @@
+"""`serve`: what every service command has in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import sentinel.cli
+from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
+from sentinel.ports.errors import Misconfigured
+from sentinel.runtime.http import Answer, Listener
+from sentinel.runtime.lifecycle import Part, Shared, Stopping
+from sentinel.runtime.listening import Address
+from sentinel.runtime.settings.log import LogSettings
+from sentinel.runtime.telemetry import Format
+
+JSON = LogSettings(format=Format.JSON)
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+class Line(msgspec.Struct):
+    event: str
+    problem: str = ""
+    answer: int = 0
+    paths: tuple[str, ...] = ()
+
+
+def lines(captured: pytest.CaptureFixture[str]) -> list[Line]:
+    return [msgspec.json.decode(line, type=Line) for line in captured.readouterr().err.splitlines()]
+
+
+async def returns(stopping: Stopping) -> None:
+    """A loop that has nothing to do."""
+
+
+def one_finite_part(context: ServiceContext) -> Assembly:
+    return Assembly(
+        parts=[lambda: Part(name="done", loops=(returns,), is_finite=True)], description={"answer": 42}
+    )
+
+
+def test_a_service_is_described_run_and_ended(capfd: pytest.CaptureFixture[str]) -> None:
+    code = serve(one_finite_part, name="test", component="test", log=JSON, warnings=["odd but allowed"])
+
+    logged = lines(capfd)
+    assert code == 0
+    assert [line.event for line in logged] == [
+        "settings.warning",
+        "service.starting",
+        "service.started",
+        "service.stopping",
+        "service.stopped",
+    ]
+    assert logged[0].problem == "odd but allowed"
+    assert logged[1].answer == 42
+
+
+def test_probes_and_metrics_listen_before_anything_is_shared(capfd: pytest.CaptureFixture[str]) -> None:
+    def assemble(context: ServiceContext) -> Assembly:
+        own = Shared("own", lambda: Listener(LOOPBACK, {"/own": _never}, log=context.log))
+        return msgspec.structs.replace(one_finite_part(context), shared=[own])
+
+    serve(assemble, name="test", component="test", log=JSON, probes=ProbeAddresses(LOOPBACK, LOOPBACK))
+
+    listening = [line.paths for line in lines(capfd) if line.event == "http.listening"]
+    assert listening == [("/healthz", "/metrics", "/readyz"), ("/own",)]
+
+
+def test_what_cannot_be_assembled_is_told_with_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:
+    def assemble(context: ServiceContext) -> Assembly:
+        raise Misconfigured("install the extra")
+
+    assert serve(assemble, name="test", component="test", log=JSON) == 2
+    assert capfd.readouterr().err == "install the extra\n"
+
+
+def test_secrets_known_at_the_start_or_later_stay_out_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    def assemble(context: ServiceContext) -> Assembly:
+        context.redactor.add("learned-later")
+        context.log.info("told", text="known-before and learned-later")
+        return one_finite_part(context)
+
+    serve(assemble, name="test", component="test", log=JSON, secrets=["known-before"])
+
+    said = capfd.readouterr().err
+    assert "told" in said
+    assert "known-before" not in said
+    assert "learned-later" not in said
+
+
+def test_refusals_are_printed_one_a_line_with_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:
+    assert refuse(["first", "second"]) == 2
+    assert capfd.readouterr().err == "first\nsecond\n"
+
+
+def test_no_command_runs_a_lifecycle_by_itself() -> None:
+    sources = Path(next(iter(sentinel.cli.__path__))).rglob("*.py")
+    callers = [source.name for source in sources if "lifecycle.run(" in source.read_text()]
+
+    assert callers == ["serve.py"]
+
+
+def _never(accept: str) -> Answer:
+    raise AssertionError("nobody asks for this page")
