@@ -22,7 +22,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.api import kinds
-from sentinel.api.settings import ServerSettings
+from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.cli.main import cli
 from sentinel.cli.wiring import api as build_api
@@ -51,7 +51,7 @@ def settings_page() -> str:
         + "\n## The broker: environment, or `--broker-config`\n\n"
         + _table(settings_of(BrokerSettings))
         + "\n## The fleet API: `sentinel api`\n\n"
-        + _table(settings_of(ServerSettings))
+        + _table(settings_of(FleetApiSettings))
         + "\n## An adapter: `sentinel adapter --config`\n\n"
         + _table(settings_of(AdapterSettings))
     )
@@ -74,7 +74,15 @@ def settings_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tupl
 
 
 def docstrings(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The string literal under each field, which Python itself does not keep."""
+    """The string literal under each field, inherited ones included; Python itself does not keep it."""
+    texts: dict[str, str] = {}
+    for declared in reversed(struct.__mro__):
+        if issubclass(declared, msgspec.Struct) and declared is not msgspec.Struct:
+            texts |= _own_docstrings(declared)
+    return texts
+
+
+def _own_docstrings(struct: type[msgspec.Struct]) -> dict[str, str]:
     (definition,) = ast.parse(inspect.getsource(struct)).body
     assert isinstance(definition, ast.ClassDef), struct
     texts: dict[str, str] = {}
@@ -195,9 +203,9 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
 
 def openapi_document() -> str:
     built = build_api.build_api(
-        ServerSettings(), kinds=kinds.DEFAULT, store=MemoryFleetStore(), clock=SystemClock()
+        FleetApiSettings(), kinds=kinds.DEFAULT, store=MemoryFleetStore(), clock=SystemClock()
     )
-    document = openapi.document(built.routes, build_api.info(ServerSettings()))
+    document = openapi.document(built.routes, build_api.info(FleetApiSettings()))
     return msgspec.json.format(document, indent=1).decode() + "\n"
 
 

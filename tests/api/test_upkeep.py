@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from sentinel.api.kinds import Kinds
-from sentinel.api.settings import RetentionSettings
+from sentinel.api.settings import FleetRetentionSettings
 from sentinel.api.upkeep import BATCH, EVERY, Upkeep
 from sentinel.core.fleet import KindRules
 from sentinel.ports.fleet_store import FleetTransaction
@@ -24,7 +24,7 @@ from tests.support.fleet_client import FleetClient
 
 AMPLE = 10
 """Seconds after which somebody waits for ever."""
-RETENTION = RetentionSettings(
+RETENTION = FleetRetentionSettings(
     audit=timedelta(hours=4), discarded=timedelta(hours=1), history=timedelta(hours=3), answers=timedelta(hours=2)
 )
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.api.settings import ServerSettings
+from sentinel.api.settings import FleetApiSettings
 from sentinel.runtime import database_url
 from sentinel.runtime.database_url import BadUrl, PostgresqlServer, SqliteFile
 from sentinel.runtime.settings import loader
@@ -79,7 +79,7 @@ def test_a_file_is_a_path_relative_or_absolute() -> None:
 
 @pytest.mark.parametrize("url", [*EQUIVOCAL, "sqlite://x", "sqlite:///", "mysql://u:correcthorse@h/x", "fleet.db"])
 def test_settings_refuse_what_no_command_takes(url: str) -> None:
-    loaded = loader.load(ServerSettings, file=None, environ={}, overrides={"database_url": url})
+    loaded = loader.load(FleetApiSettings, file=None, environ={}, overrides={"database_url": url})
 
     assert loaded.settings is None
     [problem] = loaded.problems

@@ -13,7 +13,7 @@ import msgspec
 
 from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
-from sentinel.api.settings import RetentionSettings
+from sentinel.api.settings import FleetRetentionSettings
 from sentinel.api.upkeep import Upkeep
 from sentinel.core.decision import Policy
 from sentinel.core.fleet import DiscardReason
@@ -138,7 +138,7 @@ class World:
             service=service,
             store=self.store,
             kinds=kinds,
-            retention=RetentionSettings(),
+            retention=FleetRetentionSettings(),
             clock=self.clock_of_the_api,
             log=self.trace.log("upkeep"),
         )

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
-from sentinel.api.settings import RetentionSettings
+from sentinel.api.settings import FleetRetentionSettings
 from sentinel.core.fleet import KindRules
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
@@ -33,7 +33,7 @@ class Upkeep:
         service: FleetService,
         store: FleetStore,
         kinds: Kinds,
-        retention: RetentionSettings,
+        retention: FleetRetentionSettings,
         clock: Clock,
         log: Log,
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,13 +11,14 @@ import click
 
 from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
-from sentinel.api.settings import ServerSettings
+from sentinel.api.settings import FleetApiSettings
 from sentinel.cli import options
 from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
+from sentinel.cli.wiring.server import address_of, build_database, build_guard, exposures
 from sentinel.runtime.http import metrics_pages, probe_pages
 from sentinel.runtime.lifecycle import opened
-from sentinel.runtime.listening import Address, is_loopback, parse_address
+from sentinel.runtime.listening import Address
 from sentinel.runtime.settings import loader
 
 
@@ -60,13 +61,13 @@ def api(
         "insecure": "true" if insecure else None,
     }
     overrides |= {key: value for key, value in given.items() if value is not None}
-    loaded = loader.load(ServerSettings, file=config, environ=os.environ, sets=sets, overrides=overrides)
+    loaded = loader.load(FleetApiSettings, file=config, environ=os.environ, sets=sets, overrides=overrides)
     if loaded.settings is None:
         return refuse(loaded.problems)
     settings = loaded.settings
     address, address_problems = address_of(settings)
     kinds, kinds_problems = kinds_of(settings)
-    problems = (*address_problems, *_exposures(settings, address), *kinds_problems)
+    problems = (*address_problems, *exposures(settings, address), *kinds_problems)
     if address is None or kinds is None or problems:
         return refuse(problems)
 
@@ -80,12 +81,13 @@ def api(
     )
 
 
-def _assemble(settings: ServerSettings, address: Address, kinds: Kinds, context: ServiceContext) -> Assembly:
+def _assemble(settings: FleetApiSettings, address: Address, kinds: Kinds, context: ServiceContext) -> Assembly:
     with extra("api", who="sentinel api"):
         from sentinel.cli.wiring import api as build_api
+        from sentinel.drivers.sql.fleet import SqlFleetStore
         from sentinel.web.server import Server
-    guard = build_api.guard(settings, log=context.log)
-    store = build_api.store(settings)
+    guard = build_guard(settings, log=context.log)
+    store = SqlFleetStore(build_database(settings))
     built = build_api.build_api(settings, kinds=kinds, store=store, clock=context.clock)
     app = build_api.application(
         built,
@@ -107,32 +109,7 @@ def _assemble(settings: ServerSettings, address: Address, kinds: Kinds, context:
     )
 
 
-def kinds_of(settings: ServerSettings) -> tuple[Kinds | None, Sequence[str]]:
+def kinds_of(settings: FleetApiSettings) -> tuple[Kinds | None, Sequence[str]]:
     """The kinds that the settings name, or what is wrong with their file."""
     kinds, problems = kinds_file.load(settings.kinds_file)
     return kinds, [str(problem) for problem in problems]
-
-
-def address_of(settings: ServerSettings) -> tuple[Address | None, Sequence[str]]:
-    """Where the settings say to listen, or what is wrong with that."""
-    try:
-        address = parse_address(settings.listen)
-    except ValueError as error:
-        return None, [f"listen: {error}"]
-    if address is None:
-        return None, ['listen: expected an address such as "127.0.0.1:8000", got none']
-    return address, ()
-
-
-def _exposures(settings: ServerSettings, address: Address | None) -> Iterator[str]:
-    """What would let in whoever comes along."""
-    if settings.insecure:
-        if address is not None and not is_loopback(address.host):
-            yield (
-                f'insecure: expected a loopback address to listen on, got "{address}"; '
-                "give --tokens-file or --jwt-key-file instead of --insecure"
-            )
-    elif settings.tokens_file is None and settings.jwt_key_file is None:
-        yield (
-            "tokens_file: expected --tokens-file or --jwt-key-file, or --insecure on a loopback address, got none"
-        )

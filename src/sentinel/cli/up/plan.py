@@ -15,12 +15,13 @@ from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
-from sentinel.api.settings import ServerSettings
+from sentinel.api.settings import FleetApiSettings
 from sentinel.cli.up.sharing import Sharing
+from sentinel.cli.wiring.server import address_of
 from sentinel.core.fleet import KindRules
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime.listening import Address, is_loopback, parse_address
+from sentinel.runtime.listening import Address, is_loopback
 from sentinel.runtime.redaction import secrets_within
 from sentinel.runtime.settings import loader
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
@@ -98,7 +99,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is to run, in order."""
 
     address: Address
-    server: ServerSettings
+    server: FleetApiSettings
     kinds: Kinds
     broker: BrokerSettings | None
     """None for the one in this process."""
@@ -156,11 +157,13 @@ class _Planner:
         hidden = {*_OURS, "HYPERFLEET_API_TOKEN"}
         self._environ = {name: value for name, value in environ.items() if name not in hidden}
         self._shared = Sharing(
-            (PulseSettings, AdapterSettings, ServerSettings), environ=self._environ, sets=wishes.sets
+            (PulseSettings, AdapterSettings, FleetApiSettings), environ=self._environ, sets=wishes.sets
         )
         self.problems += map(str, self._shared.strangers())
 
-    def server(self, database_url: str, tokens_file: Path) -> tuple[Address | None, ServerSettings | None, Kinds]:
+    def server(
+        self, database_url: str, tokens_file: Path
+    ) -> tuple[Address | None, FleetApiSettings | None, Kinds]:
         """Where to listen, how, and what for."""
         wished = {
             "listen": self._wishes.listen,
@@ -169,10 +172,10 @@ class _Planner:
         }
         loaded = self._accept(
             loader.load(
-                ServerSettings,
+                FleetApiSettings,
                 file=None,
-                environ=self._shared.environ(ServerSettings),
-                sets=self._shared.sets(ServerSettings),
+                environ=self._shared.environ(FleetApiSettings),
+                sets=self._shared.sets(FleetApiSettings),
                 overrides={key: value for key, value in wished.items() if value is not None}
                 | {"tokens_file": str(tokens_file), "insecure": "false", **self._wishes.logging},
                 defaults={"listen": "127.0.0.1:8080", "database_url": database_url, "log.level": "warning"},
@@ -185,14 +188,9 @@ class _Planner:
             found, problems = kinds_file.load(loaded.kinds_file)
             self.problems += map(str, problems)
             kinds = found or KINDS
-        try:
-            address = parse_address(loaded.listen)
-        except ValueError as error:
-            self.problems.append(f"listen: {error}")
-            address = None
+        address, unusable = address_of(loaded)
+        self.problems += unusable
         if address is None:
-            if not self.problems:
-                self.problems.append('listen: expected an address such as "127.0.0.1:8080", got none')
             return None, loaded, kinds
         return address, msgspec.structs.replace(loaded, insecure=is_loopback(address.host)), kinds
 

@@ -32,7 +32,9 @@ from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_fligh
 from sentinel.cli.wiring.broker import build_publisher, build_subscriber
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
+from sentinel.cli.wiring.server import build_database, build_guard
 from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Subscriber
 from sentinel.pulse import report as pulse_report
@@ -93,7 +95,7 @@ class Session:
         self._api = build_api.build_api(
             plan.server,
             kinds=plan.kinds,
-            store=build_api.store(plan.server),
+            store=SqlFleetStore(build_database(plan.server)),
             clock=context.clock,
             policies={each.resource_type: each.policy for each in plan.pulses},
         )
@@ -101,7 +103,7 @@ class Session:
             build_api.application(
                 self._api,
                 pages=probe_pages(context.health) | metrics_pages(context.metrics),
-                guard=build_api.guard(plan.server, log=api_log),
+                guard=build_guard(plan.server, log=api_log),
                 settings=plan.server,
                 log=api_log,
                 others=[welcome.page()],

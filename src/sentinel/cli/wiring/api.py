@@ -11,18 +11,13 @@ from sentinel.api import routes as fleet_routes
 from sentinel.api.kinds import Kinds
 from sentinel.api.opening import Opening
 from sentinel.api.service import FleetService
-from sentinel.api.settings import ServerSettings
+from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.api.upkeep import Upkeep
 from sentinel.core.decision import Policy
-from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.ports.clock import Clock
-from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet_store import FleetStore
-from sentinel.ports.identity import Identities
 from sentinel.runtime import telemetry
-from sentinel.runtime.database_url import BadUrl
 from sentinel.runtime.http import Page
 from sentinel.runtime.parts import Part
 from sentinel.runtime.telemetry import Log
@@ -49,33 +44,8 @@ class BuiltApi(msgspec.Struct, frozen=True):
     requests: RequestMetrics
 
 
-def store(settings: ServerSettings) -> FleetStore:
-    """The store that the settings name; raises `Misconfigured` where the URL is none."""
-    try:
-        database = engine.database(
-            settings.database_url.reveal(), migrate=settings.migrate, connections=settings.database_connections
-        )
-    except BadUrl as error:
-        raise Misconfigured(f"database_url: {error}") from None
-    return SqlFleetStore(database)
-
-
-def guard(settings: ServerSettings, *, log: Log) -> Guard:
-    """Who is let in; raises `Misconfigured` where a file that says so cannot be used."""
-    identities: list[Identities] = []
-    if settings.tokens_file is not None:
-        from sentinel.drivers.tokens import TokensFile
-
-        identities.append(TokensFile(settings.tokens_file, log=log))
-    if settings.jwt_key_file is not None:
-        from sentinel.drivers.jwt import JwtKey
-
-        identities.append(JwtKey(settings.jwt_key_file, log=log))
-    return Guard(identities=identities, is_insecure=settings.insecure)
-
-
 def build_api(
-    settings: ServerSettings,
+    settings: FleetApiSettings,
     *,
     kinds: Kinds,
     store: FleetStore,
@@ -118,7 +88,7 @@ def application(
     *,
     pages: Mapping[str, Page],
     guard: Guard,
-    settings: ServerSettings,
+    settings: FleetApiSettings,
     log: Log,
     others: Sequence[Route] = (),
 ) -> App:
@@ -134,7 +104,7 @@ def application(
     )
 
 
-def info(settings: ServerSettings) -> openapi.Info:
+def info(settings: FleetApiSettings) -> openapi.Info:
     """How the OpenAPI document introduces the server."""
     return openapi.Info(
         title="Fleet API",
