@@ -19,11 +19,12 @@ from sentinel.cli.build_adapter import build_adapter, build_reporting, build_sub
 from sentinel.cli.dead_letters import dead_letters
 from sentinel.cli.new_adapter import new
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import lifecycle, process, telemetry
+from sentinel.runtime import process, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
 from sentinel.runtime.http import Listener, listeners
-from sentinel.runtime.lifecycle import Shared, opened
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import Shared, opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.redaction import secrets_within
@@ -67,7 +68,7 @@ def adapter(
     and ends it; a second one at once.
     """
     if context.invoked_subcommand is not None:
-        return lifecycle.ExitCode.SUCCESS
+        return process.ExitCode.SUCCESS
     if config is None:
         raise click.UsageError("expected --config FILE, or one of the commands new, dead-letters")
     overrides = options.log_overrides(log_level=log_level, log_format=log_format)
@@ -106,7 +107,7 @@ def adapter(
         task_timeout=settings.task_timeout,
         report_max_age=settings.report_max_age,
     )
-    service = lifecycle.run(
+    service = runner.run(
         parts=[
             lambda: build_adapter(
                 settings,
@@ -120,14 +121,14 @@ def adapter(
                 ),
                 clock=SystemClock(),
                 redact=logging.redactor.redact,
-                drain=lifecycle.DRAIN,
+                drain=runner.DRAIN,
             )
         ],
         shared=[*map(_shared, listening), opened("broker", subscriber)],
         log=log,
         health=health,
         metrics=metrics,
-        drain=lifecycle.DRAIN,
+        drain=runner.DRAIN,
     )
     return process.main(service, log=log)
 
@@ -180,4 +181,4 @@ def _refuse(problems: Iterable[str]) -> int:
     """Says everything that is wrong, at once."""
     for problem in problems:
         click.echo(problem, err=True)
-    return lifecycle.ExitCode.MISCONFIGURED
+    return process.ExitCode.MISCONFIGURED

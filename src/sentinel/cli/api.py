@@ -14,11 +14,12 @@ from sentinel.api.settings import ServerSettings
 from sentinel.cli import options
 from sentinel.cli.build import extra
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import lifecycle, process, telemetry
+from sentinel.runtime import process, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
 from sentinel.runtime.http import metrics_pages, probe_pages
-from sentinel.runtime.lifecycle import opened
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import opened
 from sentinel.runtime.listening import Address, is_loopback, parse_address
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.settings import loader
@@ -103,7 +104,7 @@ def api(
         kinds=[kind.plural for kind in kinds],
         insecure=settings.insecure,
     )
-    service = lifecycle.run(
+    service = runner.run(
         parts=[lambda: built.part, lambda: Server(app, address=address, log=log).part()],
         shared=[opened("database", built.opening)],
         log=log,
@@ -148,4 +149,4 @@ def _exposures(settings: ServerSettings, address: Address | None) -> Iterator[st
 def _refuse(problems: Sequence[str] | Iterator[str]) -> int:
     for problem in problems:
         click.echo(problem, err=True)
-    return lifecycle.ExitCode.MISCONFIGURED
+    return process.ExitCode.MISCONFIGURED

@@ -24,7 +24,7 @@ from sentinel.ports.identity import Identities
 from sentinel.runtime import telemetry
 from sentinel.runtime.database_url import BadUrl
 from sentinel.runtime.http import Page
-from sentinel.runtime.parts import Part
+from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.telemetry import Log
 from sentinel.version import __version__
 from sentinel.web import openapi

@@ -16,11 +16,12 @@ from sentinel.cli.build import build_fleet, build_publisher, build_pulse
 from sentinel.ports.errors import Misconfigured
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime import lifecycle, process, telemetry, tracing
+from sentinel.runtime import process, telemetry, tracing
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
 from sentinel.runtime.http import Listener, listeners
-from sentinel.runtime.lifecycle import Shared, opened
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import Shared, opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
@@ -65,7 +66,7 @@ def run(
         publisher = build_publisher(broker.settings, mode=settings.event_mode)
     except Misconfigured as error:
         click.echo(str(error), err=True)
-        return lifecycle.ExitCode.MISCONFIGURED
+        return process.ExitCode.MISCONFIGURED
 
     tracer = tracing.from_environment(os.environ, log=log, redact=logging.redactor.redact)
     health = Health(redact=logging.redactor.redact)
@@ -78,7 +79,7 @@ def run(
         log=log,
     )
     log.info("service.starting", **_described(settings, broker.settings))
-    service = lifecycle.run(
+    service = runner.run(
         parts=[
             lambda: build_pulse(
                 settings,
@@ -122,7 +123,7 @@ def _refuse(loaded: Loaded[PulseSettings], broker: Loaded[BrokerSettings]) -> in
             err=True,
         )
     sys.stderr.flush()
-    return lifecycle.ExitCode.MISCONFIGURED
+    return process.ExitCode.MISCONFIGURED
 
 
 def _described(settings: PulseSettings, broker: BrokerSettings) -> dict[str, object]:

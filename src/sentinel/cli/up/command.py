@@ -23,7 +23,7 @@ from sentinel.cli.up.plan import Plan, Wishes, make_plan
 from sentinel.cli.up.ready import ReadyFile
 from sentinel.cli.up.view import Showing
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import durations, lifecycle, process, telemetry
+from sentinel.runtime import durations, process, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.listening import Address
 
@@ -192,7 +192,7 @@ def _run(plan: Plan, home: Home, keys: Keys, *, showing: Showing, random: Random
     finally:
         if held is not None and not is_stuck:
             held.release()
-    if code == lifecycle.ExitCode.SUCCESS:
+    if code == process.ExitCode.SUCCESS:
         session.say_goodbye()
     return code
 
@@ -217,4 +217,4 @@ def _hold_log() -> HeldLog:
 def _refuse(problems: Iterable[str]) -> int:
     for problem in problems:
         click.echo(problem, err=True)
-    return lifecycle.ExitCode.MISCONFIGURED
+    return process.ExitCode.MISCONFIGURED

@@ -36,16 +36,17 @@ from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Subscriber
 from sentinel.pulse import report as pulse_report
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime import lifecycle, telemetry
+from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.health import Health
 from sentinel.runtime.http import metrics_pages, probe_pages
-from sentinel.runtime.lifecycle import Part, PartFactory, Shared, opened
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import Part, PartFactory, Shared, opened
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
-from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 from sentinel.web.server import Server
 
@@ -119,7 +120,7 @@ class Session:
         """Runs until a signal or until its time is up; the exit code."""
         self._view.begin()
         ready_file = self._view.ready_file
-        return await lifecycle.run(
+        return await runner.run(
             # Whoever receives comes before whoever sends, and the view when there is something to see.
             parts=[
                 lambda: self._api.part,
