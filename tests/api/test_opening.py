@@ -9,7 +9,7 @@ import pytest
 
 from sentinel.api.opening import Opening
 from sentinel.ports.errors import Unavailable
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.fleet_store import MemoryFleetStore

@@ -17,7 +17,7 @@ from sentinel.api.settings import FleetRetentionSettings
 from sentinel.api.upkeep import BATCH, EVERY, Upkeep
 from sentinel.core.fleet import KindRules
 from sentinel.ports.fleet_store import FleetTransaction
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.fleet_store import Fault, MemoryFleetStore
 from tests.support.fleet_client import FleetClient

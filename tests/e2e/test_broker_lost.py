@@ -14,7 +14,7 @@ from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.fleet import FakeFleet
 from tests.support.fleet_server import FleetServer, make_resource
 from tests.support.pulses import SECOND, Recorder, make_pulse

@@ -15,8 +15,8 @@ from sentinel.core.pacing import Verdict
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.pulse.explain import Expectation, Explanation, Findings, Nowhere, Row, UnknownResource, explain
 from sentinel.pulse.settings import LabelMatch, PulseSettings
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
-from sentinel.runtime.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet

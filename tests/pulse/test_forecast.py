@@ -19,9 +19,9 @@ from sentinel.pulse.forecast.calibration import calibrate
 from sentinel.pulse.forecast.projection import Costs, Projection
 from sentinel.pulse.forecast.rehearsal import Plan, Profile, Rehearsal, rehearse
 from sentinel.pulse.settings import PulseSettings
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.settings.log import LogSettings
-from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import Level as LogLevel
 from sentinel.testing import loop
 from sentinel.testing.clock import START

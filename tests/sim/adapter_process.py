@@ -16,7 +16,7 @@ from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.task_http import FakeHttp
 from tests.sim.chance import Weather
 from tests.sim.fleet_witness import FleetWitness

@@ -29,7 +29,7 @@ from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.ports.fleet_store import ListQuery, Place
 from sentinel.ports.reporting import Answer, ReportRefused, Taken
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.web.routing import Caller
 from tests.sim.chance import Fate, Weather
 from tests.sim.fleet_witness import FleetWitness

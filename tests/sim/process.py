@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any
 
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.loop import SimulatedClock
 from tests.sim.network import Network
 from tests.sim.trace import Trace

@@ -15,7 +15,7 @@ from sentinel.core.pacing import Pacer
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.pulse.service import Pulse
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 from tests.sim.chance import Fate, Weather
 from tests.sim.message_witness import Ledger

@@ -30,7 +30,7 @@ from sentinel.core.fleet import (
 from sentinel.core.resource import Rules
 from sentinel.ports.fleet import Page
 from sentinel.ports.publisher import Outcome, Receipt
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.loop import SimulatedClock
 from tests.support.pulses import MINUTE, SECOND, Recorder, make_pulse

@@ -15,7 +15,7 @@ from sentinel.core.events import Event
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.fleet import Page
 from sentinel.ports.publisher import Outcome, Receipt
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet

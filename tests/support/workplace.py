@@ -23,7 +23,7 @@ from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.publisher import Outcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing import loop
 from sentinel.testing.loop import SimulatedClock

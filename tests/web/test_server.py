@@ -14,10 +14,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from sentinel.runtime import lifecycle
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import Part
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, ListenError
-from sentinel.runtime.parts import Part
-from sentinel.runtime.stopping import Stopping
 from sentinel.web.asgi import App, Receive, Scope, Send
 from sentinel.web.routing import Answer, Body, Method, Request
 from sentinel.web.server import Server
@@ -79,9 +79,7 @@ class Running:
         self.stopping = Stopping()
 
     async def run(self) -> int:
-        return await lifecycle.run(
-            parts=[self._part], log=LOG, stopping=self.stopping, signals=(), drain=self._drain
-        )
+        return await runner.run(parts=[self._part], log=LOG, stopping=self.stopping, signals=(), drain=self._drain)
 
     async def open(self) -> None:
         await self._is_open.wait()

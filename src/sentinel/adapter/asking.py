@@ -24,7 +24,7 @@ from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import ReportRefused
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Reporting, ReportRefused
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.ports.task_http import HttpClient
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.telemetry import Log, describe
 
 

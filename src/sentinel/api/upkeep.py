@@ -16,7 +16,7 @@ from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.telemetry import Log
 
 BATCH = 500

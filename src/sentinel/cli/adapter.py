@@ -21,8 +21,9 @@ from sentinel.cli.new_adapter import new
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
 from sentinel.cli.wiring.broker import build_subscriber
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
-from sentinel.runtime import lifecycle
-from sentinel.runtime.lifecycle import opened
+from sentinel.runtime import process
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.redaction import secrets_within
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
@@ -65,7 +66,7 @@ def adapter(
     and ends it; a second one at once.
     """
     if context.invoked_subcommand is not None:
-        return lifecycle.ExitCode.SUCCESS
+        return process.ExitCode.SUCCESS
     if config is None:
         raise click.UsageError("expected --config FILE, or one of the commands new, dead-letters")
     overrides = options.log_overrides(log_level=log_level, log_format=log_format)
@@ -100,7 +101,7 @@ def _assemble(ready: Ready, context: ServiceContext) -> Assembly:
                 ),
                 clock=context.clock,
                 redact=redactor.redact,
-                drain=lifecycle.DRAIN,
+                drain=runner.DRAIN,
             )
         ],
         shared=[opened("broker", subscriber)],
@@ -114,7 +115,7 @@ def _assemble(ready: Ready, context: ServiceContext) -> Assembly:
             "task_timeout": settings.task_timeout,
             "report_max_age": settings.report_max_age,
         },
-        drain=lifecycle.DRAIN,
+        drain=runner.DRAIN,
     )
 
 

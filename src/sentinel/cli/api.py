@@ -17,7 +17,7 @@ from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
 from sentinel.cli.wiring.server import address_of, build_database, build_guard, exposures
 from sentinel.runtime.http import metrics_pages, probe_pages
-from sentinel.runtime.lifecycle import opened
+from sentinel.runtime.lifecycle.part import opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.settings import loader
 

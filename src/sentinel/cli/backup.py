@@ -13,7 +13,7 @@ import msgspec
 from sentinel.cli import database, options
 from sentinel.cli.options import Output
 from sentinel.runtime.database_url import PostgresqlServer, parse
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 
 _HOW_TO = "docs/how-to/back-up-and-restore.md"
 

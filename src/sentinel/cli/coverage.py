@@ -15,7 +15,7 @@ from sentinel.cli.inspection import Session
 from sentinel.cli.options import Output
 from sentinel.pulse.coverage import Coverage, Watch, survey
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable
 
 _SHOWN = 20

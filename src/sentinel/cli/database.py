@@ -11,7 +11,7 @@ import click
 from sentinel.cli.wiring.extras import extra
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.database_url import BadUrl
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 
 F = TypeVar("F", bound=Callable[..., object])
 

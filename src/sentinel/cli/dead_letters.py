@@ -20,7 +20,7 @@ from sentinel.cli.wiring.broker import build_dead_letters
 from sentinel.core import events
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.subscription import DeadLetter, DeadLetters, Unreachable
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.settings.broker import load_broker
 

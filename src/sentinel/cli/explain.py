@@ -18,7 +18,7 @@ from sentinel.core.pacing import Verdict
 from sentinel.pulse.explain import Explanation, Row, UnknownResource
 from sentinel.pulse.explain import explain as explain_fleet
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable
 from sentinel.runtime.telemetry import Log
 

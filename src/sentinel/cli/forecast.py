@@ -16,7 +16,7 @@ from sentinel.pulse.forecast import EmptyFleet, Forecast, Outlook
 from sentinel.pulse.forecast import forecast as forecast_fleet
 from sentinel.runtime import durations
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 
 _SHORTEST = timedelta(minutes=1)
 

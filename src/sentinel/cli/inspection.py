@@ -23,7 +23,7 @@ from sentinel.ports.fleet import FetchError, Fleet
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import process, telemetry
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.settings.report import Loaded, printable
 from sentinel.runtime.telemetry import Log

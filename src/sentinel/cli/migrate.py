@@ -10,7 +10,7 @@ import msgspec
 from sentinel.cli import database, options
 from sentinel.cli.options import Output
 from sentinel.runtime.database_url import parse
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 
 
 class Migrated(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):

@@ -13,7 +13,7 @@ from string import Template
 import click
 
 from sentinel.core.reports import is_adapter_name
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 
 _ADAPTER = '''\
 """The adapter $name: an example to change."""

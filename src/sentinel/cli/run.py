@@ -18,7 +18,7 @@ from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, 
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import tracing
-from sentinel.runtime.lifecycle import Shared, opened
+from sentinel.runtime.lifecycle.part import Shared, opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Loaded

@@ -21,7 +21,7 @@ from sentinel.core.access import Role
 from sentinel.drivers import token_editing, tokens
 from sentinel.drivers.tokens import Token
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 
 F = TypeVar("F", bound=Callable[..., object])
 

@@ -16,7 +16,7 @@ from sentinel.core.pacing import Pacer
 from sentinel.ports.publisher import Outcome, Publisher
 from sentinel.pulse.report import Answer, Observer, Pending
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 
 _RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
 _SETTLED = frozenset({Outcome.CONFIRMED, Outcome.UNSENDABLE})

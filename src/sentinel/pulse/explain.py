@@ -25,7 +25,7 @@ from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 
 _DEADLINE = timedelta(seconds=1)

@@ -25,7 +25,7 @@ from sentinel.ports.fleet import FetchError, Fleet, Page
 from sentinel.ports.publisher import Publisher
 from sentinel.pulse.dispatch import Dispatch
 from sentinel.pulse.report import CycleReport, Judgement, Observer, PageReport, Pending
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import Span, Tracer
 
 _PATIENCE = timedelta(seconds=30)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from enum import IntEnum
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -36,6 +37,14 @@ _KILLED = 128
 """Added to a signal's number, this is the exit code of what it ended."""
 
 
+class ExitCode(IntEnum):
+    """What the process ends with."""
+
+    SUCCESS = 0
+    FAILURE = 1
+    MISCONFIGURED = 2
+
+
 def settle_memory() -> None:
     """For a server that answers with large bodies: called once, when everything is loaded.
 
@@ -51,7 +60,7 @@ def settle_memory() -> None:
 
 
 def main(service: Coroutine[Any, Any, int], *, log: Log, patience: timedelta = _PATIENCE) -> int:
-    """Runs a service, such as `lifecycle.run(...)`, on an event loop of its own; returns its exit code.
+    """Runs a service, such as `runner.run(...)`, on an event loop of its own; returns its exit code.
 
     Tasks and threads that outlive the service have `patience` to end before they are abandoned.
     """

@@ -22,9 +22,9 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from sentinel.runtime.lifecycle.part import Part
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, bind
-from sentinel.runtime.parts import Part
-from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import Log
 from sentinel.web.asgi import App
 from sentinel.web.problem import CONTENT_TYPE, Code, Problem

@@ -18,7 +18,7 @@ from sentinel.cli.up.welcome import Hint
 from sentinel.core.fleet import ConditionStatus
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
-from sentinel.runtime.lifecycle import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START
 from tests.cli.up.reports import REQUIRED, SECOND, cycle, item, judge
 

@@ -10,7 +10,7 @@ from sentinel.cli.client.connection import Connection
 from sentinel.cli.up.board import Board
 from sentinel.cli.up.narration import Happening
 from sentinel.cli.up.overview import Overview
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.client.serving import ServedFleet
 from tests.cli.up.reports import SECOND

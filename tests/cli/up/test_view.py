@@ -13,7 +13,7 @@ from sentinel.cli.up.keys import make_keys
 from sentinel.cli.up.plan import Plan, Wishes, make_plan
 from sentinel.cli.up.view import Showing, View
 from sentinel.runtime.health import Health
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock
 

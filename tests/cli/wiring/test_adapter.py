@@ -11,9 +11,9 @@ from sentinel.cli.wiring.adapter import build_adapter, build_reporting
 from sentinel.core.hints import Pointer
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.subscription import Message
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
-from sentinel.runtime.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.loop import SimulatedClock
 from sentinel.testing.reporting import FakeReporting

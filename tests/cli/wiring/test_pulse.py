@@ -23,11 +23,11 @@ from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.settings import PulseSettings
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.settings.log import LogSettings
-from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 from sentinel.testing import loop
 from sentinel.testing.clock import START

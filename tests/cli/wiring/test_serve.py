@@ -11,7 +11,8 @@ import sentinel.cli
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.http import Answer, Listener
-from sentinel.runtime.lifecycle import Part, Shared, Stopping
+from sentinel.runtime.lifecycle.part import Part, Shared
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.telemetry import Format
@@ -97,7 +98,7 @@ def test_refusals_are_printed_one_a_line_with_exit_code_2(capfd: pytest.CaptureF
 
 def test_no_command_runs_a_lifecycle_by_itself() -> None:
     sources = Path(next(iter(sentinel.cli.__path__))).rglob("*.py")
-    callers = [source.name for source in sources if "lifecycle.run(" in source.read_text()]
+    callers = [source.name for source in sources if "runner.run(" in source.read_text()]
 
     assert callers == ["serve.py"]
 

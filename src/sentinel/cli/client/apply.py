@@ -22,7 +22,7 @@ from sentinel.cli.client.fleet import Fleet
 from sentinel.cli.client.plan import Action, Planner, Step, as_is
 from sentinel.cli.options import Output
 from sentinel.core.model import Json
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable
 
 _PRECONDITION_FAILED = 412

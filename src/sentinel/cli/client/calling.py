@@ -21,7 +21,7 @@ from sentinel.cli.client.connection import BadName, Connection, ServerError
 from sentinel.cli.client.fleet import Fetched, Fleet
 from sentinel.core import labels
 from sentinel.runtime import durations, process, telemetry
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable, quoted
 
 F = TypeVar("F", bound=Callable[..., object])

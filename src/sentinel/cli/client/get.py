@@ -12,7 +12,7 @@ from sentinel.cli.client.fleet import Fleet
 from sentinel.cli.client.watch import INTERVAL, follow
 from sentinel.cli.options import Output
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 
 
 class Merged(msgspec.Struct, frozen=True):

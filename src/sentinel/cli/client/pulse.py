@@ -13,7 +13,7 @@ from sentinel.cli.client.calling import Target
 from sentinel.cli.client.fleet import Fetched, Fleet
 from sentinel.cli.options import Output
 from sentinel.core.fleet import Phase
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 
 
 @click.command

@@ -24,7 +24,7 @@ from sentinel.cli.client.connection import Refused, ServerError
 from sentinel.cli.client.fleet import Fleet, is_missing, read
 from sentinel.cli.options import Output
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 
 INTERVAL = timedelta(seconds=1)
 

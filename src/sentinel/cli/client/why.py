@@ -18,7 +18,7 @@ from sentinel.core import why as reasons
 from sentinel.core.decision import Policy
 from sentinel.core.why import Wait, Why
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable
 
 _USUAL = Policy(max_age_not_ready=timedelta(seconds=10), max_age_ready=timedelta(minutes=30))

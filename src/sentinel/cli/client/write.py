@@ -16,7 +16,7 @@ from sentinel.cli.client.calling import Target
 from sentinel.cli.client.connection import Refused
 from sentinel.cli.client.fleet import Fetched, Fleet, is_missing
 from sentinel.cli.options import Output
-from sentinel.runtime.lifecycle import ExitCode
+from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import quoted
 
 F = TypeVar("F", bound=Callable[..., object])

@@ -23,7 +23,7 @@ from sentinel.cli.up.ready import ReadyFile
 from sentinel.cli.up.view import Showing
 from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
-from sentinel.runtime import durations, lifecycle
+from sentinel.runtime import durations, process
 from sentinel.runtime.listening import Address
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _run(plan: Plan, home: Home, keys: Keys, *, showing: Showing, random: Random
     finally:
         if held is not None and not is_stuck:
             held.release()
-    if session is not None and code == lifecycle.ExitCode.SUCCESS:
+    if session is not None and code == process.ExitCode.SUCCESS:
         session.say_goodbye()
     return code
 

@@ -25,7 +25,7 @@ from sentinel.cli.up.narration import Happening, Tell, Tone
 from sentinel.core.fleet import KindRules, ResourceDocument
 from sentinel.core.model import Json
 from sentinel.ports.clock import Clock
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 
 LABEL = "sentinel-demo"
 PAUSE = timedelta(seconds=6)

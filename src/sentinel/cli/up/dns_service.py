@@ -17,9 +17,9 @@ import msgspec
 from sentinel.adapter.samples.zones import SERVICE
 from sentinel.core.model import Json
 from sentinel.ports.task_http import HttpClient, HttpResponse, RequestOptions
+from sentinel.runtime.lifecycle.part import Part
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
-from sentinel.runtime.parts import Part
-from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import Log
 from sentinel.web import problem
 from sentinel.web.app import build_app

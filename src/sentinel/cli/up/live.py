@@ -19,7 +19,7 @@ from sentinel.cli.up.screen import draw
 from sentinel.cli.up.welcome import Hint
 from sentinel.ports.clock import Clock
 from sentinel.runtime.health import Health, Status
-from sentinel.runtime.lifecycle import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 
 _FRAME = timedelta(milliseconds=250)
 _HELD_LINES = 500

@@ -20,7 +20,7 @@ from sentinel.cli.up.board import Board, Shelf
 from sentinel.cli.up.narration import Happening, Tell, Tone
 from sentinel.core.fleet import KindRules
 from sentinel.ports.clock import Clock
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 
 _EVERY = timedelta(seconds=1)
 _AT_MOST = 500

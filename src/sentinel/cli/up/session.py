@@ -42,10 +42,10 @@ from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.http import metrics_pages, probe_pages
-from sentinel.runtime.lifecycle import Part, PartFactory, Shared, opened
+from sentinel.runtime.lifecycle.part import Part, PartFactory, Shared, opened
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
-from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 from sentinel.web.server import Server
 

@@ -29,8 +29,8 @@ from sentinel.cli.up.ready import Ready, ReadyFile
 from sentinel.ports.clock import Clock
 from sentinel.runtime import durations
 from sentinel.runtime.health import Health
-from sentinel.runtime.parts import Loop, Part
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.part import Loop, Part
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.telemetry import Log
 
 _LOOK_AGAIN = timedelta(milliseconds=50)

@@ -21,7 +21,7 @@ from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime import telemetry
-from sentinel.runtime.parts import Part, Step
+from sentinel.runtime.lifecycle.part import Part, Step
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.version import __version__
 

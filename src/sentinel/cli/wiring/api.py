@@ -19,7 +19,7 @@ from sentinel.ports.clock import Clock
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime import telemetry
 from sentinel.runtime.http import Page
-from sentinel.runtime.parts import Part
+from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.telemetry import Log
 from sentinel.version import __version__
 from sentinel.web import openapi

@@ -24,7 +24,7 @@ from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.lifecycle import Part
+from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.tracing import Tracer
 from sentinel.version import __version__

@@ -16,14 +16,17 @@ import msgspec
 
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import lifecycle, process, telemetry
+from sentinel.runtime import process, telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
 from sentinel.runtime.http import Listener, listeners
-from sentinel.runtime.lifecycle import ExitCode, PartFactory, Shared, Stopping
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import PartFactory, Shared
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
 from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.process import ExitCode
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.telemetry import Log
@@ -56,7 +59,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     """What the parts share. Opened in this order before any part, closed in reverse after the last."""
     description: Mapping[str, object] = {}
     """The fields of the first log line."""
-    drain: timedelta = lifecycle.DRAIN
+    drain: timedelta = runner.DRAIN
     """How long loops may take to end once they are asked to."""
     restart: Backoff | None = None
     """How a part that fails is restarted; None: its failure ends the service."""
@@ -104,7 +107,7 @@ def serve(
 def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | None) -> int:
     if assembly.description:
         context.log.info("service.starting", **assembly.description)
-    service = lifecycle.run(
+    service = runner.run(
         parts=assembly.parts,
         shared=[*_listening(probes, context), *assembly.shared],
         log=context.log,

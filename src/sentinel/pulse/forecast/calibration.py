@@ -30,7 +30,7 @@ from sentinel.pulse.forecast.rehearsal import Profile
 from sentinel.pulse.report import Answer, CycleReport, PageReport
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 
 _DEADLINE = timedelta(seconds=1)

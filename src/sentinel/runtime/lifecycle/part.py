@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from sentinel.runtime.health import Trouble
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.stopping import Stopping
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -22,36 +22,25 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import process, telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.health import Health
-from sentinel.runtime.parts import Loop, Part, PartFactory, Shared, Step, opened
-from sentinel.runtime.process import main
-from sentinel.runtime.stopping import Stopping
+from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory, Shared, Step
+from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.process import ExitCode
 from sentinel.runtime.telemetry import Log, describe
 
 if TYPE_CHECKING:
     from sentinel.runtime.metrics import Metrics
-
-__all__ = ["ExitCode", "Loop", "LoopEnded", "Part", "PartFactory", "Shared", "Stopping", "main", "opened", "run"]
 
 DRAIN = timedelta(seconds=20)
 """Leaves a third of Kubernetes' usual grace period for closing."""
 CLOSING = timedelta(seconds=3)
 """For one step of closing; all steps together have no more than three times as long."""
 _CLOSING_STEPS = 3
-
-
-class ExitCode(IntEnum):
-    """What the process ends with."""
-
-    SUCCESS = 0
-    FAILURE = 1
-    MISCONFIGURED = 2
 
 
 class LoopEnded(Exception):

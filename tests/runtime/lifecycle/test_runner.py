@@ -17,11 +17,14 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import lifecycle, telemetry
+from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.health import Health
-from sentinel.runtime.lifecycle import ExitCode, Loop, Part, Shared, Stopping
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import Loop, Part, Shared, opened
+from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.process import ExitCode
 from sentinel.testing import loop as simulated
 
 LOG = telemetry.get_logger("test")
@@ -99,7 +102,7 @@ class Journal:
         async def scenario() -> int:
             if stop_after is not None:
                 asyncio.get_running_loop().call_later(stop_after, self.stopping.request)
-            return await lifecycle.run(
+            return await runner.run(
                 parts=[_factory(part) for part in parts],
                 shared=shared,
                 log=LOG,
@@ -163,7 +166,7 @@ def test_a_part_may_take_its_time_to_be_built() -> None:
 
     async def scenario() -> int:
         asyncio.get_running_loop().call_later(10, journal.stopping.request)
-        return await lifecycle.run(parts=[build], log=LOG, stopping=journal.stopping, signals=())
+        return await runner.run(parts=[build], log=LOG, stopping=journal.stopping, signals=())
 
     assert simulated.run(scenario()) == ExitCode.SUCCESS
     assert journal.entries == ["start slow", "stopped slow", "close slow"]
@@ -279,7 +282,7 @@ def test_a_loop_that_does_not_stop_is_cancelled_when_draining_has_lasted_long_en
 
     async def scenario() -> timedelta:
         asyncio.get_running_loop().call_later(10, journal.stopping.request)
-        code = await lifecycle.run(
+        code = await runner.run(
             parts=[lambda: journal.part("pulse", journal.deaf("pulse"), journal.patient("pulse"))],
             log=LOG,
             drain=7 * SECOND,
@@ -309,7 +312,7 @@ def test_a_loop_that_resists_its_cancellation_does_not_hold_up_the_rest() -> Non
 
     async def scenario() -> int:
         asyncio.get_running_loop().call_later(10, journal.stopping.request)
-        code = await lifecycle.run(
+        code = await runner.run(
             parts=[lambda: journal.part("pulse", stubborn)],
             shared=[journal.shared("broker")],
             log=LOG,
@@ -411,7 +414,7 @@ def test_waiting_to_be_built_anew_does_not_hold_up_stopping() -> None:
     async def scenario() -> timedelta:
         asyncio.get_running_loop().call_later(3, journal.stopping.request)
         restart = Backoff(initial=timedelta(hours=1), maximum=timedelta(hours=1))
-        await lifecycle.run(
+        await runner.run(
             parts=[lambda: journal.part("flaky", fails)],
             log=LOG,
             restart=restart,
@@ -527,7 +530,7 @@ def test_closing_has_an_end_however_many_steps_hang() -> None:
 
     async def scenario() -> timedelta:
         asyncio.get_running_loop().call_later(100, journal.stopping.request)
-        await lifecycle.run(parts=[lambda: part], shared=hanging, log=LOG, stopping=journal.stopping, signals=())
+        await runner.run(parts=[lambda: part], shared=hanging, log=LOG, stopping=journal.stopping, signals=())
         return elapsed()
 
     with recorded():
@@ -542,7 +545,7 @@ def test_a_run_that_is_cancelled_cancels_its_loops_and_closes_everything() -> No
 
     async def scenario() -> None:
         running = asyncio.create_task(
-            lifecycle.run(
+            runner.run(
                 parts=[lambda: journal.part("pulse", journal.deaf("pulse"))],
                 shared=[journal.shared("broker")],
                 log=LOG,
@@ -602,7 +605,7 @@ def test_things_with_open_and_close_are_shared_as_they_are() -> None:
         async def close(self) -> None:
             journal.note("close")
 
-    journal.run(journal.part("pulse"), shared=(lifecycle.opened("broker", Publisher()),))
+    journal.run(journal.part("pulse"), shared=(opened("broker", Publisher()),))
 
     assert journal.entries == ["open", "start pulse", "stopped pulse", "close pulse", "close"]
 
@@ -675,7 +678,9 @@ async def _swallow_nothing(work: Coroutine[Any, Any, bool]) -> bool:
 PROGRAM = """
 import asyncio, signal, sys, time
 from datetime import timedelta
-from sentinel.runtime import lifecycle, telemetry
+from sentinel.runtime import process, telemetry
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import Part
 
 telemetry.configure("info", "json")
 log = telemetry.get_logger("test")
@@ -719,10 +724,10 @@ async def leave():
     sys.exit(3)
 
 signal.signal(signal.SIGHUP, getattr(signal, sys.argv[3]))
-part = lifecycle.Part(name="part", loops=(globals()[sys.argv[1]],))
+part = Part(name="part", loops=(globals()[sys.argv[1]],))
 limits = {"drain": timedelta(seconds=float(sys.argv[2])), "closing": timedelta(milliseconds=50)}
-service = lifecycle.run(parts=[lambda: part], log=log, **limits)
-sys.exit(lifecycle.main(service, log=log, patience=timedelta(milliseconds=50)))
+service = runner.run(parts=[lambda: part], log=log, **limits)
+sys.exit(process.main(service, log=log, patience=timedelta(milliseconds=50)))
 """
 
 
