@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from sentinel.cli.token import token
 from sentinel.core.access import Identity, Role
-from sentinel.drivers.tokens import TokensFile, digest_of
+from sentinel.drivers.identity.tokens_file import TokensFile, digest_of
 
 
 def run(*arguments: object) -> Result:

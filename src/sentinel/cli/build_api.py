@@ -64,11 +64,11 @@ def guard(settings: ServerSettings, *, log: Log) -> Guard:
     """Who is let in; raises `Misconfigured` where a file that says so cannot be used."""
     identities: list[Identities] = []
     if settings.tokens_file is not None:
-        from sentinel.drivers.tokens import TokensFile
+        from sentinel.drivers.identity.tokens_file import TokensFile
 
         identities.append(TokensFile(settings.tokens_file, log=log))
     if settings.jwt_key_file is not None:
-        from sentinel.drivers.jwt import JwtKey
+        from sentinel.drivers.identity.jwt import JwtKey
 
         identities.append(JwtKey(settings.jwt_key_file, log=log))
     return Guard(identities=identities, is_insecure=settings.insecure)

@@ -18,8 +18,8 @@ from msgspec import UNSET, UnsetType
 from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.core.access import Role
-from sentinel.drivers import token_editing, tokens
-from sentinel.drivers.tokens import Token
+from sentinel.drivers.identity import token_editing, tokens_file
+from sentinel.drivers.identity.tokens_file import Token
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.lifecycle import ExitCode
 
@@ -108,7 +108,7 @@ def new(name: str, role: str, adapter: str, file: Path, output: Output) -> int:
 def list_tokens(file: Path, output: Output) -> int:
     """List the tokens of a file: names, roles, and how their hashes begin."""
     with _explained(file):
-        found = tokens.read(file).tokens
+        found = tokens_file.read(file).tokens
     _print(found, output)
     return ExitCode.SUCCESS
 

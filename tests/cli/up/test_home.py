@@ -9,7 +9,7 @@ import pytest
 
 from sentinel.cli.up.home import Home, Uninhabitable, default_folder
 from sentinel.core.access import Identity, Role
-from sentinel.drivers.tokens import TokensFile
+from sentinel.drivers.identity.tokens_file import TokensFile
 
 
 def make(folder: Path) -> Home:

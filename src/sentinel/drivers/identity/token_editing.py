@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from sentinel.core.access import Role
-from sentinel.drivers.tokens import Token, Written, digest_of, new_token, parse_tokens, read
+from sentinel.drivers.identity.tokens_file import Token, Written, digest_of, new_token, parse_tokens, read
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.report import Origin, file_origin
 

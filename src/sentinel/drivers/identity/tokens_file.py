@@ -19,7 +19,7 @@ import msgspec
 
 from sentinel.core.access import Identity, Role
 from sentinel.core.reports import is_adapter_name
-from sentinel.drivers.rereading import Reread
+from sentinel.drivers.identity.file_watch import Reread
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.config_tree import Listing, Node, Table
 from sentinel.runtime.settings.field_types import Leaf, Refused

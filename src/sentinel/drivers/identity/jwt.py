@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from sentinel.core.access import ANONYMOUS, Identity, Role
 from sentinel.core.model import UNREADABLE
 from sentinel.core.reports import is_adapter_name
-from sentinel.drivers.rereading import Reread
+from sentinel.drivers.identity.file_watch import Reread
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.telemetry import Log, get_logger
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from sentinel.core.access import Identity, Role
-from sentinel.drivers.jwt import JwtKey
+from sentinel.drivers.identity.jwt import JwtKey
 from sentinel.ports.errors import Misconfigured
 
 SECRET = b"0123456789abcdef0123456789abcdef"

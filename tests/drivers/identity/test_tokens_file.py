@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from sentinel.core.access import Identity, Role
-from sentinel.drivers import tokens
-from sentinel.drivers.token_editing import add_token, revoke_tokens
-from sentinel.drivers.tokens import TokensFile
+from sentinel.drivers.identity import tokens_file
+from sentinel.drivers.identity.token_editing import add_token, revoke_tokens
+from sentinel.drivers.identity.tokens_file import TokensFile
 from sentinel.ports.errors import Misconfigured
 
 
@@ -200,7 +200,7 @@ def test_a_file_that_vanishes_leaves_the_last_one_in_force_until_it_is_back(
 
 
 def test_a_new_token_is_unguessable_and_recognisable() -> None:
-    made = {tokens.new_token() for _ in range(100)}
+    made = {tokens_file.new_token() for _ in range(100)}
 
     assert len(made) == 100
     assert all(token.startswith("snt_") and len(token) == 47 for token in made)
