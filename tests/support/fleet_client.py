@@ -21,6 +21,7 @@ from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.fleet_store import MemoryFleetStore
+from sentinel.testing.identities import MemoryIdentities
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
 from sentinel.web.identity import Guard
@@ -82,16 +83,6 @@ class Reply(msgspec.Struct):
         return document
 
 
-class KnownIdentities:
-    """Tokens that are names; a verified stand-in is not needed: the port has one method."""
-
-    def __init__(self, *identities: Identity) -> None:
-        self._known = {identity.name: identity for identity in identities}
-
-    def identify(self, token: str) -> Identity | None:
-        return self._known.get(token)
-
-
 class FleetClient:
     """A fleet API with a clock that stands still until it is told otherwise."""
 
@@ -121,7 +112,8 @@ class FleetClient:
             policies=policies,
         )
         self.routes = fleet_routes.routes(kinds, self.service)
-        guard = Guard(identities=[KnownIdentities(*identities)] if identities else [], is_insecure=not identities)
+        known = MemoryIdentities({identity.name: identity for identity in identities})
+        guard = Guard(identities=[known] if identities else [], is_insecure=not identities)
         self.app: App = build_app(self.routes, guard=guard, log=log)
 
     async def __aenter__(self) -> FleetClient:

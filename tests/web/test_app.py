@@ -299,7 +299,7 @@ async def test_a_client_that_goes_before_its_body_has_come_gets_no_answer() -> N
 class Everybody:
     """Knows a token for each role: its name."""
 
-    def identify(self, token: str) -> Identity | None:
+    async def identify(self, token: str) -> Identity | None:
         return Identity(token, Role(token)) if token in list(Role) else None
 
 

@@ -153,7 +153,7 @@ async def test_a_client_that_has_gone_is_499() -> None:
 
 
 class Tokens:
-    def identify(self, token: str) -> Identity | None:
+    async def identify(self, token: str) -> Identity | None:
         return Identity("ops", Role.OPERATOR) if token == "s3cret-token" else None
 
 

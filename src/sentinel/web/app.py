@@ -171,7 +171,7 @@ class _Endpoint:
         passage = Passage.of(scope)
         passage.route = route
         headers = _headers(scope)
-        identity = self._guard.identify(route.action, headers)
+        identity = await self._guard.identify(route.action, headers)
         if not isinstance(route.action, Open):
             passage.actor = identity.name
         self._guard.authorize(identity, route.action)

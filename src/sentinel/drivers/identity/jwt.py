@@ -75,8 +75,8 @@ class JwtKey:
             monotonic=monotonic,
         )
 
-    def identify(self, token: str) -> Identity | None:
-        """Who presents this token; None where it is none, or signed by another key, or not valid now."""
+    async def identify(self, token: str) -> Identity | None:
+        """Return who this token belongs to; None if it is not a JWT, signed by another key, or not valid now."""
         if token.count(".") != 2:
             return None
         key = self._key.get()
