@@ -197,7 +197,7 @@ def openapi_document() -> str:
     built = build_api.build_api(
         ServerSettings(), kinds=kinds.DEFAULT, store=MemoryFleetStore(), clock=SystemClock()
     )
-    document = openapi.document(built.routes, build_api.info(ServerSettings()))
+    document = openapi.document(built.routes, build_api.info(ServerSettings()), permissions=build_api.PERMISSIONS)
     return msgspec.json.format(document, indent=1).decode() + "\n"
 
 

@@ -1,7 +1,7 @@
 """Authentication and authorization of requests.
 
 A guard checks every request before its handler runs. It asks the `Identities` it is given (a tokens file, a key
-for JWTs) who a bearer token belongs to, and `core.access` what that identity may do.
+for JWTs) who a bearer token belongs to, and a table of permissions what that identity may do.
 
 An insecure server lets everyone do everything, so only the user of this machine may reach it, and no page in
 their browser. Such a page can send requests under its own `Origin`, or have its own name resolve to this address.
@@ -15,7 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sentinel.core.access import ANONYMOUS, Action, Identity, Role, permits
+from sentinel.core import access
+from sentinel.core.access import ANONYMOUS, Action, Identity, Permissions, Role
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.identity import Identities
 from sentinel.runtime.listening import is_loopback
@@ -26,6 +27,7 @@ from sentinel.web.routing import Open
 NOBODY: Final = Identity("nobody", Role.AGENT)
 """Who calls a route that is open to everybody; it may do nothing beyond that."""
 
+_NO_PERMISSIONS = Permissions()
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE | re.ASCII)
 _LONGEST_TOKEN = 8192
 _WITHOUT = "this server runs without protection"
@@ -35,10 +37,20 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9.-]+))(?::
 class Guard:
     """Decides on each request before its handler sees it."""
 
-    def __init__(self, *, identities: Sequence[Identities], is_insecure: bool = False) -> None:
-        """Ask each of `identities` in turn. With `is_insecure`, a request without a token is anonymous."""
+    def __init__(
+        self,
+        *,
+        identities: Sequence[Identities],
+        permissions: Permissions = _NO_PERMISSIONS,
+        is_insecure: bool = False,
+    ) -> None:
+        """Ask each of `identities` in turn. With `is_insecure`, a request without a token is anonymous.
+
+        `permissions` combines the tables of all components served. Without one, every route has to be open.
+        """
         if not identities and not is_insecure:
             raise ValueError("expected identities, or a server that is insecure on purpose")
+        self.permissions = permissions
         self._identities = tuple(identities)
         self._is_insecure = is_insecure
 
@@ -57,8 +69,9 @@ class Guard:
 
         Separate from `identify`, so that the access log can name who was refused.
         """
-        if not isinstance(action, Open) and not permits(identity, action):
-            raise problem.forbidden(f"the role {identity.role} of {identity.name} may not {action}")
+        if not isinstance(action, Open) and not self.permissions.permits(identity, action):
+            verb = access.verb(action)
+            raise problem.forbidden(f"the role {identity.role} of {identity.name} may not {verb}")
 
     async def _bearer(self, authorization: str) -> Identity:
         if self._is_insecure and not (authorization and self._identities):
