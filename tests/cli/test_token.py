@@ -57,6 +57,33 @@ async def test_a_new_token_for_scripts_comes_with_what_it_is_for(path: Path) -> 
     assert await TokensFile(path).identify(printed["token"]) is not None
 
 
+async def test_a_new_token_of_an_agent_may_be_for_one_instance(path: Path) -> None:
+    printed = json.loads(
+        made(path, "--name", "edge", "--role", "agent", "--instance", "edge-1", "--output", "json")
+    )
+
+    assert {key: printed[key] for key in printed if key != "token"} == {
+        "name": "edge",
+        "role": "agent",
+        "instance": "edge-1",
+    }
+    assert await TokensFile(path).identify(printed["token"]) == Identity("edge", Role.AGENT, instance="edge-1")
+
+
+def test_the_list_shows_instances_where_a_token_has_one(path: Path) -> None:
+    edge = made(path, "--name", "edge", "--role", "agent", "--instance", "edge-1")
+    ops = made(path, "--name", "ops", "--role", "operator")
+
+    table, data = run("list", "--tokens-file", path), run("list", "--tokens-file", path, "--output", "json")
+
+    assert table.stdout.splitlines() == [
+        "NAME  ROLE      ADAPTER  INSTANCE  SHA256",
+        f"edge  agent     -        edge-1    {digest_of(edge)[:12]}",
+        f"ops   operator  -        -         {digest_of(ops)[:12]}",
+    ]
+    assert [entry.get("instance") for entry in json.loads(data.stdout)["tokens"]] == ["edge-1", None]
+
+
 def test_the_list_shows_no_token_and_no_whole_hash(path: Path) -> None:
     secret = made(path, "--name", "ops", "--role", "operator")
 
@@ -119,6 +146,9 @@ async def test_name_and_hash_have_to_fit_both(path: Path) -> None:
         ("new", "--name", "a b", "--role", "viewer"),
         ("new", "--name", "dns", "--role", "adapter"),
         ("new", "--name", "a", "--role", "viewer", "--adapter", "dns"),
+        ("new", "--name", "a", "--role", "viewer", "--instance", "edge-1"),
+        ("new", "--name", "a", "--role", "agent", "--instance", "a/b"),
+        ("new", "--name", "a", "--role", "agent", "--adapter", "dns"),
         ("revoke",),
         ("revoke", "--sha256", "ab"),
     ],

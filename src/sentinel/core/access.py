@@ -49,6 +49,8 @@ class Identity(msgspec.Struct, frozen=True):
     role: Role
     adapter: str = ""
     """The adapter that an identity of the role adapter may report as."""
+    instance: str = ""
+    """The only instance that an identity of the role agent may register; empty: any."""
     is_anonymous: bool = False
     """A request without a token to an insecure server: may do everything."""
 

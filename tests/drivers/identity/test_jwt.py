@@ -98,6 +98,19 @@ async def test_an_adapter_is_known_by_its_claim(secret_key: JwtKey) -> None:
     assert await secret_key.identify(token) == Identity("dns-1", Role.ADAPTER, "dns")
 
 
+@pytest.mark.parametrize("more", [{}, {"instance": None}])
+async def test_an_agent_need_not_be_bound_to_an_instance(secret_key: JwtKey, more: dict[str, object]) -> None:
+    token = signed(claims(sub="edge", role="agent", **more))
+
+    assert await secret_key.identify(token) == Identity("edge", Role.AGENT)
+
+
+async def test_the_instance_of_an_agent_is_known_by_its_claim(secret_key: JwtKey) -> None:
+    token = signed(claims(sub="edge", role="agent", instance="edge-1", adapter="dns"))
+
+    assert await secret_key.identify(token) == Identity("edge", Role.AGENT, instance="edge-1")
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -112,6 +125,9 @@ async def test_an_adapter_is_known_by_its_claim(secret_key: JwtKey) -> None:
         {"role": "adapter", "adapter": ""},
         {"role": "adapter", "adapter": "../x"},
         {"role": "adapter", "adapter": ["dns"]},
+        {"role": "agent", "instance": ""},
+        {"role": "agent", "instance": "../x"},
+        {"role": "agent", "instance": ["edge-1"]},
         {"exp": "soon"},
         {"exp": int(time.time()) - 60},
         {"nbf": int(time.time()) + 3600},
@@ -144,6 +160,11 @@ async def test_a_token_need_not_end(secret_key: JwtKey) -> None:
 @pytest.mark.parametrize("adapter", [None, "", "dns"])
 async def test_the_adapter_of_another_role_says_nothing(secret_key: JwtKey, adapter: str | None) -> None:
     assert await secret_key.identify(signed(claims(adapter=adapter))) == OPS
+
+
+@pytest.mark.parametrize("instance", [None, "", "edge-1", "../x"])
+async def test_the_instance_of_another_role_says_nothing(secret_key: JwtKey, instance: str | None) -> None:
+    assert await secret_key.identify(signed(claims(instance=instance))) == OPS
 
 
 @pytest.mark.parametrize("subject", ["auth0|123", "Jo Doe", "system:serviceaccount:fleet:ops"])

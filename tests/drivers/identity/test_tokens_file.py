@@ -133,6 +133,18 @@ ENTRY = f"sha256: {sha256('x')}"
             "F:2:38: tokens[0].adapter: expected it with the role adapter only, got the role viewer",
         ),
         (
+            f"tokens:\n  - {{name: a, role: viewer, instance: edge-1, {ENTRY}}}",
+            "F:2:39: tokens[0].instance: expected it with the role agent only, got the role viewer",
+        ),
+        (
+            f"tokens:\n  - {{name: a, role: agent, instance: a/b, {ENTRY}}}",
+            "F:2:38: tokens[0].instance: expected the id of an instance such as edge-1",
+        ),
+        (
+            f"tokens:\n  - {{name: a, role: agent, adapter: dns, {ENTRY}}}",
+            "tokens[0].adapter: expected it with the role adapter only, got the role agent",
+        ),
+        (
             f"tokens:\n  - {{name: a, role: viewer, {ENTRY}}}\n  - {{name: b, role: admin, {ENTRY}}}",
             "tokens[1].sha256: expected each token once, got it first as tokens[0]",
         ),
@@ -237,6 +249,32 @@ async def test_adding_keeps_other_entries_comments_and_layout(path: Path) -> Non
     assert text.count("\n") == VALID.count("\n") + 1
     assert await TokensFile(path).identify(token) == Identity("eve@example.com", Role.ADAPTER, "dns")
     assert await TokensFile(path).identify("old") is not None
+
+
+@pytest.mark.parametrize("instance", ["", "edge-1", "1e3", "null", "~x.y_z-"])
+async def test_an_agents_token_may_be_for_one_instance(path: Path, instance: str) -> None:
+    token = add_token(path, name="edge", role=Role.AGENT, instance=instance)
+
+    assert text_of(path).startswith(VALID)
+    assert await TokensFile(path).identify(token) == Identity("edge", Role.AGENT, instance=instance)
+
+
+@pytest.mark.parametrize(
+    ("role", "instance", "problem"),
+    [
+        (Role.ADMIN, "edge-1", "instance: expected it with the role agent only, got the role admin"),
+        (Role.AGENT, "..", "instance: expected the id of an instance such as edge-1"),
+        (Role.AGENT, "a" * 129, "instance: expected the id of an instance such as edge-1"),
+    ],
+)
+def test_an_instance_that_would_not_be_read_is_not_written(
+    path: Path, role: Role, instance: str, problem: str
+) -> None:
+    with pytest.raises(Misconfigured) as refused:
+        add_token(path, name="edge", role=role, instance=instance)
+
+    assert str(refused.value).startswith(problem)
+    assert path.read_text() == VALID
 
 
 @pytest.mark.parametrize(
