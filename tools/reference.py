@@ -205,7 +205,8 @@ def openapi_document() -> str:
     built = build_api.build_api(
         FleetApiSettings(), kinds=kinds.DEFAULT, store=MemoryFleetStore(), clock=SystemClock()
     )
-    document = openapi.document(built.routes, build_api.info(FleetApiSettings()))
+    info = build_api.info(FleetApiSettings())
+    document = openapi.document(built.routes, info, permissions=build_api.PERMISSIONS)
     return msgspec.json.format(document, indent=1).decode() + "\n"
 
 

@@ -22,7 +22,7 @@ from schemathesis.schemas import APIOperation
 from sentinel.api.kinds import Kinds
 from sentinel.core.fleet import KindRules
 from sentinel.web import openapi
-from tests.support.fleet_client import FleetClient
+from tests.support.fleet_client import PERMISSIONS, FleetClient
 
 KINDS = Kinds((KindRules("clusters", "Cluster", "", ("dns",)), KindRules("nodepools", "NodePool", "clusters")))
 """One without a parent and one with: further kinds have the same routes."""
@@ -48,7 +48,9 @@ class Served:
         self.runner = runner
         self.fleet = FleetClient(kinds=KINDS)
         info = openapi.Info(title="Fleet API", version="1", is_insecure=True)
-        self.document: dict[str, Any] = msgspec.json.decode(openapi.document(self.fleet.routes, info))
+        self.document: dict[str, Any] = msgspec.json.decode(
+            openapi.document(self.fleet.routes, info, permissions=PERMISSIONS)
+        )
         self._schema = schemathesis.openapi.from_dict(self.document)
         self._names = 0
         runner.run(self.fleet.store.open())

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from sentinel.cli.token import token
 from sentinel.core.access import Identity, Role
-from sentinel.drivers.tokens import TokensFile, digest_of
+from sentinel.drivers.identity.tokens_file import TokensFile, digest_of
 
 
 def run(*arguments: object) -> Result:
@@ -27,22 +27,26 @@ def made(path: Path, *arguments: object) -> str:
     return result.stdout.strip()
 
 
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "tokens.yaml"
 
 
-def test_a_new_token_is_all_that_is_printed_and_is_not_kept(path: Path) -> None:
+async def test_a_new_token_is_all_that_is_printed_and_is_not_kept(path: Path) -> None:
     result = run("new", "--name", "ops", "--role", "operator", "--tokens-file", path)
 
     secret = result.stdout.removesuffix("\n")
     assert secret.startswith("snt_")
     assert result.stderr == ""
-    assert secret not in path.read_text()
-    assert TokensFile(path).identify(secret) == Identity("ops", Role.OPERATOR)
+    assert secret not in text_of(path)
+    assert await TokensFile(path).identify(secret) == Identity("ops", Role.OPERATOR)
 
 
-def test_a_new_token_for_scripts_comes_with_what_it_is_for(path: Path) -> None:
+async def test_a_new_token_for_scripts_comes_with_what_it_is_for(path: Path) -> None:
     printed = json.loads(made(path, "--name", "dns", "--role", "adapter", "--adapter", "dns", "--output", "json"))
 
     assert {key: printed[key] for key in ("name", "role", "adapter")} == {
@@ -50,7 +54,34 @@ def test_a_new_token_for_scripts_comes_with_what_it_is_for(path: Path) -> None:
         "role": "adapter",
         "adapter": "dns",
     }
-    assert TokensFile(path).identify(printed["token"]) is not None
+    assert await TokensFile(path).identify(printed["token"]) is not None
+
+
+async def test_a_new_token_of_an_agent_may_be_for_one_instance(path: Path) -> None:
+    printed = json.loads(
+        made(path, "--name", "edge", "--role", "agent", "--instance", "edge-1", "--output", "json")
+    )
+
+    assert {key: printed[key] for key in printed if key != "token"} == {
+        "name": "edge",
+        "role": "agent",
+        "instance": "edge-1",
+    }
+    assert await TokensFile(path).identify(printed["token"]) == Identity("edge", Role.AGENT, instance="edge-1")
+
+
+def test_the_list_shows_instances_where_a_token_has_one(path: Path) -> None:
+    edge = made(path, "--name", "edge", "--role", "agent", "--instance", "edge-1")
+    ops = made(path, "--name", "ops", "--role", "operator")
+
+    table, data = run("list", "--tokens-file", path), run("list", "--tokens-file", path, "--output", "json")
+
+    assert table.stdout.splitlines() == [
+        "NAME  ROLE      ADAPTER  INSTANCE  SHA256",
+        f"edge  agent     -        edge-1    {digest_of(edge)[:12]}",
+        f"ops   operator  -        -         {digest_of(ops)[:12]}",
+    ]
+    assert [entry.get("instance") for entry in json.loads(data.stdout)["tokens"]] == ["edge-1", None]
 
 
 def test_the_list_shows_no_token_and_no_whole_hash(path: Path) -> None:
@@ -75,7 +106,7 @@ def test_the_list_as_yaml_says_the_same(path: Path) -> None:
     assert printed["tokens"][0]["name"] == "ops"
 
 
-def test_revoking_by_name_takes_all_of_that_name(path: Path) -> None:
+async def test_revoking_by_name_takes_all_of_that_name(path: Path) -> None:
     first, second = made(path, "--name", "ops", "--role", "admin"), made(path, "--name", "ops", "--role", "admin")
     other = made(path, "--name", "eve", "--role", "viewer")
 
@@ -83,28 +114,28 @@ def test_revoking_by_name_takes_all_of_that_name(path: Path) -> None:
 
     assert result.return_value == 0
     identities = TokensFile(path)
-    assert [identities.identify(each) for each in (first, second)] == [None, None]
-    assert identities.identify(other) is not None
+    assert [await identities.identify(each) for each in (first, second)] == [None, None]
+    assert await identities.identify(other) is not None
 
 
-def test_revoking_by_hash_takes_one_of_several(path: Path) -> None:
+async def test_revoking_by_hash_takes_one_of_several(path: Path) -> None:
     first, second = made(path, "--name", "ops", "--role", "admin"), made(path, "--name", "ops", "--role", "admin")
 
     result = run("revoke", "--sha256", digest_of(first)[:12].upper(), "--tokens-file", path, "--output", "json")
 
     assert [entry["sha256"] for entry in json.loads(result.stdout)["tokens"]] == [digest_of(first)[:12]]
-    assert TokensFile(path).identify(first) is None
-    assert TokensFile(path).identify(second) is not None
+    assert await TokensFile(path).identify(first) is None
+    assert await TokensFile(path).identify(second) is not None
 
 
-def test_name_and_hash_have_to_fit_both(path: Path) -> None:
+async def test_name_and_hash_have_to_fit_both(path: Path) -> None:
     secret = made(path, "--name", "ops", "--role", "admin")
 
     result = run("revoke", "--name", "eve", "--sha256", digest_of(secret)[:12], "--tokens-file", path)
 
     assert result.return_value == 1
     assert "no such token" in result.stderr
-    assert TokensFile(path).identify(secret) is not None
+    assert await TokensFile(path).identify(secret) is not None
 
 
 @pytest.mark.parametrize(
@@ -115,6 +146,9 @@ def test_name_and_hash_have_to_fit_both(path: Path) -> None:
         ("new", "--name", "a b", "--role", "viewer"),
         ("new", "--name", "dns", "--role", "adapter"),
         ("new", "--name", "a", "--role", "viewer", "--adapter", "dns"),
+        ("new", "--name", "a", "--role", "viewer", "--instance", "edge-1"),
+        ("new", "--name", "a", "--role", "agent", "--instance", "a/b"),
+        ("new", "--name", "a", "--role", "agent", "--adapter", "dns"),
         ("revoke",),
         ("revoke", "--sha256", "ab"),
     ],

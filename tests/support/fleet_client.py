@@ -10,23 +10,27 @@ from urllib.parse import quote, urlencode
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from sentinel.api import access as fleet_access
 from sentinel.api import routes as fleet_routes
 from sentinel.api.kinds import DEFAULT, Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.telemetry import FleetTelemetry
-from sentinel.core.access import Identity
+from sentinel.core.access import Identity, combine
 from sentinel.core.decision import Policy
 from sentinel.core.fleet import KindRules
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.fleet_store import MemoryFleetStore
+from sentinel.testing.identities import MemoryIdentities
+from sentinel.web import access as server_access
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
 from sentinel.web.identity import Guard
 
 Body = dict[str, Any]
 ROOT = "/api/hyperfleet/v1"
+PERMISSIONS = combine(fleet_access.PERMISSIONS, server_access.PERMISSIONS)
 
 KINDS = Kinds(
     (
@@ -82,16 +86,6 @@ class Reply(msgspec.Struct):
         return document
 
 
-class KnownIdentities:
-    """Tokens that are names; a verified stand-in is not needed: the port has one method."""
-
-    def __init__(self, *identities: Identity) -> None:
-        self._known = {identity.name: identity for identity in identities}
-
-    def identify(self, token: str) -> Identity | None:
-        return self._known.get(token)
-
-
 class FleetClient:
     """A fleet API with a clock that stands still until it is told otherwise."""
 
@@ -121,7 +115,10 @@ class FleetClient:
             policies=policies,
         )
         self.routes = fleet_routes.routes(kinds, self.service)
-        guard = Guard(identities=[KnownIdentities(*identities)] if identities else [], is_insecure=not identities)
+        known = MemoryIdentities({identity.name: identity for identity in identities})
+        guard = Guard(
+            identities=[known] if identities else [], permissions=PERMISSIONS, is_insecure=not identities
+        )
         self.app: App = build_app(self.routes, guard=guard, log=log)
 
     async def __aenter__(self) -> FleetClient:
@@ -252,4 +249,4 @@ class FleetClient:
         return self.clock.now()
 
 
-__all__ = ["DEFAULT", "KINDS", "ROOT", "THREE_LEVELS", "FleetClient", "Reply"]
+__all__ = ["DEFAULT", "KINDS", "PERMISSIONS", "ROOT", "THREE_LEVELS", "FleetClient", "Reply"]

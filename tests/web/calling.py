@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sentinel.core.access import Action
+from sentinel.core.access import Action, Role, table
 from sentinel.runtime import telemetry
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
@@ -16,7 +16,16 @@ from sentinel.web.identity import Guard
 from sentinel.web.routing import Answer, Handler, Method, Parameter, Request, Response, Route
 
 LOG = telemetry.get_logger("test")
-OPEN_GUARD = Guard(identities=(), is_insecure=True)
+READ, WRITE, FORCE_DELETE = Action("things.read"), Action("things.write"), Action("things.force-delete")
+PERMISSIONS = table(
+    "things",
+    {
+        Role.VIEWER: (READ,),
+        Role.OPERATOR: (Role.VIEWER, WRITE),
+        Role.ADMIN: (Role.OPERATOR, FORCE_DELETE),
+    },
+)
+OPEN_GUARD = Guard(identities=(), permissions=PERMISSIONS, is_insecure=True)
 FINE = (Response(status=200, description="Fine."),)
 
 
@@ -89,7 +98,7 @@ def scope(
 def route(handler: Handler, *, method: Method = Method.GET, path: str = "/things", **more: Any) -> Route:
     """A route with as little around it as a test needs."""
     given: dict[str, Any] = {
-        "action": Action.READ,
+        "action": READ,
         "summary": "A thing",
         "tag": "things",
         "responses": FINE,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from sentinel.core.access import Action, Identity, Role
+from sentinel.core.access import Action, Identity, Permissions, Role
 from sentinel.runtime.health import Health
 from sentinel.runtime.http import metrics_pages, probe_pages
 from sentinel.runtime.metrics import Metrics
@@ -19,7 +19,7 @@ from sentinel.web.asgi import App, Message
 from sentinel.web.identity import Guard
 from sentinel.web.pages import page_routes
 from sentinel.web.routing import MERGE_PATCH, OPEN, Answer, Body, Method, Parameter, Request, Route
-from tests.web.calling import answering, app_of, call, raising, route, scope
+from tests.web.calling import PERMISSIONS, WRITE, answering, app_of, call, raising, route, scope
 
 FINE = answering(Answer(body=b"{}"))
 JSON = {"content-type": "application/json"}
@@ -299,7 +299,7 @@ async def test_a_client_that_goes_before_its_body_has_come_gets_no_answer() -> N
 class Everybody:
     """Knows a token for each role: its name."""
 
-    def identify(self, token: str) -> Identity | None:
+    async def identify(self, token: str) -> Identity | None:
         return Identity(token, Role(token)) if token in list(Role) else None
 
 
@@ -308,7 +308,7 @@ class Everybody:
 )
 async def test_a_route_asks_for_the_permission_that_it_declares(token: str | None, status: int) -> None:
     heard = Heard()
-    app = app_of(route(heard, action=Action.WRITE), guard=Guard(identities=[Everybody()]))
+    app = app_of(route(heard, action=WRITE), guard=Guard(identities=[Everybody()], permissions=PERMISSIONS))
 
     answered = await call(app, "GET", "/things", headers={"authorization": f"Bearer {token}"} if token else {})
 
@@ -319,8 +319,8 @@ async def test_a_route_asks_for_the_permission_that_it_declares(token: str | Non
 
 async def test_permission_comes_before_everything_that_a_stranger_could_learn_from() -> None:
     app = app_of(
-        route(echo, method=Method.POST, action=Action.WRITE, body=Body(type=Thing), query=Query),
-        guard=Guard(identities=[Everybody()]),
+        route(echo, method=Method.POST, action=WRITE, body=Body(type=Thing), query=Query),
+        guard=Guard(identities=[Everybody()], permissions=PERMISSIONS),
     )
 
     answered = await call(app, "POST", "/things", query="nonsense=1", body=b"{")
@@ -330,7 +330,7 @@ async def test_permission_comes_before_everything_that_a_stranger_could_learn_fr
 
 async def test_probes_and_metrics_are_open_whatever_else_is_not() -> None:
     pages = page_routes(probe_pages(Health()) | metrics_pages(Metrics(component="test")))
-    app = app_of(*pages, guard=Guard(identities=[Everybody()]))
+    app = app_of(*pages, guard=Guard(identities=[Everybody()], permissions=PERMISSIONS))
 
     ready, metrics = await call(app, "GET", "/readyz", query="verbose"), await call(app, "GET", "/metrics")
 
@@ -368,6 +368,8 @@ ID = Parameter(name="id", description="")
     ("routes", "fault"),
     [
         ([route(FINE, action=None)], "expected an action, or OPEN, got None"),
+        ([route(FINE, action="things.raed")], "expected an action, or OPEN, got 'things.raed'"),
+        ([route(FINE, action="fleet.read")], "which no role is permitted"),
         ([route(FINE, path="things")], "expected a path"),
         ([route(FINE, path="/things/")], "expected a path"),
         ([route(FINE, path="/th ings")], "expected a path"),
@@ -390,7 +392,7 @@ def test_a_table_that_does_not_fit_together_is_refused_when_it_is_built(
     routes: Sequence[Route], fault: str
 ) -> None:
     with pytest.raises(BadRoutes) as refused:
-        check_routes(routes)
+        check_routes(routes, permissions=PERMISSIONS)
 
     assert fault in str(refused.value)
 
@@ -401,7 +403,15 @@ def test_a_route_without_an_action_cannot_even_be_written() -> None:
 
 
 def test_a_route_may_be_open_on_purpose() -> None:
-    check_routes([route(FINE, action=OPEN, path="/")])
+    check_routes([route(FINE, action=OPEN, path="/")], permissions=Permissions())
+
+
+@pytest.mark.parametrize("is_insecure", [True, False])
+def test_an_action_that_no_role_is_permitted_is_refused_when_it_is_built(is_insecure: bool) -> None:
+    guard = Guard(identities=[Everybody()], permissions=PERMISSIONS, is_insecure=is_insecure)
+
+    with pytest.raises(BadRoutes, match=r"GET /things: expected an action"):
+        app_of(route(FINE, action=Action("things.raed")), guard=guard)
 
 
 async def test_a_handler_that_asks_for_another_query_than_it_declares_is_told() -> None:

@@ -7,24 +7,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from sentinel.core.access import ANONYMOUS, Action, Identity, Role, permits
+from sentinel.core.access import ANONYMOUS, Action, Identity, Role
 from sentinel.runtime.listening import is_loopback
+from sentinel.testing.identities import MemoryIdentities
 from sentinel.web.identity import NOBODY, Guard
 from sentinel.web.problem import Code, Problem
 from sentinel.web.routing import OPEN, Open
-
-
-class Known:
-    """`Identities` of a few fixed tokens, which keeps count of how often it was asked."""
-
-    def __init__(self, tokens: Mapping[str, Identity]) -> None:
-        self._tokens = tokens
-        self.asked = 0
-
-    def identify(self, token: str) -> Identity | None:
-        self.asked += 1
-        return self._tokens.get(token)
-
+from tests.web.calling import FORCE_DELETE, PERMISSIONS, READ, WRITE
 
 OPS = Identity("ops", Role.OPERATOR)
 VIEWER = Identity("eve", Role.VIEWER)
@@ -35,21 +24,24 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def admit(guard: Guard, action: Action | Open, headers: Mapping[str, str]) -> Identity:
-    identity = guard.identify(action, headers)
+async def admit(guard: Guard, action: Action | Open, headers: Mapping[str, str]) -> Identity:
+    identity = await guard.identify(action, headers)
     guard.authorize(identity, action)
     return identity
 
 
-def refusal(guard: Guard, action: Action, headers: Mapping[str, str]) -> Problem:
+async def refusal(guard: Guard, action: Action, headers: Mapping[str, str]) -> Problem:
     with pytest.raises(Problem) as refused:
-        admit(guard, action, headers)
+        await admit(guard, action, headers)
     return refused.value
 
 
 @pytest.fixture
 def guard() -> Guard:
-    return Guard(identities=[Known({"ops-token": OPS}), Known({"eve-token": VIEWER})])
+    return Guard(
+        identities=[MemoryIdentities({"ops-token": OPS}), MemoryIdentities({"eve-token": VIEWER})],
+        permissions=PERMISSIONS,
+    )
 
 
 def test_a_guard_without_identities_has_to_be_insecure_on_purpose() -> None:
@@ -58,80 +50,111 @@ def test_a_guard_without_identities_has_to_be_insecure_on_purpose() -> None:
 
 
 @pytest.mark.parametrize(("token", "identity"), [("ops-token", OPS), ("eve-token", VIEWER)])
-def test_a_known_token_says_who_asks_whichever_source_knows_it(
+async def test_a_known_token_says_who_asks_whichever_source_knows_it(
     guard: Guard, token: str, identity: Identity
 ) -> None:
-    assert admit(guard, Action.READ, bearer(token)) == identity
+    assert await admit(guard, READ, bearer(token)) == identity
 
 
 @pytest.mark.parametrize("authorization", ["bearer ops-token", "BEARER  ops-token", "Bearer ops-token "])
-def test_the_scheme_is_read_as_loosely_as_the_standard_has_it(guard: Guard, authorization: str) -> None:
-    assert admit(guard, Action.READ, {"authorization": authorization}) == OPS
+async def test_the_scheme_is_read_as_loosely_as_the_standard_has_it(guard: Guard, authorization: str) -> None:
+    assert await admit(guard, READ, {"authorization": authorization}) == OPS
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer ", "Basic b3BzOng=", "ops-token", "Bearer a b"])
-def test_no_bearer_token_is_a_401_with_a_challenge(guard: Guard, authorization: str) -> None:
-    refused = refusal(guard, Action.READ, {"authorization": authorization} if authorization else {})
+async def test_no_bearer_token_is_a_401_with_a_challenge(guard: Guard, authorization: str) -> None:
+    refused = await refusal(guard, READ, {"authorization": authorization} if authorization else {})
 
     assert (refused.status, refused.code) == (401, Code.NO_CREDENTIALS)
     assert refused.headers == {"WWW-Authenticate": "Bearer"}
 
 
 @pytest.mark.parametrize("token", ["wrong", "ops-tokeN", "a" * 9000])
-def test_a_wrong_token_is_a_401_that_does_not_repeat_it(guard: Guard, token: str) -> None:
-    refused = refusal(guard, Action.READ, bearer(token))
+async def test_a_wrong_token_is_a_401_that_does_not_repeat_it(guard: Guard, token: str) -> None:
+    refused = await refusal(guard, READ, bearer(token))
 
     assert (refused.status, refused.code) == (401, Code.WRONG_CREDENTIALS)
     assert refused.headers == {"WWW-Authenticate": 'Bearer error="invalid_token"'}
     assert token not in refused.encode().decode()
 
 
-def test_every_source_is_asked_whether_or_not_an_earlier_one_knows() -> None:
-    first, second = Known({"ops-token": OPS}), Known({})
+async def test_every_source_is_asked_whether_or_not_an_earlier_one_knows() -> None:
+    first, second = MemoryIdentities({"ops-token": OPS}), MemoryIdentities({})
 
-    admit(Guard(identities=[first, second]), Action.READ, bearer("ops-token"))
+    await admit(Guard(identities=[first, second], permissions=PERMISSIONS), READ, bearer("ops-token"))
 
     assert (first.asked, second.asked) == (1, 1)
 
 
-@pytest.mark.parametrize(("role", "action"), list(itertools.product(Role, Action)))
-def test_a_role_may_do_what_the_matrix_says_and_nothing_else(role: Role, action: Action) -> None:
+async def test_a_source_that_cannot_be_asked_makes_an_unknown_token_a_503() -> None:
+    away = MemoryIdentities()
+    away.trouble = "connection to 10.0.0.5 refused"
+    guard = Guard(identities=[MemoryIdentities({"ops-token": OPS}), away], permissions=PERMISSIONS)
+
+    refused = await refusal(guard, READ, bearer("eve-token"))
+
+    assert (refused.status, refused.code) == (503, Code.UNAVAILABLE)
+    assert refused.headers == {"Retry-After": "1"}
+    assert "10.0.0.5" not in refused.detail
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_known_token_is_taken_while_another_source_is_away(is_first: bool) -> None:
+    known, away = MemoryIdentities({"ops-token": OPS}), MemoryIdentities()
+    away.trouble = "connection refused"
+    guard = Guard(identities=[known, away] if is_first else [away, known], permissions=PERMISSIONS)
+
+    assert await admit(guard, READ, bearer("ops-token")) == OPS
+
+
+async def test_of_several_sources_that_know_a_token_the_first_counts() -> None:
+    guard = Guard(
+        identities=[MemoryIdentities({"token": OPS}), MemoryIdentities({"token": VIEWER})], permissions=PERMISSIONS
+    )
+
+    assert await admit(guard, READ, bearer("token")) == OPS
+
+
+@pytest.mark.parametrize(("role", "action"), list(itertools.product(Role, sorted(PERMISSIONS.actions))))
+async def test_a_role_may_do_what_the_matrix_says_and_nothing_else(role: Role, action: Action) -> None:
     identity = Identity("someone", role)
-    guard = Guard(identities=[Known({"token": identity})])
+    guard = Guard(identities=[MemoryIdentities({"token": identity})], permissions=PERMISSIONS)
 
-    if permits(identity, action):
-        assert admit(guard, action, bearer("token")) == identity
+    if PERMISSIONS.permits(identity, action):
+        assert await admit(guard, action, bearer("token")) == identity
     else:
-        assert refusal(guard, action, bearer("token")).status == 403
+        refused = await refusal(guard, action, bearer("token"))
+        assert refused.status == 403
+        assert refused.detail == f"the role {role} of someone may not {action.removeprefix('things.')}"
 
 
-def test_an_open_route_needs_no_token_and_gives_no_rights(guard: Guard) -> None:
-    assert admit(guard, OPEN, {}) == NOBODY
-    assert not any(permits(NOBODY, action) for action in Action)
+async def test_an_open_route_needs_no_token_and_gives_no_rights(guard: Guard) -> None:
+    assert await admit(guard, OPEN, {}) == NOBODY
+    assert not any(PERMISSIONS.permits(NOBODY, action) for action in PERMISSIONS.actions)
 
 
-def test_an_insecure_server_takes_whoever_has_no_token_for_anonymous() -> None:
-    guard = Guard(identities=[], is_insecure=True)
+async def test_an_insecure_server_takes_whoever_has_no_token_for_anonymous() -> None:
+    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
 
-    assert admit(guard, Action.FORCE_DELETE, LOCAL) == ANONYMOUS
-    assert admit(guard, Action.READ, {**LOCAL, **bearer("whatever")}) == ANONYMOUS
+    assert await admit(guard, FORCE_DELETE, LOCAL) == ANONYMOUS
+    assert await admit(guard, READ, {**LOCAL, **bearer("whatever")}) == ANONYMOUS
 
 
-def test_an_insecure_server_that_knows_tokens_still_refuses_a_wrong_one() -> None:
-    guard = Guard(identities=[Known({"ops-token": OPS})], is_insecure=True)
+async def test_an_insecure_server_that_knows_tokens_still_refuses_a_wrong_one() -> None:
+    guard = Guard(identities=[MemoryIdentities({"ops-token": OPS})], permissions=PERMISSIONS, is_insecure=True)
 
-    assert admit(guard, Action.READ, {**LOCAL, **bearer("ops-token")}) == OPS
-    assert admit(guard, Action.READ, LOCAL) == ANONYMOUS
-    assert refusal(guard, Action.READ, {**LOCAL, **bearer("wrong")}).status == 401
+    assert await admit(guard, READ, {**LOCAL, **bearer("ops-token")}) == OPS
+    assert await admit(guard, READ, LOCAL) == ANONYMOUS
+    assert (await refusal(guard, READ, {**LOCAL, **bearer("wrong")})).status == 401
 
 
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:80", "127.0.0.1:8000", "127.9.9.9", "[::1]", "[::1]:8000"]
 )
-def test_an_insecure_server_answers_to_the_names_of_its_machine(host: str) -> None:
-    guard = Guard(identities=[], is_insecure=True)
+async def test_an_insecure_server_answers_to_the_names_of_its_machine(host: str) -> None:
+    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
 
-    assert admit(guard, Action.READ, {"host": host}) == ANONYMOUS
+    assert await admit(guard, READ, {"host": host}) == ANONYMOUS
 
 
 @pytest.mark.parametrize(
@@ -147,17 +170,17 @@ def test_an_insecure_server_answers_to_the_names_of_its_machine(host: str) -> No
         "localhost@x",
     ],
 )
-def test_an_insecure_server_answers_to_no_other_name(host: str) -> None:
-    guard = Guard(identities=[], is_insecure=True)
+async def test_an_insecure_server_answers_to_no_other_name(host: str) -> None:
+    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
 
-    assert refusal(guard, Action.READ, {"host": host}).status == 421
+    assert (await refusal(guard, READ, {"host": host})).status == 421
 
 
 @pytest.mark.parametrize("host", ["localhost:3000", "127.0.0.1", "[::1]:8080", "LocalHost:80"])
-def test_an_insecure_server_takes_requests_of_its_own_pages(host: str) -> None:
-    guard = Guard(identities=[], is_insecure=True)
+async def test_an_insecure_server_takes_requests_of_its_own_pages(host: str) -> None:
+    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
 
-    assert admit(guard, Action.WRITE, {"host": host, "origin": f"http://{host.lower()}"}) == ANONYMOUS
+    assert await admit(guard, WRITE, {"host": host, "origin": f"http://{host.lower()}"}) == ANONYMOUS
 
 
 @pytest.mark.parametrize(
@@ -176,25 +199,25 @@ def test_an_insecure_server_takes_requests_of_its_own_pages(host: str) -> None:
         "http://evil.example@localhost:8000",
     ],
 )
-def test_an_insecure_server_takes_no_requests_of_other_sites(origin: str) -> None:
-    guard = Guard(identities=[], is_insecure=True)
+async def test_an_insecure_server_takes_no_requests_of_other_sites(origin: str) -> None:
+    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
 
-    refused = refusal(guard, Action.WRITE, {"host": "localhost:8000", "origin": origin})
+    refused = await refusal(guard, WRITE, {"host": "localhost:8000", "origin": origin})
 
     assert (refused.status, refused.code) == (403, Code.FOREIGN)
 
 
-def test_an_insecure_server_guards_its_open_routes_too() -> None:
-    guard = Guard(identities=[], is_insecure=True)
+async def test_an_insecure_server_guards_its_open_routes_too() -> None:
+    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
 
     with pytest.raises(Problem):
-        admit(guard, OPEN, {"host": "evil.example"})
+        await admit(guard, OPEN, {"host": "evil.example"})
 
 
-def test_a_protected_server_does_not_care_by_which_name_it_is_called(guard: Guard) -> None:
+async def test_a_protected_server_does_not_care_by_which_name_it_is_called(guard: Guard) -> None:
     headers = {"host": "api.example", "origin": "https://console.example", **bearer("ops-token")}
 
-    assert admit(guard, Action.WRITE, headers) == OPS
+    assert await admit(guard, WRITE, headers) == OPS
 
 
 @pytest.mark.parametrize(

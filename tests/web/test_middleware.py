@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sentinel.core.access import Action, Identity, Role
+from sentinel.core.access import Identity, Role
 from sentinel.web import problem
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message, client_address
@@ -17,7 +17,18 @@ from sentinel.web.identity import Guard
 from sentinel.web.metrics import RequestMetrics
 from sentinel.web.middleware import AccessLog, Exchange, Middleware
 from sentinel.web.routing import OPEN, Answer, Request
-from tests.web.calling import LOG, OPEN_GUARD, answering, app_of, call, raising, route, scope
+from tests.web.calling import (
+    FORCE_DELETE,
+    LOG,
+    OPEN_GUARD,
+    PERMISSIONS,
+    answering,
+    app_of,
+    call,
+    raising,
+    route,
+    scope,
+)
 
 FINE = answering(Answer(body=b"{}"))
 WAIT = 10
@@ -153,14 +164,14 @@ async def test_a_client_that_has_gone_is_499() -> None:
 
 
 class Tokens:
-    def identify(self, token: str) -> Identity | None:
+    async def identify(self, token: str) -> Identity | None:
         return Identity("ops", Role.OPERATOR) if token == "s3cret-token" else None
 
 
 async def test_the_access_log_has_who_what_and_when_but_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     app = app_of(
         route(FINE, path="/things/{id}", is_lenient=True),
-        guard=Guard(identities=[Tokens()]),
+        guard=Guard(identities=[Tokens()], permissions=PERMISSIONS),
         observers=[AccessLog(LOG)],
     )
 
@@ -190,7 +201,11 @@ async def test_the_access_log_has_who_what_and_when_but_no_secret(caplog: pytest
 
 async def test_whoever_is_refused_is_named() -> None:
     recorder = Recorder()
-    app = app_of(route(FINE, action=Action.FORCE_DELETE), guard=Guard(identities=[Tokens()]), observers=[recorder])
+    app = app_of(
+        route(FINE, action=FORCE_DELETE),
+        guard=Guard(identities=[Tokens()], permissions=PERMISSIONS),
+        observers=[recorder],
+    )
 
     await call(app, "GET", "/things", headers={"authorization": "Bearer s3cret-token"})
 

@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from sentinel.core.access import Action
 from sentinel.web.openapi import Info, document, openapi_routes
 from sentinel.web.routing import OPEN, Answer, Body, Method, Parameter, Response
-from tests.web.calling import answering, app_of, call, route
+from tests.web.calling import FORCE_DELETE, PERMISSIONS, WRITE, answering, app_of, call, route
 
 FINE = answering(Answer(body=b"{}"))
 
@@ -47,7 +46,7 @@ ROUTES = (
     route(
         FINE,
         method=Method.POST,
-        action=Action.WRITE,
+        action=WRITE,
         body=Body(type=Thing, example=msgspec.Raw(b'{"name": "<a>"}')),
         responses=(Response(status=201, description="Made.", type=Thing, headers={"ETag": "Its version."}),),
         headers=(Parameter(name="Idempotency-Key", description="Makes it safe to repeat."),),
@@ -58,7 +57,7 @@ ROUTES = (
         FINE,
         method=Method.DELETE,
         path="/things/{id}",
-        action=Action.FORCE_DELETE,
+        action=FORCE_DELETE,
         responses=(Response(status=204, description="Gone."),),
     ),
     route(FINE, path="/status", action=OPEN, tag="status"),
@@ -68,7 +67,7 @@ ROUTES = (
 
 def described(*, is_insecure: bool = False) -> Any:
     info = Info(title="Things & more", version="1.2", description="All of them.", is_insecure=is_insecure)
-    return json.loads(document(ROUTES, info))
+    return json.loads(document(ROUTES, info, permissions=PERMISSIONS))
 
 
 def test_every_documented_route_is_there_and_no_other() -> None:
@@ -163,7 +162,8 @@ def test_an_operation_says_which_roles_may_call_it() -> None:
 def test_an_answer_of_which_clients_select_members_requires_none() -> None:
     response = Response(status=200, description="A selection.", type=list[Outer], is_partial=True)
 
-    content = json.loads(document([route(FINE, responses=(response,))], Info(title="", version="")))
+    routes, info = [route(FINE, responses=(response,))], Info(title="", version="")
+    content = json.loads(document(routes, info, permissions=PERMISSIONS))
 
     schemas = content["components"]["schemas"]
     answer = content["paths"]["/things"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
@@ -213,7 +213,7 @@ class _Reader(HTMLParser):
 
 
 async def read_page() -> tuple[_Reader, str]:
-    content = document(ROUTES, Info(title="Things & more", version="1.2"))
+    content = document(ROUTES, Info(title="Things & more", version="1.2"), permissions=PERMISSIONS)
     answered = await call(app_of(*openapi_routes(content)), "GET", "/docs")
     assert answered.status == 200
     assert answered.headers["content-type"] == "text/html; charset=utf-8"
@@ -224,7 +224,7 @@ async def read_page() -> tuple[_Reader, str]:
 
 
 async def test_the_document_is_served() -> None:
-    content = document(ROUTES, Info(title="Things", version="1.2"))
+    content = document(ROUTES, Info(title="Things", version="1.2"), permissions=PERMISSIONS)
 
     answered = await call(app_of(*openapi_routes(content)), "GET", "/openapi.json")
 

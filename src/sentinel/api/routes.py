@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
+from sentinel.api import access
 from sentinel.api.drafts import NewResource, Patch, Reason
 from sentinel.api.http import Collection, Everything
 from sentinel.api.kinds import Kinds
@@ -22,9 +23,9 @@ from sentinel.api.wire import (
     StatusList,
     WaitingList,
 )
-from sentinel.core.access import Action
 from sentinel.core.fleet import AdapterStatus, DiscardReason, Report, ResourceDocument
 from sentinel.core.resource import ROOT
+from sentinel.web.access import AUDIT
 from sentinel.web.routing import (
     JSON,
     MERGE_PATCH,
@@ -76,7 +77,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
         Route(
             method=Method.GET,
             path=base,
-            action=Action.READ,
+            action=access.READ,
             handler=collection.list,
             summary=f"List {kind.plural}{owned}",
             tag=tag,
@@ -88,7 +89,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
         Route(
             method=Method.POST,
             path=base,
-            action=Action.WRITE,
+            action=access.WRITE,
             handler=collection.create,
             summary=f"Create a {kind.kind}{owned}",
             tag=tag,
@@ -112,7 +113,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
         Route(
             method=Method.GET,
             path=one,
-            action=Action.READ,
+            action=access.READ,
             handler=collection.get,
             summary=f"Get a {kind.kind}",
             tag=tag,
@@ -127,7 +128,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
         Route(
             method=Method.PATCH,
             path=one,
-            action=Action.WRITE,
+            action=access.WRITE,
             handler=collection.patch,
             summary=f"Change a {kind.kind}",
             description="A JSON merge patch. The generation rises by one if spec or labels really change.",
@@ -141,7 +142,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
         Route(
             method=Method.DELETE,
             path=one,
-            action=Action.WRITE,
+            action=access.WRITE,
             handler=collection.delete,
             summary=f"Delete a {kind.kind}",
             description="It stays until every required adapter has reported Finalized and no child is left.",
@@ -154,7 +155,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
         Route(
             method=Method.GET,
             path=f"{one}/statuses",
-            action=Action.READ,
+            action=access.READ,
             handler=collection.statuses,
             summary="Read the adapters' latest reports",
             tag=tag,
@@ -167,7 +168,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             Route(
                 method=method,
                 path=f"{one}/statuses",
-                action=Action.REPORT,
+                action=access.REPORT,
                 handler=collection.report,
                 summary="Report as an adapter",
                 tag=tag,
@@ -188,7 +189,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
         Route(
             method=Method.POST,
             path=f"{one}/force-delete",
-            action=Action.FORCE_DELETE,
+            action=access.FORCE_DELETE,
             handler=collection.force_delete,
             summary=f"Remove a {kind.kind} that is being deleted, without waiting for adapters",
             tag=tag,
@@ -207,7 +208,7 @@ def _singular_only(collection: Collection) -> list[Route]:
         Route(
             method=Method.GET,
             path=f"{one}/statuses/discarded",
-            action=Action.READ,
+            action=access.READ,
             handler=collection.discarded,
             summary="Read reports that were discarded lately",
             tag=tag,
@@ -219,7 +220,7 @@ def _singular_only(collection: Collection) -> list[Route]:
         Route(
             method=Method.GET,
             path=f"{one}/waiting",
-            action=Action.READ,
+            action=access.READ,
             handler=collection.waiting,
             summary=f"Read what a {kind.kind} waits for",
             tag=tag,
@@ -230,7 +231,7 @@ def _singular_only(collection: Collection) -> list[Route]:
         Route(
             method=Method.GET,
             path=f"{one}/history",
-            action=Action.READ,
+            action=access.READ,
             handler=collection.history,
             summary="Read past generations",
             description="Also of a resource that is gone, as long as retention keeps them.",
@@ -244,7 +245,7 @@ def _singular_only(collection: Collection) -> list[Route]:
             Route(
                 method=Method.POST,
                 path=f"{one}/{verb}",
-                action=Action.WRITE,
+                action=access.WRITE,
                 handler=handler,
                 summary=summary,
                 tag=tag,
@@ -266,7 +267,7 @@ def _across_kinds(everything: Everything) -> list[Route]:
         Route(
             method=Method.GET,
             path=f"{ROOT}/resources/{{id}}",
-            action=Action.READ,
+            action=access.READ,
             handler=everything.get,
             summary="Get a resource of any kind",
             tag="resources",
@@ -281,7 +282,7 @@ def _across_kinds(everything: Everything) -> list[Route]:
         Route(
             method=Method.GET,
             path=f"{ROOT}/resources/{{id}}/waiting",
-            action=Action.READ,
+            action=access.READ,
             handler=everything.waiting,
             summary="Read what a resource of any kind waits for",
             tag="resources",
@@ -292,7 +293,7 @@ def _across_kinds(everything: Everything) -> list[Route]:
         Route(
             method=Method.GET,
             path=f"{ROOT}/kinds",
-            action=Action.READ,
+            action=access.READ,
             handler=everything.kinds,
             summary="Read which kinds are served, and whose reports make them ready",
             tag="resources",
@@ -301,7 +302,7 @@ def _across_kinds(everything: Everything) -> list[Route]:
         Route(
             method=Method.GET,
             path="/api/v1/audit",
-            action=Action.AUDIT,
+            action=AUDIT,
             handler=everything.audit,
             summary="Read who has written what",
             tag="audit",

@@ -86,7 +86,7 @@ def _assemble(settings: FleetApiSettings, address: Address, kinds: Kinds, contex
         from sentinel.cli.wiring import api as build_api
         from sentinel.drivers.sql.fleet import SqlFleetStore
         from sentinel.web.server import Server
-    guard = build_guard(settings, log=context.log)
+    guard = build_guard(settings, permissions=build_api.PERMISSIONS, log=context.log)
     store = SqlFleetStore(build_database(settings))
     built = build_api.build_api(settings, kinds=kinds, store=store, clock=context.clock)
     app = build_api.application(

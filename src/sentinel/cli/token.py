@@ -6,7 +6,7 @@ made; the file has its hash only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -18,8 +18,8 @@ from msgspec import UNSET, UnsetType
 from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.core.access import Role
-from sentinel.drivers import token_editing, tokens
-from sentinel.drivers.tokens import Token
+from sentinel.drivers.identity import token_editing, tokens_file
+from sentinel.drivers.identity.tokens_file import Token
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.process import ExitCode
 
@@ -37,6 +37,7 @@ class Made(msgspec.Struct, frozen=True):
     role: Role
     token: str
     adapter: str | UnsetType = UNSET
+    instance: str | UnsetType = UNSET
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -47,6 +48,7 @@ class Entry(msgspec.Struct, frozen=True):
     sha256: str
     """How its hash begins."""
     adapter: str | UnsetType = UNSET
+    instance: str | UnsetType = UNSET
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -85,20 +87,24 @@ def token() -> None:
 @click.option(
     "--adapter", default="", metavar="NAME", help="As which adapter it may report; for the role adapter."
 )
+@click.option(
+    "--instance", default="", metavar="ID", help="The only instance it may register; for the role agent."
+)
 @_tokens_file
 @options.output_option
-def new(name: str, role: str, adapter: str, file: Path, output: Output) -> int:
+def new(name: str, role: str, adapter: str, instance: str, file: Path, output: Output) -> int:
     """Make a token, print it once, and keep its hash in the tokens file.
 
     The file is made, readable by its owner only, where there is none. Servers that read it accept the token
     within a second or so.
     """
     with _explained(file):
-        made = token_editing.add_token(file, name=name, role=Role(role), adapter=adapter)
+        made = token_editing.add_token(file, name=name, role=Role(role), adapter=adapter, instance=instance)
     if output is Output.TABLE:
         click.echo(made)
     else:
-        click.echo(options.encode(Made(name, Role(role), made, adapter or UNSET), output))
+        printed = Made(name, Role(role), made, adapter or UNSET, instance or UNSET)
+        click.echo(options.encode(printed, output))
     return ExitCode.SUCCESS
 
 
@@ -108,7 +114,7 @@ def new(name: str, role: str, adapter: str, file: Path, output: Output) -> int:
 def list_tokens(file: Path, output: Output) -> int:
     """List the tokens of a file: names, roles, and how their hashes begin."""
     with _explained(file):
-        found = tokens.read(file).tokens
+        found = tokens_file.read(file).tokens
     _print(found, output)
     return ExitCode.SUCCESS
 
@@ -151,11 +157,22 @@ def _explained(file: Path) -> Iterator[None]:
         raise _Refused(f"{file}: cannot be changed: {(error.strerror or str(error)).lower()}") from error
 
 
-def _print(found: Iterable[Token], output: Output) -> None:
+def _print(found: Sequence[Token], output: Output) -> None:
     if output is not Output.TABLE:
-        entries = (Entry(one.name, one.role, one.sha256[:_SHOWN], one.adapter or UNSET) for one in found)
-        click.echo(options.encode(Listed(tuple(entries)), output))
+        click.echo(options.encode(Listed(tuple(map(_entry, found))), output))
         return
-    rows: Sequence[Sequence[str]] = [(one.name, one.role, one.adapter, one.sha256[:_SHOWN]) for one in found]
-    for line in table.render(("NAME", "ROLE", "ADAPTER", "SHA256"), rows):
+    columns: dict[str, list[str]] = {
+        "NAME": [one.name for one in found],
+        "ROLE": [one.role for one in found],
+        "ADAPTER": [one.adapter for one in found],
+        "INSTANCE": [one.instance for one in found],
+        "SHA256": [one.sha256[:_SHOWN] for one in found],
+    }
+    if not any(columns["INSTANCE"]):  # most files have none, and their table stays narrow
+        del columns["INSTANCE"]
+    for line in table.render(tuple(columns), list(zip(*columns.values(), strict=True))):
         click.echo(line)
+
+
+def _entry(one: Token) -> Entry:
+    return Entry(one.name, one.role, one.sha256[:_SHOWN], one.adapter or UNSET, one.instance or UNSET)

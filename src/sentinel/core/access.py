@@ -1,11 +1,34 @@
-"""Who may do what: one model of identity for people and machines, and for every server of the product."""
+"""Who may do what: identities with roles, and permissions as rows from role to action.
+
+One model for people and machines, and for every server of the product. A component names its actions and hands
+its table to the application, as it does with its routes and its migrations:
+
+    READ, WRITE = Action("fleet.read"), Action("fleet.write")
+
+    PERMISSIONS = table(
+        "fleet",
+        {
+            Role.VIEWER: (READ,),
+            Role.OPERATOR: (Role.VIEWER, WRITE),
+        },
+    )
+
+An application combines the tables of its components into one. Nothing is permitted that no row permits.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import assert_never
+from typing import Final, NamedTuple, NewType
 
 import msgspec
+
+Action = NewType("Action", str)
+"""Something that needs permission, as `<component>.<verb>`: `fleet.write`. A refusal shows the verb."""
+
+_ACTION = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9-]*")
 
 
 class Role(StrEnum):
@@ -19,50 +42,97 @@ class Role(StrEnum):
     AGENT = "agent"
 
 
-class Action(StrEnum):
-    """What a request wants, as far as permission is concerned."""
-
-    READ = "read"
-    """Resources and statuses."""
-    WRITE = "write"
-    """Create, patch, delete, pulse, pause and resume resources."""
-    FORCE_DELETE = "force-delete"
-    REPORT = "report"
-    """As the adapter that the report names."""
-    AUDIT = "audit"
-
-
 class Identity(msgspec.Struct, frozen=True):
-    """Whoever makes a request."""
+    """Who makes a request."""
 
     name: str
     role: Role
     adapter: str = ""
-    """The one that an adapter may report as."""
+    """The adapter that an identity of the role adapter may report as."""
+    instance: str = ""
+    """The only instance that an identity of the role agent may register; empty: any."""
     is_anonymous: bool = False
-    """Nobody in particular, where the server runs without protection: may do everything."""
+    """A request without a token to an insecure server: may do everything."""
 
 
-ANONYMOUS = Identity("anonymous", Role.ADMIN, is_anonymous=True)
+ANONYMOUS: Final = Identity("anonymous", Role.ADMIN, is_anonymous=True)
 
 
-def permits(identity: Identity, action: Action) -> bool:
-    """Whether this identity may do such a thing at all; which adapter it reports as is asked by `speaks_for`."""
-    if identity.is_anonymous:
-        return True
-    match action:
-        case Action.READ:
-            return identity.role is not Role.AGENT
-        case Action.WRITE:
-            return identity.role in (Role.OPERATOR, Role.ADMIN)
-        case Action.FORCE_DELETE | Action.AUDIT:
-            return identity.role is Role.ADMIN
-        case Action.REPORT:
-            return identity.role is Role.ADAPTER
-        case _:
-            assert_never(action)
+class BadPermissions(ValueError):
+    """A table of permissions that contradicts itself or another one: a programming error."""
+
+
+class Permission(NamedTuple):
+    """One row: this role may do this. A tuple, because every request looks one up and tuples hash fastest."""
+
+    role: Role
+    action: Action
+
+
+class Permissions(msgspec.Struct, frozen=True):
+    """A table of permissions. Components write theirs with `table`."""
+
+    rows: frozenset[Permission] = frozenset()
+
+    def permits(self, identity: Identity, action: Action) -> bool:
+        """Return whether this identity may do this at all; `speaks_for` decides on whose behalf it may report."""
+        return identity.is_anonymous or (identity.role, action) in self.rows
+
+    def roles(self, action: Action) -> tuple[Role, ...]:
+        """Return the roles that may do this, in the order of `Role`."""
+        return tuple(role for role in Role if (role, action) in self.rows)
+
+    @property
+    def actions(self) -> frozenset[Action]:
+        """The actions that at least one role may do."""
+        return frozenset(row.action for row in self.rows)
+
+
+def table(component: str, grants: Mapping[Role, Iterable[Action | Role]]) -> Permissions:
+    """Return the table of one component, from the actions that it grants to each role.
+
+    A role in place of an action stands for everything that role may do; its own row comes first. Raises
+    `BadPermissions` for any other role, and for an action that is not named after the component.
+    """
+    granted: dict[Role, frozenset[Action]] = {}
+    for role, given in grants.items():
+        actions: set[Action] = set()
+        for each in given:
+            if not isinstance(each, Role):
+                actions.add(_owned(each, component))
+            elif each in granted:
+                actions |= granted[each]
+            else:
+                raise BadPermissions(f"{component}, {role}: expected the row of {each} before this one")
+        granted[role] = frozenset(actions)
+    return Permissions(frozenset(Permission(role, action) for role in granted for action in granted[role]))
+
+
+def combine(*tables: Permissions) -> Permissions:
+    """Return the rows of all tables as one table.
+
+    Raises `BadPermissions` where two tables have rows for the same action: each component decides alone who may
+    do what it offers.
+    """
+    claimed: set[Action] = set()
+    for each in tables:
+        if twice := claimed & each.actions:
+            raise BadPermissions(f"{', '.join(sorted(twice))}: expected rows in one table, got rows in two")
+        claimed |= each.actions
+    return Permissions(frozenset().union(*(each.rows for each in tables)))
+
+
+def verb(action: Action) -> str:
+    """Return what the action is called in a refusal: `write` for `fleet.write`."""
+    return action.partition(".")[2]
 
 
 def speaks_for(identity: Identity, adapter: str) -> bool:
-    """Whether this identity may report as this adapter."""
+    """Return whether this identity may report as this adapter."""
     return identity.is_anonymous or (identity.role is Role.ADAPTER and identity.adapter == adapter)
+
+
+def _owned(action: Action, component: str) -> Action:
+    if _ACTION.fullmatch(action) is None or not action.startswith(f"{component}."):
+        raise BadPermissions(f'expected an action such as "{component}.read", got "{action}"')
+    return action

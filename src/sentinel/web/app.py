@@ -9,7 +9,7 @@ built, and not when the first client finds out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias, cast
 
@@ -19,7 +19,7 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFou
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
-from sentinel.core.access import Action
+from sentinel.core.access import Action, Permissions
 from sentinel.runtime.telemetry import Log
 from sentinel.web import body, decoding, problem
 from sentinel.web.asgi import App, Receive, Scope, Send, client_address
@@ -50,7 +50,7 @@ def build_app(
     most_at_once: int = MOST_AT_ONCE,
 ) -> App:
     """The application that serves these routes, for `server.Server` or a test client."""
-    check_routes(routes)
+    check_routes(routes, permissions=guard.permissions)
     by_path: dict[str, list[Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
@@ -74,14 +74,15 @@ def build_app(
     )
 
 
-def check_routes(routes: Iterable[Route]) -> None:
+def check_routes(routes: Iterable[Route], *, permissions: Permissions) -> None:
     """Raises `BadRoutes` with everything that is wrong."""
+    permitted = permissions.actions
     faults: list[str] = []
     paths: dict[str, str] = {}
     calls: set[tuple[Method, str]] = set()
     for route in routes:
         shape = _PARAMETER.sub("{}", route.path)
-        own = list(_faults(route))
+        own = list(_faults(route, permitted))
         if (route.method, shape) in calls:
             own.append("declared twice")
         if paths.setdefault(shape, route.path) != route.path:
@@ -92,10 +93,10 @@ def check_routes(routes: Iterable[Route]) -> None:
         raise BadRoutes("; ".join(faults))
 
 
-def _faults(route: Route) -> Iterator[str]:
-    # The annotation says as much; but of all mistakes, this one must not depend on somebody's type checker.
-    if not isinstance(route.action, Action | Open):
-        yield f"expected an action, or OPEN, got {route.action!r}"
+def _faults(route: Route, permitted: Collection[Action]) -> Iterator[str]:
+    # A misspelt action would lock everyone out, except from an insecure server.
+    if not isinstance(route.action, Open) and route.action not in permitted:
+        yield f"expected an action, or OPEN, got {route.action!r}, which no role is permitted"
     segments = route.path.removeprefix("/").split("/")
     is_rooted = route.path.startswith("/")
     if not is_rooted or (route.path != "/" and not all(map(_SEGMENT.fullmatch, segments))):
@@ -171,7 +172,7 @@ class _Endpoint:
         passage = Passage.of(scope)
         passage.route = route
         headers = _headers(scope)
-        identity = self._guard.identify(route.action, headers)
+        identity = await self._guard.identify(route.action, headers)
         if not isinstance(route.action, Open):
             passage.actor = identity.name
         self._guard.authorize(identity, route.action)

@@ -1,10 +1,12 @@
-"""Who is let in, and what for.
+"""Authentication and authorization of requests.
 
-A guard stands before every route. It knows bearer tokens by the `Identities` it is given (a tokens file, a key
-for JWTs), and roles by `core.access`. A server without protection lets everybody do everything, and is therefore
-only for whoever sits at the machine: a page in their browser must not reach it. Such a page can send requests
-here under its own `Origin`, and can have its own name resolve to this address: so the `Host` has to be of this
-machine, and the `Origin` this very server's. A page from another port of the same machine is another site, too.
+A guard checks every request before its handler runs. It asks the `Identities` it is given (a tokens file, a key
+for JWTs) who a bearer token belongs to, and a table of permissions what that identity may do.
+
+An insecure server lets everyone do everything, so only the user of this machine may reach it, and no page in
+their browser. Such a page can send requests under its own `Origin`, or have its own name resolve to this address.
+So the `Host` must name this machine, and the `Origin` must be this very server: a page from another port of the
+same machine is another site, too.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sentinel.core.access import ANONYMOUS, Action, Identity, Role, permits
+from sentinel.core import access
+from sentinel.core.access import ANONYMOUS, Action, Identity, Permissions, Role
+from sentinel.ports.errors import Unavailable
 from sentinel.ports.identity import Identities
 from sentinel.runtime.listening import is_loopback
 from sentinel.web import problem
@@ -23,6 +27,7 @@ from sentinel.web.routing import Open
 NOBODY: Final = Identity("nobody", Role.AGENT)
 """Who calls a route that is open to everybody; it may do nothing beyond that."""
 
+_NO_PERMISSIONS = Permissions()
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE | re.ASCII)
 _LONGEST_TOKEN = 8192
 _WITHOUT = "this server runs without protection"
@@ -32,38 +37,73 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9.-]+))(?::
 class Guard:
     """Decides on each request before its handler sees it."""
 
-    def __init__(self, *, identities: Sequence[Identities], is_insecure: bool = False) -> None:
-        """Asks each of `identities` in turn. With `is_insecure`, a request without a token is anonymous."""
+    def __init__(
+        self,
+        *,
+        identities: Sequence[Identities],
+        permissions: Permissions = _NO_PERMISSIONS,
+        is_insecure: bool = False,
+    ) -> None:
+        """Ask each of `identities` in turn. With `is_insecure`, a request without a token is anonymous.
+
+        `permissions` combines the tables of all components served. Without one, every route has to be open.
+        """
         if not identities and not is_insecure:
             raise ValueError("expected identities, or a server that is insecure on purpose")
+        self.permissions = permissions
         self._identities = tuple(identities)
         self._is_insecure = is_insecure
 
-    def identify(self, action: Action | Open, headers: Mapping[str, str]) -> Identity:
-        """Who asks, or `NOBODY` where the route is open; raises a `Problem` where we know no such caller.
-        `headers` has lower-case names."""
+    async def identify(self, action: Action | Open, headers: Mapping[str, str]) -> Identity:
+        """Return who sends the request, or `NOBODY` where the route is open. `headers` has lower-case names.
+
+        Raises a `Problem`: 401 without a token that is known, 503 while a source that might know it cannot be
+        asked.
+        """
         if self._is_insecure:
             _check_local(headers)
-        return NOBODY if isinstance(action, Open) else self._bearer_of(headers.get("authorization", ""))
+        return NOBODY if isinstance(action, Open) else await self._bearer(headers.get("authorization", ""))
 
     def authorize(self, identity: Identity, action: Action | Open) -> None:
-        """Raises a `Problem` where they may not; who asks is known by then, and can be logged with the refusal."""
-        if not isinstance(action, Open) and not permits(identity, action):
-            raise problem.forbidden(f"the role {identity.role} of {identity.name} may not {action}")
+        """Raise a `Problem` if the identity may not do this.
 
-    def _bearer_of(self, authorization: str) -> Identity:
+        Separate from `identify`, so that the access log can name who was refused.
+        """
+        if not isinstance(action, Open) and not self.permissions.permits(identity, action):
+            verb = access.verb(action)
+            raise problem.forbidden(f"the role {identity.role} of {identity.name} may not {verb}")
+
+    async def _bearer(self, authorization: str) -> Identity:
         if self._is_insecure and not (authorization and self._identities):
             return ANONYMOUS
         matched = _BEARER.fullmatch(authorization)
         if matched is None:
             raise problem.unauthorized(has_token=False)
         token = matched[1]
-        # All are asked, so that the time of an answer does not tell which of them knows a token.
-        found = [identities.identify(token) for identities in self._identities] if _is_sane(token) else []
-        identity = next((one for one in found if one is not None), None)
+        identity = await self._lookup(token) if _is_sane(token) else None
         if identity is None:
             raise problem.unauthorized(has_token=True)
         return identity
+
+    async def _lookup(self, token: str) -> Identity | None:
+        """Return what the first source that knows the token says.
+
+        All sources are asked, so that the response time does not tell which of them knows it. One that cannot be
+        asked matters only if no other knows the token: an administrator's token from a file works while the
+        database is down.
+        """
+        found: Identity | None = None
+        outage: Unavailable | None = None
+        for source in self._identities:
+            try:
+                identity = await source.identify(token)
+            except Unavailable as error:
+                outage = error
+            else:
+                found = found or identity
+        if found is None and outage is not None:
+            raise problem.unavailable("the server cannot look up the token now") from outage
+        return found
 
 
 def _is_sane(token: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sentinel.core.access import Action, Identity, Role, permits
+from sentinel.core.access import Action, Permissions
 from sentinel.web import openapi_page
 from sentinel.web.problem import CONTENT_TYPE, ProblemDocument
 from sentinel.web.routing import OPEN, Answer, Method, Open, Parameter, Request, Response, Route
@@ -57,9 +57,9 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     """No token is needed."""
 
 
-def document(routes: Sequence[Route], info: Info) -> bytes:
-    """The document, as JSON."""
-    return _Document([route for route in routes if route.is_documented], info).encode()
+def document(routes: Sequence[Route], info: Info, *, permissions: Permissions) -> bytes:
+    """The document, as JSON. It names the roles that `permissions` lets call each route."""
+    return _Document([route for route in routes if route.is_documented], info, permissions).encode()
 
 
 def openapi_routes(
@@ -95,9 +95,10 @@ def openapi_routes(
 
 
 class _Document:
-    def __init__(self, routes: Sequence[Route], info: Info) -> None:
+    def __init__(self, routes: Sequence[Route], info: Info, permissions: Permissions) -> None:
         self._routes = routes
         self._info = info
+        self._permissions = permissions
         types = list(_types(routes))
         schemas, self._components = msgspec.json.schema_components(types, ref_template=_SCHEMAS + "{name}")
         self._schemas = dict(zip(map(_key, types), schemas, strict=True))
@@ -151,8 +152,8 @@ class _Document:
         }
         if route.description:
             operation["description"] = route.description
-        if isinstance(route.action, Action):
-            operation["x-roles"] = [role for role in Role if permits(Identity("", role), route.action)]
+        if not isinstance(route.action, Open):
+            operation["x-roles"] = self._permissions.roles(route.action)
         if route.body is not None:
             media = _media(self._schema(route.body.type), route.body.example)
             operation["requestBody"] = {
@@ -224,7 +225,7 @@ class _Document:
 
     def _problem_statuses(self, route: Route) -> set[int]:
         statuses = {400, 500, 503, *route.problems}
-        if isinstance(route.action, Action):
+        if not isinstance(route.action, Open):
             statuses |= {401, 403}
         if route.body is not None:
             statuses |= {408, 413, 415}

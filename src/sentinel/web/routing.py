@@ -9,7 +9,7 @@ forget it.
     Route(
         method=Method.GET,
         path="/api/hyperfleet/v1/clusters/{id}",
-        action=Action.READ,
+        action=access.READ,
         handler=clusters.get,
         summary="Get a cluster",
         tag="clusters",

@@ -9,7 +9,7 @@ import pytest
 
 from sentinel.cli.up.home import Home, Uninhabitable, default_folder
 from sentinel.core.access import Identity, Role
-from sentinel.drivers.tokens import TokensFile
+from sentinel.drivers.identity.tokens_file import TokensFile
 
 
 def make(folder: Path) -> Home:
@@ -23,14 +23,14 @@ def mode(file: Path) -> int:
     return stat.S_IMODE(file.stat().st_mode)
 
 
-def test_a_token_is_made_once_and_accepted_by_the_api(tmp_path: Path) -> None:
+async def test_a_token_is_made_once_and_accepted_by_the_api(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
 
     made = make(folder).part_token("adapter-dns", role=Role.ADAPTER, adapter="dns")
     again = make(folder).part_token("adapter-dns", role=Role.ADAPTER, adapter="dns")
 
     assert again.token == made.token
-    known = TokensFile(Home(folder).tokens_file).identify(made.token)
+    known = await TokensFile(Home(folder).tokens_file).identify(made.token)
     assert known == Identity("adapter-dns", Role.ADAPTER, "dns")
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from sentinel.core.access import Role
-from sentinel.drivers import token_editing, tokens
+from sentinel.drivers.identity import token_editing, tokens_file
 from sentinel.ports.errors import Misconfigured
 
 _FOLDER, _FILE = 0o700, 0o600
@@ -91,12 +91,12 @@ class Home:
 
     def was_shown(self, kept: Kept) -> bool:
         """Whether this very token has been shown to somebody."""
-        return self._read(_mark(kept)) == tokens.digest_of(kept.token)
+        return self._read(_mark(kept)) == tokens_file.digest_of(kept.token)
 
     def mark_shown(self, kept: Kept) -> None:
         """Remembers that it has been. Raises `Uninhabitable`."""
         try:
-            _write(_mark(kept), tokens.digest_of(kept.token))
+            _write(_mark(kept), tokens_file.digest_of(kept.token))
         except OSError as error:
             raise _uninhabitable(kept.file, error) from error
 
@@ -137,8 +137,8 @@ class Home:
     def _is_accepted(self, token: str, *, name: str, role: Role, adapter: str) -> bool:
         if not self.tokens_file.exists():
             return False
-        meant = tokens.Token(name, role, tokens.digest_of(token), adapter)
-        return meant in tokens.read(self.tokens_file).tokens
+        meant = tokens_file.Token(name, role, tokens_file.digest_of(token), adapter)
+        return meant in tokens_file.read(self.tokens_file).tokens
 
 
 def _mark(kept: Kept) -> Path:

@@ -103,7 +103,7 @@ class Session:
             build_api.application(
                 self._api,
                 pages=probe_pages(context.health) | metrics_pages(context.metrics),
-                guard=build_guard(plan.server, log=api_log),
+                guard=build_guard(plan.server, permissions=build_api.PERMISSIONS, log=api_log),
                 settings=plan.server,
                 log=api_log,
                 others=[welcome.page()],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from sentinel.api import access as fleet_access
 from sentinel.api import routes as fleet_routes
 from sentinel.api.kinds import Kinds
 from sentinel.api.opening import Opening
@@ -14,6 +16,8 @@ from sentinel.api.service import FleetService
 from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.api.upkeep import Upkeep
+from sentinel.core import access
+from sentinel.core.access import Permissions
 from sentinel.core.decision import Policy
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet_store import FleetStore
@@ -22,6 +26,7 @@ from sentinel.runtime.http import Page
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.telemetry import Log
 from sentinel.version import __version__
+from sentinel.web import access as server_access
 from sentinel.web import openapi
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App
@@ -30,6 +35,9 @@ from sentinel.web.metrics import RequestMetrics
 from sentinel.web.middleware import AccessLog
 from sentinel.web.pages import page_routes
 from sentinel.web.routing import Route
+
+PERMISSIONS: Final[Permissions] = access.combine(fleet_access.PERMISSIONS, server_access.PERMISSIONS)
+"""Who may do what on the fleet API's server."""
 
 
 class BuiltApi(msgspec.Struct, frozen=True):
@@ -94,7 +102,7 @@ def application(
 ) -> App:
     """The application: the API, its document, probes and metrics; and others, where one listener serves more."""
     beside = page_routes(pages, before={"/metrics": built.refresh})
-    documented = openapi.openapi_routes(openapi.document(built.routes, info(settings)))
+    documented = openapi.openapi_routes(openapi.document(built.routes, info(settings), permissions=PERMISSIONS))
     return build_app(
         [*built.routes, *documented, *beside, *others],
         guard=guard,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from sentinel.core.access import Permissions
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.identity import Identities
 from sentinel.runtime.database_url import BadUrl
@@ -54,17 +55,17 @@ def build_database(settings: DatabaseSettings) -> Database:
         raise Misconfigured(f"database_url: {error}") from None
 
 
-def build_guard(settings: ServerSettings, *, log: Log) -> Guard:
+def build_guard(settings: ServerSettings, *, permissions: Permissions, log: Log) -> Guard:
     """Who may call the server. Raises `Misconfigured` where a file with tokens or keys cannot be used."""
     from sentinel.web.identity import Guard
 
     identities: list[Identities] = []
     if settings.tokens_file is not None:
-        from sentinel.drivers.tokens import TokensFile
+        from sentinel.drivers.identity.tokens_file import TokensFile
 
         identities.append(TokensFile(settings.tokens_file, log=log))
     if settings.jwt_key_file is not None:
-        from sentinel.drivers.jwt import JwtKey
+        from sentinel.drivers.identity.jwt import JwtKey
 
         identities.append(JwtKey(settings.jwt_key_file, log=log))
-    return Guard(identities=identities, is_insecure=settings.insecure)
+    return Guard(identities=identities, permissions=permissions, is_insecure=settings.insecure)

@@ -1,9 +1,10 @@
 """JSON web tokens, checked with one static key.
 
-The key decides on the algorithm, and the token has no say in it: a token that claims `none`, or that was signed
-with a public key as if that were a shared secret, is as wrong as any other. Claims: `sub` (the name), `role`,
-`adapter` for that role; `exp` and `nbf` where they are there. Whoever issues tokens had better set `exp`: one that
-leaks is good for ever without it.
+The key decides on the algorithm, not the token: a token that claims `none`, or that was signed with a public key
+as if that were a shared secret, is refused like any other wrong one.
+
+Claims: `sub` (the name) and `role`; `adapter` for the role adapter, `instance` for the role agent; `exp` and `nbf`
+where present. An issuer should set `exp`: without it, a token that leaks is valid for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from cryptography.hazmat.primitives.serialization import (
 from sentinel.core.access import ANONYMOUS, Identity, Role
 from sentinel.core.model import UNREADABLE
 from sentinel.core.reports import is_adapter_name
-from sentinel.drivers.rereading import Reread
+from sentinel.drivers.identity.file_watch import Reread
+from sentinel.drivers.identity.tokens_file import is_instance_id
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.telemetry import Log, get_logger
 
@@ -57,6 +59,7 @@ class _Claims(msgspec.Struct, frozen=True):
     sub: str
     role: Role
     adapter: str | None = None
+    instance: str | None = None
 
 
 class JwtKey:
@@ -75,8 +78,8 @@ class JwtKey:
             monotonic=monotonic,
         )
 
-    def identify(self, token: str) -> Identity | None:
-        """Who presents this token; None where it is none, or signed by another key, or not valid now."""
+    async def identify(self, token: str) -> Identity | None:
+        """Return who this token belongs to; None if it is not a JWT, signed by another key, or not valid now."""
         if token.count(".") != 2:
             return None
         key = self._key.get()
@@ -95,10 +98,15 @@ class JwtKey:
             return None
         if not _is_name(claims.sub):
             return None
-        adapter = claims.adapter or "" if claims.role is Role.ADAPTER else ""
-        if claims.role is Role.ADAPTER and not is_adapter_name(adapter):
-            return None
-        return Identity(claims.sub, claims.role, adapter)
+        match claims.role:
+            case Role.ADAPTER:
+                adapter = claims.adapter or ""
+                return Identity(claims.sub, claims.role, adapter=adapter) if is_adapter_name(adapter) else None
+            case Role.AGENT if claims.instance is not None:
+                instance = claims.instance
+                return Identity(claims.sub, claims.role, instance=instance) if is_instance_id(instance) else None
+            case _:
+                return Identity(claims.sub, claims.role)
 
 
 def _is_name(subject: str) -> bool:

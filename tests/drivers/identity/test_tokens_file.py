@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from sentinel.core.access import Identity, Role
-from sentinel.drivers import tokens
-from sentinel.drivers.token_editing import add_token, revoke_tokens
-from sentinel.drivers.tokens import TokensFile
+from sentinel.drivers.identity import tokens_file
+from sentinel.drivers.identity.token_editing import add_token, revoke_tokens
+from sentinel.drivers.identity.tokens_file import TokensFile
 from sentinel.ports.errors import Misconfigured
 
 
@@ -62,6 +62,23 @@ def rewrite(path: Path, text: str) -> None:
     os.utime(path, ns=(before + 10**9, before + 10**9))
 
 
+def replace_alike(path: Path, text: str) -> None:
+    """Put another file of the same size and time in its place."""
+    seen = path.stat()
+    fresh = path.with_name("fresh")
+    fresh.write_text(text)
+    os.utime(fresh, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    fresh.replace(path)
+
+
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
 def refusal(path: Path, text: str) -> str:
     path.write_text(text)
     with pytest.raises(Misconfigured) as refused:
@@ -79,19 +96,19 @@ def refusal(path: Path, text: str) -> str:
         ("", None),
     ],
 )
-def test_a_token_is_known_by_its_hash(path: Path, token: str, identity: Identity | None) -> None:
-    assert TokensFile(path).identify(token) == identity
+async def test_a_token_is_known_by_its_hash(path: Path, token: str, identity: Identity | None) -> None:
+    assert await TokensFile(path).identify(token) == identity
 
 
-def test_the_hash_itself_is_no_token(path: Path) -> None:
-    assert TokensFile(path).identify(sha256("old")) is None
+async def test_the_hash_itself_is_no_token(path: Path) -> None:
+    assert await TokensFile(path).identify(sha256("old")) is None
 
 
 @pytest.mark.parametrize("text", ["", "tokens: []\n", "# nothing yet\n"])
-def test_a_file_without_tokens_lets_nobody_in(path: Path, text: str) -> None:
-    path.write_text(text)
+async def test_a_file_without_tokens_lets_nobody_in(path: Path, text: str) -> None:
+    rewrite(path, text)
 
-    assert TokensFile(path).identify("old") is None
+    assert await TokensFile(path).identify("old") is None
 
 
 ENTRY = f"sha256: {sha256('x')}"
@@ -116,6 +133,18 @@ ENTRY = f"sha256: {sha256('x')}"
             "F:2:38: tokens[0].adapter: expected it with the role adapter only, got the role viewer",
         ),
         (
+            f"tokens:\n  - {{name: a, role: viewer, instance: edge-1, {ENTRY}}}",
+            "F:2:39: tokens[0].instance: expected it with the role agent only, got the role viewer",
+        ),
+        (
+            f"tokens:\n  - {{name: a, role: agent, instance: a/b, {ENTRY}}}",
+            "F:2:38: tokens[0].instance: expected the id of an instance such as edge-1",
+        ),
+        (
+            f"tokens:\n  - {{name: a, role: agent, adapter: dns, {ENTRY}}}",
+            "tokens[0].adapter: expected it with the role adapter only, got the role agent",
+        ),
+        (
             f"tokens:\n  - {{name: a, role: viewer, {ENTRY}}}\n  - {{name: b, role: admin, {ENTRY}}}",
             "tokens[1].sha256: expected each token once, got it first as tokens[0]",
         ),
@@ -138,34 +167,30 @@ def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> Non
         TokensFile(tmp_path / "absent.yaml")
 
 
-def test_a_changed_file_is_read_again_within_a_second(path: Path) -> None:
+async def test_a_changed_file_is_read_again_within_a_second(path: Path) -> None:
     clock = Ticking()
     identities = TokensFile(path, monotonic=clock)
     rewrite(path, f"tokens:\n  - {{name: eve, role: viewer, sha256: {sha256('eve')}}}\n")
 
-    within = identities.identify("eve"), identities.identify("old")
+    within = await identities.identify("eve"), await identities.identify("old")
     clock.pass_a_second()
-    after = identities.identify("eve"), identities.identify("old")
+    after = await identities.identify("eve"), await identities.identify("old")
 
     assert within == (None, Identity("ops", Role.OPERATOR))
     assert after == (Identity("eve", Role.VIEWER), None)
 
 
-def test_a_replaced_file_of_the_same_size_and_time_is_read_again(path: Path) -> None:
+async def test_a_replaced_file_of_the_same_size_and_time_is_read_again(path: Path) -> None:
     clock = Ticking()
     identities = TokensFile(path, monotonic=clock)
-    seen = path.stat()
-    fresh = path.with_name("fresh")
-    fresh.write_text(VALID.replace(sha256("old"), sha256("eve")))
-    os.utime(fresh, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    fresh.replace(path)
+    replace_alike(path, VALID.replace(sha256("old"), sha256("eve")))
 
     clock.pass_a_second()
 
-    assert identities.identify("eve") == Identity("ops", Role.OPERATOR)
+    assert await identities.identify("eve") == Identity("ops", Role.OPERATOR)
 
 
-def test_a_broken_file_leaves_the_last_good_one_in_force_and_is_told_once(
+async def test_a_broken_file_leaves_the_last_good_one_in_force_and_is_told_once(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Ticking()
@@ -174,7 +199,7 @@ def test_a_broken_file_leaves_the_last_good_one_in_force_and_is_told_once(
 
     for _ in range(3):
         clock.pass_a_second()
-        assert identities.identify("old") is not None
+        assert await identities.identify("old") is not None
 
     (record,) = caplog.records
     assert (record.levelno, record.getMessage()) == (logging.WARNING, "tokens.unusable")
@@ -182,48 +207,74 @@ def test_a_broken_file_leaves_the_last_good_one_in_force_and_is_told_once(
     assert f"{path}:2:" in record.__dict__["fields"]["problem"]
 
 
-def test_a_file_that_vanishes_leaves_the_last_one_in_force_until_it_is_back(
+async def test_a_file_that_vanishes_leaves_the_last_one_in_force_until_it_is_back(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Ticking()
     identities = TokensFile(path, monotonic=clock)
-    path.unlink()
+    remove(path)
 
     for _ in range(2):
         clock.pass_a_second()
-        assert identities.identify("old") is not None
+        assert await identities.identify("old") is not None
     assert len(caplog.records) == 1
     rewrite(path, "tokens: []\n")
     clock.pass_a_second()
 
-    assert identities.identify("old") is None
+    assert await identities.identify("old") is None
 
 
 def test_a_new_token_is_unguessable_and_recognisable() -> None:
-    made = {tokens.new_token() for _ in range(100)}
+    made = {tokens_file.new_token() for _ in range(100)}
 
     assert len(made) == 100
     assert all(token.startswith("snt_") and len(token) == 47 for token in made)
 
 
-def test_adding_to_no_file_makes_one_that_only_its_owner_can_read(tmp_path: Path) -> None:
+async def test_adding_to_no_file_makes_one_that_only_its_owner_can_read(tmp_path: Path) -> None:
     path = tmp_path / "tokens.yaml"
 
     token = add_token(path, name="ops", role=Role.ADMIN)
 
-    assert TokensFile(path).identify(token) == Identity("ops", Role.ADMIN)
+    assert await TokensFile(path).identify(token) == Identity("ops", Role.ADMIN)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert token not in path.read_text()
 
 
-def test_adding_keeps_other_entries_comments_and_layout(path: Path) -> None:
+async def test_adding_keeps_other_entries_comments_and_layout(path: Path) -> None:
     token = add_token(path, name="eve@example.com", role=Role.ADAPTER, adapter="dns")
 
-    text = path.read_text()
+    text = text_of(path)
     assert text.startswith(VALID)
     assert text.count("\n") == VALID.count("\n") + 1
-    assert TokensFile(path).identify(token) == Identity("eve@example.com", Role.ADAPTER, "dns")
-    assert TokensFile(path).identify("old") is not None
+    assert await TokensFile(path).identify(token) == Identity("eve@example.com", Role.ADAPTER, "dns")
+    assert await TokensFile(path).identify("old") is not None
+
+
+@pytest.mark.parametrize("instance", ["", "edge-1", "1e3", "null", "~x.y_z-"])
+async def test_an_agents_token_may_be_for_one_instance(path: Path, instance: str) -> None:
+    token = add_token(path, name="edge", role=Role.AGENT, instance=instance)
+
+    assert text_of(path).startswith(VALID)
+    assert await TokensFile(path).identify(token) == Identity("edge", Role.AGENT, instance=instance)
+
+
+@pytest.mark.parametrize(
+    ("role", "instance", "problem"),
+    [
+        (Role.ADMIN, "edge-1", "instance: expected it with the role agent only, got the role admin"),
+        (Role.AGENT, "..", "instance: expected the id of an instance such as edge-1"),
+        (Role.AGENT, "a" * 129, "instance: expected the id of an instance such as edge-1"),
+    ],
+)
+def test_an_instance_that_would_not_be_read_is_not_written(
+    path: Path, role: Role, instance: str, problem: str
+) -> None:
+    with pytest.raises(Misconfigured) as refused:
+        add_token(path, name="edge", role=role, instance=instance)
+
+    assert str(refused.value).startswith(problem)
+    assert path.read_text() == VALID
 
 
 @pytest.mark.parametrize(
@@ -238,23 +289,23 @@ def test_adding_keeps_other_entries_comments_and_layout(path: Path) -> None:
         f"tokens:\n    -\n      name: a\n      role: viewer\n      sha256: {sha256('a')}\n",
     ],
 )
-def test_adding_works_however_the_list_was_written(path: Path, text: str) -> None:
-    path.write_text(text)
+async def test_adding_works_however_the_list_was_written(path: Path, text: str) -> None:
+    rewrite(path, text)
 
     token = add_token(path, name="ops", role=Role.ADMIN)
 
     identities = TokensFile(path)
-    assert identities.identify(token) == Identity("ops", Role.ADMIN)
-    assert (identities.identify("a") is not None) is ("sha256" in text)
+    assert await identities.identify(token) == Identity("ops", Role.ADMIN)
+    assert (await identities.identify("a") is not None) is ("sha256" in text)
 
 
 @pytest.mark.parametrize("name", ["1e3", "null", "true", "0x10", "123", "1.5", "a:b", "2026-01-01", "no"])
-def test_a_name_that_yaml_would_take_for_something_else_stays_a_name(tmp_path: Path, name: str) -> None:
+async def test_a_name_that_yaml_would_take_for_something_else_stays_a_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / "tokens.yaml"
 
     token = add_token(path, name=name, role=Role.VIEWER)
 
-    assert TokensFile(path).identify(token) == Identity(name, Role.VIEWER)
+    assert await TokensFile(path).identify(token) == Identity(name, Role.VIEWER)
     assert yaml.safe_load(path.read_text())["tokens"][0]["name"] == name
 
 
@@ -297,34 +348,34 @@ def test_a_file_keeps_its_mode_but_nothing_for_strangers(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_a_link_to_the_file_stays_a_link(path: Path) -> None:
+async def test_a_link_to_the_file_stays_a_link(path: Path) -> None:
     link = path.with_name("link.yaml")
     link.symlink_to(path.name)
 
     token = add_token(link, name="eve", role=Role.VIEWER)
 
     assert link.is_symlink()
-    assert TokensFile(path).identify(token) is not None
+    assert await TokensFile(path).identify(token) is not None
 
 
-def test_revoking_takes_out_what_is_meant_and_leaves_comments(path: Path) -> None:
+async def test_revoking_takes_out_what_is_meant_and_leaves_comments(path: Path) -> None:
     gone = revoke_tokens(path, is_meant=lambda token: token.name == "dns")
 
     assert [token.name for token in gone] == ["dns"]
-    text = path.read_text()
+    text = text_of(path)
     assert "# who may do what" in text
     assert "# leaves in spring" in text
     assert "# rotated every month" in text
     identities = TokensFile(path)
-    assert identities.identify("dns") is None
-    assert identities.identify("old") is not None
-    assert identities.identify("new") is not None
+    assert await identities.identify("dns") is None
+    assert await identities.identify("old") is not None
+    assert await identities.identify("new") is not None
 
 
-def test_revoking_the_last_token_leaves_a_file_that_lets_nobody_in(path: Path) -> None:
+async def test_revoking_the_last_token_leaves_a_file_that_lets_nobody_in(path: Path) -> None:
     revoke_tokens(path, is_meant=lambda token: True)
 
-    assert TokensFile(path).identify("old") is None
+    assert await TokensFile(path).identify("old") is None
 
 
 def test_revoking_nothing_changes_nothing(path: Path) -> None:
@@ -334,12 +385,12 @@ def test_revoking_nothing_changes_nothing(path: Path) -> None:
     assert path.stat() == before
 
 
-def test_a_name_may_have_several_tokens_of_which_one_is_revoked(path: Path) -> None:
+async def test_a_name_may_have_several_tokens_of_which_one_is_revoked(path: Path) -> None:
     gone = revoke_tokens(path, is_meant=lambda token: token.sha256 == sha256("old"))
 
     assert len(gone) == 1
-    assert TokensFile(path).identify("new") == Identity("ops", Role.OPERATOR)
-    assert TokensFile(path).identify("old") is None
+    assert await TokensFile(path).identify("new") == Identity("ops", Role.OPERATOR)
+    assert await TokensFile(path).identify("old") is None
 
 
 def test_a_write_that_fails_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

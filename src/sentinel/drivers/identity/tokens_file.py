@@ -7,7 +7,6 @@ may have several tokens, so that a new one can be handed out before the old one 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import re
 import secrets
 import time
@@ -19,7 +18,8 @@ import msgspec
 
 from sentinel.core.access import Identity, Role
 from sentinel.core.reports import is_adapter_name
-from sentinel.drivers.rereading import Reread
+from sentinel.core.resource import LONGEST_ID, segment
+from sentinel.drivers.identity.file_watch import Reread
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.config_tree import Listing, Node, Table
 from sentinel.runtime.settings.field_types import Leaf, Refused
@@ -35,12 +35,18 @@ PREFIX: Final = "snt_"
 _BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+:/-]{0,127}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_INSTANCE = re.compile(segment(LONGEST_ID))
 _RESERVED = frozenset(("anonymous", "nobody"))
 
 
 def is_identity_name(name: str) -> bool:
     """Whether somebody may be called that; the names of nobody in particular are not to be had."""
     return _NAME.fullmatch(name) is not None and name not in _RESERVED
+
+
+def is_instance_id(given: str) -> bool:
+    """Return whether an instance may have this id: a URL segment that needs no escaping, like a resource's id."""
+    return _INSTANCE.fullmatch(given) is not None
 
 
 def _name(given: str) -> str:
@@ -51,6 +57,12 @@ def _name(given: str) -> str:
 
 def _adapter(given: str) -> str:
     if not is_adapter_name(given):
+        raise Refused
+    return given
+
+
+def _instance(given: str) -> str:
+    if not is_instance_id(given):
         raise Refused
     return given
 
@@ -69,11 +81,12 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: Annotated[str, Leaf("the SHA-256 of a token", _digest, is_secret=True)]
     """Somebody may have pasted the token itself, so what does not fit is not repeated."""
     adapter: Annotated[str, Leaf("the name of an adapter such as dns", _adapter)] = ""
+    instance: Annotated[str, Leaf("the id of an instance such as edge-1", _instance)] = ""
 
     @property
     def identity(self) -> Identity:
         """Whoever presents it."""
-        return Identity(self.name, self.role, self.adapter)
+        return Identity(self.name, self.role, self.adapter, self.instance)
 
 
 class TokensDocument(msgspec.Struct, frozen=True):
@@ -108,14 +121,13 @@ class TokensFile:
             monotonic=monotonic,
         )
 
-    def identify(self, token: str) -> Identity | None:
-        """Who presents this token. Every entry is compared, so that nothing can be told from the time it takes."""
-        digest = hashlib.sha256(token.encode()).digest()
-        found = None
-        for known, identity in self._tokens.get():
-            if hmac.compare_digest(known, digest):
-                found = identity
-        return found
+    async def identify(self, token: str) -> Identity | None:
+        """Return who this token belongs to.
+
+        A lookup by hash, because its cost must not grow with the file. Timing it is useless: it could reveal
+        something about a stored hash at most, and no token follows from its hash.
+        """
+        return self._tokens.get().get(hashlib.sha256(token.encode()).digest())
 
 
 def new_token() -> str:
@@ -153,8 +165,8 @@ def parse_tokens(text: str, source: Origin) -> Written:
     raise Misconfigured("\n".join(str(problem) for problem in in_order(reading.problems)))
 
 
-def _load(path: Path) -> list[tuple[bytes, Identity]]:
-    return [(bytes.fromhex(token.sha256), token.identity) for token in read(path).tokens]
+def _load(path: Path) -> dict[bytes, Identity]:
+    return {bytes.fromhex(token.sha256): token.identity for token in read(path).tokens}
 
 
 def _inconsistencies(tokens: tuple[Token, ...]) -> Iterator[tuple[int, str, str]]:
@@ -165,6 +177,8 @@ def _inconsistencies(tokens: tuple[Token, ...]) -> Iterator[tuple[int, str, str]
             yield index, "adapter", "required for the role adapter, but missing; expected its name such as dns"
         if token.role is not Role.ADAPTER and token.adapter:
             yield index, "adapter", f"expected it with the role adapter only, got the role {token.role}"
+        if token.role is not Role.AGENT and token.instance:
+            yield index, "instance", f"expected it with the role agent only, got the role {token.role}"
         first = seen.setdefault(token.sha256, index)
         if first != index:
             yield index, "sha256", f"expected each token once, got it first as tokens[{first}]"

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from sentinel.core.access import Role
-from sentinel.drivers.tokens import Token, Written, digest_of, new_token, parse_tokens, read
+from sentinel.drivers.identity.tokens_file import Token, Written, digest_of, new_token, parse_tokens, read
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.report import Origin, file_origin
 
@@ -25,13 +25,13 @@ _OURS = 0o600
 _EMPTY = Written("", (), ())
 
 
-def add_token(path: Path, *, name: str, role: Role, adapter: str = "") -> str:
+def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance: str = "") -> str:
     """Makes a token, keeps its hash in the file (a new one, if need be), and returns it: nobody can later.
 
     Raises `Misconfigured` where the entry or the file will not do, and `OSError` where it cannot be written.
     """
     token = new_token()
-    entry = Token(name, role, digest_of(token), adapter)
+    entry = Token(name, role, digest_of(token), adapter, instance)
     _check(entry)
     with _locked(path):
         before = read(path) if path.exists() else _EMPTY
@@ -93,8 +93,9 @@ def _cut(before: Written, is_meant: Callable[[Token], bool]) -> str:
 
 
 def _line(token: Token) -> str:
-    adapter = f", adapter: {_quoted(token.adapter)}" if token.adapter else ""
-    return f"{{name: {_quoted(token.name)}, role: {token.role}{adapter}, sha256: {_quoted(token.sha256)}}}"
+    about = f", adapter: {_quoted(token.adapter)}" if token.adapter else ""
+    about += f", instance: {_quoted(token.instance)}" if token.instance else ""
+    return f"{{name: {_quoted(token.name)}, role: {token.role}{about}, sha256: {_quoted(token.sha256)}}}"
 
 
 def _quoted(text: str) -> str:

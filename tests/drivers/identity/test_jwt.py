@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from sentinel.core.access import Identity, Role
-from sentinel.drivers.jwt import JwtKey
+from sentinel.drivers.identity.jwt import JwtKey
 from sentinel.ports.errors import Misconfigured
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -62,38 +62,53 @@ def signed(payload: dict[str, object], *, key: Any = SECRET, algorithm: str = "H
     return jwt.encode(payload, key, algorithm=algorithm, headers=headers or None)
 
 
-def test_a_token_signed_with_the_shared_secret_is_taken(secret_key: JwtKey) -> None:
-    assert secret_key.identify(signed(claims())) == OPS
+async def test_a_token_signed_with_the_shared_secret_is_taken(secret_key: JwtKey) -> None:
+    assert await secret_key.identify(signed(claims())) == OPS
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512"])
-def test_an_rsa_key_decides_on_its_algorithms(tmp_path: Path, rsa_key: rsa.RSAPrivateKey, algorithm: str) -> None:
+async def test_an_rsa_key_decides_on_its_algorithms(
+    tmp_path: Path, rsa_key: rsa.RSAPrivateKey, algorithm: str
+) -> None:
     identities = JwtKey(key_file(tmp_path, public_pem(rsa_key)))
 
-    assert identities.identify(signed(claims(), key=rsa_key, algorithm=algorithm)) == OPS
+    assert await identities.identify(signed(claims(), key=rsa_key, algorithm=algorithm)) == OPS
 
 
 @pytest.mark.parametrize(("curve", "algorithm"), [(ec.SECP256R1(), "ES256"), (ec.SECP384R1(), "ES384")])
-def test_a_key_of_a_curve_decides_on_its_algorithm(
+async def test_a_key_of_a_curve_decides_on_its_algorithm(
     tmp_path: Path, curve: ec.EllipticCurve, algorithm: str
 ) -> None:
     key = ec.generate_private_key(curve)
     identities = JwtKey(key_file(tmp_path, public_pem(key)))
 
-    assert identities.identify(signed(claims(), key=key, algorithm=algorithm)) == OPS
+    assert await identities.identify(signed(claims(), key=key, algorithm=algorithm)) == OPS
 
 
-def test_an_ed25519_key_is_taken(tmp_path: Path) -> None:
+async def test_an_ed25519_key_is_taken(tmp_path: Path) -> None:
     key = ed25519.Ed25519PrivateKey.generate()
     identities = JwtKey(key_file(tmp_path, public_pem(key)))
 
-    assert identities.identify(signed(claims(), key=key, algorithm="EdDSA")) == OPS
+    assert await identities.identify(signed(claims(), key=key, algorithm="EdDSA")) == OPS
 
 
-def test_an_adapter_is_known_by_its_claim(secret_key: JwtKey) -> None:
+async def test_an_adapter_is_known_by_its_claim(secret_key: JwtKey) -> None:
     token = signed(claims(sub="dns-1", role="adapter", adapter="dns"))
 
-    assert secret_key.identify(token) == Identity("dns-1", Role.ADAPTER, "dns")
+    assert await secret_key.identify(token) == Identity("dns-1", Role.ADAPTER, "dns")
+
+
+@pytest.mark.parametrize("more", [{}, {"instance": None}])
+async def test_an_agent_need_not_be_bound_to_an_instance(secret_key: JwtKey, more: dict[str, object]) -> None:
+    token = signed(claims(sub="edge", role="agent", **more))
+
+    assert await secret_key.identify(token) == Identity("edge", Role.AGENT)
+
+
+async def test_the_instance_of_an_agent_is_known_by_its_claim(secret_key: JwtKey) -> None:
+    token = signed(claims(sub="edge", role="agent", instance="edge-1", adapter="dns"))
+
+    assert await secret_key.identify(token) == Identity("edge", Role.AGENT, instance="edge-1")
 
 
 @pytest.mark.parametrize(
@@ -110,76 +125,84 @@ def test_an_adapter_is_known_by_its_claim(secret_key: JwtKey) -> None:
         {"role": "adapter", "adapter": ""},
         {"role": "adapter", "adapter": "../x"},
         {"role": "adapter", "adapter": ["dns"]},
+        {"role": "agent", "instance": ""},
+        {"role": "agent", "instance": "../x"},
+        {"role": "agent", "instance": ["edge-1"]},
         {"exp": "soon"},
         {"exp": int(time.time()) - 60},
         {"nbf": int(time.time()) + 3600},
     ],
 )
-def test_claims_that_will_not_do_are_nobodys(secret_key: JwtKey, more: dict[str, object]) -> None:
+async def test_claims_that_will_not_do_are_nobodys(secret_key: JwtKey, more: dict[str, object]) -> None:
     # Signed by hand: the library would not even write some of these.
     header, payload = part({"alg": "HS256", "typ": "JWT"}), part(claims(**more))
     signature = jwt.get_algorithm_by_name("HS256").sign(f"{header}.{payload}".encode(), SECRET)
     token = f"{header}.{payload}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
 
-    assert secret_key.identify(token) is None
+    assert await secret_key.identify(token) is None
 
 
 @pytest.mark.parametrize("missing", ["sub", "role"])
-def test_a_claim_that_is_missing_is_a_token_of_nobody(secret_key: JwtKey, missing: str) -> None:
+async def test_a_claim_that_is_missing_is_a_token_of_nobody(secret_key: JwtKey, missing: str) -> None:
     payload = claims()
     del payload[missing]
 
-    assert secret_key.identify(signed(payload)) is None
+    assert await secret_key.identify(signed(payload)) is None
 
 
-def test_a_token_need_not_end(secret_key: JwtKey) -> None:
+async def test_a_token_need_not_end(secret_key: JwtKey) -> None:
     payload = claims()
     del payload["exp"]
 
-    assert secret_key.identify(signed(payload)) == OPS
+    assert await secret_key.identify(signed(payload)) == OPS
 
 
 @pytest.mark.parametrize("adapter", [None, "", "dns"])
-def test_the_adapter_of_another_role_says_nothing(secret_key: JwtKey, adapter: str | None) -> None:
-    assert secret_key.identify(signed(claims(adapter=adapter))) == OPS
+async def test_the_adapter_of_another_role_says_nothing(secret_key: JwtKey, adapter: str | None) -> None:
+    assert await secret_key.identify(signed(claims(adapter=adapter))) == OPS
+
+
+@pytest.mark.parametrize("instance", [None, "", "edge-1", "../x"])
+async def test_the_instance_of_another_role_says_nothing(secret_key: JwtKey, instance: str | None) -> None:
+    assert await secret_key.identify(signed(claims(instance=instance))) == OPS
 
 
 @pytest.mark.parametrize("subject", ["auth0|123", "Jo Doe", "system:serviceaccount:fleet:ops"])
-def test_names_of_any_issuer_are_taken(secret_key: JwtKey, subject: str) -> None:
-    identity = secret_key.identify(signed(claims(sub=subject)))
+async def test_names_of_any_issuer_are_taken(secret_key: JwtKey, subject: str) -> None:
+    identity = await secret_key.identify(signed(claims(sub=subject)))
 
     assert identity is not None
     assert identity.name == subject
 
 
-def test_clocks_may_be_a_little_apart(secret_key: JwtKey) -> None:
+async def test_clocks_may_be_a_little_apart(secret_key: JwtKey) -> None:
     now = int(time.time())
 
-    assert secret_key.identify(signed(claims(exp=now - 5))) == OPS
-    assert secret_key.identify(signed(claims(nbf=now + 5))) == OPS
+    assert await secret_key.identify(signed(claims(exp=now - 5))) == OPS
+    assert await secret_key.identify(signed(claims(nbf=now + 5))) == OPS
 
 
-def test_an_audience_is_not_asked_for(secret_key: JwtKey) -> None:
-    assert secret_key.identify(signed(claims(aud="fleet"))) == OPS
+async def test_an_audience_is_not_asked_for(secret_key: JwtKey) -> None:
+    assert await secret_key.identify(signed(claims(aud="fleet"))) == OPS
 
 
-def test_another_key_is_the_wrong_key(secret_key: JwtKey) -> None:
-    assert secret_key.identify(signed(claims(), key=SECRET[::-1])) is None
+async def test_another_key_is_the_wrong_key(secret_key: JwtKey) -> None:
+    assert await secret_key.identify(signed(claims(), key=SECRET[::-1])) is None
 
 
-def test_a_token_without_a_signature_is_refused(secret_key: JwtKey) -> None:
+async def test_a_token_without_a_signature_is_refused(secret_key: JwtKey) -> None:
     for algorithm in ("none", "None", "NONE"):
-        assert secret_key.identify(f"{part({'alg': algorithm})}.{part(claims())}.") is None
+        assert await secret_key.identify(f"{part({'alg': algorithm})}.{part(claims())}.") is None
 
 
-def test_a_public_key_is_no_shared_secret(tmp_path: Path, rsa_key: rsa.RSAPrivateKey) -> None:
+async def test_a_public_key_is_no_shared_secret(tmp_path: Path, rsa_key: rsa.RSAPrivateKey) -> None:
     pem = public_pem(rsa_key)
     identities = JwtKey(key_file(tmp_path, pem))
     header, payload = part({"alg": "HS256", "typ": "JWT"}), part(claims())
     signature = jwt.get_algorithm_by_name("HS256").sign(f"{header}.{payload}".encode(), pem)
     forged = f"{header}.{payload}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
 
-    assert identities.identify(forged) is None
+    assert await identities.identify(forged) is None
 
 
 @pytest.mark.parametrize("form", ["JWK", "JWKS", "DER", "OpenSSH"])
@@ -200,17 +223,17 @@ def test_a_public_key_in_another_form_is_not_taken_for_a_secret(
 
 
 @pytest.mark.parametrize("secret", [b'"0123456789abcdef0123456789abcdef"', b'"\xff' + b"0" * 31, b"1" * 4096])
-def test_a_shared_secret_may_be_any_bytes(tmp_path: Path, secret: bytes) -> None:
-    assert JwtKey(key_file(tmp_path, secret)).identify(signed(claims(), key=secret)) == OPS
+async def test_a_shared_secret_may_be_any_bytes(tmp_path: Path, secret: bytes) -> None:
+    assert await JwtKey(key_file(tmp_path, secret)).identify(signed(claims(), key=secret)) == OPS
 
 
-def test_the_token_has_no_say_in_the_algorithm(secret_key: JwtKey) -> None:
-    assert secret_key.identify(signed(claims(), key=SECRET * 2, algorithm="HS512")) is None
+async def test_the_token_has_no_say_in_the_algorithm(secret_key: JwtKey) -> None:
+    assert await secret_key.identify(signed(claims(), key=SECRET * 2, algorithm="HS512")) is None
 
 
 @pytest.mark.parametrize("token", ["", "a", "a.b", "a.b.c", "..", "é.é.é", "snt_abc", "a.b.c.d.e"])
-def test_what_is_no_token_is_nobodys(secret_key: JwtKey, token: str) -> None:
-    assert secret_key.identify(token) is None
+async def test_what_is_no_token_is_nobodys(secret_key: JwtKey, token: str) -> None:
+    assert await secret_key.identify(token) is None
 
 
 @pytest.mark.parametrize(
@@ -241,7 +264,9 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         JwtKey(tmp_path / "absent")
 
 
-def test_a_changed_key_is_taken_and_a_broken_one_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_changed_key_is_taken_and_a_broken_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path, now = key_file(tmp_path, SECRET), 100.0
     identities = JwtKey(path, monotonic=lambda: now)
     other = SECRET[::-1]
@@ -249,10 +274,10 @@ def test_a_changed_key_is_taken_and_a_broken_one_is_not(tmp_path: Path, caplog: 
     path.write_bytes(other)
     os.utime(path, ns=(1, 1))
     now += 1
-    assert identities.identify(signed(claims(), key=other)) == OPS
+    assert await identities.identify(signed(claims(), key=other)) == OPS
 
     path.write_bytes(b"short")
     now += 1
-    assert identities.identify(signed(claims(), key=other)) == OPS
+    assert await identities.identify(signed(claims(), key=other)) == OPS
     (record,) = caplog.records
     assert (record.levelno, record.getMessage()) == (logging.WARNING, "jwt.unusable")

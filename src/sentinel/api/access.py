@@ -1,0 +1,27 @@
+"""What the fleet API needs permission for, and which roles have it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sentinel.core.access import Action, Permissions, Role, table
+
+READ: Final = Action("fleet.read")
+"""Read resources and statuses."""
+WRITE: Final = Action("fleet.write")
+"""Create, patch, delete, pulse, pause and resume resources."""
+FORCE_DELETE: Final = Action("fleet.force-delete")
+REPORT: Final = Action("fleet.report")
+"""Report on a resource, as the adapter that the report names."""
+
+PERMISSIONS: Final[Permissions] = table(
+    "fleet",
+    {
+        Role.VIEWER: (READ,),
+        Role.OPERATOR: (Role.VIEWER, WRITE),
+        Role.ADMIN: (Role.OPERATOR, FORCE_DELETE),
+        Role.PULSE: (READ,),
+        Role.ADAPTER: (READ, REPORT),
+    },
+)
+"""Reports come from adapters alone, not even from an admin. An agent has no row: it talks to the hub."""

@@ -1,0 +1,30 @@
+"""Identities in memory, for tests of servers: tokens that a test hands out, takes back, or makes unavailable.
+
+identities = MemoryIdentities({"ops-token": Identity("ops", Role.OPERATOR)})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sentinel.core.access import Identity
+from sentinel.ports.errors import Unavailable
+from sentinel.ports.identity import Identities
+
+
+class MemoryIdentities(Identities):
+    """A verified fake of `ports.identity.Identities`."""
+
+    def __init__(self, known: Mapping[str, Identity] | None = None) -> None:
+        self.known = dict(known or {})
+        """Each token with its identity; a test may change it at any time."""
+        self.trouble = ""
+        """While it is not empty, the source cannot be asked, and this is why."""
+        self.asked = 0
+        """How often it was asked."""
+
+    async def identify(self, token: str) -> Identity | None:
+        self.asked += 1
+        if self.trouble:
+            raise Unavailable(self.trouble)
+        return self.known.get(token)

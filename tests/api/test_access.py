@@ -1,0 +1,77 @@
+"""The table of the fleet API's permissions, with what every server adds to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sentinel.api.access import FORCE_DELETE, READ, REPORT, WRITE
+from sentinel.cli.wiring import api as build_api
+from sentinel.core.access import ANONYMOUS, Action, Identity, Role
+from sentinel.web.access import AUDIT
+from sentinel.web.identity import NOBODY
+from tests.support.fleet_client import PERMISSIONS, FleetClient
+from tests.support.fleet_family import Family
+
+ACTIONS = [READ, WRITE, FORCE_DELETE, REPORT, AUDIT]
+ALLOWED: dict[Role, set[Action]] = {
+    Role.VIEWER: {READ},
+    Role.OPERATOR: {READ, WRITE},
+    Role.ADMIN: {READ, WRITE, FORCE_DELETE, AUDIT},
+    Role.PULSE: {READ},
+    Role.ADAPTER: {READ, REPORT},
+    Role.AGENT: set(),
+}
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_each_role_may_do_what_it_is_for_and_nothing_else(role: Role, action: Action) -> None:
+    assert PERMISSIONS.permits(Identity("somebody", role), action) is (action in ALLOWED[role])
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_nobody_in_particular_may_do_everything_where_there_is_no_protection(action: Action) -> None:
+    assert PERMISSIONS.permits(ANONYMOUS, action)
+
+
+@pytest.mark.parametrize(
+    ("lesser", "greater"), [(Role.VIEWER, Role.OPERATOR), (Role.OPERATOR, Role.ADMIN), (Role.PULSE, Role.ADAPTER)]
+)
+def test_who_may_do_more_may_do_all_that_others_may(lesser: Role, greater: Role) -> None:
+    assert ALLOWED[lesser] < ALLOWED[greater]
+    for action in PERMISSIONS.actions:
+        roles = PERMISSIONS.roles(action)
+        assert lesser not in roles or greater in roles
+
+
+def test_adapters_alone_report_and_agents_do_nothing_over_rest() -> None:
+    assert PERMISSIONS.roles(REPORT) == (Role.ADAPTER,)
+    assert not any(Role.AGENT in PERMISSIONS.roles(action) for action in PERMISSIONS.actions)
+    assert not any(PERMISSIONS.permits(NOBODY, action) for action in PERMISSIONS.actions)
+
+
+def test_every_action_that_a_role_may_do_is_one_that_a_route_asks_for() -> None:
+    assert {route.action for route in FleetClient().routes} == PERMISSIONS.actions == set(ACTIONS)
+
+
+def test_the_server_is_built_with_these_permissions() -> None:
+    assert build_api.PERMISSIONS == PERMISSIONS
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "detail"),
+    [
+        ("GET", "clusters", "the role agent of edge may not read"),
+        ("POST", "clusters", "the role agent of edge may not write"),
+        ("POST", "clusters/clusters-0/statuses", "the role agent of edge may not report"),
+        ("POST", "clusters/clusters-0/force-delete", "the role agent of edge may not force-delete"),
+        ("GET", "/api/v1/audit", "the role agent of edge may not audit"),
+    ],
+)
+async def test_a_refusal_says_who_may_not_do_what(method: str, path: str, detail: str) -> None:
+    async with FleetClient(identities=[Identity("edge", Role.AGENT), Identity("admin", Role.ADMIN)]) as fleet:
+        await Family(fleet, 0).create(token="admin")
+
+        reply = await fleet.call(method, path, token="edge")
+
+        assert reply.refuses(403, code="HYPERFLEET-AUZ-001")["detail"] == detail

@@ -1,0 +1,95 @@
+"""The drivers of the identity port, under its suite: a tokens file and a key for JSON web tokens."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+
+import jwt
+import pytest
+
+from sentinel.core.access import Identity
+from sentinel.drivers.identity.jwt import JwtKey
+from sentinel.drivers.identity.token_editing import add_token, revoke_tokens
+from sentinel.drivers.identity.tokens_file import TokensFile
+from sentinel.ports.identity import Identities
+from tests.contract.identities import IdentitiesContract, IdentitiesHarness
+
+
+class FileHarness(IdentitiesHarness):
+    """A file that changes; each change has a time of its own, and a second passes after it."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path = path
+        path.write_bytes(content)
+        self._seconds = 0
+
+    def monotonic(self) -> float:
+        return self._seconds
+
+    def pass_a_second(self) -> None:
+        self._seconds += 1
+        os.utime(self.path, (self._seconds, self._seconds))
+
+
+class TokensFileHarness(FileHarness):
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, b"tokens: []\n")
+        self._identities = TokensFile(path, monotonic=self.monotonic)
+
+    @property
+    def identities(self) -> Identities:
+        return self._identities
+
+    def issue(self, identity: Identity) -> str:
+        token = add_token(
+            self.path,
+            name=identity.name,
+            role=identity.role,
+            adapter=identity.adapter,
+            instance=identity.instance,
+        )
+        self.pass_a_second()
+        return token
+
+    def withdraw_all(self) -> None:
+        revoke_tokens(self.path, is_meant=lambda token: True)
+        self.pass_a_second()
+
+
+class JwtHarness(FileHarness):
+    def __init__(self, path: Path) -> None:
+        self._secret = secrets.token_bytes(32).hex()
+        super().__init__(path, self._secret.encode())
+        self._identities = JwtKey(path, monotonic=self.monotonic)
+
+    @property
+    def identities(self) -> Identities:
+        return self._identities
+
+    def issue(self, identity: Identity) -> str:
+        claims = {"sub": identity.name, "role": identity.role.value, "exp": int(time.time()) + 3600}
+        if identity.adapter:
+            claims["adapter"] = identity.adapter
+        if identity.instance:
+            claims["instance"] = identity.instance
+        return jwt.encode(claims, self._secret, algorithm="HS256")
+
+    def withdraw_all(self) -> None:
+        self._secret = secrets.token_bytes(32).hex()
+        self.path.write_text(self._secret)
+        self.pass_a_second()
+
+
+class TestTokensFile(IdentitiesContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> TokensFileHarness:
+        return TokensFileHarness(tmp_path / "tokens.yaml")
+
+
+class TestJwtKey(IdentitiesContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> JwtHarness:
+        return JwtHarness(tmp_path / "jwt.key")
