@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.fleet import SqlFleetStore
+from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.web.routing import Method, Route
 from sentinel.web.strictjson import DEEPEST
 from tests.support.fleet_client import ROOT, FleetClient, Reply

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 from sentinel.cli.backup import backup, restore
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.fleet import SqlFleetStore
-from sentinel.drivers.sql.schema import HEAD
+from sentinel.drivers.sql.engine.schema import HEAD
+from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet_store import ListQuery
 from tests.support.fleet_stores import inserting, stored

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sentinel.cli.migrate import migrate
-from sentinel.drivers.sql.schema import HEAD
+from sentinel.drivers.sql.engine.schema import HEAD
 from tools.services import LOOPBACK, free_port
 
 

@@ -16,7 +16,7 @@ from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.api.upkeep import Upkeep
 from sentinel.core.decision import Policy
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.fleet import SqlFleetStore
+from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet_store import FleetStore

@@ -45,14 +45,16 @@ def migrate(database_url: str, check: bool, output: Output) -> None:
 
 
 async def _migrate(url: str) -> Migrated:
-    from sentinel.drivers.sql import engine, schema
+    from sentinel.drivers.sql import engine
+    from sentinel.drivers.sql.engine import schema
 
     done = await engine.migrate(url)
     return Migrated(str(parse(url)), done.before, schema.HEAD, up_to_date=True)
 
 
 async def _check(url: str) -> Migrated:
-    from sentinel.drivers.sql import engine, schema
+    from sentinel.drivers.sql import engine
+    from sentinel.drivers.sql.engine import schema
 
     where = str(parse(url))
     found = await engine.revision(url)

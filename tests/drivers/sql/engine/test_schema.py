@@ -19,9 +19,10 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from sentinel.drivers.sql import engine, schema
-from sentinel.drivers.sql.schema import HEAD, REVISIONS, Migration
-from sentinel.drivers.sql.tables import metadata
+from sentinel.drivers.sql import engine
+from sentinel.drivers.sql.engine import schema
+from sentinel.drivers.sql.engine.schema import HEAD, REVISIONS, Migration
+from sentinel.drivers.sql.fleet.tables import metadata
 from sentinel.ports.errors import Misconfigured
 from tests.support import postgresql
 

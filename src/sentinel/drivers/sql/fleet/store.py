@@ -10,13 +10,22 @@ from typing import TypeVar
 from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, union_all
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
-from sentinel.drivers.sql import fleet_lists, rows
-from sentinel.drivers.sql.fleet_attempt import attempt
-from sentinel.drivers.sql.fleet_lists import FURTHEST
-from sentinel.drivers.sql.fleet_transaction import READ, SqlFleetTransaction
-from sentinel.drivers.sql.rows import ENTRY, micros
-from sentinel.drivers.sql.statements import Database, Row, Session, Statement
-from sentinel.drivers.sql.tables import NUMBER, answers, audit, counts, discarded, generations, resources, waits
+from sentinel.drivers.sql.engine.statements import Database, Row, Session, Statement
+from sentinel.drivers.sql.fleet import lists, rows
+from sentinel.drivers.sql.fleet.lists import FURTHEST
+from sentinel.drivers.sql.fleet.optimistic import attempt
+from sentinel.drivers.sql.fleet.rows import ENTRY, micros
+from sentinel.drivers.sql.fleet.tables import (
+    NUMBER,
+    answers,
+    audit,
+    counts,
+    discarded,
+    generations,
+    resources,
+    waits,
+)
+from sentinel.drivers.sql.fleet.transaction import READ, SqlFleetTransaction
 from sentinel.ports.fleet_store import (
     AuditQuery,
     FleetTransaction,
@@ -136,7 +145,7 @@ class SqlFleetStore:
         return rows.stored(found[0]) if found else None
 
     async def find(self, query: ListQuery) -> Found:
-        return await self._database.read(lambda session: fleet_lists.find(session, query))
+        return await self._database.read(lambda session: lists.find(session, query))
 
     async def discarded(
         self, resource_id: str, *, limit: int, offset: int

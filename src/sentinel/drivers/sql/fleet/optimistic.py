@@ -19,10 +19,10 @@ from typing import NoReturn, TypeVar
 from sqlalchemy import bindparam, insert, select
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
-from sentinel.drivers.sql import rows
-from sentinel.drivers.sql.fleet_transaction import READ, is_described_alike, written
-from sentinel.drivers.sql.statements import BriefSession, NeedsTransaction, Statement
-from sentinel.drivers.sql.tables import audit, resources
+from sentinel.drivers.sql.engine.statements import BriefSession, NeedsTransaction, Statement
+from sentinel.drivers.sql.fleet import rows
+from sentinel.drivers.sql.fleet.tables import audit, resources
+from sentinel.drivers.sql.fleet.transaction import READ, is_described_alike, written
 from sentinel.ports.fleet_store import FleetTransaction, Remembered, Stored
 
 T = TypeVar("T")
@@ -59,8 +59,8 @@ class _Attempt:
         if self._has_looked:
             self._give_up()
         self._has_looked = True
-        # Before the first statement: who waits must not do so with a connection in hand.
-        self._session.take_turn(resource_id)
+        # Before the first statement: a task that waits must not hold a connection.
+        self._session.lock_key(resource_id)
         found = self._session.rows(READ, resource_id=resource_id)
         if not found:
             return None

@@ -17,10 +17,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from sentinel.drivers.sql.lane import Job, Lane
-from sentinel.drivers.sql.sqlite_file import APPLICATION_ID, BUSY, FileLock, connect, prepare
-from sentinel.drivers.sql.statements import BriefSession, Duplicate, Row, Session, Statement, TooLong, Value
-from sentinel.drivers.sql.tables import metadata
+from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, BUSY, FileLock, connect, prepare
+from sentinel.drivers.sql.engine.statements import BriefSession, Duplicate, Row, Session, Statement, TooLong, Value
+from sentinel.drivers.sql.engine.worker_threads import Job, WorkerThreads
+from sentinel.drivers.sql.fleet.tables import metadata
 from sentinel.ports.errors import Unavailable
 
 T = TypeVar("T")
@@ -197,8 +197,8 @@ class SqliteDatabase:
         self._busy = busy
         self._lock = FileLock(self._file)
         self._writer: _Writer | None = None
-        self._writes: Lane | None = None
-        self._reads: Lane | None = None
+        self._writes: WorkerThreads | None = None
+        self._reads: WorkerThreads | None = None
 
     async def open(self) -> None:
         if self._writes is not None:
@@ -211,10 +211,12 @@ class SqliteDatabase:
             preparing.add_done_callback(self._discard)
             raise
         self._writer = writer
-        self._writes = Lane(
+        self._writes = WorkerThreads(
             name="sqlite-writer", servers=[writer], capacity=_CAPACITY, batch=_BATCH, patience=_PATIENCE
         )
-        self._reads = Lane(name="sqlite-reader", servers=readers, capacity=_CAPACITY, batch=1, patience=_PATIENCE)
+        self._reads = WorkerThreads(
+            name="sqlite-reader", servers=readers, capacity=_CAPACITY, batch=1, patience=_PATIENCE
+        )
 
     def _prepare(self) -> tuple[_Writer, list[_Reader]]:
         with ExitStack() as opened:
@@ -239,9 +241,9 @@ class SqliteDatabase:
     async def close(self) -> None:
         reads, self._reads = self._reads, None
         writes, self._writes = self._writes, None
-        for lane in (reads, writes):
-            if lane is not None:
-                await lane.close()
+        for threads in (reads, writes):
+            if threads is not None:
+                await threads.close()
         self._writer = None
         self._lock.release()
 

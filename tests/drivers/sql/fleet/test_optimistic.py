@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.fleet import SqlFleetStore
-from sentinel.drivers.sql.fleet_attempt import attempt
-from sentinel.drivers.sql.rows import STORED, changing, described, lasting
-from sentinel.drivers.sql.statements import NeedsTransaction, Row, Statement, Value
+from sentinel.drivers.sql.engine.statements import NeedsTransaction, Row, Statement, Value
+from sentinel.drivers.sql.fleet.optimistic import attempt
+from sentinel.drivers.sql.fleet.rows import STORED, changing, described, lasting
+from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import AuditQuery, FleetTransaction, Stored
 from tests.support import postgresql
@@ -40,12 +40,12 @@ class OneResource:
     def __init__(self, resource: Stored | None, *, is_overtaken: bool = False) -> None:
         self._found = [] if resource is None else [lasting(resource) | changing(resource) | described(resource)]
         self._is_overtaken = is_overtaken
-        self.turns: list[str] = []
+        self.locked: list[str] = []
         self.written: list[Mapping[str, Value]] = []
         self.statements = 0
 
-    def take_turn(self, key: str) -> None:
-        self.turns.append(key)
+    def lock_key(self, key: str) -> None:
+        self.locked.append(key)
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
         self.statements += 1
@@ -96,13 +96,13 @@ def swallowing(fleet: FleetTransaction) -> None:
         fleet.count_children("cls-1")
 
 
-def test_a_report_takes_two_statements_and_its_turn() -> None:
+def test_a_report_takes_two_statements_and_its_lock() -> None:
     session = OneResource(stored("cls-1", document=b"6"))
 
     assert attempt(session, reporting("cls-1", 1)) == 7
 
     assert session.statements == 2
-    assert session.turns == ["cls-1"]
+    assert session.locked == ["cls-1"]
     assert [(each["document"], each["read_version"], each["id"]) for each in session.written] == [
         (b"7", 1, "0195-00000001")
     ]
@@ -167,7 +167,7 @@ def test_a_second_look_needs_a_transaction_also_where_the_first_found_nothing() 
     with pytest.raises(NeedsTransaction):
         attempt(session, work)
 
-    assert session.turns == ["cls-1"]
+    assert session.locked == ["cls-1"]
 
 
 async def test_reports_of_several_servers_at_once_are_all_kept(postgresql_database: str) -> None:

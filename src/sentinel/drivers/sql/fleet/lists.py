@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from sentinel.core.labels import Operator, Requirement, as_integer
-from sentinel.drivers.sql import list_statements
-from sentinel.drivers.sql.list_statements import EVERYTHING, NUMERIC, Condition, Order, Selection, Stretch
-from sentinel.drivers.sql.statements import Row, Session, TooLong, Value
+from sentinel.drivers.sql.engine.statements import Row, Session, TooLong, Value
+from sentinel.drivers.sql.fleet import list_statements
+from sentinel.drivers.sql.fleet.list_statements import EVERYTHING, NUMERIC, Condition, Order, Selection, Stretch
 from sentinel.ports.fleet_store import Found, ListQuery, Place
 
 FURTHEST = 2**62

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.fleet import SqlFleetStore
+from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, Stored
 from sentinel.runtime.database_url import BadUrl

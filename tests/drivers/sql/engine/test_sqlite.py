@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from sentinel.drivers.sql import engine, fleet_lists
-from sentinel.drivers.sql.fleet import SqlFleetStore
-from sentinel.drivers.sql.sqlite import SqliteDatabase, SqliteSession
-from sentinel.drivers.sql.sqlite_file import connect
+from sentinel.drivers.sql import engine
+from sentinel.drivers.sql.engine.sqlite import SqliteDatabase, SqliteSession
+from sentinel.drivers.sql.engine.sqlite_file import connect
+from sentinel.drivers.sql.fleet import lists
+from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, NameTaken
 from sentinel.runtime.database_url import BadUrl
@@ -62,7 +63,8 @@ class Gate:
 
 async def test_a_second_process_is_told_who_uses_the_file(store: SqlFleetStore, file: Path) -> None:
     script = (
-        f"import asyncio; from tests.drivers.sql.test_sqlite import *; asyncio.run(on(Path({str(file)!r})).open())"
+        "import asyncio; from tests.drivers.sql.engine.test_sqlite import *; "
+        f"asyncio.run(on(Path({str(file)!r})).open())"
     )
 
     second = await asyncio.to_thread(
@@ -169,9 +171,9 @@ async def test_documents_that_are_too_long_to_be_joined_come_one_by_one(store: S
 
     with closing(connect(file, is_reader=True)) as connection:
         usual = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
-        joined = fleet_lists.find(SqliteSession(connection), query)
+        joined = lists.find(SqliteSession(connection), query)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4000)
-        apart = fleet_lists.find(SqliteSession(connection), query)
+        apart = lists.find(SqliteSession(connection), query)
 
     assert usual == 64 * 1024 * 1024
     assert joined.documents == (b",".join(documents[:5]),)
@@ -261,7 +263,7 @@ FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
 from sentinel.ports.errors import Unavailable
-from tests.drivers.sql.test_sqlite import on
+from tests.drivers.sql.engine.test_sqlite import on
 from tests.support.fleet_stores import inserting, stored
 
 async def main():
@@ -298,7 +300,7 @@ def test_a_full_disk_fails_what_it_must_and_nothing_else(file: Path) -> None:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tests.drivers.sql.test_sqlite import on
+from tests.drivers.sql.engine.test_sqlite import on
 from tests.support.fleet_stores import entry, inserting, stored
 
 async def main():

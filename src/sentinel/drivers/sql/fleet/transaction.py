@@ -15,10 +15,10 @@ from sqlalchemy import CTE, ColumnElement, bindparam, delete, func, insert, sele
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
 from sentinel.core.labels import as_integer
-from sentinel.drivers.sql import rows
-from sentinel.drivers.sql.rows import STORED, micros
-from sentinel.drivers.sql.statements import Duplicate, Row, Session, Statement, Value
-from sentinel.drivers.sql.tables import answers, audit, discarded, generations, labels, resources, waits
+from sentinel.drivers.sql.engine.statements import Duplicate, Row, Session, Statement, Value
+from sentinel.drivers.sql.fleet import rows
+from sentinel.drivers.sql.fleet.rows import STORED, micros
+from sentinel.drivers.sql.fleet.tables import answers, audit, discarded, generations, labels, resources, waits
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import IdTaken, KeyTaken, NameTaken, Remembered, Stored, Taken
 

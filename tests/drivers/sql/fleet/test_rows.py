@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from sentinel.drivers.sql import rows
+from sentinel.drivers.sql.fleet import rows
 from tests.support.fleet_stores import stored
 
 _STATUSES = b"[" + b",".join([b'{"adapter":"validation","observed_generation":1}'] * 20) + b"]"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.drivers.sql import schema
-from sentinel.drivers.sql.sqlite_file import APPLICATION_ID, FileLock, connect, revision
+from sentinel.drivers.sql.engine import schema
+from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, FileLock, connect, revision
 from sentinel.ports.errors import Misconfigured
 
 Progress = Callable[[int, int], None]

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from sentinel.core import labels
-from sentinel.drivers.sql import engine, fleet_lists
-from sentinel.drivers.sql.fleet import SqlFleetStore
-from sentinel.drivers.sql.postgresql_session import connect
-from sentinel.drivers.sql.statements import Row, Statement, Value
+from sentinel.drivers.sql import engine
+from sentinel.drivers.sql.engine.postgresql_session import connect
+from sentinel.drivers.sql.engine.statements import Row, Statement, Value
+from sentinel.drivers.sql.fleet import lists
+from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, OrderBy, Place, Stored
 from sentinel.runtime.secrets import Secret
 from tests.support import postgresql
@@ -63,7 +64,7 @@ class Planner(ABC):
 
     async def plan(self, query: ListQuery) -> str:
         recorder = Recorder(is_embedded=self.is_embedded)
-        fleet_lists.find(recorder, query)
+        lists.find(recorder, query)
         return "\n".join([await self.explain(*asked) for asked in recorder.asked])
 
 
@@ -229,7 +230,7 @@ async def test_no_selector_makes_a_statement_that_takes_long_to_read(planner: Pl
     shards = ",".join(map(str, range(labels.MAX_VALUES)))
     selector = ",".join([f"shard in ({shards})", *(f"!gpu-{number}" for number in range(others))])
 
-    fleet_lists.find(asked, query(selector, after=PLACE))
+    lists.find(asked, query(selector, after=PLACE))
     plan = await planner.plan(query(selector, after=PLACE))
 
     assert max(len(statement.postgresql.text) for statement, _ in asked.asked) < 60_000
@@ -247,7 +248,7 @@ async def test_children_are_found_by_their_parent(planner: Planner) -> None:
 async def test_without_a_filter_the_total_counts_no_resources() -> None:
     asked = Recorder(is_embedded=True)
 
-    fleet_lists.find(asked, ListQuery(plural="clusters", limit=LIMIT))
+    lists.find(asked, ListQuery(plural="clusters", limit=LIMIT))
 
     statement, _ = asked.asked[0]
     assert "fleet_counts" in statement.sqlite.text
@@ -258,6 +259,6 @@ async def test_postgresql_is_asked_once_for_everything_about_a_page() -> None:
     """Each question would be of a moment of its own."""
     asked = Recorder(is_embedded=False)
 
-    fleet_lists.find(asked, ListQuery(plural="clusters", limit=LIMIT))
+    lists.find(asked, ListQuery(plural="clusters", limit=LIMIT))
 
     assert len(asked.asked) == 1

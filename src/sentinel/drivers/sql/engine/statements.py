@@ -110,11 +110,12 @@ class Session(Protocol):
 class BriefSession(Session, Protocol):
     """A connection outside of any transaction."""
 
-    def take_turn(self, key: str) -> None:
-        """Waits until nobody else in this process has the turn of this key, and has it while the session lasts.
+    def lock_key(self, key: str) -> None:
+        """Waits until no other task of this process holds this key, and holds it while the session lasts.
 
-        No lock: other processes know nothing of it. It spares a race that one of two would lose. To be taken
-        before anything is asked, so that whoever waits holds no connection. Raises `Unavailable`.
+        This does not lock the row: other processes know nothing of it. It avoids a race that one of two tasks
+        would lose. Call it before the first statement, so that a task that waits holds no connection. Raises
+        `Unavailable`.
         """
 
 

@@ -14,8 +14,8 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-from sentinel.drivers.sql import schema
-from sentinel.drivers.sql.schema import Migration
+from sentinel.drivers.sql.engine import schema
+from sentinel.drivers.sql.engine.schema import Migration
 from sentinel.ports.errors import Misconfigured
 
 APPLICATION_ID = 0x534E_544C

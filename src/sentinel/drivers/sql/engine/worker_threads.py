@@ -17,7 +17,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from sentinel.drivers.sql.statements import Session
+from sentinel.drivers.sql.engine.statements import Session
 from sentinel.ports.errors import Unavailable
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class _Worker:
                 self.server.recover()
 
 
-class Lane:
+class WorkerThreads:
     """Some threads behind one queue."""
 
     def __init__(

@@ -10,8 +10,8 @@ from sqlalchemy import Select, select
 
 from sentinel.core.access import Role
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord, Write
-from sentinel.drivers.sql import tables
-from sentinel.drivers.sql.statements import Row, Value
+from sentinel.drivers.sql.engine.statements import Row, Value
+from sentinel.drivers.sql.fleet import tables
 from sentinel.ports.fleet_store import Stored
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.fleet import SqlFleetStore
+from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.fleet_store import FleetStore
 from tests.contract.fleet_store import FleetStoreContract, Stores
 from tests.support import postgresql

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.drivers.sql.lane import Job, Lane, Server
+from sentinel.drivers.sql.engine.worker_threads import Job, Server, WorkerThreads
 from sentinel.ports.errors import Unavailable
 
 AMPLE = 10
@@ -93,12 +93,14 @@ class Fetching:
 
 
 @asynccontextmanager
-async def lane_of(*servers: Server, batch: int = 1) -> AsyncIterator[Lane]:
-    lane = Lane(name="test", servers=servers, capacity=100, batch=batch, patience=timedelta(seconds=AMPLE))
+async def threads_of(*servers: Server, batch: int = 1) -> AsyncIterator[WorkerThreads]:
+    threads = WorkerThreads(
+        name="test", servers=servers, capacity=100, batch=batch, patience=timedelta(seconds=AMPLE)
+    )
     try:
-        yield lane
+        yield threads
     finally:
-        await lane.close()
+        await threads.close()
 
 
 async def test_the_thread_that_rested_last_is_called_first() -> None:
@@ -106,20 +108,20 @@ async def test_the_thread_that_rested_last_is_called_first() -> None:
     for server in servers:
         server.let_go.set()
 
-    async with lane_of(*servers) as lane:
+    async with threads_of(*servers) as threads:
         for _ in range(5):
-            await lane.do(lambda session: None)
+            await threads.do(lambda session: None)
 
     assert sorted(len(server.batches) for server in servers) == [0, 0, 5]
 
 
 async def test_work_that_finds_every_thread_busy_is_taken_by_the_first_that_is_free() -> None:
     slow, quick = Gated(), Gated()
-    async with lane_of(slow, quick) as lane:
-        begun = [asyncio.create_task(lane.do(lambda session: None)) for _ in range(2)]
+    async with threads_of(slow, quick) as threads:
+        begun = [asyncio.create_task(threads.do(lambda session: None)) for _ in range(2)]
         for server in (slow, quick):
             assert await asyncio.to_thread(server.has_begun.wait, AMPLE)
-        waiting = [asyncio.create_task(lane.do(lambda session: None)) for _ in range(8)]
+        waiting = [asyncio.create_task(threads.do(lambda session: None)) for _ in range(8)]
         await asyncio.sleep(0)
         quick.let_go.set()
         async with asyncio.timeout(AMPLE):
@@ -133,19 +135,19 @@ async def test_work_that_finds_every_thread_busy_is_taken_by_the_first_that_is_f
 
 
 async def test_a_thread_whose_work_raises_tells_those_who_wait_and_lives_on() -> None:
-    async with lane_of(Failing()) as lane, asyncio.timeout(AMPLE):
+    async with threads_of(Failing()) as threads, asyncio.timeout(AMPLE):
         with pytest.raises(Unavailable, match="the database failed: MemoryError"):
-            await lane.do(lambda session: None)
+            await threads.do(lambda session: None)
 
-        assert await lane.do(lambda session: "done") == "done"
+        assert await threads.do(lambda session: "done") == "done"
 
 
 async def test_all_that_waits_is_taken_at_once_up_to_the_bound() -> None:
     server = Gated()
-    async with lane_of(server, batch=4) as lane:
-        works = [asyncio.create_task(lane.do(lambda session: None))]
+    async with threads_of(server, batch=4) as threads:
+        works = [asyncio.create_task(threads.do(lambda session: None))]
         assert await asyncio.to_thread(server.has_begun.wait, AMPLE)
-        works += [asyncio.create_task(lane.do(lambda session: None)) for _ in range(6)]
+        works += [asyncio.create_task(threads.do(lambda session: None)) for _ in range(6)]
         await asyncio.sleep(0)
         server.let_go.set()
         await asyncio.gather(*works)
@@ -156,9 +158,9 @@ async def test_all_that_waits_is_taken_at_once_up_to_the_bound() -> None:
 async def test_a_thread_that_rests_keeps_no_result_alive() -> None:
     is_gone, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    async with lane_of(Fetching()) as lane, asyncio.timeout(AMPLE):
+    async with threads_of(Fetching()) as threads, asyncio.timeout(AMPLE):
         page = weakref.ref(
-            await lane.do(lambda session: object()), lambda _: loop.call_soon_threadsafe(is_gone.set)
+            await threads.do(lambda session: object()), lambda _: loop.call_soon_threadsafe(is_gone.set)
         )
         await is_gone.wait()
 
@@ -167,11 +169,11 @@ async def test_a_thread_that_rests_keeps_no_result_alive() -> None:
 
 async def test_closing_finishes_what_waits() -> None:
     server = Gated()
-    lane = Lane(name="test", servers=[server], capacity=9, batch=1, patience=timedelta(seconds=AMPLE))
-    works = [asyncio.create_task(lane.do(lambda session: None)) for _ in range(5)]
+    threads = WorkerThreads(name="test", servers=[server], capacity=9, batch=1, patience=timedelta(seconds=AMPLE))
+    works = [asyncio.create_task(threads.do(lambda session: None)) for _ in range(5)]
     await asyncio.sleep(0)
 
-    closing = asyncio.create_task(lane.close())
+    closing = asyncio.create_task(threads.close())
     server.let_go.set()
     async with asyncio.timeout(AMPLE):
         await asyncio.gather(*works, closing)
@@ -181,12 +183,14 @@ async def test_closing_finishes_what_waits() -> None:
 
 async def test_closing_leaves_a_thread_behind_that_hangs() -> None:
     server = Hanging()
-    lane = Lane(name="test", servers=[server], capacity=1, batch=1, patience=timedelta(milliseconds=10))
+    threads = WorkerThreads(
+        name="test", servers=[server], capacity=1, batch=1, patience=timedelta(milliseconds=10)
+    )
     with pytest.raises(Unavailable):
-        await lane.do(lambda session: None)
+        await threads.do(lambda session: None)
 
     async with asyncio.timeout(AMPLE):
-        await lane.close()
+        await threads.close()
 
     assert not server.is_closed.is_set()
     server.let_go.set()
@@ -196,9 +200,9 @@ async def test_closing_leaves_a_thread_behind_that_hangs() -> None:
 async def test_closing_waits_for_a_thread_that_ends() -> None:
     server = Hanging()
     server.let_go.set()
-    lane = Lane(name="test", servers=[server], capacity=1, batch=1, patience=timedelta(seconds=AMPLE))
-    await lane.do(lambda session: None)
+    threads = WorkerThreads(name="test", servers=[server], capacity=1, batch=1, patience=timedelta(seconds=AMPLE))
+    await threads.do(lambda session: None)
 
-    await lane.close()
+    await threads.close()
 
     assert server.is_closed.is_set()

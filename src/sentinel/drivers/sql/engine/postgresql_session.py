@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.util import await_only
 
-from sentinel.drivers.sql.statements import Duplicate, Row, Statement, Value
-from sentinel.drivers.sql.turns import Turns
+from sentinel.drivers.sql.engine.key_locks import KeyLocks
+from sentinel.drivers.sql.engine.statements import Duplicate, Row, Statement, Value
 from sentinel.runtime.secrets import Secret
 
 T = TypeVar("T")
@@ -119,24 +119,24 @@ class PostgresqlSession:
 
 
 class PostgresqlBriefSession(PostgresqlSession):
-    """One outside of any transaction. It has no connection before it asks for something: who waits for a turn
-    keeps nobody else from the database."""
+    """A connection outside of any transaction. It is acquired with the first statement: a task that waits for a
+    key holds no connection."""
 
-    def __init__(self, acquire: Callable[[], Awaitable[Any]], *, turns: Turns) -> None:
+    def __init__(self, acquire: Callable[[], Awaitable[Any]], *, key_locks: KeyLocks) -> None:
         """`acquire` is asked for a connection once at most; giving it back is not this one's business."""
         super().__init__(None)
         self._acquire = acquire
-        self._turns = turns
-        self._turn: asyncio.Lock | None = None
+        self._key_locks = key_locks
+        self._key_lock: asyncio.Lock | None = None
 
-    def take_turn(self, key: str) -> None:
-        self._turn = await_only(self._turns.take(key))
+    def lock_key(self, key: str) -> None:
+        self._key_lock = await_only(self._key_locks.acquire(key))
 
-    def end_turn(self) -> None:
-        """Harmless where none was taken."""
-        if self._turn is not None:
-            self._turn.release()
-            self._turn = None
+    def unlock_key(self) -> None:
+        """Harmless where no key was locked."""
+        if self._key_lock is not None:
+            self._key_lock.release()
+            self._key_lock = None
 
     def _connected(self) -> Any:
         if self._connection is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from sentinel.drivers.sql.schema import Migration
-from sentinel.drivers.sql.statements import Database
+from sentinel.drivers.sql.engine.schema import Migration
+from sentinel.drivers.sql.engine.statements import Database
 from sentinel.runtime.database_url import PostgresqlServer, SqliteFile, parse
 
 _MIGRATION_PATIENCE = timedelta(seconds=30)
@@ -17,11 +17,11 @@ def database(url: str, *, migrate: bool, connections: int = CONNECTIONS) -> Data
     """A database that is yet to be opened. `connections` bounds those to PostgreSQL. Raises `BadUrl`."""
     match parse(url):
         case SqliteFile(path):
-            from sentinel.drivers.sql.sqlite import SqliteDatabase
+            from sentinel.drivers.sql.engine.sqlite import SqliteDatabase
 
             return SqliteDatabase(path, migrate=migrate)
         case PostgresqlServer(dsn):
-            from sentinel.drivers.sql.postgresql import PostgresqlDatabase
+            from sentinel.drivers.sql.engine.postgresql import PostgresqlDatabase
 
             return PostgresqlDatabase(dsn, migrate=migrate, connections=connections)
 
@@ -30,11 +30,11 @@ async def migrate(url: str) -> Migration:
     """Brings the tables up to date. Raises `BadUrl`, `Misconfigured`, `Unavailable`."""
     match parse(url):
         case SqliteFile(path):
-            from sentinel.drivers.sql import sqlite_file
+            from sentinel.drivers.sql.engine import sqlite_file
 
             return await asyncio.to_thread(sqlite_file.migrate, path, patience=_MIGRATION_PATIENCE)
         case PostgresqlServer(dsn):
-            from sentinel.drivers.sql.postgresql import PostgresqlDatabase
+            from sentinel.drivers.sql.engine.postgresql import PostgresqlDatabase
 
             return await PostgresqlDatabase(dsn, migrate=True, connections=1).prepare(migrate=True)
 
@@ -43,10 +43,10 @@ async def revision(url: str) -> str | None:
     """The revision of the tables, None where there are none. Changes nothing. Raises like `migrate`."""
     match parse(url):
         case SqliteFile(path):
-            from sentinel.drivers.sql import sqlite_file
+            from sentinel.drivers.sql.engine import sqlite_file
 
             return await asyncio.to_thread(sqlite_file.revision, path)
         case PostgresqlServer(dsn):
-            from sentinel.drivers.sql.postgresql import PostgresqlDatabase
+            from sentinel.drivers.sql.engine.postgresql import PostgresqlDatabase
 
             return await PostgresqlDatabase(dsn, migrate=False, connections=1).revision()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from sentinel.drivers.sql.schema import VERSION_TABLE
-from sentinel.drivers.sql.tables import metadata
+from sentinel.drivers.sql.engine.schema import VERSION_TABLE
+from sentinel.drivers.sql.fleet.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"], target_metadata=metadata, version_table=VERSION_TABLE

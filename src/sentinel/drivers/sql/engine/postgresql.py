@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 from sqlalchemy.util import greenlet_spawn
 
-from sentinel.drivers.sql import schema
-from sentinel.drivers.sql.pool import Pool
-from sentinel.drivers.sql.postgresql_session import PostgresqlBriefSession, PostgresqlSession, connect
-from sentinel.drivers.sql.schema import Migration
-from sentinel.drivers.sql.statements import BriefSession, NeedsTransaction, Session
-from sentinel.drivers.sql.turns import Turns
+from sentinel.drivers.sql.engine import schema
+from sentinel.drivers.sql.engine.key_locks import KeyLocks
+from sentinel.drivers.sql.engine.pool import Pool
+from sentinel.drivers.sql.engine.postgresql_session import PostgresqlBriefSession, PostgresqlSession, connect
+from sentinel.drivers.sql.engine.schema import Migration
+from sentinel.drivers.sql.engine.statements import BriefSession, NeedsTransaction, Session
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.redaction import Redactor
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _WORK = timedelta(seconds=40)
 """What we allow a piece of work: enough that it is the server who gives up, where there is one."""
-_TURN = timedelta(seconds=10)
+_KEY_LOCK = timedelta(seconds=10)
 """What we allow those who report on the same resource at once, before one of them is told to come back."""
 _ATTEMPTS = 5
 _BACKOFF = Backoff(timedelta(milliseconds=10), timedelta(milliseconds=500), jitter=0.5)
@@ -83,7 +83,7 @@ class PostgresqlDatabase:
         self._connections = connections
         self._redactor = Redactor([dsn.reveal()])
         self._pool: Pool | None = None
-        self._turns = Turns(patience=_TURN)
+        self._key_locks = KeyLocks(timeout=_KEY_LOCK)
         self._trouble: str | None = f"{dsn} is not open"
         self._recovery: asyncio.Task[None] | None = None
 
@@ -145,12 +145,14 @@ class PostgresqlDatabase:
 
     async def _write_briefly(self, work: Callable[[PostgresqlBriefSession], T]) -> T:
         held = AsyncExitStack()
-        session = PostgresqlBriefSession(lambda: held.enter_async_context(self._connection()), turns=self._turns)
+        session = PostgresqlBriefSession(
+            lambda: held.enter_async_context(self._connection()), key_locks=self._key_locks
+        )
         try:
             async with held:
                 return await self._without_transaction(session, work)
         finally:
-            session.end_turn()
+            session.unlock_key()
 
     async def _without_transaction(self, session: S, work: Callable[[S], T]) -> T:
         """Every statement is one of its own."""
