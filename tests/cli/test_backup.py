@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from sentinel.cli.backup import backup, restore
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.engine.schema import HEAD
+from sentinel.drivers.sql.engine.schema import HISTORY
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet_store import ListQuery
@@ -257,7 +257,7 @@ def test_scripts_get_json(file: Path, copy: Path) -> None:
     assert json.loads(result.stdout) == {
         "database": f"sqlite:///{file}",
         "file": str(copy),
-        "revision": HEAD,
+        "revision": HISTORY.head,
         "bytes": copy.stat().st_size,
     }
 

@@ -21,12 +21,13 @@ from sqlalchemy.pool import NullPool
 
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine import schema
-from sentinel.drivers.sql.engine.schema import HEAD, REVISIONS, Migration
+from sentinel.drivers.sql.engine.schema import HISTORY, Migration
 from sentinel.drivers.sql.fleet.tables import metadata
 from sentinel.ports.errors import Misconfigured
 from tests.support import postgresql
 
 AMPLE = 60.0
+HEAD = HISTORY.head
 MIGRATIONS = Path(schema.__file__).parent / "migrations"
 NEWER = "UPDATE sentinel_schema SET version_num = '9999'"
 
@@ -44,7 +45,7 @@ def test_the_revisions_are_those_of_the_migrations() -> None:
     config.set_main_option("path_separator", "os")
     scripts = ScriptDirectory.from_config(config)
 
-    assert tuple(reversed([script.revision for script in scripts.walk_revisions()])) == REVISIONS
+    assert tuple(reversed([script.revision for script in scripts.walk_revisions()])) == HISTORY.revisions
     assert scripts.get_heads() == [HEAD]
 
 
@@ -134,6 +135,34 @@ async def test_without_leave_to_migrate_missing_tables_are_an_error(
         await engine.database(url, migrate=False).open()
 
     assert await engine.revision(url) is None
+
+
+TOY = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "toy_1"
+down_revision = "{down}"
+
+def upgrade():
+    op.create_table("toy_things", sa.Column("id", sa.Text, primary_key=True))
+"""
+
+
+async def test_a_component_brings_a_migration_of_its_own(
+    database: tuple[str, Callable[[str], None]], tmp_path: Path
+) -> None:
+    url, execute = database
+    folder = tmp_path / "migrations of 100% toys"
+    folder.mkdir()
+    (folder / "revision_toy_1.py").write_text(TOY.format(down=HEAD))
+    history = HISTORY.followed_by("toy_1", folder=folder)
+    await engine.migrate(url)
+
+    assert await engine.migrate(url, history=history) == Migration(HEAD, "toy_1")
+    execute("INSERT INTO toy_things VALUES ('robot')")
+    with pytest.raises(Misconfigured, match="at revision toy_1"):
+        await engine.database(url, migrate=True).open()
 
 
 async def test_a_migration_that_fails_leaves_nothing(database: tuple[str, Callable[[str], None]]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.drivers.sql.engine import schema
+from sentinel.drivers.sql.engine.schema import HISTORY
 from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, FileLock, connect, revision
 from sentinel.ports.errors import Misconfigured
 
@@ -82,7 +82,7 @@ def _require_usable(file: Path) -> str:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
     if found is None or application != APPLICATION_ID:
         raise Misconfigured(f"{file} is not a database of Sentinel")
-    schema.require_known(found, where=str(file))
+    HISTORY.require_known(found, where=str(file))
     return found
 
 

@@ -20,7 +20,7 @@ from sentinel.drivers.sql.engine import schema
 from sentinel.drivers.sql.engine.key_locks import KeyLocks
 from sentinel.drivers.sql.engine.pool import Pool
 from sentinel.drivers.sql.engine.postgresql_session import PostgresqlBriefSession, PostgresqlSession, connect
-from sentinel.drivers.sql.engine.schema import Migration
+from sentinel.drivers.sql.engine.schema import HISTORY, History, Migration
 from sentinel.drivers.sql.engine.statements import BriefSession, NeedsTransaction, Session
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
@@ -75,11 +75,12 @@ class _LostBeforeCommit(Exception):
 class PostgresqlDatabase:
     """A PostgreSQL database, with a pool of connections."""
 
-    def __init__(self, dsn: Secret, *, migrate: bool, connections: int) -> None:
-        """`dsn` shows itself without its password. Where the tables are older than this program, opening changes
-        them if told to `migrate`."""
+    def __init__(self, dsn: Secret, *, migrate: bool, connections: int, history: History = HISTORY) -> None:
+        """`dsn` shows itself without its password. Where the tables are older than `history`, opening changes them
+        if told to `migrate`."""
         self._dsn = dsn
         self._migrate = migrate
+        self._history = history
         self._connections = connections
         self._redactor = Redactor([dsn.reveal()])
         self._pool: Pool | None = None
@@ -106,7 +107,9 @@ class PostgresqlDatabase:
 
     async def prepare(self, *, migrate: bool) -> Migration:
         """Sees to the tables. Raises `Misconfigured`, `Unavailable`."""
-        return await self._with_engine(lambda found: schema.prepare(found, where=str(self._dsn), migrate=migrate))
+        return await self._with_engine(
+            lambda found: schema.prepare(found, where=str(self._dsn), migrate=migrate, history=self._history)
+        )
 
     async def revision(self) -> str | None:
         """The revision of the tables, None where there are none. Changes nothing."""

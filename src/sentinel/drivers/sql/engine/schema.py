@@ -1,11 +1,12 @@
-"""In which shape the tables are, and how they get into the one that this program expects.
+"""Which revision the tables are at, and how they get to the one that this program needs.
 
-There is one history for the tables of every server. Whether they are up to date is asked at every start and costs
+There is one history for the tables of all components. Every start asks whether they are up to date, which costs
 one query; Alembic is loaded only where there is something to change.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -13,13 +14,11 @@ from sqlalchemy import Connection, inspect, text
 
 from sentinel.ports.errors import Misconfigured
 
-REVISIONS = ("0001",)
-"""Every revision of the tables, oldest first."""
-HEAD = REVISIONS[-1]
 VERSION_TABLE = "sentinel_schema"
 LOCK_KEY = 0x534E_544C
 """Whoever changes the tables of a PostgreSQL database holds the advisory lock of this number."""
 
+_MIGRATIONS = Path(__file__).parent / "migrations"
 _ENCODINGS = ("UTF8", "SQL_ASCII")
 """Those that hold every character; SQL_ASCII keeps bytes as they come."""
 
@@ -35,6 +34,41 @@ class Behind(Misconfigured):
     """The tables are older than this program."""
 
 
+class History(msgspec.Struct, frozen=True):
+    """The revisions of the tables, and where their Alembic modules are."""
+
+    revisions: tuple[str, ...]
+    """Oldest first."""
+    folders: tuple[Path, ...]
+
+    @property
+    def head(self) -> str:
+        return self.revisions[-1]
+
+    def followed_by(self, *revisions: str, folder: Path) -> History:
+        """This history, and after it the revisions of a component whose modules are in a folder of its own."""
+        return History((*self.revisions, *revisions), (*self.folders, folder))
+
+    def require_known(self, revision: str | None, *, where: str) -> None:
+        """Raises `Misconfigured` where the tables are newer than this program."""
+        if revision is not None and revision not in self.revisions:
+            raise Misconfigured(
+                f"{where}: its tables are at revision {revision}, this program knows them up to {self.head}: "
+                "use the newer program that has changed them"
+            )
+
+    def require_current(self, revision: str | None, *, where: str) -> None:
+        """Raises `Misconfigured` where the tables are not what this program needs."""
+        self.require_known(revision, where=where)
+        if revision != self.head:
+            found = "has no tables yet" if revision is None else f"has tables at revision {revision}"
+            raise Behind(f"{where} {found}, this program needs {self.head}: run `sentinel migrate`")
+
+
+HISTORY = History(("0001",), (_MIGRATIONS / "versions",))
+"""That of the components that ship."""
+
+
 def revision_of(connection: Connection) -> str | None:
     """The revision of the tables; None where there are none yet."""
     if not inspect(connection).has_table(VERSION_TABLE):
@@ -43,24 +77,7 @@ def revision_of(connection: Connection) -> str | None:
     return revision
 
 
-def require_known(revision: str | None, *, where: str) -> None:
-    """Raises `Misconfigured` where the tables are of a future that this program does not know."""
-    if revision is not None and revision not in REVISIONS:
-        raise Misconfigured(
-            f"{where}: its tables are at revision {revision}, this program knows them up to {HEAD}: "
-            "use the newer program that has changed them"
-        )
-
-
-def require_current(revision: str | None, *, where: str) -> None:
-    """Raises `Misconfigured` where the tables are not what this program expects."""
-    require_known(revision, where=where)
-    if revision != HEAD:
-        found = "has no tables yet" if revision is None else f"has tables at revision {revision}"
-        raise Behind(f"{where} {found}, this program needs {HEAD}: run `sentinel migrate`")
-
-
-def prepare(connection: Connection, *, where: str, migrate: bool) -> Migration:
+def prepare(connection: Connection, *, where: str, migrate: bool, history: History) -> Migration:
     """Looks at the tables, and changes them if told to `migrate`.
 
     The caller has a transaction open, and ends it. Of those who come at the same time one changes the tables,
@@ -68,10 +85,10 @@ def prepare(connection: Connection, *, where: str, migrate: bool) -> Migration:
     """
     _require_encoding(connection, where=where)
     before = revision_of(connection)
-    require_known(before, where=where)
+    history.require_known(before, where=where)
     if not migrate:
-        require_current(before, where=where)
-    if before == HEAD:
+        history.require_current(before, where=where)
+    if before == history.head:
         return Migration(before, before)
     if connection.dialect.name == "postgresql":
         # A migration may take its time, and so may the one that goes before.
@@ -79,10 +96,10 @@ def prepare(connection: Connection, *, where: str, migrate: bool) -> Migration:
         connection.execute(text("SET LOCAL lock_timeout = 0"))
         connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK_KEY})"))
         before = revision_of(connection)
-        require_known(before, where=where)
-    if before != HEAD:
-        _upgrade(connection)
-    return Migration(before, HEAD)
+        history.require_known(before, where=where)
+    if before != history.head:
+        _upgrade(connection, history)
+    return Migration(before, history.head)
 
 
 def _require_encoding(connection: Connection, *, where: str) -> None:
@@ -97,12 +114,14 @@ def _require_encoding(connection: Connection, *, where: str) -> None:
         )
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, history: History) -> None:
     from alembic import command
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    folders = os.pathsep.join(map(str, history.folders))
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("version_locations", folders.replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, history.head)

@@ -17,10 +17,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from sentinel.drivers.sql.engine.schema import HISTORY, History
 from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, BUSY, FileLock, connect, prepare
 from sentinel.drivers.sql.engine.statements import BriefSession, Duplicate, Row, Session, Statement, TooLong, Value
 from sentinel.drivers.sql.engine.worker_threads import Job, WorkerThreads
-from sentinel.drivers.sql.fleet.tables import metadata
 from sentinel.ports.errors import Unavailable
 
 T = TypeVar("T")
@@ -67,19 +67,17 @@ class SqliteSession:
         except sqlite3.IntegrityError as error:
             text = str(error)
             if text.startswith(_UNIQUE):
-                raise Duplicate(_constraint(text.removeprefix(_UNIQUE))) from error
+                raise Duplicate(_constraint(statement, text.removeprefix(_UNIQUE))) from error
             raise
         except sqlite3.OperationalError as error:
             self.failure = error
             raise Unavailable(f"the database failed: {error}") from error
 
 
-def _constraint(columns: str) -> str:
-    """The name of the rule that SQLite describes by its columns: `fleet_resources.id`, several with commas."""
-    names = [each.strip().rpartition(".") for each in columns.split(",")]
-    table = metadata.tables[names[0][0]]
-    wanted = [name for _, _, name in names]
-    for constraint in table.constraints:
+def _constraint(statement: Statement, columns: str) -> str:
+    """The name of the constraint that SQLite describes by its columns: `hub_things.id`, several with commas."""
+    wanted = [each.strip().rpartition(".")[2] for each in columns.split(",")]
+    for constraint in () if statement.table is None else statement.table.constraints:
         if [column.name for column in getattr(constraint, "columns", ())] == wanted and constraint.name:
             return str(constraint.name)
     return columns
@@ -189,11 +187,12 @@ class _Reader:
 class SqliteDatabase:
     """A SQLite file, open."""
 
-    def __init__(self, file: Path, *, migrate: bool, busy: timedelta = BUSY) -> None:
-        """Where its tables are older than this program, opening changes them if told to `migrate`. `busy` is how
-        long to wait for another process that holds SQLite's own lock, as its shell may."""
+    def __init__(self, file: Path, *, migrate: bool, history: History = HISTORY, busy: timedelta = BUSY) -> None:
+        """Where its tables are older than `history`, opening changes them if told to `migrate`. `busy` is how long
+        to wait for another process that holds SQLite's own lock, as its shell may."""
         self._file = file.absolute()
         self._migrate = migrate
+        self._history = history
         self._busy = busy
         self._lock = FileLock(self._file)
         self._writer: _Writer | None = None
@@ -222,7 +221,7 @@ class SqliteDatabase:
         with ExitStack() as opened:
             self._lock.take()
             opened.callback(self._lock.release)
-            prepare(self._file, migrate=self._migrate)
+            prepare(self._file, migrate=self._migrate, history=self._history)
             writer = _Writer(self._file, busy=self._busy)
             opened.callback(writer.close)
             readers = [_Reader(self._file) for _ in range(_READERS)]

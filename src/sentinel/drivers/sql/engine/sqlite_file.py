@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from sentinel.drivers.sql.engine import schema
-from sentinel.drivers.sql.engine.schema import Migration
+from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.ports.errors import Misconfigured
 
 APPLICATION_ID = 0x534E_544C
@@ -109,27 +109,27 @@ def connect(file: Path, *, is_reader: bool = False, busy: timedelta = BUSY) -> s
     return connection
 
 
-def prepare(file: Path, *, migrate: bool) -> Migration:
+def prepare(file: Path, *, migrate: bool, history: History) -> Migration:
     """Sees to the tables; the caller has the lock. Raises `Misconfigured`."""
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import NullPool
 
     if not migrate:
-        schema.require_current(revision(file), where=str(file))
+        history.require_current(revision(file), where=str(file))
     with closing(connect(file)) as connection:
         _require_ours(connection, file)
     engine = create_engine("sqlite://", creator=lambda: connect(file), poolclass=NullPool)
     event.listen(engine, "begin", lambda begun: begun.exec_driver_sql("BEGIN IMMEDIATE"))
     with engine.begin() as connected:
-        return schema.prepare(connected, where=str(file), migrate=migrate)
+        return schema.prepare(connected, where=str(file), migrate=migrate, history=history)
 
 
-def migrate(file: Path, *, patience: timedelta) -> Migration:
+def migrate(file: Path, *, history: History, patience: timedelta) -> Migration:
     """Brings the tables up to date, as soon as no other process uses them. Raises `Misconfigured`."""
     lock = FileLock(file.absolute())
     lock.take(patience=patience)
     try:
-        return prepare(file.absolute(), migrate=True)
+        return prepare(file.absolute(), migrate=True, history=history)
     finally:
         lock.release()
 

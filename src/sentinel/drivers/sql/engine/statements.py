@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from sqlalchemy import ClauseElement, ColumnElement, Dialect, Integer, literal_column
+from sqlalchemy import ClauseElement, ColumnElement, Dialect, Integer, Table, UpdateBase, literal_column
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import asyncpg
+
+from sentinel.ports.database import Database
 
 T = TypeVar("T")
 Value: TypeAlias = str | int | bytes | None
@@ -56,6 +58,12 @@ class Statement:
         self._construct = construct
         self._columns = columns
         self.is_long = is_long
+
+    @property
+    def table(self) -> Table | None:
+        """The table that it writes; None where it writes none, or SQLAlchemy does not know."""
+        written = self._construct.table if isinstance(self._construct, UpdateBase) else None
+        return written if isinstance(written, Table) else None
 
     @cached_property
     def sqlite(self) -> Compiled:
@@ -119,14 +127,8 @@ class BriefSession(Session, Protocol):
         """
 
 
-class Database(Protocol):
-    """A database that is there, in the shape that this program expects."""
-
-    async def open(self) -> None:
-        """Raises `Misconfigured`, `Unavailable`."""
-
-    async def close(self) -> None:
-        """Finishes what is under way; harmless when repeated, or when never opened."""
+class SqlDatabase(Database, Protocol):
+    """A database as stores use it. They share it, and neither open nor close it."""
 
     async def read(self, work: Callable[[Session], T]) -> T: ...
 
@@ -136,7 +138,5 @@ class Database(Protocol):
         """Runs the work in a transaction, perhaps several times; returns when its last run is durable.
 
         `briefly` does the same without a transaction, and so writes with its last statement alone; or it raises
-        `NeedsTransaction`. It is run before where a statement costs enough that fewer are worth a try.
+        `NeedsTransaction`. It is tried first where statements are expensive enough for that to pay.
         """
-
-    def trouble(self) -> str | None: ...

@@ -29,8 +29,9 @@ from sqlalchemy import (
 from sqlalchemy.sql import FromClause
 
 from sentinel.core.labels import Operator
+from sentinel.drivers.sql.engine.columns import NUMBER
 from sentinel.drivers.sql.engine.statements import Statement, literal
-from sentinel.drivers.sql.fleet.tables import NUMBER, counts, labels, resources
+from sentinel.drivers.sql.fleet.tables import counts, labels, resources
 from sentinel.ports.fleet_store import OrderBy
 
 _SHAPES = 512

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from datetime import UTC, datetime, timedelta
 
 import msgspec
 from sqlalchemy import Select, select
 
 from sentinel.core.access import Role
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord, Write
+from sentinel.drivers.sql.engine.columns import micros, moment
 from sentinel.drivers.sql.engine.statements import Row, Value
 from sentinel.drivers.sql.fleet import tables
 from sentinel.ports.fleet_store import Stored
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 _resource = tables.resources.c
 STORED: Select[tuple[object, ...]] = select(
@@ -61,16 +58,6 @@ _texts = msgspec.json.Decoder(dict[str, str])
 _moments = msgspec.json.Decoder(dict[str, int])
 _discarded = msgspec.json.Decoder(DiscardedReport)
 _generation = msgspec.json.Decoder(GenerationRecord)
-
-
-def micros(moment: datetime) -> int:
-    """A moment as it is stored."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def moment(stored: int) -> datetime:
-    """A moment that was stored."""
-    return _EPOCH + timedelta(microseconds=stored)
 
 
 def stored(row: Row) -> Stored:

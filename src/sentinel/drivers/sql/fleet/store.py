@@ -10,13 +10,13 @@ from typing import TypeVar
 from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, union_all
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
-from sentinel.drivers.sql.engine.statements import Database, Row, Session, Statement
+from sentinel.drivers.sql.engine.columns import NUMBER, micros, moment
+from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Statement
 from sentinel.drivers.sql.fleet import lists, rows
 from sentinel.drivers.sql.fleet.lists import FURTHEST
 from sentinel.drivers.sql.fleet.optimistic import attempt
-from sentinel.drivers.sql.fleet.rows import ENTRY, micros
+from sentinel.drivers.sql.fleet.rows import ENTRY
 from sentinel.drivers.sql.fleet.tables import (
-    NUMBER,
     answers,
     audit,
     counts,
@@ -117,7 +117,7 @@ _EXPIRE_ANSWERS = Statement(delete(answers).where(tuple_(answers.c.actor, answer
 class SqlFleetStore:
     """Where the fleet API keeps everything: `ports.fleet_store.FleetStore` in a SQL database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqlDatabase) -> None:
         """Opens and closes the database with itself."""
         self._database = database
         self._audits: dict[tuple[str, ...], Statement] = {}
@@ -186,7 +186,7 @@ class SqlFleetStore:
             last = session.rows(_NEXT_WAIT, plural="", adapter="")
             while last:
                 plural, adapter, since = last[0]
-                found.append(LongestWait(plural, adapter, rows.moment(since)))
+                found.append(LongestWait(plural, adapter, moment(since)))
                 last = session.rows(_NEXT_WAIT, plural=plural, adapter=adapter)
             return found
 

@@ -1,15 +1,12 @@
-"""The tables, as both databases have them.
+"""The fleet's tables, as both databases have them.
 
-What is written here says how statements are built; how the tables come to be is in `migrations`, and a test
-compares the two. Times are microseconds since 1970 in UTC: both databases compare, index and hand out integers
-alike, while each has its own idea of a timestamp. Texts compare by their bytes, which for UTF-8 is the order of
-Python's own strings, so a cursor means the same everywhere.
+What is written here says how statements are built; how the tables come to be is in the migrations, and a test
+compares the two.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import (
-    BigInteger,
     Boolean,
     Column,
     ForeignKey,
@@ -19,13 +16,10 @@ from sqlalchemy import (
     MetaData,
     PrimaryKeyConstraint,
     Table,
-    Text,
     UniqueConstraint,
 )
 
-TEXT = Text().with_variant(Text(collation="C"), "postgresql")
-NUMBER = BigInteger().with_variant(Integer, "sqlite")
-"""64 bits in both; SQLite makes a row's own number of a primary key only where it is called INTEGER."""
+from sentinel.drivers.sql.engine.columns import NUMBER, TEXT
 
 metadata = MetaData()
 

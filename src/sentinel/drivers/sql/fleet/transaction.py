@@ -15,9 +15,10 @@ from sqlalchemy import CTE, ColumnElement, bindparam, delete, func, insert, sele
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
 from sentinel.core.labels import as_integer
+from sentinel.drivers.sql.engine.columns import micros, moment
 from sentinel.drivers.sql.engine.statements import Duplicate, Row, Session, Statement, Value
 from sentinel.drivers.sql.fleet import rows
-from sentinel.drivers.sql.fleet.rows import STORED, micros
+from sentinel.drivers.sql.fleet.rows import STORED
 from sentinel.drivers.sql.fleet.tables import answers, audit, discarded, generations, labels, resources, waits
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import IdTaken, KeyTaken, NameTaken, Remembered, Stored, Taken
@@ -209,7 +210,7 @@ class SqlFleetTransaction:
         if not found:
             return None
         fingerprint, time, version, body = found[0]
-        return Remembered(actor, key, fingerprint, rows.moment(time), version, body)
+        return Remembered(actor, key, fingerprint, moment(time), version, body)
 
     def remember(self, answer: Remembered) -> None:
         self._run(

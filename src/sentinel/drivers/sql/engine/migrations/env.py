@@ -5,10 +5,7 @@ from __future__ import annotations
 from alembic import context
 
 from sentinel.drivers.sql.engine.schema import VERSION_TABLE
-from sentinel.drivers.sql.fleet.tables import metadata
 
-context.configure(
-    connection=context.config.attributes["connection"], target_metadata=metadata, version_table=VERSION_TABLE
-)
+context.configure(connection=context.config.attributes["connection"], version_table=VERSION_TABLE)
 with context.begin_transaction():
     context.run_migrations()
