@@ -32,6 +32,7 @@ from sentinel.runtime import durations, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings
+from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.web import openapi
 from sentinel.web.metrics import RequestMetrics
@@ -128,7 +129,7 @@ def metrics_page() -> str:
     api = CollectorRegistry()
     FleetTelemetry(
         kinds=kinds.DEFAULT,
-        store=MemoryFleetStore(),
+        store=MemoryFleetStore(MemoryDatabase()),
         clock=SystemClock(),
         registry=api,
         log=telemetry.get_logger("reference"),
@@ -194,10 +195,11 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
 
 
 def openapi_document() -> str:
+    settings = ServerSettings()
     built = build_api.build_api(
-        ServerSettings(), kinds=kinds.DEFAULT, store=MemoryFleetStore(), clock=SystemClock()
+        settings, kinds=kinds.DEFAULT, database=build_api.database(settings), clock=SystemClock()
     )
-    document = openapi.document(built.routes, build_api.info(ServerSettings()))
+    document = openapi.document(built.routes, build_api.info(settings))
     return msgspec.json.format(document, indent=1).decode() + "\n"
 
 

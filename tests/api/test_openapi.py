@@ -51,7 +51,7 @@ class Served:
         self.document: dict[str, Any] = msgspec.json.decode(openapi.document(self.fleet.routes, info))
         self._schema = schemathesis.openapi.from_dict(self.document)
         self._names = 0
-        runner.run(self.fleet.store.open())
+        runner.run(self.fleet.backend.database.open())
 
     def operation(self, path: str, method: str) -> APIOperation[Any, Any, Any, Any]:
         """The operation, to be called in this process."""

@@ -82,13 +82,13 @@ def api(
             from sentinel.cli import build_api
             from sentinel.web.server import Server
         guard = build_api.guard(settings, log=log)
-        store = build_api.store(settings)
+        database = build_api.database(settings)
     except Misconfigured as error:
         return _refuse([str(error)])
 
     health = Health(redact=logging.redactor.redact)
     metrics = Metrics(component="api")
-    built = build_api.build_api(settings, kinds=kinds, store=store, clock=SystemClock())
+    built = build_api.build_api(settings, kinds=kinds, database=database, clock=SystemClock())
     app = build_api.application(
         built,
         pages=probe_pages(health) | metrics_pages(metrics),
@@ -105,7 +105,7 @@ def api(
     )
     service = lifecycle.run(
         parts=[lambda: built.part, lambda: Server(app, address=address, log=log).part()],
-        shared=[opened("database", built.opening)],
+        shared=[opened("database", built.database)],
         log=log,
         health=health,
         metrics=metrics,

@@ -9,23 +9,23 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.api import routes as fleet_routes
 from sentinel.api.kinds import Kinds
-from sentinel.api.opening import Opening
 from sentinel.api.service import FleetService
 from sentinel.api.settings import ServerSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.api.upkeep import Upkeep
 from sentinel.core.decision import Policy
 from sentinel.drivers.sql import engine
+from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.fleet_store import FleetStore
 from sentinel.ports.identity import Identities
 from sentinel.runtime import telemetry
 from sentinel.runtime.database_url import BadUrl
 from sentinel.runtime.http import Page
 from sentinel.runtime.parts import Part
 from sentinel.runtime.telemetry import Log
+from sentinel.runtime.wait_for_database import DatabaseOpener
 from sentinel.version import __version__
 from sentinel.web import openapi
 from sentinel.web.app import build_app
@@ -41,7 +41,7 @@ class BuiltApi(msgspec.Struct, frozen=True):
     """The fleet API without a listener."""
 
     part: Part
-    opening: Opening
+    database: DatabaseOpener
     """To be shared: opened before the part runs, closed after it has ended."""
     routes: list[Route]
     refresh: Callable[[], Awaitable[None]]
@@ -49,15 +49,14 @@ class BuiltApi(msgspec.Struct, frozen=True):
     requests: RequestMetrics
 
 
-def store(settings: ServerSettings) -> FleetStore:
-    """The store that the settings name; raises `Misconfigured` where the URL is none."""
+def database(settings: ServerSettings) -> SqlDatabase:
+    """The database that the settings name, shared by all stores of the process. Raises `Misconfigured`."""
     try:
-        database = engine.database(
+        return engine.database(
             settings.database_url.reveal(), migrate=settings.migrate, connections=settings.database_connections
         )
     except BadUrl as error:
         raise Misconfigured(f"database_url: {error}") from None
-    return SqlFleetStore(database)
 
 
 def guard(settings: ServerSettings, *, log: Log) -> Guard:
@@ -78,7 +77,7 @@ def build_api(
     settings: ServerSettings,
     *,
     kinds: Kinds,
-    store: FleetStore,
+    database: SqlDatabase,
     clock: Clock,
     policies: Mapping[str, Policy] | None = None,
 ) -> BuiltApi:
@@ -88,6 +87,7 @@ def build_api(
     """
     log = telemetry.get_logger("api")
     registry = CollectorRegistry()
+    store = SqlFleetStore(database)
     measured = FleetTelemetry(kinds=kinds, store=store, clock=clock, registry=registry, log=log)
     service = FleetService(
         store=store,
@@ -98,13 +98,13 @@ def build_api(
         policies=policies,
     )
     upkeep = Upkeep(service=service, store=store, kinds=kinds, retention=settings.retention, clock=clock, log=log)
-    opening = Opening(store, clock=clock, log=log)
+    opener = DatabaseOpener(database, clock=clock, log=log)
     return BuiltApi(
-        opening=opening,
+        database=opener,
         part=Part(
             name="api",
-            loops=(opening.run, upkeep.aggregate_anew, upkeep.retain),
-            checks={"database": store.trouble},
+            loops=(opener.run, upkeep.aggregate_anew, upkeep.retain),
+            checks={"database": database.trouble},
             registry=registry,
         ),
         routes=fleet_routes.routes(kinds, service),

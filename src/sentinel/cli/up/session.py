@@ -98,7 +98,7 @@ class Session:
         self._api = build_api.build_api(
             plan.server,
             kinds=plan.kinds,
-            store=build_api.store(plan.server),
+            database=build_api.database(plan.server),
             clock=clock,
             policies={each.resource_type: each.policy for each in plan.pulses},
         )
@@ -130,7 +130,7 @@ class Session:
                 *self._demonstration(),
             ],
             shared=[
-                opened("database", self._api.opening),
+                opened("database", self._api.database),
                 *([] if ready_file is None else [Shared("ready file", ready_file.kept)]),
                 Shared("listener", self._listening),
                 *(opened(f"broker for {plural}", publisher) for plural, publisher in self._publishers.items()),

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, Stored
 from sentinel.runtime.database_url import BadUrl
 from tests.support import postgresql
+from tests.support.backends import SqlFleet
 from tests.support.fleet_stores import incrementing, inserting, stored
 from tools.services import LOOPBACK, PostgreSQLServer, free_port
 
@@ -22,12 +22,12 @@ AMPLE = 60.0
 SECRET = "p4ssw0rd-nobody-may-see"
 
 
-def on(url: str, *, connections: int = 10) -> SqlFleetStore:
-    return SqlFleetStore(engine.database(url, migrate=True, connections=connections))
+def on(url: str, *, connections: int = 10) -> SqlFleet:
+    return SqlFleet(engine.database(url, migrate=True, connections=connections))
 
 
 @pytest.fixture
-async def store(postgresql_database: str) -> AsyncIterator[SqlFleetStore]:
+async def store(postgresql_database: str) -> AsyncIterator[SqlFleet]:
     made = on(postgresql_database)
     await made.open()
     await postgresql.empty(postgresql_database)
@@ -53,7 +53,7 @@ async def cut(url: str) -> None:
     )
 
 
-async def test_two_works_that_lock_two_families_crosswise_both_get_through(store: SqlFleetStore) -> None:
+async def test_two_works_that_lock_two_families_crosswise_both_get_through(store: SqlFleet) -> None:
     await store.transact(inserting(stored("cls-1", document=b"0"), stored("cls-2", document=b"0")))
 
     def one(fleet: FleetTransaction) -> None:
@@ -71,7 +71,7 @@ async def test_two_works_that_lock_two_families_crosswise_both_get_through(store
     assert [each.document for each in both if each is not None] == [b"2", b"2"]
 
 
-async def test_long_pages_come_whole_also_several_at_once(store: SqlFleetStore) -> None:
+async def test_long_pages_come_whole_also_several_at_once(store: SqlFleet) -> None:
     fleet = [stored(f"cls-{number:03}", document=b"%d" % number * 600) for number in range(300)]
     await store.transact(inserting(*fleet))
     query = ListQuery(plural="clusters", limit=250)
@@ -97,7 +97,7 @@ async def test_connections_are_bounded(postgresql_database: str) -> None:
     assert await backends(postgresql_database) == 0
 
 
-async def test_connections_that_were_cut_are_replaced(store: SqlFleetStore, postgresql_database: str) -> None:
+async def test_connections_that_were_cut_are_replaced(store: SqlFleet, postgresql_database: str) -> None:
     await asyncio.gather(*(store.get(f"cls-{number}") for number in range(10)))
 
     await cut(postgresql_database)
@@ -108,7 +108,7 @@ async def test_connections_that_were_cut_are_replaced(store: SqlFleetStore, post
 
 
 async def test_work_that_lost_its_connection_is_run_again_and_takes_effect_once(
-    store: SqlFleetStore, postgresql_database: str
+    store: SqlFleet, postgresql_database: str
 ) -> None:
     await store.transact(inserting(stored("cls-1", document=b"0")))
     runs = 0
@@ -197,7 +197,7 @@ async def test_kill_9_of_the_server_loses_nothing_that_was_answered(private_post
 
 
 async def test_a_database_that_takes_no_connections_is_unavailable_until_it_does(
-    store: SqlFleetStore, postgresql_database: str
+    store: SqlFleet, postgresql_database: str
 ) -> None:
     parts = urlsplit(postgresql_database)
     server, name = parts._replace(path="/postgres").geturl(), parts.path.removeprefix("/")
@@ -279,7 +279,7 @@ async def test_a_url_that_cannot_be_read_is_not_quoted(url: str) -> None:
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-async def test_a_text_that_postgresql_cannot_hold_is_nowhere(store: SqlFleetStore) -> None:
+async def test_a_text_that_postgresql_cannot_hold_is_nowhere(store: SqlFleet) -> None:
     assert await store.get("cls-\0") is None
 
     def work(fleet: FleetTransaction) -> Stored | None:

@@ -20,10 +20,10 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.sqlite import SqliteDatabase, SqliteSession
 from sentinel.drivers.sql.engine.sqlite_file import connect
 from sentinel.drivers.sql.fleet import lists
-from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, NameTaken
 from sentinel.runtime.database_url import BadUrl
+from tests.support.backends import SqlFleet
 from tests.support.fleet_stores import inserting, stored
 
 AMPLE = 30.0
@@ -35,15 +35,15 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def store(file: Path) -> AsyncIterator[SqlFleetStore]:
-    made = SqlFleetStore(SqliteDatabase(file, migrate=True, busy=timedelta(milliseconds=20)))
+async def store(file: Path) -> AsyncIterator[SqlFleet]:
+    made = SqlFleet(SqliteDatabase(file, migrate=True, busy=timedelta(milliseconds=20)))
     await made.open()
     yield made
     await made.close()
 
 
-def on(file: Path) -> SqlFleetStore:
-    return SqlFleetStore(engine.database(f"sqlite:///{file}", migrate=True))
+def on(file: Path) -> SqlFleet:
+    return SqlFleet(engine.database(f"sqlite:///{file}", migrate=True))
 
 
 class Gate:
@@ -61,7 +61,7 @@ class Gate:
         self._opened.set()
 
 
-async def test_a_second_process_is_told_who_uses_the_file(store: SqlFleetStore, file: Path) -> None:
+async def test_a_second_process_is_told_who_uses_the_file(store: SqlFleet, file: Path) -> None:
     script = (
         "import asyncio; from tests.drivers.sql.engine.test_sqlite import *; "
         f"asyncio.run(on(Path({str(file)!r})).open())"
@@ -76,7 +76,7 @@ async def test_a_second_process_is_told_who_uses_the_file(store: SqlFleetStore, 
 
 
 async def test_a_second_opener_in_the_same_process_is_refused_and_leaves_the_first_alone(
-    store: SqlFleetStore, file: Path
+    store: SqlFleet, file: Path
 ) -> None:
     with pytest.raises(Misconfigured, match="is in use"):
         await on(file).open()
@@ -95,7 +95,7 @@ async def test_closing_lets_the_next_one_in(file: Path) -> None:
     assert sorted(each.name for each in file.parent.iterdir()) == ["fleet.db", "fleet.db.lock"]
 
 
-async def test_only_its_owner_can_read_the_file(store: SqlFleetStore, file: Path) -> None:
+async def test_only_its_owner_can_read_the_file(store: SqlFleet, file: Path) -> None:
     await store.transact(inserting(stored("cls-1")))
 
     assert {each.name: oct(each.stat().st_mode & 0o777) for each in file.parent.iterdir()} == dict.fromkeys(
@@ -133,12 +133,12 @@ async def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 async def test_without_leave_to_migrate_nothing_is_made(file: Path) -> None:
     with pytest.raises(Misconfigured, match=r"has no tables yet, this program needs .*: run `sentinel migrate`"):
-        await SqlFleetStore(SqliteDatabase(file, migrate=False)).open()
+        await SqlFleet(SqliteDatabase(file, migrate=False)).open()
 
     assert [each.name for each in file.parent.iterdir()] == ["fleet.db.lock"]
 
 
-async def test_work_that_waited_together_shares_a_commit_and_not_a_failure(store: SqlFleetStore) -> None:
+async def test_work_that_waited_together_shares_a_commit_and_not_a_failure(store: SqlFleet) -> None:
     gate = Gate()
     busy = asyncio.create_task(store.transact(gate))
     await asyncio.to_thread(gate.entered.wait, AMPLE)
@@ -162,7 +162,7 @@ async def test_work_that_waited_together_shares_a_commit_and_not_a_failure(store
     assert await store.get("cls-lost") is None
 
 
-async def test_documents_that_are_too_long_to_be_joined_come_one_by_one(store: SqlFleetStore, file: Path) -> None:
+async def test_documents_that_are_too_long_to_be_joined_come_one_by_one(store: SqlFleet, file: Path) -> None:
     documents = [b'"%s"' % (b"x" * 1000) for _ in range(6)]
     await store.transact(
         inserting(*(stored(f"cls-{number}", document=each) for number, each in enumerate(documents)))
@@ -181,7 +181,7 @@ async def test_documents_that_are_too_long_to_be_joined_come_one_by_one(store: S
     assert (apart.count, apart.last) == (joined.count, joined.last)
 
 
-async def test_work_whose_caller_has_gone_before_it_began_is_not_done(store: SqlFleetStore) -> None:
+async def test_work_whose_caller_has_gone_before_it_began_is_not_done(store: SqlFleet) -> None:
     gate = Gate()
     busy = asyncio.create_task(store.transact(gate))
     await asyncio.to_thread(gate.entered.wait, AMPLE)
@@ -197,7 +197,7 @@ async def test_work_whose_caller_has_gone_before_it_began_is_not_done(store: Sql
     assert await store.get("cls-1") is None
 
 
-async def test_readers_are_not_kept_waiting_by_a_writer(store: SqlFleetStore) -> None:
+async def test_readers_are_not_kept_waiting_by_a_writer(store: SqlFleet) -> None:
     await store.transact(inserting(stored("cls-1")))
     gate = Gate()
     busy = asyncio.create_task(store.transact(gate))
@@ -233,9 +233,7 @@ async def test_a_closed_store_says_so(file: Path) -> None:
     assert store.trouble() == f"{file} is not open"
 
 
-async def test_whoever_holds_sqlites_own_lock_makes_writes_fail_and_not_reads(
-    store: SqlFleetStore, file: Path
-) -> None:
+async def test_whoever_holds_sqlites_own_lock_makes_writes_fail_and_not_reads(store: SqlFleet, file: Path) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable, match="database is locked"):
@@ -248,7 +246,7 @@ async def test_whoever_holds_sqlites_own_lock_makes_writes_fail_and_not_reads(
     assert store.trouble() is None
 
 
-async def test_trouble_passes_without_anybody_writing(store: SqlFleetStore, file: Path) -> None:
+async def test_trouble_passes_without_anybody_writing(store: SqlFleet, file: Path) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable):

@@ -19,10 +19,10 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.postgresql_session import connect
 from sentinel.drivers.sql.engine.statements import Row, Statement, Value
 from sentinel.drivers.sql.fleet import lists
-from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, OrderBy, Place, Stored
 from sentinel.runtime.secrets import Secret
 from tests.support import postgresql
+from tests.support.backends import SqlFleet
 from tests.support.fleet_stores import MOMENT, SECOND, microseconds, stored
 
 COUNT = 600
@@ -114,7 +114,7 @@ def resource(number: int) -> Stored:
 
 
 async def filled(url: str) -> None:
-    store = SqlFleetStore(engine.database(url, migrate=True))
+    store = SqlFleet(engine.database(url, migrate=True))
     await store.open()
     await store.transact(fill)
     await store.close()

@@ -118,18 +118,8 @@ class SqlFleetStore:
     """Where the fleet API keeps everything: `ports.fleet_store.FleetStore` in a SQL database."""
 
     def __init__(self, database: SqlDatabase) -> None:
-        """Opens and closes the database with itself."""
         self._database = database
         self._audits: dict[tuple[str, ...], Statement] = {}
-
-    async def open(self) -> None:
-        await self._database.open()
-
-    async def close(self) -> None:
-        await self._database.close()
-
-    def trouble(self) -> str | None:
-        return self._database.trouble()
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
         def perform(session: Session) -> T:

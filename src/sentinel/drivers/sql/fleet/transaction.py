@@ -20,8 +20,9 @@ from sentinel.drivers.sql.engine.statements import Duplicate, Row, Session, Stat
 from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.rows import STORED
 from sentinel.drivers.sql.fleet.tables import answers, audit, discarded, generations, labels, resources, waits
+from sentinel.ports.database import Taken
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.fleet_store import IdTaken, KeyTaken, NameTaken, Remembered, Stored, Taken
+from sentinel.ports.fleet_store import IdTaken, KeyTaken, NameTaken, Remembered, Stored
 
 SLOTS = 16
 """Over how many rows a counter is spread."""

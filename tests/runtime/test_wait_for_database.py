@@ -7,18 +7,18 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.api.opening import Opening
 from sentinel.ports.errors import Unavailable
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.wait_for_database import DatabaseOpener
 from sentinel.testing.clock import ManualClock
-from sentinel.testing.fleet_store import MemoryFleetStore
+from sentinel.testing.database import MemoryDatabase
 
 LOG = get_logger("test")
 
 
-class Late(MemoryFleetStore):
-    """A store that cannot be reached at the first tries."""
+class Late(MemoryDatabase):
+    """A database that cannot be reached at the first tries."""
 
     def __init__(self, *, failures: int, error: Exception) -> None:
         super().__init__()
@@ -33,34 +33,36 @@ class Late(MemoryFleetStore):
         await super().open()
 
 
-async def test_a_store_that_cannot_be_reached_is_tried_until_it_can() -> None:
+async def test_a_database_that_cannot_be_reached_is_tried_until_it_can() -> None:
     clock, stopping = ManualClock(), Stopping()
-    store = Late(failures=3, error=Unavailable("nobody listens"))
-    opening = Opening(store, clock=clock, log=LOG)
+    database = Late(failures=3, error=Unavailable("nobody listens"))
+    opener = DatabaseOpener(database, clock=clock, log=LOG)
 
-    await opening.open()
-    running = asyncio.create_task(opening.run(stopping))
+    await opener.open()
+    running = asyncio.create_task(opener.run(stopping))
     await clock.until_asleep()
     await clock.advance(timedelta(seconds=10))
     stopping.request()
     await running
 
-    assert store.tries == 4
-    assert store.trouble() is None
+    assert database.tries == 4
+    assert database.trouble() is None
 
 
 async def test_what_a_person_has_to_mend_is_raised_at_once() -> None:
-    opening = Opening(Late(failures=1, error=ValueError("newer than this program")), clock=ManualClock(), log=LOG)
+    opener = DatabaseOpener(
+        Late(failures=1, error=ValueError("newer than this program")), clock=ManualClock(), log=LOG
+    )
 
     with pytest.raises(ValueError, match="newer"):
-        await opening.open()
+        await opener.open()
 
 
 async def test_being_told_to_stop_ends_the_trying() -> None:
     clock, stopping = ManualClock(), Stopping()
-    opening = Opening(Late(failures=9, error=Unavailable("gone")), clock=clock, log=LOG)
-    await opening.open()
-    running = asyncio.create_task(opening.run(stopping))
+    opener = DatabaseOpener(Late(failures=9, error=Unavailable("gone")), clock=clock, log=LOG)
+    await opener.open()
+    running = asyncio.create_task(opener.run(stopping))
     await clock.until_asleep()
 
     stopping.request()
