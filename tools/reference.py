@@ -26,12 +26,14 @@ from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.cli.main import cli
 from sentinel.cli.wiring import api as build_api
+from sentinel.cli.wiring.server import build_database
 from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import durations, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings
+from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.web import openapi
 from sentinel.web.metrics import RequestMetrics
@@ -136,7 +138,7 @@ def metrics_page() -> str:
     api = CollectorRegistry()
     FleetTelemetry(
         kinds=kinds.DEFAULT,
-        store=MemoryFleetStore(),
+        store=MemoryFleetStore(MemoryDatabase()),
         clock=SystemClock(),
         registry=api,
         log=telemetry.get_logger("reference"),
@@ -202,11 +204,11 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
 
 
 def openapi_document() -> str:
+    settings = FleetApiSettings()
     built = build_api.build_api(
-        FleetApiSettings(), kinds=kinds.DEFAULT, store=MemoryFleetStore(), clock=SystemClock()
+        settings, kinds=kinds.DEFAULT, database=build_database(settings), clock=SystemClock()
     )
-    info = build_api.info(FleetApiSettings())
-    document = openapi.document(built.routes, info, permissions=build_api.PERMISSIONS)
+    document = openapi.document(built.routes, build_api.info(settings), permissions=build_api.PERMISSIONS)
     return msgspec.json.format(document, indent=1).decode() + "\n"
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sentinel.testing.fleet_store import Fault, MemoryFleetStore
+from sentinel.testing.database import Fault
+from tests.support import backends
 from tests.support.fleet_client import Body, FleetClient
 
 START = datetime.fromisoformat("2025-01-01T00:00:00Z")
@@ -367,8 +368,8 @@ async def test_gauges_are_read_again_after_a_second_and_not_before(fleet: FleetC
 
 async def test_gauges_stay_as_they_are_while_the_database_does_not_answer() -> None:
     faults: list[Fault] = []
-    store = MemoryFleetStore(faults=lambda _: faults[0] if faults else None)
-    async with FleetClient(store=store) as fleet:
+    backend = backends.memory(faults=lambda _: faults[0] if faults else None)
+    async with FleetClient(backend=backend) as fleet:
         await fleet.create("manifests", "m")
         await fleet.telemetry.refresh_if_stale()
         faults.append(Fault.BEFORE_COMMIT)

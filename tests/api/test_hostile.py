@@ -14,10 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.web.routing import Method, Route
 from sentinel.web.strictjson import DEEPEST
+from tests.support import backends
 from tests.support.fleet_client import ROOT, FleetClient, Reply
 
 JSON = {"content-type": "application/json"}
@@ -308,10 +307,10 @@ async def test_a_secret_in_a_request_is_not_in_the_answer(fleet: FleetClient) ->
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    store = None
+    backend = None
     if request.param == "sqlite":
-        store = SqlFleetStore(engine.database(f"sqlite:///{tmp_path / 'fleet.db'}", migrate=True))
-    async with FleetClient(store=store) as client:
+        backend = backends.sql(f"sqlite:///{tmp_path / 'fleet.db'}")
+    async with FleetClient(backend=backend) as client:
         for name in "abc":
             await client.create("clusters", name)
         yield client
@@ -416,7 +415,7 @@ def victim(runner: asyncio.Runner) -> FleetClient:
 
     async def furnished() -> FleetClient:
         client = FleetClient()
-        await client.store.open()
+        await client.backend.database.open()
         await client.create("clusters", "one", id="one")
         await client.create("clusters/one/nodepools", "pool", id="pool")
         return client

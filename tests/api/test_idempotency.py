@@ -10,7 +10,9 @@ import pytest
 
 from sentinel.core.access import Identity, Role
 from sentinel.ports.fleet_store import FleetTransaction, KeyTaken, Remembered
-from sentinel.testing.fleet_store import Fault, MemoryFleetStore
+from sentinel.testing.database import Fault, MemoryDatabase
+from sentinel.testing.fleet_store import MemoryFleetStore
+from tests.support import backends
 from tests.support.fleet_client import ROOT, Body, FleetClient, Reply
 
 T = TypeVar("T")
@@ -19,8 +21,8 @@ T = TypeVar("T")
 class LateRecall(MemoryFleetStore):
     """A store where the second transaction does not see, at first, what the one before it has committed."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, database: MemoryDatabase) -> None:
+        super().__init__(database)
         self._transactions = 0
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
@@ -171,7 +173,7 @@ async def test_racing_repetitions_make_one_resource(fleet: FleetClient) -> None:
 @pytest.mark.parametrize("given", [{}, {"id": "a"}])
 async def test_a_repetition_that_lost_the_race_is_answered_like_the_winner(given: Body) -> None:
     # On a database that runs transactions side by side, the loser finds name, id and key taken all at once.
-    async with FleetClient(store=LateRecall()) as fleet:
+    async with FleetClient(backend=backends.memory(fleet=LateRecall)) as fleet:
         first, second = (
             await create(fleet, {"name": "a", **given}),
             await create(fleet, {"name": "a", **given}),
@@ -183,7 +185,7 @@ async def test_a_repetition_that_lost_the_race_is_answered_like_the_winner(given
 
 
 async def test_a_key_that_stays_contested_is_a_conflict_and_leaves_nothing() -> None:
-    async with FleetClient(store=Contest()) as fleet:
+    async with FleetClient(backend=backends.memory(fleet=Contest)) as fleet:
         (await create(fleet, {"name": "a"})).refuses(409, code="HYPERFLEET-CNF-001")
 
         assert (await fleet.get("clusters"))["total"] == 0
@@ -191,8 +193,8 @@ async def test_a_key_that_stays_contested_is_a_conflict_and_leaves_nothing() -> 
 
 async def test_a_lost_answer_can_be_asked_for_again() -> None:
     faults = iter([Fault.AFTER_COMMIT])
-    store = MemoryFleetStore(faults=lambda call: next(faults, None) if call == "transact" else None)
-    async with FleetClient(store=store) as fleet:
+    backend = backends.memory(faults=lambda call: next(faults, None) if call == "transact" else None)
+    async with FleetClient(backend=backend) as fleet:
         lost = await create(fleet, {"name": "a"})
         again = await create(fleet, {"name": "a"})
 
@@ -204,8 +206,8 @@ async def test_a_lost_answer_can_be_asked_for_again() -> None:
 
 async def test_a_transaction_run_twice_leaves_one_resource() -> None:
     faults = iter([Fault.LOST_RACE])
-    store = MemoryFleetStore(faults=lambda call: next(faults, None) if call == "transact" else None)
-    async with FleetClient(store=store) as fleet:
+    backend = backends.memory(faults=lambda call: next(faults, None) if call == "transact" else None)
+    async with FleetClient(backend=backend) as fleet:
         assert (await create(fleet, {"name": "a"})).status == 201
 
         assert (await fleet.get("clusters"))["total"] == 1

@@ -53,7 +53,7 @@ class Served:
         )
         self._schema = schemathesis.openapi.from_dict(self.document)
         self._names = 0
-        runner.run(self.fleet.store.open())
+        runner.run(self.fleet.backend.database.open())
 
     def operation(self, path: str, method: str) -> APIOperation[Any, Any, Any, Any]:
         """The operation, to be called in this process."""

@@ -234,10 +234,10 @@ async def test_concurrent_writers_raise_the_generation_once_each(fleet: FleetCli
 
 async def test_the_clock_set_back_does_not_set_back_a_resource(fleet: FleetClient) -> None:
     # A server whose clock is an hour ahead has written before this one.
-    async with FleetClient(store=fleet.store) as ahead:
+    async with FleetClient(backend=fleet.backend) as ahead:
         await ahead.later(3600)
         await ahead.create("clusters", "one", id="one")
-    await fleet.store.open()
+    await fleet.backend.database.open()
 
     reply = await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}})
 

@@ -234,7 +234,7 @@ class FleetMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.runner = asyncio.Runner()
         self.fleet = FleetClient()
-        self.runner.run(self.fleet.store.open())
+        self.runner.run(self.fleet.backend.database.open())
         self.model = ModelFleet()
         self.ids: list[str] = []
         # A family to begin with, so that few steps lead far; and one of another kind.

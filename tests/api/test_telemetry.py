@@ -13,6 +13,7 @@ from sentinel.ports.fleet_store import Population
 from sentinel.testing import loop
 from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.testing.loop import SimulatedClock
+from tests.support import backends
 from tests.support.fleet_client import FleetClient
 
 
@@ -28,7 +29,7 @@ def test_a_scrape_does_not_wait_for_a_database_that_hangs(caplog: pytest.LogCapt
     async def scrape() -> timedelta:
         clock = SimulatedClock()
         began = clock.now()
-        async with FleetClient(store=Hanging()) as fleet:
+        async with FleetClient(backend=backends.memory(fleet=Hanging)) as fleet:
             await fleet.telemetry.refresh_if_stale()
         return clock.now() - began
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from sentinel.testing.fleet_store import Fault, MemoryFleetStore
+from sentinel.testing.database import Fault
+from tests.support import backends
 from tests.support.fleet_client import ROOT, FleetClient
 from tests.support.fleet_family import Family
 
 
 async def test_every_route_says_so_and_when_to_try_again() -> None:
     faults: list[Fault] = []
-    store = MemoryFleetStore(faults=lambda _: faults[0] if faults else None)
-    async with FleetClient(store=store) as fleet:
+    backend = backends.memory(faults=lambda _: faults[0] if faults else None)
+    async with FleetClient(backend=backend) as fleet:
         family = Family(fleet, 0)
         await family.create()
         faults.append(Fault.BEFORE_COMMIT)
@@ -26,7 +27,7 @@ async def test_every_route_says_so_and_when_to_try_again() -> None:
 
 async def test_every_write_survives_a_race_that_it_lost() -> None:
     async with (
-        FleetClient(store=MemoryFleetStore(faults=lambda _: Fault.LOST_RACE)) as twice,
+        FleetClient(backend=backends.memory(faults=lambda _: Fault.LOST_RACE)) as twice,
         FleetClient() as once,
     ):
         for fleet in (twice, once):

@@ -19,7 +19,9 @@ from sentinel.core.fleet import KindRules
 from sentinel.ports.fleet_store import FleetTransaction
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.telemetry import get_logger
-from sentinel.testing.fleet_store import Fault, MemoryFleetStore
+from sentinel.testing.database import Fault, MemoryDatabase
+from sentinel.testing.fleet_store import MemoryFleetStore
+from tests.support import backends
 from tests.support.fleet_client import FleetClient
 
 AMPLE = 10
@@ -63,7 +65,7 @@ async def until(fleet: FleetClient, plural: str, adapters: str) -> None:
 
 async def restarted(fleet: FleetClient, kinds: Kinds) -> FleetClient:
     """A server with other kinds on the same store, a minute later."""
-    client = FleetClient(kinds=kinds, store=fleet.store)
+    client = FleetClient(kinds=kinds, backend=fleet.backend)
     await client.clock.advance(fleet.clock.now() + timedelta(minutes=1) - client.clock.now())
     return client
 
@@ -156,8 +158,8 @@ async def test_what_is_up_to_date_is_left_alone() -> None:
 
 async def test_a_database_that_fails_is_tried_again() -> None:
     faults = iter([Fault.BEFORE_COMMIT, Fault.BEFORE_COMMIT])
-    store = MemoryFleetStore(faults=lambda call: next(faults, None) if call == "outdated" else None)
-    async with FleetClient(kinds=requiring("dns"), store=store) as before:
+    backend = backends.memory(faults=lambda call: next(faults, None) if call == "outdated" else None)
+    async with FleetClient(kinds=requiring("dns"), backend=backend) as before:
         await before.create("clusters", "c", id="c")
         after = await restarted(before, requiring("other"))
 
@@ -225,7 +227,7 @@ async def test_the_loop_waits_to_be_stopped_and_then_ends() -> None:
 async def test_the_public_names_come_and_go_with_the_setting(emits: bool) -> None:
     async with FleetClient(emits_public_names=not emits) as before:
         made = await before.create()
-        after = FleetClient(store=before.store, emits_public_names=emits)
+        after = FleetClient(backend=before.backend, emits_public_names=emits)
         cluster = next(kind for kind in after.kinds if kind.plural == "clusters")
 
         async with running(upkeep_of(after).aggregate_anew):
@@ -316,8 +318,8 @@ async def test_more_than_one_batch_is_forgotten_at_a_time(fleet: FleetClient) ->
 class Faulty(MemoryFleetStore):
     """A store that fails once, in a way that nobody has thought of."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, database: MemoryDatabase) -> None:
+        super().__init__(database)
         self.bugs = [ArithmeticError("nobody expects this")]
 
     async def expire(
@@ -337,21 +339,22 @@ class Faulty(MemoryFleetStore):
 
 @pytest.mark.parametrize("name", ["retain", "aggregate_anew"])
 async def test_a_loop_survives_what_nobody_expected(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    store = Faulty()
-    async with FleetClient(store=store) as fleet, running(getattr(upkeep_of(fleet), name)) as stopping:
+    backend = backends.memory(fleet=Faulty)
+    async with FleetClient(backend=backend) as fleet, running(getattr(upkeep_of(fleet), name)) as stopping:
         await fleet.clock.until_asleep()
         await fleet.clock.advance(EVERY)
 
         assert not stopping.requested
 
-    assert not store.bugs
+    assert isinstance(backend.fleet, Faulty)
+    assert not backend.fleet.bugs
     assert "upkeep.failed" in [record.getMessage() for record in caplog.records]
 
 
 async def test_retention_survives_a_database_that_fails() -> None:
     faults = iter([Fault.BEFORE_COMMIT])
-    store = MemoryFleetStore(faults=lambda call: next(faults, None) if call == "expire" else None)
-    async with FleetClient(store=store) as fleet:
+    backend = backends.memory(faults=lambda call: next(faults, None) if call == "expire" else None)
+    async with FleetClient(backend=backend) as fleet:
         await fleet.create("manifests", "m")
         await fleet.later(3600 * 5)
 

@@ -16,15 +16,15 @@ from click.testing import CliRunner, Result
 
 from sentinel.cli.backup import backup, restore
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.fleet import SqlFleetStore
-from sentinel.drivers.sql.schema import HEAD
+from sentinel.drivers.sql.engine.schema import HISTORY
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet_store import ListQuery
+from tests.support.backends import SqlFleet
 from tests.support.fleet_stores import inserting, stored
 
 
-def store_on(file: Path) -> SqlFleetStore:
-    return SqlFleetStore(engine.database(f"sqlite:///{file}", migrate=True))
+def store_on(file: Path) -> SqlFleet:
+    return SqlFleet(engine.database(f"sqlite:///{file}", migrate=True))
 
 
 def fill(file: Path, *names: str) -> None:
@@ -257,7 +257,7 @@ def test_scripts_get_json(file: Path, copy: Path) -> None:
     assert json.loads(result.stdout) == {
         "database": f"sqlite:///{file}",
         "file": str(copy),
-        "revision": HEAD,
+        "revision": HISTORY.head,
         "bytes": copy.stat().st_size,
     }
 

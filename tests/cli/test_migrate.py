@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sentinel.cli.migrate import migrate
-from sentinel.drivers.sql.schema import HEAD
+from sentinel.drivers.sql.engine.schema import HISTORY
 from tools.services import LOOPBACK, free_port
 
 
@@ -34,8 +34,8 @@ def test_it_says_from_where_to_where(url: str) -> None:
     second = run("--database-url", url)
 
     assert (first.exit_code, second.exit_code) == (0, 0)
-    assert first.stdout.endswith(f": nothing → {HEAD}\n")
-    assert second.stdout.endswith(f": up to date at {HEAD}\n")
+    assert first.stdout.endswith(f": nothing → {HISTORY.head}\n")
+    assert second.stdout.endswith(f": up to date at {HISTORY.head}\n")
 
 
 def test_a_check_changes_nothing_and_says_whether_there_is_something_to_do(url: str) -> None:
@@ -45,16 +45,16 @@ def test_a_check_changes_nothing_and_says_whether_there_is_something_to_do(url: 
     after = run("--check", "--database-url", url)
 
     assert (before.exit_code, again.exit_code, after.exit_code) == (1, 1, 0)
-    assert before.stdout.endswith(f": at nothing, this program needs {HEAD}\n")
+    assert before.stdout.endswith(f": at nothing, this program needs {HISTORY.head}\n")
     assert before.stdout == again.stdout
-    assert after.stdout.endswith(f": up to date at {HEAD}\n")
+    assert after.stdout.endswith(f": up to date at {HISTORY.head}\n")
 
 
 def test_scripts_get_the_same_as_json_without_the_password(url: str) -> None:
     result = run("--output", "json", url=url)
 
     printed = json.loads(result.stdout)
-    assert printed == {"database": printed["database"], "from": None, "to": HEAD, "up_to_date": True}
+    assert printed == {"database": printed["database"], "from": None, "to": HISTORY.head, "up_to_date": True}
     assert urlsplit(url).path in printed["database"]
     password = urlsplit(url).password
     assert password is None or password not in result.output

@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
 from sentinel.core.labels import Operator, Requirement, matches
+from sentinel.ports.database import Taken
 from sentinel.ports.fleet_store import (
     AuditQuery,
     FleetTransaction,
@@ -35,7 +36,6 @@ from sentinel.ports.fleet_store import (
     Place,
     Remembered,
     Stored,
-    Taken,
 )
 from tests.support.fleet_stores import (
     MOMENT,
@@ -371,7 +371,8 @@ class AnyHistory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._runner = asyncio.Runner()
-        self._store = self._wait(self.stores.empty())
+        self._backend = self._wait(self.stores.empty())
+        self._store = self._backend.fleet
         self._model = Model()
         self._moment = 1
 
@@ -461,12 +462,13 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self._store = self._wait(self.stores.reopened(self._store))
+        self._backend = self._wait(self.stores.reopened(self._backend))
+        self._store = self._backend.fleet
 
     def teardown(self) -> None:
         try:
             found = {resource_id: self._wait(self._store.get(resource_id)) for resource_id in IDS}
-            self._wait(self._store.close())
+            self._wait(self._backend.database.close())
         finally:
             self._runner.close()
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from sentinel.core.labels import Operator
+from sentinel.ports.database import Taken
 from sentinel.ports.fleet_store import (
     AuditQuery,
     FleetStore,
@@ -19,8 +20,8 @@ from sentinel.ports.fleet_store import (
     LongestWait,
     NameTaken,
     Stored,
-    Taken,
 )
+from tests.support.backends import Backend
 from tests.support.fleet_stores import (
     HOUR,
     MOMENT,
@@ -422,27 +423,29 @@ class TransactionContract(StoreSuite):
 
         assert await populations(store) == {}
 
-    async def test_a_store_in_use_has_no_trouble(self, store: FleetStore) -> None:
-        await store.transact(inserting(stored("cls-1")))
+    async def test_a_database_in_use_has_no_trouble(self, backend: Backend) -> None:
+        await backend.fleet.transact(inserting(stored("cls-1")))
 
-        assert store.trouble() is None
+        assert backend.database.trouble() is None
 
-    async def test_closing_twice_is_harmless(self, store: FleetStore) -> None:
-        await store.transact(inserting(stored("cls-1")))
+    async def test_closing_twice_is_harmless(self, backend: Backend) -> None:
+        await backend.fleet.transact(inserting(stored("cls-1")))
 
-        await store.close()
-        await store.close()
+        await backend.database.close()
+        await backend.database.close()
 
-    async def test_what_was_written_is_there_when_the_store_is_opened_anew(self, stores: Stores) -> None:
+    async def test_what_was_written_is_there_when_the_database_is_reopened(self, stores: Stores) -> None:
         resource = stored("cls-1", labels={"region": "us-east"}, waiting={"dns": MOMENT})
-        store = await stores.empty()
+        backend = await stores.empty()
+        store = backend.fleet
         await store.transact(inserting(resource))
         await store.transact(keeping_discarded("cls-1", discarded(1)))
         await store.transact(keeping_generations("cls-1", generation(1)))
         await store.transact(recording(entry(1)))
         await store.transact(lambda fleet: fleet.remember(answer("key")))
 
-        store = await stores.reopened(store)
+        backend = await stores.reopened(backend)
+        store = backend.fleet
 
         try:
             assert await store.get("cls-1") == resource
@@ -454,4 +457,4 @@ class TransactionContract(StoreSuite):
             assert await populations(store) == {("clusters", False): 1}
             assert await store.transact(incrementing_version("cls-1")) == 2
         finally:
-            await store.close()
+            await backend.database.close()

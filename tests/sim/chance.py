@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from random import Random
 
-from sentinel.testing.fleet_store import Fault
+from sentinel.testing.database import Fault
 
 
 class Fate(StrEnum):

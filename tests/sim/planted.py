@@ -27,7 +27,8 @@ from sentinel.core.task_resource import INTERRUPTED, KnownReport, Resource
 from sentinel.ports.fleet_store import FleetTransaction, Stored
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Delivery, Subscriber
-from sentinel.testing.fleet_store import Faults, MemoryFleetStore, Watcher
+from sentinel.testing.database import MemoryDatabase
+from sentinel.testing.fleet_store import MemoryFleetStore, Watcher
 from tests.sim.world import Plan
 
 T = TypeVar("T")
@@ -86,8 +87,8 @@ class _Overlooking:
 class _Stumbling(MemoryFleetStore):
     """A store that cannot say every other time what is outdated, and in no way that a store may fail."""
 
-    def __init__(self, faults: Faults, watcher: Watcher) -> None:
-        super().__init__(faults=faults, watcher=watcher)
+    def __init__(self, database: MemoryDatabase, watcher: Watcher) -> None:
+        super().__init__(database, watcher=watcher)
         self._stumbles = False
 
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
@@ -101,9 +102,9 @@ class _Wrapping(MemoryFleetStore):
     """A store with something around its transactions."""
 
     def __init__(
-        self, faults: Faults, watcher: Watcher, around: Callable[[FleetTransaction], FleetTransaction]
+        self, database: MemoryDatabase, watcher: Watcher, around: Callable[[FleetTransaction], FleetTransaction]
     ) -> None:
-        super().__init__(faults=faults, watcher=watcher)
+        super().__init__(database, watcher=watcher)
         self._around = around
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
@@ -141,7 +142,7 @@ class _Choking(_Altered):
 
 
 def _wrapping(around: Callable[[FleetTransaction], FleetTransaction]) -> Plan:
-    return Plan(make_store=lambda faults, watcher: _Wrapping(faults, watcher, around))
+    return Plan(make_store=lambda database, watcher: _Wrapping(database, watcher, around))
 
 
 def _altering(alter: Alteration) -> Plan:

@@ -21,7 +21,8 @@ from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.backoff import Backoff
-from sentinel.testing.fleet_store import Faults, MemoryFleetStore, Watcher
+from sentinel.testing.database import MemoryDatabase
+from sentinel.testing.fleet_store import MemoryFleetStore, Watcher
 from sentinel.testing.loop import SimulatedClock
 from tests.sim.adapter_process import AdapterProcess
 from tests.sim.chance import Weather, randomness
@@ -43,8 +44,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     republish_interval: timedelta | None = None
     around_subscriber: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber
     around_reporting: Callable[[Reporting], Reporting] = lambda reporting: reporting
-    make_store: Callable[[Faults, Watcher], MemoryFleetStore] = lambda faults, watcher: MemoryFleetStore(
-        faults=faults, watcher=watcher
+    make_store: Callable[[MemoryDatabase, Watcher], MemoryFleetStore] = lambda database, watcher: MemoryFleetStore(
+        database, watcher=watcher
     )
 
 
@@ -62,7 +63,8 @@ class World:
         self.weather = weather = Weather(randomness(seed, "weather"))
         self._required = {kind.plural: kind.required_adapters for kind in (CLUSTERS, NODEPOOLS)}
         self.witness = FleetWitness(trace, self._required)
-        self.store = plan.make_store(weather.fault, self.witness.committed)
+        self.database = MemoryDatabase(faults=weather.fault)
+        self.store = plan.make_store(self.database, self.witness.committed)
         self._bytes = randomness(seed, "ids").randbytes
         self.api = ApiProcess(trace, randomness(seed, "api"), self._serve)
         self.ledger = Ledger()
@@ -84,7 +86,7 @@ class World:
 
     async def open(self) -> None:
         """Everything is there, and only the API runs."""
-        await self.store.open()
+        await self.database.open()
         for workshop in self.workshops:
             # A subscription is made when an adapter is installed, and outlives it.
             await self.broker.subscribe(workshop.trade.name).close()

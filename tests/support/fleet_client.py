@@ -18,15 +18,15 @@ from sentinel.api.telemetry import FleetTelemetry
 from sentinel.core.access import Identity, combine
 from sentinel.core.decision import Policy
 from sentinel.core.fleet import KindRules
-from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock
-from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.testing.identities import MemoryIdentities
 from sentinel.web import access as server_access
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
 from sentinel.web.identity import Guard
+from tests.support import backends
+from tests.support.backends import Backend
 
 Body = dict[str, Any]
 ROOT = "/api/hyperfleet/v1"
@@ -93,14 +93,15 @@ class FleetClient:
         self,
         *,
         kinds: Kinds = KINDS,
-        store: FleetStore | None = None,
+        backend: Backend | None = None,
         identities: Sequence[Identity] = (),
         emits_public_names: bool = False,
         policies: Mapping[str, Policy] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.kinds = kinds
-        self.store: FleetStore = store or MemoryFleetStore()
+        self.backend = backend or backends.memory()
+        self.store = self.backend.fleet
         self.registry = CollectorRegistry()
         log = get_logger("test")
         self.telemetry = FleetTelemetry(
@@ -122,11 +123,11 @@ class FleetClient:
         self.app: App = build_app(self.routes, guard=guard, log=log)
 
     async def __aenter__(self) -> FleetClient:
-        await self.store.open()
+        await self.backend.database.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.store.close()
+        await self.backend.database.close()
 
     async def send(
         self,

@@ -31,6 +31,7 @@ from sentinel.ports.fleet_store import (
     Remembered,
     Stored,
 )
+from tests.support.backends import Backend
 
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -46,12 +47,12 @@ class Stores(ABC):
     """Where the stores under test come from. Belongs to no event loop: each call works on the one it runs on."""
 
     @abstractmethod
-    async def empty(self) -> FleetStore:
-        """A store with nothing in it, open. Whoever asks closes it, before asking for the next."""
+    async def empty(self) -> Backend:
+        """A database with nothing in it, open. Whoever asks closes it, before asking for the next."""
 
     @abstractmethod
-    async def reopened(self, store: FleetStore) -> FleetStore:
-        """Closes a store, and opens one anew on the same data."""
+    async def reopened(self, backend: Backend) -> Backend:
+        """Closes a database, and opens one again on the same data."""
 
 
 def stored(
@@ -327,7 +328,11 @@ class StoreSuite:
     """What the parts of the contract share."""
 
     @pytest.fixture
-    async def store(self, stores: Stores) -> AsyncIterator[FleetStore]:
-        store = await stores.empty()
-        yield store
-        await store.close()
+    async def backend(self, stores: Stores) -> AsyncIterator[Backend]:
+        backend = await stores.empty()
+        yield backend
+        await backend.database.close()
+
+    @pytest.fixture
+    def store(self, backend: Backend) -> FleetStore:
+        return backend.fleet

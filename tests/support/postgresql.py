@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from sentinel.drivers.sql.tables import metadata
+from sentinel.drivers.sql.fleet.tables import metadata
 
 T = TypeVar("T")
 Connection: TypeAlias = Any

@@ -10,7 +10,6 @@ import pytest
 
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import (
-    FleetStore,
     FleetTransaction,
     IdTaken,
     ListQuery,
@@ -18,19 +17,24 @@ from sentinel.ports.fleet_store import (
     Stored,
 )
 from sentinel.testing import loop
-from sentinel.testing.fleet_store import Fault, MemoryFleetStore
+from sentinel.testing.database import Fault, Faults, MemoryDatabase
+from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.contract.fleet_store import FleetStoreContract, Stores
+from tests.support import backends
+from tests.support.backends import Backend
 from tests.support.fleet_stores import incrementing, inserting, removing, stored, updating
 
 
 class MemoryStores(Stores):
-    async def empty(self) -> FleetStore:
-        return await opened()
+    async def empty(self) -> Backend:
+        backend = backends.memory()
+        await backend.database.open()
+        return backend
 
-    async def reopened(self, store: FleetStore) -> FleetStore:
-        await store.close()
-        await store.open()
-        return store
+    async def reopened(self, backend: Backend) -> Backend:
+        await backend.database.close()
+        await backend.database.open()
+        return backend
 
 
 class TestMemoryFleetStore(FleetStoreContract):
@@ -39,10 +43,10 @@ class TestMemoryFleetStore(FleetStoreContract):
         return MemoryStores()
 
 
-async def opened(faults: Callable[[str], Fault | None] | None = None) -> MemoryFleetStore:
-    store = MemoryFleetStore(faults=faults)
-    await store.open()
-    return store
+async def opened(faults: Faults | None = None) -> MemoryFleetStore:
+    database = MemoryDatabase(faults=faults)
+    await database.open()
+    return MemoryFleetStore(database)
 
 
 class Script:
@@ -101,13 +105,22 @@ async def test_every_call_can_fail_and_is_named() -> None:
     assert script.calls == ["find", "populations"]
 
 
-async def test_a_store_that_is_not_open_says_so() -> None:
-    store = MemoryFleetStore()
+async def test_a_database_that_is_not_open_says_so() -> None:
+    database = MemoryDatabase()
 
     with pytest.raises(Unavailable, match="not open"):
-        await store.get("cls-1")
+        await MemoryFleetStore(database).get("cls-1")
 
-    assert store.trouble() == "the store is not open"
+    assert database.trouble() == "the database is not open"
+
+
+async def test_stores_on_one_database_keep_the_same() -> None:
+    database = MemoryDatabase()
+    await database.open()
+
+    await MemoryFleetStore(database).transact(inserting(stored("cls-1")))
+
+    assert await MemoryFleetStore(database).get("cls-1") == stored("cls-1")
 
 
 async def test_what_a_caller_has_read_may_be_old_by_the_time_it_acts() -> None:
@@ -209,8 +222,9 @@ async def test_a_name_that_was_taken_is_raised_even_if_the_work_keeps_it_to_itse
 async def test_a_watcher_hears_of_every_change_that_takes_effect_and_of_no_other() -> None:
     heard: list[tuple[Stored | None, Stored | None]] = []
     faults = Script(None, Fault.BEFORE_COMMIT, Fault.LOST_RACE, None, Fault.AFTER_COMMIT)
-    store = MemoryFleetStore(faults=faults, watcher=lambda *change: heard.append(change))
-    await store.open()
+    database = MemoryDatabase(faults=faults)
+    await database.open()
+    store = MemoryFleetStore(database, watcher=lambda *change: heard.append(change))
     first = stored("cls-1", document=b"0")
     second = msgspec.structs.replace(first, document=b"1", version=first.version + 1)
 

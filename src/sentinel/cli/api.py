@@ -84,11 +84,9 @@ def api(
 def _assemble(settings: FleetApiSettings, address: Address, kinds: Kinds, context: ServiceContext) -> Assembly:
     with extra("api", who="sentinel api"):
         from sentinel.cli.wiring import api as build_api
-        from sentinel.drivers.sql.fleet import SqlFleetStore
         from sentinel.web.server import Server
     guard = build_guard(settings, permissions=build_api.PERMISSIONS, log=context.log)
-    store = SqlFleetStore(build_database(settings))
-    built = build_api.build_api(settings, kinds=kinds, store=store, clock=context.clock)
+    built = build_api.build_api(settings, kinds=kinds, database=build_database(settings), clock=context.clock)
     app = build_api.application(
         built,
         pages=probe_pages(context.health) | metrics_pages(context.metrics),
@@ -98,7 +96,7 @@ def _assemble(settings: FleetApiSettings, address: Address, kinds: Kinds, contex
     )
     return Assembly(
         parts=[lambda: built.part, lambda: Server(app, address=address, log=context.log).part()],
-        shared=[opened("database", built.opening)],
+        shared=[opened("database", built.database)],
         description={
             "listen": str(address),
             "database": str(settings.database_url),

@@ -42,7 +42,7 @@ def backup(database_url: str, to: Path, force: bool, output: Output) -> None:
     The copy is of one moment, is checked, and gets its name only when it is whole. For PostgreSQL use pg_dump.
     """
     with database.failures("backup"):
-        from sentinel.drivers.sql import backup as copies
+        from sentinel.drivers.sql.engine import backup as copies
 
         file = _sqlite_file(database_url, "backup")
         with _progress("copying") as progress:
@@ -67,7 +67,7 @@ def restore(source: Path, database_url: str, force: bool, output: Output) -> Non
     Until the copy is whole and checked, nothing that is there changes. For PostgreSQL use pg_restore.
     """
     with database.failures("restore"):
-        from sentinel.drivers.sql import backup as copies
+        from sentinel.drivers.sql.engine import backup as copies
 
         file = _sqlite_file(database_url, "restore")
         with _progress("copying") as progress:

@@ -38,7 +38,7 @@ def failures(command: str) -> Iterator[None]:
     """Says what is wrong with a database, and ends the command: 2 where its URL is bad, else 1."""
     try:
         with extra("api", who=f"sentinel {command}"):
-            import sentinel.drivers.sql.statements  # noqa: F401  # it needs the extra
+            import sentinel.drivers.sql.engine.statements  # noqa: F401  # it needs the extra
     except Misconfigured as error:
         refuse(str(error), ExitCode.MISCONFIGURED)
     try:

@@ -45,19 +45,21 @@ def migrate(database_url: str, check: bool, output: Output) -> None:
 
 
 async def _migrate(url: str) -> Migrated:
-    from sentinel.drivers.sql import engine, schema
+    from sentinel.drivers.sql import engine
+    from sentinel.drivers.sql.engine.schema import HISTORY
 
     done = await engine.migrate(url)
-    return Migrated(str(parse(url)), done.before, schema.HEAD, up_to_date=True)
+    return Migrated(str(parse(url)), done.before, HISTORY.head, up_to_date=True)
 
 
 async def _check(url: str) -> Migrated:
-    from sentinel.drivers.sql import engine, schema
+    from sentinel.drivers.sql import engine
+    from sentinel.drivers.sql.engine.schema import HISTORY
 
     where = str(parse(url))
     found = await engine.revision(url)
-    schema.require_known(found, where=where)
-    return Migrated(where, found, schema.HEAD, up_to_date=found == schema.HEAD)
+    HISTORY.require_known(found, where=where)
+    return Migrated(where, found, HISTORY.head, up_to_date=found == HISTORY.head)
 
 
 def _in_words(migrated: Migrated) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
 from sentinel.core.labels import Requirement
+from sentinel.ports.database import Taken
 
 T = TypeVar("T")
 
@@ -42,10 +43,6 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     """The required adapters that its conditions were aggregated for, joined by commas."""
     document: bytes
     statuses: bytes
-
-
-class Taken(Exception):
-    """Something that must be unique is in use; nothing was written."""
 
 
 class IdTaken(Taken):
@@ -194,16 +191,12 @@ class LongestWait(msgspec.Struct, frozen=True):
 
 
 class FleetStore(Protocol):
-    """Where the fleet API keeps everything.
+    """Where the fleet API keeps everything, in a database that is opened and closed elsewhere.
 
     Whatever a call has returned from is durable: it survives the death of the process on the next instruction.
     Readers see only what was committed. Every call may raise `Unavailable`, and then it may or may not have
     taken effect where it writes.
     """
-
-    async def open(self) -> None: ...
-
-    async def close(self) -> None: ...
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
         """Runs the work in a transaction, alone on each family it locks, and returns its result once that is
@@ -240,6 +233,3 @@ class FleetStore(Protocol):
 
         The newest generation of a resource that is still there is no history yet, however old.
         """
-
-    def trouble(self) -> str | None:
-        """Why the store could not be used at this moment, or None. For readiness; does no I/O."""

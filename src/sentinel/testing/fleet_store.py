@@ -1,30 +1,25 @@
 """A fleet store in memory that keeps the promises of the port.
 
 It passes the same contract suite as SQLite and PostgreSQL, so what a test or a simulation learns from it holds
-for them. It has no threads, no clock and no randomness. Two things it does that a database does not, so that
-mistakes of its callers show: every call gives way to other tasks before and after it acts, as a call over a
-network would; and a transaction refuses to change a family that it has not locked, where a database would
-lose an update one day.
+for them. It does one thing that a database does not, so that mistakes of its callers show: a transaction refuses
+to change a family that it has not locked, where a database would lose an update one day.
 
-Things go wrong on demand, and every change can be watched as it takes effect:
-
-    store = MemoryFleetStore(faults=lambda call: Fault.AFTER_COMMIT if call == "transact" else None)
+    database = MemoryDatabase()
+    store = MemoryFleetStore(database)
+    await database.open()
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from enum import StrEnum
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
-from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import (
     AuditQuery,
     FleetTransaction,
@@ -37,28 +32,12 @@ from sentinel.ports.fleet_store import (
     Population,
     Remembered,
     Stored,
-    Taken,
 )
-from sentinel.testing.fleet_tables import FleetTables, assign
+from sentinel.testing.database import MemoryDatabase, MemoryTransaction
+from sentinel.testing.fleet_tables import FleetTables
 
-K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
-
-
-class Fault(StrEnum):
-    """What can go wrong in a call."""
-
-    BEFORE_COMMIT = "before-commit"
-    """`Unavailable`, and nothing has taken effect."""
-    AFTER_COMMIT = "after-commit"
-    """`Unavailable`, and everything has: only the answer was lost."""
-    LOST_RACE = "lost-race"
-    """A transaction is undone, and its work is run again from the start."""
-
-
-Faults: TypeAlias = Callable[[str], Fault | None]
-"""Says at every call, by the name of the store's method, what is to go wrong with it."""
 
 Watcher: TypeAlias = Callable[[Stored | None, Stored | None], None]
 """Hears of every resource that a transaction has changed, at the moment of the commit and before anybody else can
@@ -66,66 +45,36 @@ act: what it was, and what it has become; None for one that was not there, or is
 
 
 class MemoryFleetStore:
-    """A verified fake of `ports.fleet_store.FleetStore`, for one event loop; closing it forgets nothing."""
+    """A verified fake of `ports.fleet_store.FleetStore`, on a database in memory."""
 
-    def __init__(self, *, faults: Faults | None = None, watcher: Watcher | None = None) -> None:
-        self._faults = faults
+    def __init__(self, database: MemoryDatabase, *, watcher: Watcher | None = None) -> None:
+        self._database = database
         self._watcher = watcher
-        self._tables = FleetTables()
-        self._is_open = False
-
-    async def open(self) -> None:
-        self._is_open = True
-
-    async def close(self) -> None:
-        self._is_open = False
-
-    def trouble(self) -> str | None:
-        return None if self._is_open else "the store is not open"
+        self._tables = database.tables(FleetTables)
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        def run() -> T:
-            transaction = _Transaction(self._tables)
-            try:
-                result = work(transaction)
-                transaction.end()
-            except BaseException:
-                transaction.undo()
-                raise
-            if self._watcher is not None:
-                for before, after in transaction.changes:
-                    self._watcher(before, after)
-            return result
-
-        def run_in_vain() -> None:
-            transaction = _Transaction(self._tables)
-            try:
-                work(transaction)
-            finally:
-                transaction.undo()
-
-        return await self._call("transact", run, lose_race=run_in_vain)
+        return await self._database.transact(lambda: _Transaction(self._tables, self._watcher), work)
 
     async def get(self, resource_id: str) -> Stored | None:
-        return await self._call("get", lambda: self._tables.resources.get(resource_id))
+        return await self._database.call("get", lambda: self._tables.resources.get(resource_id))
 
     async def find(self, query: ListQuery) -> Found:
-        return await self._call("find", lambda: self._tables.find(query))
+        return await self._database.call("find", lambda: self._tables.find(query))
 
     async def discarded(
         self, resource_id: str, *, limit: int, offset: int
     ) -> tuple[Sequence[DiscardedReport], int]:
         reports = self._tables.discarded
-        return await self._call("discarded", lambda: _newest(reports.get(resource_id, ()), limit, offset))
+        return await self._database.call("discarded", lambda: _newest(reports.get(resource_id, ()), limit, offset))
 
     async def history(
         self, resource_id: str, *, limit: int, offset: int
     ) -> tuple[Sequence[GenerationRecord], int]:
         records = self._tables.history
-        return await self._call("history", lambda: _newest(records.get(resource_id, ()), limit, offset))
+        return await self._database.call("history", lambda: _newest(records.get(resource_id, ()), limit, offset))
 
     async def audit(self, query: AuditQuery) -> Sequence[AuditEntry]:
-        return await self._call("audit", lambda: self._tables.find_audit(query))
+        return await self._database.call("audit", lambda: self._tables.find_audit(query))
 
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
         def read() -> list[str]:
@@ -133,14 +82,14 @@ class MemoryFleetStore:
             others = (each.id for each in resources if each.plural == plural and each.adapters != adapters)
             return list(islice(others, limit))
 
-        return await self._call("outdated", read)
+        return await self._database.call("outdated", read)
 
     async def populations(self) -> Sequence[Population]:
         def read() -> list[Population]:
             counted = Counter((each.plural, each.is_ready) for each in self._tables.resources.values())
             return [Population(*of_what, count) for of_what, count in sorted(counted.items())]
 
-        return await self._call("populations", read)
+        return await self._database.call("populations", read)
 
     async def longest_waits(self) -> Sequence[LongestWait]:
         def read() -> list[LongestWait]:
@@ -151,7 +100,7 @@ class MemoryFleetStore:
                     longest[of_what] = min(since, longest.get(of_what, since))
             return [LongestWait(*of_what, since) for of_what, since in sorted(longest.items())]
 
-        return await self._call("longest_waits", read)
+        return await self._database.call("longest_waits", read)
 
     async def expire(
         self, *, audit: datetime, discarded: datetime, history: datetime, answers: datetime, limit: int
@@ -161,47 +110,23 @@ class MemoryFleetStore:
                 audit=audit, discarded=discarded, history=history, answers=answers, limit=limit
             )
 
-        return await self._call("expire", write)
-
-    async def _call(self, name: str, act: Callable[[], T], *, lose_race: Callable[[], None] | None = None) -> T:
-        """Acts in one step, between two moments at which anybody else may act, and cancellation strike."""
-        await asyncio.sleep(0)
-        if not self._is_open:
-            raise Unavailable("the store is not open")
-        fault = None if self._faults is None else self._faults(name)
-        if fault is Fault.BEFORE_COMMIT:
-            raise Unavailable(f"{name}: a fault was asked for, before the commit")
-        if fault is Fault.LOST_RACE and lose_race is not None:
-            lose_race()
-        answer = act()
-        await asyncio.sleep(0)
-        if fault is Fault.AFTER_COMMIT:
-            raise Unavailable(f"{name}: a fault was asked for, after the commit")
-        return answer
+        return await self._database.call("expire", write)
 
 
-class _Transaction:
-    """Writes at once, and notes how to take it back: nobody else runs before the work has ended."""
+class _Transaction(MemoryTransaction):
+    """What can be done to the fleet."""
 
-    def __init__(self, tables: FleetTables) -> None:
+    def __init__(self, tables: FleetTables, watcher: Watcher | None) -> None:
+        super().__init__()
         self._tables = tables
-        self._is_over = False
-        self._taken: Taken | None = None
+        self._watcher = watcher
         self._locked: set[str] = set()
-        self._undo: list[Callable[[], None]] = []
-        self.changes: list[tuple[Stored | None, Stored | None]] = []
+        self._changes: list[tuple[Stored | None, Stored | None]] = []
 
-    def end(self) -> None:
-        """Nothing can be done in it from now on; raises what was taken, where the work has kept that to itself."""
-        self._is_over = True
-        if self._taken is not None:
-            raise self._taken
-
-    def undo(self) -> None:
-        """Takes everything back, the last first."""
-        self._is_over = True
-        while self._undo:
-            self._undo.pop()()
+    def committed(self) -> None:
+        if self._watcher is not None:
+            for before, after in self._changes:
+                self._watcher(before, after)
 
     def lock(self, resource_id: str) -> Stored | None:
         resource = self._live.resources.get(resource_id)
@@ -275,13 +200,8 @@ class _Transaction:
 
     @property
     def _live(self) -> FleetTables:
-        if self._is_over:
-            raise RuntimeError("the transaction is over") from self._taken
+        self._require_open()
         return self._tables
-
-    def _over(self, taken: Taken) -> Taken:
-        self._is_over, self._taken = True, taken
-        return taken
 
     def _existing(self, resource_id: str) -> Stored:
         resource = self._live.resources.get(resource_id)
@@ -297,13 +217,8 @@ class _Transaction:
     def _swap(self, before: Stored | None, after: Stored | None) -> None:
         tables = self._tables
         tables.swap(before, after)
-        self.changes.append((before, after))
+        self._changes.append((before, after))
         self._undo.append(lambda: tables.swap(after, before))
-
-    def _assign(self, table: dict[K, V], key: K, value: V | None) -> None:
-        before = table.get(key)
-        assign(table, key, value)
-        self._undo.append(lambda: assign(table, key, before))
 
 
 def _newest(records: Sequence[V], limit: int, offset: int) -> tuple[list[V], int]:

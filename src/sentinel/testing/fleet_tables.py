@@ -17,6 +17,7 @@ from typing import TypeAlias, TypeVar, assert_never
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
 from sentinel.core.labels import matches
 from sentinel.ports.fleet_store import AuditQuery, Found, ListQuery, OrderBy, Place, Remembered, Stored
+from sentinel.testing.database import assign
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -31,14 +32,6 @@ AnyKey = TypeVar("AnyKey", SortKey, tuple[datetime, str])
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _id = attrgetter("id")
-
-
-def assign(table: dict[K, V], key: K, value: V | None) -> None:
-    """Puts a value under a key; None takes the key away."""
-    if value is None:
-        table.pop(key, None)
-    else:
-        table[key] = value
 
 
 class FleetTables:

@@ -34,7 +34,6 @@ from sentinel.cli.wiring.pulse import build_fleet, build_pulse
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
 from sentinel.cli.wiring.server import build_database, build_guard
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.drivers.sql.fleet import SqlFleetStore
 from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Subscriber
 from sentinel.pulse import report as pulse_report
@@ -95,7 +94,7 @@ class Session:
         self._api = build_api.build_api(
             plan.server,
             kinds=plan.kinds,
-            store=SqlFleetStore(build_database(plan.server)),
+            database=build_database(plan.server),
             clock=context.clock,
             policies={each.resource_type: each.policy for each in plan.pulses},
         )
@@ -127,7 +126,7 @@ class Session:
             ],
             shared=[
                 Shared("view", self._view.on_loop),
-                opened("database", self._api.opening),
+                opened("database", self._api.database),
                 *([] if ready_file is None else [Shared("ready file", ready_file.kept)]),
                 Shared("listener", self._listening),
                 *(opened(f"broker for {plural}", publisher) for plural, publisher in self._publishers.items()),

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 from sentinel.api import access as fleet_access
 from sentinel.api import routes as fleet_routes
 from sentinel.api.kinds import Kinds
-from sentinel.api.opening import Opening
 from sentinel.api.service import FleetService
 from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
@@ -19,12 +18,14 @@ from sentinel.api.upkeep import Upkeep
 from sentinel.core import access
 from sentinel.core.access import Permissions
 from sentinel.core.decision import Policy
+from sentinel.drivers.sql.engine.statements import SqlDatabase
+from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.clock import Clock
-from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime import telemetry
 from sentinel.runtime.http import Page
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.telemetry import Log
+from sentinel.runtime.wait_for_database import DatabaseOpener
 from sentinel.version import __version__
 from sentinel.web import access as server_access
 from sentinel.web import openapi
@@ -44,7 +45,7 @@ class BuiltApi(msgspec.Struct, frozen=True):
     """The fleet API without a listener."""
 
     part: Part
-    opening: Opening
+    database: DatabaseOpener
     """To be shared: opened before the part runs, closed after it has ended."""
     routes: list[Route]
     refresh: Callable[[], Awaitable[None]]
@@ -56,7 +57,7 @@ def build_api(
     settings: FleetApiSettings,
     *,
     kinds: Kinds,
-    store: FleetStore,
+    database: SqlDatabase,
     clock: Clock,
     policies: Mapping[str, Policy] | None = None,
 ) -> BuiltApi:
@@ -66,6 +67,7 @@ def build_api(
     """
     log = telemetry.get_logger("api")
     registry = CollectorRegistry()
+    store = SqlFleetStore(database)
     measured = FleetTelemetry(kinds=kinds, store=store, clock=clock, registry=registry, log=log)
     service = FleetService(
         store=store,
@@ -76,13 +78,13 @@ def build_api(
         policies=policies,
     )
     upkeep = Upkeep(service=service, store=store, kinds=kinds, retention=settings.retention, clock=clock, log=log)
-    opening = Opening(store, clock=clock, log=log)
+    opener = DatabaseOpener(database, clock=clock, log=log)
     return BuiltApi(
-        opening=opening,
+        database=opener,
         part=Part(
             name="api",
-            loops=(opening.run, upkeep.aggregate_anew, upkeep.retain),
-            checks={"database": store.trouble},
+            loops=(opener.run, upkeep.aggregate_anew, upkeep.retain),
+            checks={"database": database.trouble},
             registry=registry,
         ),
         routes=fleet_routes.routes(kinds, service),

@@ -14,7 +14,7 @@ from sentinel.runtime.settings.server import DatabaseSettings, ServerSettings
 from sentinel.runtime.telemetry import Log
 
 if TYPE_CHECKING:
-    from sentinel.drivers.sql.statements import Database
+    from sentinel.drivers.sql.engine.statements import SqlDatabase
     from sentinel.web.identity import Guard
 
 
@@ -43,8 +43,11 @@ def exposures(settings: ServerSettings, address: Address | None) -> Iterator[str
         )
 
 
-def build_database(settings: DatabaseSettings) -> Database:
-    """The database that the settings name, not opened yet. Raises `Misconfigured` for a bad URL."""
+def build_database(settings: DatabaseSettings) -> SqlDatabase:
+    """The database that the settings name, not opened yet; all stores of the process share it.
+
+    Raises `Misconfigured` for a bad URL.
+    """
     from sentinel.drivers.sql import engine
 
     try:

@@ -1,0 +1,1 @@
+"""The fleet store over SQL."""

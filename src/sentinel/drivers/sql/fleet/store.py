@@ -1,0 +1,215 @@
+"""The fleet store over SQL, from one source for SQLite and PostgreSQL: what differs between them is their
+`Database`, which says how a piece of work gets a session and a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, union_all
+
+from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.drivers.sql.engine.columns import NUMBER, micros, moment
+from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Statement
+from sentinel.drivers.sql.fleet import lists, rows
+from sentinel.drivers.sql.fleet.lists import FURTHEST
+from sentinel.drivers.sql.fleet.optimistic import attempt
+from sentinel.drivers.sql.fleet.rows import ENTRY
+from sentinel.drivers.sql.fleet.tables import (
+    answers,
+    audit,
+    counts,
+    discarded,
+    generations,
+    resources,
+    waits,
+)
+from sentinel.drivers.sql.fleet.transaction import READ, SqlFleetTransaction
+from sentinel.ports.fleet_store import (
+    AuditQuery,
+    FleetTransaction,
+    Found,
+    ListQuery,
+    LongestWait,
+    Population,
+    Stored,
+)
+
+T = TypeVar("T")
+
+_of_resource: BindParameter[str] = bindparam("resource_id")
+_DISCARDED = Statement(
+    select(discarded.c.report)
+    .where(discarded.c.resource_id == _of_resource)
+    .order_by(discarded.c.id.desc())
+    .limit(bindparam("limit"))
+    .offset(bindparam("offset", type_=NUMBER))
+)
+_COUNT_DISCARDED = Statement(
+    select(func.count()).select_from(discarded).where(discarded.c.resource_id == _of_resource)
+)
+_HISTORY = Statement(
+    select(generations.c.record)
+    .where(generations.c.resource_id == _of_resource)
+    .order_by(generations.c.id.desc())
+    .limit(bindparam("limit"))
+    .offset(bindparam("offset", type_=NUMBER))
+)
+_COUNT_HISTORY = Statement(
+    select(func.count()).select_from(generations).where(generations.c.resource_id == _of_resource)
+)
+
+
+def _outdated() -> Statement:
+    """Both sides of the adapters in question, each by the index; `<>` would look at every resource."""
+    sides = []
+    for other in (resources.c.adapters < bindparam("adapters"), resources.c.adapters > bindparam("adapters")):
+        side = (
+            select(resources.c.id)
+            .where(resources.c.plural == bindparam("plural"), other)
+            .order_by(resources.c.adapters, resources.c.id)
+            .limit(bindparam("limit"))
+        )
+        sides.append(select(side.subquery()))
+    return Statement(union_all(*sides).limit(bindparam("limit")))
+
+
+_OUTDATED = _outdated()
+_POPULATIONS = Statement(
+    select(counts.c.plural, counts.c.is_ready, func.sum(counts.c.total))
+    .group_by(counts.c.plural, counts.c.is_ready)
+    .order_by(counts.c.plural, counts.c.is_ready)
+)
+_NEXT_WAIT = Statement(
+    select(waits.c.plural, waits.c.adapter, waits.c.since)
+    .where(tuple_(waits.c.plural, waits.c.adapter) > tuple_(bindparam("plural"), bindparam("adapter")))
+    .order_by(waits.c.plural, waits.c.adapter, waits.c.since)
+    .limit(1)
+)
+
+_before: BindParameter[int] = bindparam("before")
+_oldest_entries = select(audit.c.id).order_by(audit.c.id).limit(bindparam("limit"))
+_oldest_discarded = (
+    select(discarded.c.id)
+    .where(discarded.c.received_time < _before)
+    .order_by(discarded.c.received_time)
+    .limit(bindparam("limit"))
+)
+_oldest_generations = (
+    select(generations.c.id)
+    .where(generations.c.is_past.is_(True), generations.c.time < _before)
+    .order_by(generations.c.time)
+    .limit(bindparam("limit"))
+)
+_oldest_answers = (
+    select(answers.c.actor, answers.c.key)
+    .where(answers.c.time < _before)
+    .order_by(answers.c.time)
+    .limit(bindparam("limit"))
+)
+_EXPIRE_AUDIT = Statement(delete(audit).where(audit.c.time < _before, audit.c.id.in_(_oldest_entries)))
+_EXPIRE_DISCARDED = Statement(delete(discarded).where(discarded.c.id.in_(_oldest_discarded)))
+_EXPIRE_HISTORY = Statement(delete(generations).where(generations.c.id.in_(_oldest_generations)))
+_EXPIRE_ANSWERS = Statement(delete(answers).where(tuple_(answers.c.actor, answers.c.key).in_(_oldest_answers)))
+
+
+class SqlFleetStore:
+    """Where the fleet API keeps everything: `ports.fleet_store.FleetStore` in a SQL database."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._database = database
+        self._audits: dict[tuple[str, ...], Statement] = {}
+
+    async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
+        def perform(session: Session) -> T:
+            transaction = SqlFleetTransaction(session)
+            result = work(transaction)
+            transaction.finish()
+            return result
+
+        return await self._database.write(perform, briefly=lambda session: attempt(session, work))
+
+    async def get(self, resource_id: str) -> Stored | None:
+        found = await self._database.read(lambda session: session.rows(READ, resource_id=resource_id))
+        return rows.stored(found[0]) if found else None
+
+    async def find(self, query: ListQuery) -> Found:
+        return await self._database.read(lambda session: lists.find(session, query))
+
+    async def discarded(
+        self, resource_id: str, *, limit: int, offset: int
+    ) -> tuple[Sequence[DiscardedReport], int]:
+        found, total = await self._page(_DISCARDED, _COUNT_DISCARDED, resource_id, limit=limit, offset=offset)
+        return [rows.discarded(row) for row in found], total
+
+    async def history(
+        self, resource_id: str, *, limit: int, offset: int
+    ) -> tuple[Sequence[GenerationRecord], int]:
+        found, total = await self._page(_HISTORY, _COUNT_HISTORY, resource_id, limit=limit, offset=offset)
+        return [rows.generation(row) for row in found], total
+
+    async def audit(self, query: AuditQuery) -> Sequence[AuditEntry]:
+        filters = {
+            name: value for name in ("before", "actor", "action", "resource_id") if (value := getattr(query, name))
+        }
+        statement = self._audits.setdefault(tuple(filters), _audit_statement(tuple(filters)))
+        found = await self._database.read(lambda session: session.rows(statement, limit=query.limit, **filters))
+        return [rows.entry(row) for row in found]
+
+    async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
+        found = await self._database.read(
+            lambda session: session.rows(_OUTDATED, plural=plural, adapters=adapters, limit=limit)
+        )
+        return [row[0] for row in found]
+
+    async def populations(self) -> Sequence[Population]:
+        found = await self._database.read(lambda session: session.rows(_POPULATIONS))
+        return [
+            Population(plural, bool(is_ready), int(total)) for plural, is_ready, total in found if int(total) > 0
+        ]
+
+    async def longest_waits(self) -> Sequence[LongestWait]:
+        def hop(session: Session) -> list[LongestWait]:
+            # From pair to pair by the index: there are few, and never mind how many resources wait.
+            found: list[LongestWait] = []
+            last = session.rows(_NEXT_WAIT, plural="", adapter="")
+            while last:
+                plural, adapter, since = last[0]
+                found.append(LongestWait(plural, adapter, moment(since)))
+                last = session.rows(_NEXT_WAIT, plural=plural, adapter=adapter)
+            return found
+
+        return await self._database.read(hop)
+
+    async def expire(
+        self, *, audit: datetime, discarded: datetime, history: datetime, answers: datetime, limit: int
+    ) -> int:
+        due = (
+            (_EXPIRE_AUDIT, audit),
+            (_EXPIRE_DISCARDED, discarded),
+            (_EXPIRE_HISTORY, history),
+            (_EXPIRE_ANSWERS, answers),
+        )
+
+        def forget(session: Session) -> int:
+            return sum(session.run(statement, before=micros(time), limit=limit) for statement, time in due)
+
+        return await self._database.write(forget)
+
+    async def _page(
+        self, page: Statement, total: Statement, resource_id: str, *, limit: int, offset: int
+    ) -> tuple[Sequence[Row], int]:
+        def both(session: Session) -> tuple[Sequence[Row], int]:
+            found = session.rows(page, resource_id=resource_id, limit=limit, offset=min(offset, FURTHEST))
+            return found, int(session.rows(total, resource_id=resource_id)[0][0])
+
+        return await self._database.read(both)
+
+
+def _audit_statement(filters: Sequence[str]) -> Statement:
+    wanted = [
+        audit.c.id < bindparam("before") if name == "before" else audit.c[name] == bindparam(name)
+        for name in filters
+    ]
+    return Statement(ENTRY.where(*wanted).order_by(audit.c.id.desc()).limit(bindparam("limit")))

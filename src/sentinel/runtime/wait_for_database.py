@@ -1,0 +1,54 @@
+"""Wait for the database at startup instead of exiting.
+
+A database often restarts together with its clients. A process that exits and is restarted with growing delays
+comes back minutes after it. So the server listens, answers 503, says why in readiness, and keeps trying.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sentinel.ports.clock import Clock
+from sentinel.ports.database import Database
+from sentinel.ports.errors import Unavailable
+from sentinel.runtime.backoff import Backoff
+from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.telemetry import Log
+
+_RETRY = Backoff(initial=timedelta(milliseconds=250), maximum=timedelta(seconds=5), jitter=0.0)
+
+
+class DatabaseOpener:
+    """Opens a database as soon as it can be opened."""
+
+    def __init__(self, database: Database, *, clock: Clock, log: Log) -> None:
+        self._database = database
+        self._clock = clock
+        self._log = log
+        self._is_open = False
+
+    async def open(self) -> None:
+        """Tries for the first time. Raises `Misconfigured`; where the database is unavailable, `run` goes on."""
+        await self._try()
+
+    async def run(self, stopping: Stopping) -> None:
+        """Tries until the database is open, then waits to be stopped."""
+        failures = 0
+        while not self._is_open:
+            if await stopping.interrupts(self._clock.sleep(_RETRY.delay(failures, 0.0))):
+                return
+            await self._try()
+            failures += 1
+        await stopping.wait()
+
+    async def close(self) -> None:
+        """Closes the database, opened or not."""
+        await self._database.close()
+
+    async def _try(self) -> None:
+        try:
+            await self._database.open()
+        except Unavailable as error:
+            self._log.warning("database.unavailable", error=error)
+        else:
+            self._is_open = True

@@ -1,0 +1,176 @@
+"""The shape of the tables: what the code expects is what the migrations make, however many of them run at once."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from sentinel.drivers.sql import engine
+from sentinel.drivers.sql.engine import schema
+from sentinel.drivers.sql.engine.schema import HISTORY, Migration
+from sentinel.drivers.sql.fleet.tables import metadata
+from sentinel.ports.errors import Misconfigured
+from tests.support import postgresql
+
+AMPLE = 60.0
+HEAD = HISTORY.head
+MIGRATIONS = Path(schema.__file__).parent / "migrations"
+NEWER = "UPDATE sentinel_schema SET version_num = '9999'"
+
+
+def differences(connection: Connection) -> list[object]:
+    context = MigrationContext.configure(
+        connection, opts={"version_table": schema.VERSION_TABLE, "compare_type": True}
+    )
+    return list(compare_metadata(context, metadata))
+
+
+def test_the_revisions_are_those_of_the_migrations() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    scripts = ScriptDirectory.from_config(config)
+
+    assert tuple(reversed([script.revision for script in scripts.walk_revisions()])) == HISTORY.revisions
+    assert scripts.get_heads() == [HEAD]
+
+
+async def test_the_migrations_make_what_the_code_expects_of_sqlite(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.db"
+
+    done = await engine.migrate(f"sqlite:///{file}")
+
+    assert done == Migration(None, HEAD)
+    with create_engine(f"sqlite:///{file}", poolclass=NullPool).connect() as connection:
+        assert differences(connection) == []
+
+
+async def test_the_migrations_make_what_the_code_expects_of_postgresql(fresh_postgresql_database: str) -> None:
+    done = await engine.migrate(fresh_postgresql_database)
+
+    assert done == Migration(None, HEAD)
+    url = fresh_postgresql_database.replace("postgresql://", "postgresql+asyncpg://")
+    async with create_async_engine(url, poolclass=NullPool).connect() as connection:
+        assert await connection.run_sync(differences) == []
+
+
+async def test_of_many_who_migrate_postgresql_at_once_one_does_it(fresh_postgresql_database: str) -> None:
+    async with asyncio.timeout(AMPLE):
+        done = await asyncio.gather(*(engine.migrate(fresh_postgresql_database) for _ in range(8)))
+
+    assert sorted(done, key=str) == sorted([Migration(None, HEAD)] + [Migration(HEAD, HEAD)] * 7, key=str)
+
+
+def test_of_many_processes_that_migrate_sqlite_at_once_one_does_it(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys; from sentinel.drivers.sql import engine; "
+        "print(asyncio.run(engine.migrate(sys.argv[1])).before)"
+    )
+    command = [sys.executable, "-c", script, f"sqlite:///{tmp_path / 'fleet.db'}"]
+
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    answers = [child.communicate(timeout=AMPLE)[0].strip() for child in children]
+
+    assert sorted(answers) == sorted(["None"] + [HEAD] * 3)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Callable[[str], None]]:
+    """A URL without tables, and a way to run a statement there."""
+    if request.param == "sqlite":
+        file = tmp_path / "fleet.db"
+
+        def execute(statement: str) -> None:
+            with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+                connection.execute(statement)
+
+        return f"sqlite:///{file}", execute
+    url: str = request.getfixturevalue("fresh_postgresql_database")
+    return url, lambda statement: postgresql.run(postgresql.execute(url, statement))
+
+
+async def test_migrating_again_changes_nothing(database: tuple[str, Callable[[str], None]]) -> None:
+    url, _ = database
+
+    assert await engine.revision(url) is None
+    assert await engine.migrate(url) == Migration(None, HEAD)
+    assert await engine.migrate(url) == Migration(HEAD, HEAD)
+    assert await engine.revision(url) == HEAD
+
+
+@pytest.mark.parametrize("migrate", [False, True])
+async def test_tables_of_a_newer_program_are_refused(
+    database: tuple[str, Callable[[str], None]], migrate: bool
+) -> None:
+    url, execute = database
+    await engine.migrate(url)
+    execute(NEWER)
+
+    with pytest.raises(Misconfigured, match=f"at revision 9999, this program knows them up to {HEAD}"):
+        await engine.database(url, migrate=migrate).open()
+    with pytest.raises(Misconfigured, match="9999"):
+        await engine.migrate(url)
+
+
+async def test_without_leave_to_migrate_missing_tables_are_an_error(
+    database: tuple[str, Callable[[str], None]],
+) -> None:
+    url, _ = database
+
+    with pytest.raises(schema.Behind, match="has no tables yet"):
+        await engine.database(url, migrate=False).open()
+
+    assert await engine.revision(url) is None
+
+
+TOY = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "toy_1"
+down_revision = "{down}"
+
+def upgrade():
+    op.create_table("toy_things", sa.Column("id", sa.Text, primary_key=True))
+"""
+
+
+async def test_a_component_brings_a_migration_of_its_own(
+    database: tuple[str, Callable[[str], None]], tmp_path: Path
+) -> None:
+    url, execute = database
+    folder = tmp_path / "migrations of 100% toys"
+    folder.mkdir()
+    (folder / "revision_toy_1.py").write_text(TOY.format(down=HEAD))
+    history = HISTORY.followed_by("toy_1", folder=folder)
+    await engine.migrate(url)
+
+    assert await engine.migrate(url, history=history) == Migration(HEAD, "toy_1")
+    execute("INSERT INTO toy_things VALUES ('robot')")
+    with pytest.raises(Misconfigured, match="at revision toy_1"):
+        await engine.database(url, migrate=True).open()
+
+
+async def test_a_migration_that_fails_leaves_nothing(database: tuple[str, Callable[[str], None]]) -> None:
+    url, execute = database
+    execute("CREATE TABLE fleet_answers (theirs INTEGER)")
+
+    with pytest.raises(Exception, match="already exists"):
+        await engine.migrate(url)
+
+    execute("DROP TABLE fleet_answers")
+    assert await engine.migrate(url) == Migration(None, HEAD)
