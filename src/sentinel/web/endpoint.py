@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sentinel.runtime.telemetry import Log
-from sentinel.web import body, decoding, problem
+from sentinel.web import body, decoding, errors, problem
 from sentinel.web.asgi import Receive, Scope, Send, client_address
 from sentinel.web.identity import Guard
 from sentinel.web.middleware import RequestContext
@@ -39,15 +39,15 @@ class Endpoint:
         """Turn every failure into an answer, except that the client has gone: nobody would read it."""
         try:
             return await self._answer(scope, receive)
-        except Problem as error:
-            refusal = error
         except body.Disconnected:
             raise
-        except Exception as error:  # the server's edge: log the bug, answer 500, go on
-            context = RequestContext.of(scope)
-            self._log.unexpected("http.failed", error=error, path=context.path, request_id=context.request_id)
-            refusal = problem.internal(context.request_id)
-        return problem_answer(refusal)
+        except Exception as error:  # the server's edge: a bug is logged and answered with 500
+            return problem_answer(errors.as_problem(error) or self._unexpected(scope, error))
+
+    def _unexpected(self, scope: Scope, error: Exception) -> Problem:
+        context = RequestContext.of(scope)
+        self._log.unexpected("http.failed", error=error, path=context.path, request_id=context.request_id)
+        return problem.internal(context.request_id)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         method = scope["method"]
