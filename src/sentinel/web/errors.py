@@ -6,6 +6,10 @@ raised within a transaction rolls it back.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
+
 from sentinel.ports.errors import Unavailable
 from sentinel.web import problem
 from sentinel.web.problem import FieldError, Problem
@@ -35,6 +39,18 @@ class Invalid(Exception):
         self.errors = errors
 
 
+class Unprocessable(Exception):
+    """The request is well-formed, but what it contains cannot be accepted; the text says why.
+
+    `errors` are `FieldError`s, or structs of the component's own that say more about its content, such as a code
+    and a suggestion. A route whose errors are its own declares them as `error_type`.
+    """
+
+    def __init__(self, detail: str, *, errors: Iterable[msgspec.Struct] = ()) -> None:
+        super().__init__(detail)
+        self.errors = tuple(errors)
+
+
 def as_problem(error: Exception) -> Problem | None:
     """The problem that answers this error; None if it is not one that a client can be told about."""
     match error:
@@ -42,6 +58,8 @@ def as_problem(error: Exception) -> Problem | None:
             return error
         case Invalid(errors=errors):
             return problem.bad_fields(errors)
+        case Unprocessable(errors=errors):
+            return problem.unprocessable(str(error), errors=errors)
         case NotFound():
             return problem.not_found(str(error))
         case Conflict():

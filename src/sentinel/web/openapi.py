@@ -16,7 +16,7 @@ import msgspec
 
 from sentinel.core.access import Action, Identity, Role, permits
 from sentinel.web import openapi_page
-from sentinel.web.problem import CONTENT_TYPE, ProblemDocument
+from sentinel.web.problem import CONTENT_TYPE, ProblemDocument, document_type
 from sentinel.web.routing import OPEN, Answer, Method, Open, Parameter, Request, Response, Route
 
 VERSION: Final = "3.1.0"
@@ -144,7 +144,7 @@ class _Document:
                 for status, answer in sorted(
                     [
                         *((response.status, self._response(response)) for response in route.responses),
-                        *((status, self._problem(status)) for status in self._problem_statuses(route)),
+                        *((status, self._problem(status, route)) for status in self._problem_statuses(route)),
                     ]
                 )
             },
@@ -232,11 +232,12 @@ class _Document:
             statuses |= {403, 421}
         return statuses
 
-    def _problem(self, status: int) -> dict[str, object]:
+    def _problem(self, status: int, route: Route) -> dict[str, object]:
+        own = _own_problem(route) if status == HTTPStatus.UNPROCESSABLE_ENTITY else None
         return {
             "description": _PROBLEMS.get(status, HTTPStatus(status).phrase),
             "headers": _headers(_PROBLEM_HEADERS.get(status, {})),
-            "content": {CONTENT_TYPE: {"schema": self._schema(ProblemDocument)}},
+            "content": {CONTENT_TYPE: {"schema": self._schema(own or ProblemDocument)}},
         }
 
     def _schema(self, declared: Any) -> dict[str, Any]:
@@ -253,10 +254,16 @@ def _types(routes: Iterable[Route]) -> Iterator[Any]:
             None if route.body is None else route.body.type,
             route.query,
             ProblemDocument,
+            _own_problem(route),
         ):
             if declared is not None and _key(declared) not in seen:
                 seen.add(_key(declared))
                 yield declared
+
+
+def _own_problem(route: Route) -> type[msgspec.Struct] | None:
+    """The document of its 422 problems, where their errors are of the component's own type."""
+    return None if route.error_type is None else document_type(route.error_type)
 
 
 def _key(declared: Any) -> str:

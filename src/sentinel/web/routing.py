@@ -137,6 +137,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[int, ...] = ()
     """The statuses of its own problems (404, 409, 412, …). Those that come from declaring a query, a body or an
     action (400, 401, 403, 413, 415), and 500 and 503, need no mention."""
+    error_type: type[msgspec.Struct] | None = None
+    """Of the entries of `errors` in its 422 problems, where they are not `FieldError`s."""
     description: str = ""
     path_parameters: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
