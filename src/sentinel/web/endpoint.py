@@ -15,7 +15,7 @@ from sentinel.web.asgi import Receive, Scope, Send, client_address
 from sentinel.web.identity import Guard
 from sentinel.web.middleware import RequestContext
 from sentinel.web.problem import Problem
-from sentinel.web.routing import Answer, Body, Caller, Method, Open, Request, Route
+from sentinel.web.routing import Answer, AnyBody, Caller, Method, Open, Request, Route
 
 _BODILESS = frozenset((204, 304))
 
@@ -69,14 +69,8 @@ class Endpoint:
                 raise problem.bad_field(name, "expected text, got a NUL character")
         query = None if route.is_lenient else decoding.decode_query(scope["query_string"], route.query)
 
-        async def read(declared: Body) -> bytes:
-            return await body.read(
-                receive,
-                headers,
-                content_types=declared.content_types,
-                limit=declared.limit,
-                is_required=declared.is_required,
-            )
+        async def read(declared: AnyBody) -> bytes:
+            return await body.read(receive, headers, declared)
 
         return await route.handler(
             Request(

@@ -17,7 +17,18 @@ import msgspec
 from sentinel.core.access import Action, Identity, Role, permits
 from sentinel.web import openapi_page
 from sentinel.web.problem import CONTENT_TYPE, ProblemDocument, document_type
-from sentinel.web.routing import OPEN, Answer, Method, Open, Parameter, Request, Response, Route
+from sentinel.web.routing import (
+    OPEN,
+    Answer,
+    AnyBody,
+    BytesBody,
+    Method,
+    Open,
+    Parameter,
+    Request,
+    Response,
+    Route,
+)
 
 VERSION: Final = "3.1.0"
 
@@ -154,13 +165,17 @@ class _Document:
         if isinstance(route.action, Action):
             operation["x-roles"] = [role for role in Role if permits(Identity("", role), route.action)]
         if route.body is not None:
-            media = _media(self._schema(route.body.type), route.body.example)
             operation["requestBody"] = {
                 "description": route.body.description,
                 "required": route.body.is_required,
-                "content": dict.fromkeys(route.body.content_types, media),
+                "content": dict.fromkeys(route.body.content_types, self._body_media(route.body)),
             }
         return operation
+
+    def _body_media(self, body: AnyBody) -> dict[str, object]:
+        if isinstance(body, BytesBody):
+            return {}  # how OpenAPI 3.1 says that any bytes are taken
+        return _media(self._schema(body.type), body.example)
 
     def _security(self, route: Route) -> list[dict[str, list[str]]]:
         if isinstance(route.action, Open):
@@ -251,7 +266,7 @@ def _types(routes: Iterable[Route]) -> Iterator[Any]:
         for declared in (
             *(parameter.type for parameter in (*route.path_parameters, *route.headers)),
             *(response.type for response in route.responses),
-            None if route.body is None else route.body.type,
+            None if route.body is None or isinstance(route.body, BytesBody) else route.body.type,
             route.query,
             ProblemDocument,
             _own_problem(route),
@@ -285,7 +300,7 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _media(schema: Mapping[str, Any], example: msgspec.Raw | None) -> dict[str, object]:
+def _media(schema: Mapping[str, Any], example: msgspec.Raw | str | None) -> dict[str, object]:
     return {"schema": schema} if example is None else {"schema": schema, "example": example}
 
 
