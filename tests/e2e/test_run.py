@@ -454,7 +454,7 @@ async def test_binary_mode_puts_the_data_alone_into_the_body(tmp_path: Path, inb
 
 async def test_only_what_it_needs_is_loaded(tmp_path: Path, inbox: Inbox) -> None:
     """Seen from inside the process, whatever else is installed."""
-    unwanted = ("litestar", "uvicorn", "sqlalchemy", "grpc", "cel", "celpy", "rich", "opentelemetry", "google")
+    unwanted = ("starlette", "uvicorn", "sqlalchemy", "grpc", "cel", "celpy", "rich", "opentelemetry", "google")
     async with FleetServer() as server:
         server.put(make_resource("cls-1", observed_generation=0))
         spy = tmp_path / "spy" / "sitecustomize.py"

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from sentinel.api import refusals
 from sentinel.api.service import FleetService, Target
 from sentinel.api.upkeep import Upkeep
 from sentinel.core import reports
@@ -30,6 +29,7 @@ from sentinel.ports.fleet import FetchError, Page
 from sentinel.ports.fleet_store import ListQuery, Place
 from sentinel.ports.reporting import Answer, ReportRefused, Taken
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.web import errors
 from sentinel.web.routing import Caller
 from tests.sim.chance import Fate, Weather
 from tests.sim.fleet_witness import FleetWitness
@@ -42,7 +42,7 @@ _TIMEOUT = timedelta(seconds=3)
 """How long a client waits for an answer."""
 _LONGEST_WAY = timedelta(seconds=20)
 _CATCHING_UP = timedelta(seconds=10)
-_ANSWERS = (Unavailable, refusals.NotFound, refusals.Conflict, refusals.Invalid)
+_ANSWERS = (Unavailable, errors.NotFound, errors.Conflict, errors.Invalid)
 """What the service may raise here. Nobody asks under a precondition, or for two things under one key."""
 
 
@@ -209,7 +209,7 @@ class NetworkReporting:
 
         try:
             return await self._network.ask(get)
-        except refusals.NotFound:
+        except errors.NotFound:
             return None
         except (NoAnswer, Unavailable) as error:
             raise ApiTrouble(str(error)) from error
@@ -227,11 +227,11 @@ class NetworkReporting:
         self._witness.sent(resource.id, msgspec.json.decode(sent, type=Report))
         try:
             verdict = await self._network.ask(put)
-        except refusals.NotFound:
+        except errors.NotFound:
             return Answer(Taken.GONE)
         except (NoAnswer, Unavailable) as error:
             raise ApiTrouble(str(error)) from error
-        except refusals.Invalid as error:
+        except errors.Invalid as error:
             if any(each.field == "observed_time" for each in error.errors):
                 raise ApiTrouble(str(error), needs_person=True) from error
             raise ReportRefused(str(error)) from error

@@ -12,13 +12,13 @@ from random import Random
 
 import msgspec
 
-from sentinel.api import refusals
 from sentinel.api.change import Written
 from sentinel.api.drafts import Draft, Patch
 from sentinel.api.service import FleetService, Target
 from sentinel.core.access import Identity, Role
 from sentinel.core.fleet import KindRules
 from sentinel.ports.errors import Unavailable
+from sentinel.web import errors
 from sentinel.web.routing import Caller
 from tests.sim.fleet_witness import FleetWitness, Known
 from tests.sim.network import Network, NoAnswer
@@ -129,7 +129,7 @@ class Users:
                 written = await self.network.ask(request)
             except (NoAnswer, Unavailable):
                 continue
-            except (refusals.NotFound, refusals.Conflict) as refusal:
+            except (errors.NotFound, errors.Conflict) as refusal:
                 self._trace.note("user", f"{what} is refused", refusal)
                 self._trace.require(is_refusable, "what nothing speaks against is refused:", what)
                 return

@@ -96,6 +96,79 @@ async def test_a_literal_segment_goes_before_a_parameter() -> None:
     assert (await call(app, "GET", "/things/other")).body == b"1"
 
 
+async def named(request: Request) -> Answer:
+    """Answers with the route that was found and the parameters that were matched."""
+    return Answer(body=msgspec.json.encode([request.route.path, dict(request.path)]))
+
+
+def paths(*templates: str) -> App:
+    """An application with a route for each, whose parameters are `id` and `part`."""
+    return app_of(
+        *(
+            route(
+                named,
+                path=template,
+                path_parameters=tuple(
+                    Parameter(name=name, description="") for name in ("id", "part") if f"{{{name}}}" in template
+                ),
+            )
+            for template in templates
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/things", ["/things", {}]),
+        ("/things/", ["/things", {}]),
+        ("//things//", ["/things", {}]),
+        ("/things/a/", ["/things/{id}", {"id": "a"}]),
+        ("/things//a", ["/things/{id}", {"id": "a"}]),
+        ("/", ["/", {}]),
+        ("", ["/", {}]),
+        ("/things/a\n", ["/things/{id}", {"id": "a\n"}]),
+        ("/things/special\n", ["/things/{id}", {"id": "special\n"}]),
+        ("/things/\N{EURO SIGN}", ["/things/{id}", {"id": "\N{EURO SIGN}"}]),
+        ("/things/..", ["/things/{id}", {"id": ".."}]),
+        ("/things/SPECIAL", ["/things/{id}", {"id": "SPECIAL"}]),
+        ("/things/special/parts/b", ["/things/{id}/parts/{part}", {"id": "special", "part": "b"}]),
+        ("/things/special/b", ["/things/special/{part}", {"part": "b"}]),
+        ("/things/a/last", ["/things/{id}/last", {"id": "a"}]),
+        ("/things/special/last", ["/things/special/{part}", {"part": "last"}]),
+    ],
+)
+async def test_extra_slashes_are_ignored_and_all_else_is_matched_exactly(path: str, found: list[object]) -> None:
+    app = paths(
+        "/things/{id}/parts/{part}",
+        "/things/{id}/last",
+        "/things/{id}",
+        "/things/special/{part}",
+        "/things/special",
+        "/things",
+        "/",
+    )
+
+    assert (await call(app, "GET", path)).json == found
+
+
+@pytest.mark.parametrize(
+    "path", ["/things\n", "/things/a/last\n", "/Things", "/things/a/b", "/things/\0/b", "/a.b/"]
+)
+async def test_a_path_that_no_route_matches_is_named_in_the_404_as_it_came(path: str) -> None:
+    answered = await call(paths("/things", "/things/{id}/last", "/a-b"), "GET", path)
+
+    assert answered.status == 404
+    assert answered.json["detail"] == f"there is no endpoint {json.dumps(path)}"
+
+
+async def test_a_literal_segment_takes_every_method_of_its_path() -> None:
+    app = app_of(route(FINE, path="/things/special"), route(FINE, path="/things/{id}", method=Method.DELETE))
+
+    assert (await call(app, "DELETE", "/things/special")).status == 405
+    assert (await call(app, "DELETE", "/things/other")).status == 200
+
+
 async def test_an_unknown_path_is_a_404_that_adapters_can_tell_from_a_missing_resource() -> None:
     app = app_of(route(raising(lambda: problem.not_found("no such thing")), path="/things/{id}"))
 
@@ -169,8 +242,8 @@ async def test_what_nobody_expected_is_a_500_that_says_nothing_and_is_logged_onc
 
 
 async def test_no_variable_of_the_environment_makes_a_fault_talkative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LITESTAR_DEBUG", "1")
-    monkeypatch.setenv("LITESTAR_PDB", "1")
+    monkeypatch.setenv("DEBUG", "1")
+    monkeypatch.setenv("STARLETTE_DEBUG", "1")
     app = app_of(route(raising(lambda: RuntimeError("the password is hunter2"))))
 
     answered = await call(app, "GET", "/things")

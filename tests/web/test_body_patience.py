@@ -12,19 +12,15 @@ from sentinel.web import body
 from sentinel.web.asgi import Message, Receive
 from sentinel.web.middleware import DEADLINE
 from sentinel.web.problem import Problem
+from sentinel.web.routing import Body
 
 
 def refusal(receive: Receive) -> Problem:
     """Of a body that comes like this."""
 
     async def read() -> None:
-        await body.read(
-            receive,
-            {"content-length": "100", "content-type": "application/json"},
-            content_types=("application/json",),
-            limit=1000,
-            is_required=True,
-        )
+        headers = {"content-length": "100", "content-type": "application/json"}
+        await body.read(receive, headers, Body(type=object, limit=1000))
 
     with pytest.raises(Problem) as refused:
         run(read())

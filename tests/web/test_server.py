@@ -149,6 +149,14 @@ async def test_a_body_of_ten_megabytes_is_refused_and_the_client_gets_to_read_wh
         assert (await answer.json(content_type=None))["code"] == "HYPERFLEET-LMT-002"
 
 
+async def test_a_body_of_four_megabytes_is_taken_where_its_limit_says_so() -> None:
+    app = app_of(route(measure, method=Method.POST, body=Body(type=object, limit=5 * 1024 * 1024)))
+    async with serving(app) as server, client_of(server) as client:
+        answer = await client.post("/things", data=io.BytesIO(b'"%b"' % (b"x" * 3_999_998)), headers=JSON)
+
+        assert await answer.read() == b"4000000"
+
+
 async def test_a_body_that_is_not_sent_before_it_is_asked_for_is_asked_for() -> None:
     async with serving(everything()) as server, client_of(server) as client:
         answer = await client.post("/things", data=b"[1, 2]", headers=JSON, expect100=True)

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from sentinel.api.refusals import Invalid
 from sentinel.core import labels as label_rules
 from sentinel.core import merge_patch
 from sentinel.core.fleet import KindRules, Owner, ResourceDocument
 from sentinel.core.resource import LONGEST_ID, segment
+from sentinel.web.errors import Invalid
 from sentinel.web.problem import FieldError, shown
 
 LARGEST_SPEC = 512 * 1024

@@ -3,13 +3,10 @@ really there."""
 
 from __future__ import annotations
 
-import msgspec
-
 from sentinel.api import access
 from sentinel.api.drafts import NewResource, Patch, Reason
 from sentinel.api.http import Collection, Everything
 from sentinel.api.kinds import Kinds
-from sentinel.api.refusals import translating
 from sentinel.api.service import FleetService
 from sentinel.api.wire import (
     AuditList,
@@ -55,8 +52,7 @@ _WAITING = Response(
 def routes(kinds: Kinds, service: FleetService) -> list[Route]:
     """Everything the fleet API answers."""
     made = [route for kind in kinds for route in _of_kind(Collection(kind=kind, service=service))]
-    made += _across_kinds(Everything(kinds=kinds, service=service))
-    return [msgspec.structs.replace(route, handler=translating(route.handler)) for route in made]
+    return made + _across_kinds(Everything(kinds=kinds, service=service))
 
 
 def _of_kind(collection: Collection) -> list[Route]:

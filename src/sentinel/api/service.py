@@ -18,7 +18,6 @@ from msgspec import UNSET
 from sentinel.api.change import Change, Written, aggregated_for, state_of
 from sentinel.api.drafts import Draft, Patch, patched
 from sentinel.api.kinds import Kinds
-from sentinel.api.refusals import Conflict, Invalid, KeyReused, NotFound, PreconditionFailed
 from sentinel.api.wire import Waiting, WaitingList
 from sentinel.core import fleet, reports, resource
 from sentinel.core.access import Identity, Role
@@ -50,6 +49,7 @@ from sentinel.ports.fleet_store import (
     Stored,
 )
 from sentinel.web import etag
+from sentinel.web.errors import Conflict, Invalid, KeyReused, NotFound, PreconditionFailed
 from sentinel.web.problem import FieldError
 from sentinel.web.routing import Caller
 

@@ -7,13 +7,14 @@ as it grows past its limit. What is left of a refused body is the server's to di
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
 from sentinel.web import problem, strictjson
 from sentinel.web.asgi import Receive
 from sentinel.web.problem import shown
+from sentinel.web.routing import AnyBody, Body, BytesBody
 
 _UTF8 = frozenset(("utf-8", "utf8", "us-ascii"))
 
@@ -29,31 +30,28 @@ _BODY_WITHIN: Final = timedelta(seconds=20)
 now and then."""
 
 
-async def read(
-    receive: Receive,
-    headers: Mapping[str, str],
-    *,
-    content_types: Sequence[str],
-    limit: int,
-    is_required: bool,
-) -> bytes:
-    """The body, which is one strict JSON value. `headers` has lower-case names; no body counts as `{}` where
-    none is required. Raises `Problem`, or `Disconnected`.
+async def read(receive: Receive, headers: Mapping[str, str], declared: AnyBody) -> bytes:
+    """The body that a route declares; JSON is checked to be one strict value.
+
+    `headers` has lower-case names. Where no body is required, its absence counts as `{}` in JSON and as nothing
+    otherwise. Raises `Problem`, or `Disconnected`.
     """
-    declared = headers.get("content-length", "")
-    if declared.isdigit() and int(declared[:19]) > limit:
-        raise problem.payload_too_large(limit)
-    has_body = "transfer-encoding" in headers or declared not in ("", "0")
+    is_json = isinstance(declared, Body)
+    length = headers.get("content-length", "")
+    if length.isdigit() and int(length[:19]) > declared.limit:
+        raise problem.payload_too_large(declared.limit)
+    has_body = "transfer-encoding" in headers or length not in ("", "0")
     if has_body:
-        _check_headers(headers, content_types)
-    content = await _receive(receive, limit)
+        _check_headers(headers, declared)
+    content = await _receive(receive, declared.limit)
     if not content:
-        if is_required:
-            raise problem.malformed("expected a JSON value, got nothing")
-        return b"{}"
+        if declared.is_required:
+            raise problem.malformed(f"expected a {'JSON value' if is_json else 'body'}, got nothing")
+        return b"{}" if is_json else b""
     if not has_body:  # a server that passes a body on without saying how it came
-        _check_headers(headers, content_types)
-    strictjson.check(content)
+        _check_headers(headers, declared)
+    if is_json:
+        strictjson.check(content)
     return content
 
 
@@ -81,7 +79,8 @@ async def _receive(receive: Receive, limit: int) -> bytes:
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _check_headers(headers: Mapping[str, str], content_types: Sequence[str]) -> None:
+def _check_headers(headers: Mapping[str, str], declared: AnyBody) -> None:
+    content_types = declared.content_types
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise problem.unsupported_media_type("expected a body that is not compressed, got a Content-Encoding")
     given = headers.get("content-type", "")
@@ -92,6 +91,8 @@ def _check_headers(headers: Mapping[str, str], content_types: Sequence[str]) -> 
         raise problem.unsupported_media_type(
             f"expected the Content-Type {wanted}, got {got}", accepted=content_types
         )
+    if isinstance(declared, BytesBody):
+        return
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset" and value.strip().strip('"').lower() not in _UTF8:

@@ -29,7 +29,7 @@ MOST_AT_ONCE: Final = 1000
 OTHER: Final = "other"
 """The route of a request that matches none, and the method of one that nobody has heard of."""
 
-_KEY = "sentinel.passage"
+_KEY = "sentinel.request_context"
 _ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _METHODS = frozenset((*(method.value for method in Method), "HEAD", "OPTIONS"))
 _CLIENT_GONE = 499
@@ -44,21 +44,25 @@ _HEADERS = (
 """Of every answer that does not have its own."""
 
 
-class Passage:
-    """A request on its way through the application; routes leave their mark on it."""
+class RequestContext:
+    """What is known about a request while it is being answered."""
 
-    __slots__ = ("actor", "request_id", "route")
+    __slots__ = ("actor", "path", "request_id", "route")
 
-    def __init__(self, request_id: str) -> None:
+    def __init__(self, *, request_id: str, path: str) -> None:
         self.request_id = request_id
+        self.path = path
+        """As it came, percent-decoded; the router may see a tidier one."""
         self.route: Route | None = None
+        """Set once it is found."""
         self.actor = ""
+        """The name of the caller, set once it is identified."""
 
     @staticmethod
-    def of(scope: Scope) -> Passage:
+    def of(scope: Scope) -> RequestContext:
         """The one that the middleware has put into the scope."""
-        passage: Passage = scope[_KEY]
-        return passage
+        context: RequestContext = scope[_KEY]
+        return context
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -135,9 +139,9 @@ class Middleware:
         if scope["type"] != "http":
             raise TypeError(f"expected an HTTP request, got {scope['type']}")
         began = time.perf_counter()
-        passage = Passage(_given_id(scope) or secrets.token_hex(16))
-        scope[_KEY] = passage
-        sender = _Sender(send, passage.request_id)
+        context = RequestContext(request_id=_given_id(scope) or secrets.token_hex(16), path=scope["path"])
+        scope[_KEY] = context
+        sender = _Sender(send, context.request_id)
         for observer in self._observers:
             observer.began()
         self._in_flight += 1
@@ -145,7 +149,7 @@ class Middleware:
             await self._answer(scope, receive, sender)
         finally:
             self._in_flight -= 1
-            exchange = self._exchange(scope, passage, sender, timedelta(seconds=time.perf_counter() - began))
+            exchange = self._exchange(scope, context, sender, timedelta(seconds=time.perf_counter() - began))
             for observer in self._observers:
                 observer.ended(exchange)
 
@@ -166,19 +170,19 @@ class Middleware:
             # An answer that has begun cannot be taken back; the server cuts it off where it ends.
             if sender.status == _CLIENT_GONE:
                 await sender.refuse(problem.unavailable("the request took longer than it may", code=Code.TOO_SLOW))
-            self._log.warning("http.slow", path=scope["path"], request_id=Passage.of(scope).request_id)
+            self._log.warning("http.slow", path=scope["path"], request_id=RequestContext.of(scope).request_id)
 
-    def _exchange(self, scope: Scope, passage: Passage, sender: _Sender, duration: timedelta) -> Exchange:
-        route, method = passage.route, scope["method"]
+    def _exchange(self, scope: Scope, context: RequestContext, sender: _Sender, duration: timedelta) -> Exchange:
+        route, method = context.route, scope["method"]
         return Exchange(
             method=method if method in _METHODS else OTHER,
             route=OTHER if route is None else route.path,
             status=sender.status,
             size=sender.size,
             duration=duration,
-            actor=passage.actor,
+            actor=context.actor,
             address=client_address(scope),
-            request_id=passage.request_id,
+            request_id=context.request_id,
             is_quiet=route is not None and route.is_quiet,
         )
 

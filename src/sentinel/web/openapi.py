@@ -16,8 +16,19 @@ import msgspec
 
 from sentinel.core.access import Action, Permissions
 from sentinel.web import openapi_page
-from sentinel.web.problem import CONTENT_TYPE, ProblemDocument
-from sentinel.web.routing import OPEN, Answer, Method, Open, Parameter, Request, Response, Route
+from sentinel.web.problem import CONTENT_TYPE, ProblemDocument, document_type
+from sentinel.web.routing import (
+    OPEN,
+    Answer,
+    AnyBody,
+    BytesBody,
+    Method,
+    Open,
+    Parameter,
+    Request,
+    Response,
+    Route,
+)
 
 VERSION: Final = "3.1.0"
 
@@ -145,7 +156,7 @@ class _Document:
                 for status, answer in sorted(
                     [
                         *((response.status, self._response(response)) for response in route.responses),
-                        *((status, self._problem(status)) for status in self._problem_statuses(route)),
+                        *((status, self._problem(status, route)) for status in self._problem_statuses(route)),
                     ]
                 )
             },
@@ -155,13 +166,17 @@ class _Document:
         if not isinstance(route.action, Open):
             operation["x-roles"] = self._permissions.roles(route.action)
         if route.body is not None:
-            media = _media(self._schema(route.body.type), route.body.example)
             operation["requestBody"] = {
                 "description": route.body.description,
                 "required": route.body.is_required,
-                "content": dict.fromkeys(route.body.content_types, media),
+                "content": dict.fromkeys(route.body.content_types, self._body_media(route.body)),
             }
         return operation
+
+    def _body_media(self, body: AnyBody) -> dict[str, object]:
+        if isinstance(body, BytesBody):
+            return {}  # how OpenAPI 3.1 says that any bytes are taken
+        return _media(self._schema(body.type), body.example)
 
     def _security(self, route: Route) -> list[dict[str, list[str]]]:
         if isinstance(route.action, Open):
@@ -233,11 +248,12 @@ class _Document:
             statuses |= {403, 421}
         return statuses
 
-    def _problem(self, status: int) -> dict[str, object]:
+    def _problem(self, status: int, route: Route) -> dict[str, object]:
+        own = _own_problem(route) if status == HTTPStatus.UNPROCESSABLE_ENTITY else None
         return {
             "description": _PROBLEMS.get(status, HTTPStatus(status).phrase),
             "headers": _headers(_PROBLEM_HEADERS.get(status, {})),
-            "content": {CONTENT_TYPE: {"schema": self._schema(ProblemDocument)}},
+            "content": {CONTENT_TYPE: {"schema": self._schema(own or ProblemDocument)}},
         }
 
     def _schema(self, declared: Any) -> dict[str, Any]:
@@ -251,13 +267,19 @@ def _types(routes: Iterable[Route]) -> Iterator[Any]:
         for declared in (
             *(parameter.type for parameter in (*route.path_parameters, *route.headers)),
             *(response.type for response in route.responses),
-            None if route.body is None else route.body.type,
+            None if route.body is None or isinstance(route.body, BytesBody) else route.body.type,
             route.query,
             ProblemDocument,
+            _own_problem(route),
         ):
             if declared is not None and _key(declared) not in seen:
                 seen.add(_key(declared))
                 yield declared
+
+
+def _own_problem(route: Route) -> type[msgspec.Struct] | None:
+    """The document of its 422 problems, where their errors are of the component's own type."""
+    return None if route.error_type is None else document_type(route.error_type)
 
 
 def _key(declared: Any) -> str:
@@ -279,7 +301,7 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _media(schema: Mapping[str, Any], example: msgspec.Raw | None) -> dict[str, object]:
+def _media(schema: Mapping[str, Any], example: msgspec.Raw | str | None) -> dict[str, object]:
     return {"schema": schema} if example is None else {"schema": schema, "example": example}
 
 

@@ -162,9 +162,11 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _content(content: Mapping[str, Any]) -> str:
     texts = []
     for media_type, media in content.items():
-        shown = f"{_type(media['schema'])} <span class='soft'>{escape(media_type)}</span>"
+        shown = f"{_type(media.get('schema', {}))} <span class='soft'>{escape(media_type)}</span>"
         if "example" in media:
-            example = msgspec.json.format(msgspec.json.encode(media["example"]), indent=2).decode()
+            example = media["example"]
+            if not isinstance(example, str):  # of a text, which is shown as it is
+                example = msgspec.json.format(msgspec.json.encode(example), indent=2).decode()
             shown += f"<pre>{escape(example)}</pre>"
         texts.append(shown)
     return "<br>".join(texts)

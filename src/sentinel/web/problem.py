@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
+from functools import cache
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -72,6 +73,18 @@ class ProblemDocument(msgspec.Struct, frozen=True):
     """Under which the server's log has more."""
 
 
+@cache
+def document_type(error_type: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The type of a problem's document whose `errors` are of this type, for OpenAPI."""
+    return msgspec.defstruct(
+        f"{error_type.__name__}Problem",
+        [("errors", tuple[error_type, ...] | UnsetType, UNSET)],  # type: ignore[valid-type]  # made at run time
+        bases=(ProblemDocument,),
+        module=error_type.__module__,
+        frozen=True,
+    )
+
+
 class Problem(Exception):
     """A request that is refused. The application answers with it."""
 
@@ -82,19 +95,24 @@ class Problem(Exception):
         detail: str,
         *,
         errors: Iterable[FieldError] = (),
+        findings: Iterable[msgspec.Struct] = (),
         headers: Mapping[str, str] | None = None,
         request_id: str = "",
     ) -> None:
+        """`findings` are entries of `errors` in a shape of the component's own."""
         super().__init__(detail)
         self.status = HTTPStatus(status)
         self.code = code
         self.detail = detail
         self.errors = tuple(errors)
+        self.findings = tuple(findings)
         self.headers = dict(headers or {})
         self.request_id = request_id
 
     def encode(self) -> bytes:
         """As `application/problem+json`."""
+        # The document's type names the usual entries; msgspec encodes whatever struct is there.
+        errors = cast("tuple[FieldError, ...]", (*self.errors, *self.findings))
         return _encode(
             ProblemDocument(
                 type="about:blank",
@@ -102,7 +120,7 @@ class Problem(Exception):
                 status=self.status.value,
                 detail=self.detail,
                 code=self.code,
-                errors=self.errors or UNSET,
+                errors=errors or UNSET,
                 request_id=self.request_id or UNSET,
             )
         )
@@ -216,9 +234,9 @@ def unsupported_media_type(detail: str, *, accepted: Iterable[str] = ()) -> Prob
     )
 
 
-def unprocessable(detail: str) -> Problem:
-    """422: every field will do by itself, and together they do not."""
-    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, Code.UNPROCESSABLE, detail)
+def unprocessable(detail: str, *, errors: Iterable[msgspec.Struct] = ()) -> Problem:
+    """422: every field will do by itself, and together they do not; or the content of one is not acceptable."""
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, Code.UNPROCESSABLE, detail, findings=errors)
 
 
 def unavailable(

@@ -25,20 +25,25 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum, StrEnum
+from types import UnionType
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from sentinel.core.access import Action, Identity
 from sentinel.runtime.telemetry import Log, get_logger
-from sentinel.web import decoding
+from sentinel.web import decoding, forms, utf8
 
 T = TypeVar("T")
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+TEXT: Final = "text/plain"
+BYTES: Final = "application/octet-stream"
 BODY_LIMIT: Final = 1024 * 1024
 """In bytes, where a route says nothing else."""
+FORM_LIMIT: Final = 64 * 1024
+"""Of a form, where a route says nothing else."""
 
 _TEMPLATE_NAME = re.compile(r"\{([a-z_]+)\}")
 
@@ -94,7 +99,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True):
-    """The body that a route takes."""
+    """A JSON body, read with `request.decode(…)` or, not decoded, with `request.body()`."""
 
     type: Any
     """What it is decoded into; a struct with `forbid_unknown_fields`, as a rule."""
@@ -105,6 +110,53 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
     is_required: bool = True
     """Where it is not, an absent body counts as `{}`."""
     example: msgspec.Raw | None = None
+
+
+class TextBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A body that is text in UTF-8, read with `request.text()`."""
+
+    description: str = ""
+    content_types: tuple[str, ...] = (TEXT,)
+    limit: int = BODY_LIMIT
+    """In bytes."""
+    is_required: bool = True
+    """Where it is not, an absent body counts as empty."""
+    example: str | None = None
+
+    @property
+    def type(self) -> Any:
+        return str
+
+
+class BytesBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A body that is taken as it is, read with `request.body()`."""
+
+    description: str = ""
+    content_types: tuple[str, ...] = (BYTES,)
+    limit: int = BODY_LIMIT
+    """In bytes."""
+    is_required: bool = True
+    """Where it is not, an absent body counts as empty."""
+
+
+class FormBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A form as browsers send it, read with `request.form()`."""
+
+    type: Any
+    """For the document only: a struct with a field for each field of the form."""
+    description: str = ""
+    limit: int = FORM_LIMIT
+    """In bytes."""
+    is_required: bool = True
+    """Where it is not, an absent body counts as a form without fields."""
+    example: msgspec.Raw | None = None
+
+    @property
+    def content_types(self) -> tuple[str, ...]:
+        return (forms.CONTENT_TYPE,)
+
+
+AnyBody: TypeAlias = Body | TextBody | BytesBody | FormBody
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +189,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[int, ...] = ()
     """The statuses of its own problems (404, 409, 412, …). Those that come from declaring a query, a body or an
     action (400, 401, 403, 413, 415), and 500 and 503, need no mention."""
+    error_type: type[msgspec.Struct] | None = None
+    """Of the entries of `errors` in its 422 problems, where they are not `FieldError`s."""
     description: str = ""
     path_parameters: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
@@ -144,7 +198,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """A frozen struct with a field for each query parameter, read leniently as to text (`"10"` for an int) and
     strictly otherwise. `Annotated[…, msgspec.Meta(description=…)]` describes a field. Without one, every query
     parameter is refused."""
-    body: Body | None = None
+    body: AnyBody | None = None
     is_documented: bool = True
     is_lenient: bool = False
     """Ignores every query parameter, as a page does that monitors and people call in their own ways."""
@@ -170,10 +224,10 @@ class Request:
         path: Mapping[str, str],
         headers: Mapping[str, str],
         query: msgspec.Struct | None = None,
-        read: Callable[[Body], Awaitable[bytes]] | None = None,
+        read: Callable[[AnyBody], Awaitable[bytes]] | None = None,
         log: Log | None = None,
     ) -> None:
-        """`headers` has lower-case names. `read` brings the body, checked to be strict JSON within its limits."""
+        """`headers` has lower-case names. `read` brings the body within its limits, JSON checked to be strict."""
         self.route = route
         self.caller = caller
         self.path = path
@@ -199,15 +253,31 @@ class Request:
         return self._query
 
     async def body(self) -> bytes:
-        """The body: one strict JSON value (see `web.body`), not decoded yet. Raises `Problem`."""
-        if self.route.body is None or self._read is None:
-            raise TypeError(f"{self.route.method} {self.route.path} declares no body")
-        return await self._read(self.route.body)
+        """The body as it came; one strict JSON value where the route declares JSON (see `web.body`).
+
+        Raises `Problem`, as do the methods below.
+        """
+        return await self._body(Body | TextBody | BytesBody | FormBody)
 
     async def decode(self, struct: type[T]) -> T:
-        """The body, decoded; whatever does not fit is a `Problem` that names the field."""
+        """A JSON body, decoded; whatever does not fit is a `Problem` that names the field."""
+        return decoding.decode(await self._body(Body), struct)
 
-        return decoding.decode(await self.body(), struct)
+    async def text(self) -> str:
+        """A text body; what is not UTF-8, or contains a NUL, is a `Problem` with its place."""
+        return utf8.decode_plain(await self._body(TextBody))
+
+    async def form(self) -> forms.Form:
+        """A form."""
+        return forms.parse(await self._body(FormBody))
+
+    async def _body(self, expected: type[AnyBody] | UnionType) -> bytes:
+        declared = self.route.body
+        if declared is None or self._read is None:
+            raise TypeError(f"{self.route.method} {self.route.path} declares no body")
+        if not isinstance(declared, expected):
+            raise TypeError(f"{self.route.method} {self.route.path} declares a {type(declared).__name__}")
+        return await self._read(declared)
 
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]

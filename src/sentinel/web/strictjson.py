@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Final, NoReturn
 
 from sentinel.core.model import Json
-from sentinel.web import problem
+from sentinel.web import problem, utf8
 from sentinel.web.problem import FieldError, Problem, shown
 
 DEEPEST: Final = 64
@@ -45,21 +45,16 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 def check(body: bytes) -> None:
     """Raises a `Problem` unless the body is one JSON value that everybody reads in the same way."""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        before = body[: error.start].decode(errors="replace")
-        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        raise problem.malformed("expected UTF-8, got a byte that is not", line=line, column=column) from None
+    content = utf8.decode(body)
     if body.count(b"[") + body.count(b"{") > DEEPEST:
         _check_depth(body)
     try:
-        _STRICT.decode(text)
+        _STRICT.decode(content)
     except json.JSONDecodeError as error:
         raise _syntax_error(error) from None
     except _Unfit:
-        raise problem.bad_fields(_explain(text)) from None
-    if _ESCAPED_TROUBLE.search(body) and (errors := _explain(text)):
+        raise problem.bad_fields(_explain(content)) from None
+    if _ESCAPED_TROUBLE.search(body) and (errors := _explain(content)):
         raise problem.bad_fields(errors)
 
 
@@ -182,7 +177,7 @@ class _Members:
         self.pairs = pairs
 
 
-def _explain(text: str) -> list[FieldError]:
+def _explain(content: str) -> list[FieldError]:
     """What is wrong with a text that is JSON, in its order; nothing where it only looked suspicious."""
     tolerant = json.JSONDecoder(
         object_pairs_hook=_Members,
@@ -191,7 +186,7 @@ def _explain(text: str) -> list[FieldError]:
         parse_constant=lambda name: _Fault(f"expected a finite number, got {name}"),
     )
     try:
-        tree = tolerant.decode(text)
+        tree = tolerant.decode(content)
     except json.JSONDecodeError as error:  # behind what made the strict parser give up
         raise _syntax_error(error) from None
     return list(islice(_faults(tree, ""), _MOST_ERRORS))

@@ -1,0 +1,113 @@
+"""One path of an application: from a request to its handler, and from what the handler returns to the wire.
+
+The router calls an endpoint with the path parameters it has matched. The endpoint picks the route by method, asks
+the guard, decodes the query and calls the handler. Handlers read raw bytes and answer with raw bytes, so nothing
+of the framework is involved between the match and the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sentinel.runtime.telemetry import Log
+from sentinel.web import body, decoding, errors, problem
+from sentinel.web.asgi import Receive, Scope, Send, client_address
+from sentinel.web.identity import Guard
+from sentinel.web.middleware import RequestContext
+from sentinel.web.problem import Problem
+from sentinel.web.routing import Answer, AnyBody, Caller, Method, Open, Request, Route
+
+_BODILESS = frozenset((204, 304))
+
+
+class Endpoint:
+    """All routes of one path, as an ASGI application."""
+
+    def __init__(self, routes: Sequence[Route], *, guard: Guard, log: Log) -> None:
+        self.path = routes[0].path
+        self._routes = {route.method.value: route for route in routes}
+        if (get := self._routes.get(Method.GET)) is not None:
+            self._routes["HEAD"] = get  # the server leaves the body out
+        self._allowed = sorted((*self._routes, "OPTIONS"))
+        self._guard = guard
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_answer(await self._respond(scope, receive), send)
+
+    async def _respond(self, scope: Scope, receive: Receive) -> Answer:
+        """Turn every failure into an answer, except that the client has gone: nobody would read it."""
+        try:
+            return await self._answer(scope, receive)
+        except body.Disconnected:
+            raise
+        except Exception as error:  # the server's edge: a bug is logged and answered with 500
+            return problem_answer(errors.as_problem(error) or self._unexpected(scope, error))
+
+    def _unexpected(self, scope: Scope, error: Exception) -> Problem:
+        context = RequestContext.of(scope)
+        self._log.unexpected("http.failed", error=error, path=context.path, request_id=context.request_id)
+        return problem.internal(context.request_id)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        method = scope["method"]
+        route = self._routes.get(method)
+        if route is None:
+            if method == "OPTIONS":
+                return Answer(204, headers={"Allow": ", ".join(self._allowed)})
+            raise problem.method_not_allowed(method, self._allowed)
+        context = RequestContext.of(scope)
+        context.route = route
+        headers = _headers(scope)
+        identity = await self._guard.identify(route.action, headers)
+        if not isinstance(route.action, Open):
+            context.actor = identity.name
+        self._guard.authorize(identity, route.action)
+        parameters: Mapping[str, str] = scope["path_params"]
+        for name, value in parameters.items():
+            if "\0" in value:
+                raise problem.bad_field(name, "expected text, got a NUL character")
+        query = None if route.is_lenient else decoding.decode_query(scope["query_string"], route.query)
+
+        async def read(declared: AnyBody) -> bytes:
+            return await body.read(receive, headers, declared)
+
+        return await route.handler(
+            Request(
+                route=route,
+                caller=Caller(identity, client_address(scope), context.request_id),
+                path=parameters,
+                headers=headers,
+                query=query,
+                read=read,
+                log=self._log,
+            )
+        )
+
+
+def problem_answer(refusal: Problem) -> Answer:
+    """The answer that a problem becomes."""
+    return Answer(refusal.status.value, refusal.encode(), refusal.headers, problem.CONTENT_TYPE)
+
+
+async def send_answer(answer: Answer, send: Send) -> None:
+    """Send an answer as it is; a body that comes in pieces goes out in pieces, without being copied."""
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
+    content = b"" if answer.status in _BODILESS else answer.body
+    pieces = content if isinstance(content, tuple) else (content,)
+    if length := sum(map(len, pieces)):
+        headers.append((b"content-type", answer.content_type.encode()))
+    if answer.status not in _BODILESS:
+        headers.append((b"content-length", str(length).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    last = len(pieces) - 1
+    for number, piece in enumerate(pieces):
+        await send({"type": "http.response.body", "body": piece, "more_body": number < last})
+
+
+def _headers(scope: Scope) -> Mapping[str, str]:
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
