@@ -3,7 +3,8 @@
 A command hands over what its parts share (listeners, a broker, a database) and a factory for each part. The
 lifecycle alone owns signals, and decides when things start and end:
 
-* Shared things are opened in order, then the parts are built and started in order.
+* Shared things are opened in order, then the parts are built and started in order. Parts may also be added and
+  removed while the service runs (`dynamic_parts`).
 * Each part's loops run in their own task group. A loop that fails - and returning early is failing - takes its
   part with it. Without `restart` the run then ends with exit code 1. With it, that part alone is closed and built
   again after a wait that grows, and shows in readiness meanwhile.
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 from sentinel.runtime import process, telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.health import Health
+from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import PartFactory, Shared
 from sentinel.runtime.lifecycle.running_parts import RunningParts
 from sentinel.runtime.lifecycle.service import Service
@@ -46,6 +48,7 @@ async def run(
     *,
     parts: Sequence[PartFactory],
     shared: Sequence[Shared] = (),
+    dynamic: DynamicParts | None = None,
     log: Log,
     health: Health | None = None,
     metrics: Metrics | None = None,
@@ -58,8 +61,8 @@ async def run(
 ) -> int:
     """Runs a service until a signal, a failure, or the end of its finite parts; returns its exit code.
 
-    Loops have `drain` to end, and then each step of closing has `closing`.
-    `health` and `metrics` are kept true for the listeners that show them.
+    Parts are added to and removed from the run through `dynamic`. Loops have `drain` to end, and then each step of
+    closing has `closing`. `health` and `metrics` are kept true for the listeners that show them.
     `stopping` is for a caller that ends the run by other means than a signal; `signals` is empty where the process
     belongs to someone else.
     """
@@ -79,7 +82,9 @@ async def run(
         async with AsyncExitStack() as stack:
             await _open(service, shared, stack)
             if not service.stopping.requested:
-                await _run_parts(service, RunningParts(service), parts)
+                running = RunningParts(service)
+                async with (dynamic or DynamicParts()).within(service, running):
+                    await _run_parts(service, running, parts)
             service.stop()
         log.info("service.stopped", code=service.code)
         return service.code
@@ -119,6 +124,7 @@ async def _start(service: Service, running: RunningParts, factories: Sequence[Pa
             service=service,
             name=f"part {number}",
             adopts_name=True,
+            # Decided by what the command runs, never by what is added later: names of checks are for ever.
             qualifies_checks=len(factories) > 1,
             restart=service.restart,
         )
