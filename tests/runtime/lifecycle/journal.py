@@ -126,8 +126,7 @@ class Journal:
                 log=LOG,
                 health=self.health,
                 stopping=self.stopping,
-                signals=(),
-                **options,
+                **{"signals": (), **options},
             )
         )
         await asyncio.sleep(1)

@@ -11,6 +11,7 @@ lifecycle alone owns signals, and decides when things start and end:
 * At the first signal readiness goes off, and every loop is asked to stop and has until the end of `drain` to do
   so; what is left then is cancelled. Parts, then shared things, are closed in reverse order, each within a limit.
   Exit code 0. A second signal ends the process on the spot, with 128 + its number.
+* SIGHUP is such a signal, unless the service can reload: then it asks for that (`on_reload`).
 * `Misconfigured`, raised while opening or starting, is exit code 2: trying again would not help.
 """
 
@@ -19,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ from sentinel.runtime import process, telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
-from sentinel.runtime.lifecycle.part import PartFactory, Shared
+from sentinel.runtime.lifecycle.part import PartFactory, Shared, Step
+from sentinel.runtime.lifecycle.reload import Reload
 from sentinel.runtime.lifecycle.running_parts import RunningParts
 from sentinel.runtime.lifecycle.service import Service
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -55,6 +57,7 @@ async def run(
     drain: timedelta = DRAIN,
     closing: timedelta = CLOSING,
     restart: Backoff | None = None,
+    on_reload: Step | None = None,
     stopping: Stopping | None = None,
     signals: Collection[signal.Signals] = process.SIGNALS,
     jitter: Callable[[], float] = random.random,
@@ -63,6 +66,8 @@ async def run(
 
     Parts are added to and removed from the run through `dynamic`. Loops have `drain` to end, and then each step of
     closing has `closing`. `health` and `metrics` are kept true for the listeners that show them.
+    With `on_reload`, SIGHUP calls it once the service has started: never twice at the same time, and an exception
+    is logged. Without it SIGHUP stops the service.
     `stopping` is for a caller that ends the run by other means than a signal; `signals` is empty where the process
     belongs to someone else.
     """
@@ -76,15 +81,21 @@ async def run(
         stopping=stopping or Stopping(),
         jitter=jitter,
     )
+    reload = None if on_reload is None else Reload(on_reload, log=log)
     asyncio.get_running_loop().set_exception_handler(telemetry.handle_loop_exception)
-    with process.signals(signals, lambda number: service.stop(signal=number.name), log=log):
+    with process.signals(
+        signals,
+        lambda number: service.stop(signal=number.name),
+        on_hangup=None if reload is None else reload.request,
+        log=log,
+    ):
         service.health.add(readiness={"startup": lambda: service.startup})
         async with AsyncExitStack() as stack:
             await _open(service, shared, stack)
             if not service.stopping.requested:
                 running = RunningParts(service)
                 async with (dynamic or DynamicParts()).within(service, running):
-                    await _run_parts(service, running, parts)
+                    await _run_parts(service, running, parts, reload)
             service.stop()
         log.info("service.stopped", code=service.code)
         return service.code
@@ -105,10 +116,13 @@ async def _open(service: Service, shared: Sequence[Shared], stack: AsyncExitStac
             service.fail(one.name, error, while_starting=True)
 
 
-async def _run_parts(service: Service, running: RunningParts, factories: Sequence[PartFactory]) -> None:
+async def _run_parts(
+    service: Service, running: RunningParts, factories: Sequence[PartFactory], reload: Reload | None
+) -> None:
     try:
         if await _start(service, running, factories):
-            await service.stopping.interrupts(running.all_done())
+            async with _reloading(service, reload):
+                await service.stopping.interrupts(running.all_done())
         service.stop()
         await running.drain(running.in_order)
     finally:  # also where the run itself is cancelled
@@ -139,3 +153,16 @@ async def _start(service: Service, running: RunningParts, factories: Sequence[Pa
     service.startup = None
     service.log.info("service.started", parts=[part.name for part in parts])
     return True
+
+
+@asynccontextmanager
+async def _reloading(service: Service, reload: Reload | None) -> AsyncIterator[None]:
+    if reload is None:
+        yield
+        return
+    task = asyncio.create_task(reload.run(service.stopping), name="reload")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task}, timeout=service.closing.total_seconds())
