@@ -37,20 +37,28 @@ def test_waits_double_up_to_the_maximum() -> None:
 
 
 def test_jitter_spreads_a_wait_to_both_sides() -> None:
-    backoff = Backoff(initial=timedelta(seconds=10), maximum=timedelta(seconds=10), jitter=0.1)
+    backoff = Backoff(initial=timedelta(seconds=10), maximum=timedelta(seconds=20), jitter=0.1)
 
     waits = [backoff.delay(0, random).total_seconds() for random in (0.0, 0.5, 1.0)]
 
     assert waits == pytest.approx([9, 10, 11])
 
 
+def test_at_the_maximum_jitter_spreads_a_wait_below_it() -> None:
+    backoff = Backoff(initial=timedelta(seconds=10), maximum=timedelta(seconds=10), jitter=0.1)
+
+    waits = [backoff.delay(0, random).total_seconds() for random in (0.0, 0.5, 1.0)]
+
+    assert waits == pytest.approx([9, 9.5, 10])
+
+
 @given(backoffs(), attempts, randoms)
-def test_a_wait_is_never_negative_and_stays_within_the_jitter_around_the_maximum(
+def test_a_wait_is_never_negative_and_never_longer_than_the_maximum(
     backoff: Backoff, attempt: int, random: float
 ) -> None:
     wait = backoff.delay(attempt, random)
 
-    assert timedelta(0) <= wait <= backoff.maximum * (1 + backoff.jitter) + ROUNDING
+    assert timedelta(0) <= wait <= backoff.maximum
 
 
 @given(backoffs(), attempts, randoms)

@@ -92,3 +92,12 @@ def test_messages_are_redacted() -> None:
     health.add(readiness={"broker": lambda: f"refused hunter2 at {datetime(2025, 1, 1, tzinfo=UTC):%Y}"})
 
     assert health.readiness().checks["broker"].message == "refused *** at 2025"
+
+
+def test_a_name_is_taken_while_a_check_has_it() -> None:
+    health = Health()
+    health.add(readiness={"api": lambda: None}, liveness={"loop": lambda: None})
+
+    health.forget("api")
+
+    assert [health.has(name) for name in ("api", "loop")] == [False, True]

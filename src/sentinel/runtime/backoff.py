@@ -16,16 +16,17 @@ _LONGEST = timedelta(days=365)
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """Exponential growth up to a ceiling, then steady, with proportional jitter around it."""
+    """Exponential growth with proportional jitter. No wait is longer than the maximum."""
 
     initial: timedelta
     """The wait after the first failure; zero means that every retry is immediate."""
     maximum: timedelta
-    """Where growth ends. Jitter is applied after it, so a wait may exceed it by that fraction."""
+    """The longest wait, jitter included."""
     factor: float = 2.0
     """How much longer each wait is than the one before; 1 keeps them equal."""
     jitter: float = 0.1
-    """The fraction by which a wait may be shorter or longer; 0 makes the schedule exact."""
+    """The fraction by which a wait may be shorter or longer; 0 makes the schedule exact. At the maximum there is
+    room only below it."""
 
     def __post_init__(self) -> None:
         if self.initial < timedelta(0):
@@ -47,5 +48,10 @@ class Backoff(msgspec.Struct, frozen=True):
         except OverflowError:
             # Past what a float can hold; only growth leads there, and only from something that can grow.
             grown = math.inf if self.factor > 1 and initial else initial
-        seconds = min(grown, self.maximum.total_seconds())
-        return timedelta(seconds=seconds * (1 + self.jitter * (2 * random - 1)))
+        maximum = self.maximum.total_seconds()
+        nominal = min(grown, maximum)
+        # The interval is cut at the maximum, not the result: cutting the result would give half of all processes
+        # the same wait.
+        shortest = nominal * (1 - self.jitter)
+        longest = min(nominal * (1 + self.jitter), maximum)
+        return min(timedelta(seconds=shortest + (longest - shortest) * random), self.maximum)

@@ -63,6 +63,10 @@ class Health:
         self._readiness.update(readiness or {})
         self._liveness.update(liveness or {})
 
+    def has(self, name: str) -> bool:
+        """Whether a check has this name."""
+        return name in self._readiness or name in self._liveness
+
     def forget(self, *names: str) -> None:
         """Asks these no longer."""
         for name in names:

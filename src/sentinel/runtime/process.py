@@ -25,7 +25,7 @@ from sentinel.runtime import telemetry
 from sentinel.runtime.telemetry import Log
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Somebody wants it to end; SIGHUP says that the terminal is gone."""
+"""Each ends a service; SIGHUP, which a closing terminal sends, asks a service that can to reload instead."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT = 32 * 1024 * 1024
@@ -123,13 +123,18 @@ def leave_at_once(code: int, say: Callable[[], None]) -> NoReturn:
 
 @contextmanager
 def signals(
-    handled: Collection[signal.Signals], on_first: Callable[[signal.Signals], None], *, log: Log
+    handled: Collection[signal.Signals],
+    on_first: Callable[[signal.Signals], None],
+    *,
+    on_hangup: Callable[[], None] | None = None,
+    log: Log,
 ) -> Iterator[None]:
     """Calls `on_first` at the first of these signals; the second one ends the process on the spot.
 
-    Python's own handlers, and not the event loop's: a loop that is stuck would see neither signal. SIGHUP is never
-    the second: the kernel and the shell each send one when a terminal closes. Where it is ignored, as under
-    `nohup`, it stays so.
+    With `on_hangup`, SIGHUP calls that every time and counts as neither. Without it SIGHUP may be the first, but
+    never the second: the kernel and the shell each send one when a terminal closes. Where it is ignored at the
+    start, as under `nohup`, it stays so in either case.
+    These are Python's own handlers, not the event loop's: a loop that is stuck would see neither signal.
     """
     loop = asyncio.get_running_loop()
     has_come = False
@@ -137,6 +142,9 @@ def signals(
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal has_come
         received = signal.Signals(number)
+        if received is signal.SIGHUP and on_hangup is not None:
+            loop.call_soon_threadsafe(on_hangup)
+            return
         if has_come:
             if received is signal.SIGHUP:
                 return

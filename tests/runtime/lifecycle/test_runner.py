@@ -3,145 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle import runner
-from sentinel.runtime.lifecycle.part import Loop, Part, Shared, opened
+from sentinel.runtime.lifecycle.part import Part, Shared, opened
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.process import ExitCode
 from sentinel.testing import loop as simulated
-
-LOG = telemetry.get_logger("test")
-SECOND = timedelta(seconds=1)
-RESTART = Backoff(initial=SECOND, maximum=8 * SECOND, jitter=0)
-
-
-class Journal:
-    """What happened, in order; and the parts, loops and shared things that write it."""
-
-    def __init__(self) -> None:
-        self.entries: list[str] = []
-        self.stopping = Stopping()
-        self.health = Health()
-
-    def note(self, entry: str) -> None:
-        self.entries.append(entry)
-
-    def shared(
-        self, name: str, *, opening: float = 0, closing: float = 0, fails: Exception | None = None
-    ) -> Shared:
-        @asynccontextmanager
-        async def context() -> AsyncIterator[None]:
-            self.note(f"open {name}")
-            await asyncio.sleep(opening)
-            if fails is not None:
-                raise fails
-            yield
-            await asyncio.sleep(closing)
-            self.note(f"closed {name}")
-
-        return Shared(name, context)
-
-    def part(self, name: str, *loops: Loop, start: Exception | None = None, is_finite: bool = False) -> Part:
-        async def begin() -> None:
-            self.note(f"start {name}")
-            if start is not None:
-                raise start
-
-        async def end() -> None:
-            self.note(f"close {name}")
-
-        return Part(name=name, loops=loops or (self.patient(name),), start=begin, close=end, is_finite=is_finite)
-
-    def patient(self, name: str) -> Loop:
-        """Runs until it is asked to stop."""
-
-        async def loop(stopping: Stopping) -> None:
-            await stopping.wait()
-            self.note(f"stopped {name}")
-
-        return loop
-
-    def deaf(self, name: str) -> Loop:
-        """Does not listen to requests, only to cancellation."""
-
-        async def loop(stopping: Stopping) -> None:
-            try:
-                await asyncio.sleep(3600)
-            except asyncio.CancelledError:
-                self.note(f"cancelled {name}")
-                raise
-
-        return loop
-
-    def run(
-        self,
-        *parts: Part | Callable[[], Part],
-        shared: tuple[Shared, ...] = (),
-        stop_after: float | None = 100,
-        **options: Any,
-    ) -> int:
-        """Runs to the end on virtual time, asking to stop after so many seconds."""
-
-        async def scenario() -> int:
-            if stop_after is not None:
-                asyncio.get_running_loop().call_later(stop_after, self.stopping.request)
-            return await runner.run(
-                parts=[_factory(part) for part in parts],
-                shared=shared,
-                log=LOG,
-                health=self.health,
-                stopping=self.stopping,
-                signals=(),
-                **options,
-            )
-
-        return simulated.run(scenario())
-
-
-def _factory(part: Part | Callable[[], Part]) -> Callable[[], Part]:
-    return (lambda: part) if isinstance(part, Part) else part
-
-
-@contextmanager
-def recorded() -> Iterator[list[dict[str, Any]]]:
-    """The log records written in its context, complete once it is left."""
-    stream, records = io.StringIO(), list[dict[str, Any]]()
-    configured = telemetry.configure("info", "json", stream=stream)
-    try:
-        yield records
-    finally:
-        configured.restore()
-        records.extend(json.loads(line) for line in stream.getvalue().splitlines())
-
-
-async def fails(stopping: Stopping) -> None:
-    await asyncio.sleep(1)
-    raise LookupError("lost")
-
-
-async def returns(stopping: Stopping) -> None:
-    await asyncio.sleep(1)
-
-
-def elapsed() -> timedelta:
-    return timedelta(seconds=asyncio.get_running_loop().time())
+from tests.runtime.lifecycle.journal import LOG, RESTART, SECOND, Journal, elapsed, fails, recorded, returns
 
 
 def test_everything_begins_in_order_and_ends_in_reverse() -> None:
@@ -608,71 +489,6 @@ def test_things_with_open_and_close_are_shared_as_they_are() -> None:
     journal.run(journal.part("pulse"), shared=(opened("broker", Publisher()),))
 
     assert journal.entries == ["open", "start pulse", "stopped pulse", "close pulse", "close"]
-
-
-class TestStopping:
-    def test_work_that_ends_by_itself_is_not_interrupted(self) -> None:
-        async def scenario() -> bool:
-            return await Stopping().interrupts(asyncio.sleep(1))
-
-        assert simulated.run(scenario()) is False
-
-    def test_work_is_given_up_at_the_moment_of_the_request(self) -> None:
-        async def scenario() -> timedelta:
-            stopping = Stopping()
-            asyncio.get_running_loop().call_later(3, stopping.request)
-            assert await stopping.interrupts(asyncio.sleep(3600))
-            return elapsed()
-
-        assert simulated.run(scenario()) == 3 * SECOND
-
-    def test_after_the_request_no_work_begins(self) -> None:
-        began: list[bool] = []
-
-        async def work() -> None:
-            began.append(True)
-
-        async def scenario() -> bool:
-            stopping = Stopping()
-            stopping.request()
-            stopping.request()
-            return await stopping.interrupts(work())
-
-        assert simulated.run(scenario()) is True
-        assert began == []
-
-    def test_a_timeout_of_the_work_is_the_works_own(self) -> None:
-        async def work() -> None:
-            raise TimeoutError("mine")
-
-        async def scenario() -> None:
-            with pytest.raises(TimeoutError, match="mine"):
-                await Stopping().interrupts(work())
-
-        simulated.run(scenario())
-
-    def test_cancellation_from_outside_stays_a_cancellation(self) -> None:
-        async def scenario() -> None:
-            stopping = Stopping()
-            task = asyncio.create_task(_swallow_nothing(stopping.interrupts(asyncio.sleep(3600))))
-            await asyncio.sleep(1)
-            task.cancel()
-            await asyncio.wait({task})
-            assert task.cancelled()
-
-        simulated.run(scenario())
-
-    def test_several_waits_are_interrupted_together(self) -> None:
-        async def scenario() -> list[bool]:
-            stopping = Stopping()
-            asyncio.get_running_loop().call_later(3, stopping.request)
-            return await asyncio.gather(*(stopping.interrupts(asyncio.sleep(3600)) for _ in range(3)))
-
-        assert simulated.run(scenario()) == [True, True, True]
-
-
-async def _swallow_nothing(work: Coroutine[Any, Any, bool]) -> bool:
-    return await work
 
 
 PROGRAM = """
