@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import pytest
 
 from sentinel.core.access import ANONYMOUS, Action, Identity, Role, permits
+from sentinel.core.problem_codes import Code
 from sentinel.runtime.listening import is_loopback
 from sentinel.web.identity import NOBODY, Guard
-from sentinel.web.problem import Code, Problem
+from sentinel.web.problem import Problem
 from sentinel.web.routing import OPEN, Open
 
 

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sentinel.core.access import ANONYMOUS, Action, Identity, Role, permits
+from sentinel.core.problem_codes import Code
 from sentinel.ports.identity import Identities
 from sentinel.runtime.listening import is_loopback
 from sentinel.web import problem
-from sentinel.web.problem import Code, shown
+from sentinel.web.problem import shown
 from sentinel.web.routing import Open
 
 NOBODY: Final = Identity("nobody", Role.AGENT)
