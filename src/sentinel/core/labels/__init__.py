@@ -1,10 +1,20 @@
 """Labels, and the one language in which they are selected: Kubernetes' own.
 
-`syntax` says what labels may be, `selector` what a selector means, `parser` reads its text.
+`syntax` says what labels may be, `selector` what a selector means and how it is written, `parser` reads its text,
+`match_labels` reads it from `matchLabels` and `matchExpressions`.
 """
 
+from sentinel.core.labels.match_labels import InvalidMatch, MatchExpression, from_match_labels
 from sentinel.core.labels.parser import MAX_LENGTH, MAX_REQUIREMENTS, MAX_VALUES, SelectorError, parse
-from sentinel.core.labels.selector import Operator, Requirement, as_integer, matches
+from sentinel.core.labels.selector import (
+    NotSearchable,
+    Operator,
+    Requirement,
+    Selector,
+    SelectorParam,
+    as_integer,
+    equality,
+)
 from sentinel.core.labels.syntax import MAX_LABELS, check_labels
 
 __all__ = [
@@ -12,11 +22,17 @@ __all__ = [
     "MAX_LENGTH",
     "MAX_REQUIREMENTS",
     "MAX_VALUES",
+    "InvalidMatch",
+    "MatchExpression",
+    "NotSearchable",
     "Operator",
     "Requirement",
+    "Selector",
     "SelectorError",
+    "SelectorParam",
     "as_integer",
     "check_labels",
-    "matches",
+    "equality",
+    "from_match_labels",
     "parse",
 ]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sentinel.core.labels.selector import Operator, Requirement, as_integer
+from sentinel.core.labels.selector import Operator, Requirement, Selector, as_integer
 from sentinel.core.labels.syntax import excerpt, key_problem, value_problem
 
 MAX_LENGTH = 4096
@@ -33,14 +33,14 @@ class SelectorError(ValueError):
         """Counted in characters, from 1."""
 
 
-def parse(text: str) -> tuple[Requirement, ...]:
-    """The requirements of a selector, in the order in which they were written; none select everything.
+def parse(text: str) -> Selector:
+    """The selector that a text says, its requirements in the order in which they were written.
 
     Raises `SelectorError`.
     """
     if len(text) > MAX_LENGTH:
         raise SelectorError(f"expected at most {MAX_LENGTH} characters, got {len(text)}", column=MAX_LENGTH + 1)
-    return _Parser(_tokens(text)).selector()
+    return Selector(_Parser(_tokens(text)).requirements())
 
 
 class _Token(NamedTuple):
@@ -78,7 +78,7 @@ class _Parser:
         self._place += 1
         return token
 
-    def selector(self) -> tuple[Requirement, ...]:
+    def requirements(self) -> tuple[Requirement, ...]:
         requirements: list[Requirement] = []
         if not self._next.text:
             return ()

@@ -20,8 +20,8 @@ import msgspec
 from yarl import URL
 
 from sentinel.core import listing
+from sentinel.core.labels import Selector, SelectorParam
 from sentinel.core.listing import Position
-from sentinel.core.selector import Selector, SelectorParam
 from sentinel.drivers import http_answers
 from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.ports.api_trouble import ApiTrouble
