@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sentinel.core.selector import LabelMatch, Selector
+from sentinel.core.labels import Selector, equality
 from sentinel.ports.fleet import FetchError, Fleet, Page
 
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -146,7 +146,7 @@ class FleetContract:
         assert "spec" in document
 
     async def test_only_what_is_selected_is_yielded(self, harness: FleetHarness) -> None:
-        both = Selector((LabelMatch("region", "us-east"), LabelMatch("tier", "gold")))
+        both = Selector((equality("region", "us-east"), equality("tier", "gold")))
         fleet = harness.fleet(page_size=2, selector=both)
         harness.put("neither")
         harness.put("one", labels={"region": "us-east"})

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
-from sentinel.core.labels import Operator, Requirement, matches
+from sentinel.core.labels import Operator, Requirement, Selector
 from sentinel.ports.database import Taken
 from sentinel.ports.fleet_store import (
     AuditQuery,
@@ -138,7 +138,7 @@ class Model:
             for each in self.resources.values()
             if each.plural == query.plural
             and query.parent in (None, each.parent)
-            and matches(query.requirements, each.labels)
+            and Selector(query.requirements).matches(each.labels)
         )
         total = len(selected)
         if query.is_descending:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from sentinel.core.selector import Selector
+from sentinel.core.labels import Selector
 from sentinel.ports.fleet import Fleet
 from sentinel.testing.fleet import FakeFleet
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness

@@ -1,15 +1,28 @@
-"""Selectors mean what they mean in Kubernetes."""
+"""Selectors mean what they mean in Kubernetes: in text, on the wire, in code and in names."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core import labels
-from sentinel.core.labels import Operator, Requirement, SelectorError, as_integer, check_labels, matches, parse
+from sentinel.core.labels import (
+    NotSearchable,
+    Operator,
+    Requirement,
+    Selector,
+    SelectorError,
+    SelectorParam,
+    as_integer,
+    check_labels,
+    equality,
+    parse,
+)
 
 IN, NOT_IN, EXISTS, NOT_EXISTS = Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.NOT_EXISTS
 
@@ -33,7 +46,15 @@ requirements = st.one_of(
         integers,
     ),
 )
+selectors = st.builds(Selector, st.lists(requirements, max_size=5).map(tuple))
 blanks = st.text(" \t\r\n", max_size=2)
+
+US_EAST = equality("region", "us-east")
+PRODUCTION = equality("environment", "production")
+
+words = st.text(min_size=1, max_size=8)
+free_selectors = st.builds(Selector, st.lists(st.builds(equality, words, words), max_size=4).map(tuple))
+"""Equalities as `resource_selector` has them, whose labels and values need not be Kubernetes'."""
 
 
 def written(requirement: Requirement, blank: str) -> str:
@@ -48,6 +69,20 @@ def written(requirement: Requirement, blank: str) -> str:
             return f"{blank}{key} {requirement.operator}{blank}({blank}{some}{blank}){blank}"
         case Operator.GREATER | Operator.LESS:
             return f"{blank}{key}{blank}{requirement.operator}{blank}{some}{blank}"
+
+
+def model(requirement: Requirement, own: Mapping[str, str]) -> bool:
+    """What Kubernetes' documentation says of a requirement, in the fewest words."""
+    operator, some = requirement.operator, set(requirement.values)
+    if requirement.key not in own:
+        return operator in {NOT_IN, NOT_EXISTS}
+    value = own[requirement.key]
+    if operator in {Operator.GREATER, Operator.LESS}:
+        (bound,) = some
+        if not value.isdigit():
+            return False
+        return int(value) > int(bound) if operator is Operator.GREATER else int(value) < int(bound)
+    return {IN: value in some, NOT_IN: value not in some, EXISTS: True, NOT_EXISTS: False}[operator]
 
 
 class TestSyntax:
@@ -80,15 +115,15 @@ class TestSyntax:
         ],
     )
     def test_a_requirement_is_read_as_kubernetes_reads_it(self, text: str, expected: Requirement) -> None:
-        assert parse(text) == (expected,)
+        assert parse(text) == Selector((expected,))
 
     @pytest.mark.parametrize("text", ["", " ", "\n\t"])
     def test_an_empty_selector_selects_everything(self, text: str) -> None:
-        assert parse(text) == ()
-        assert matches(parse(text), {})
+        assert parse(text) == Selector()
+        assert parse(text).matches({})
 
     def test_commas_join_requirements_in_their_order(self) -> None:
-        assert parse("b=1,!a,c in (x,y),a=") == (
+        assert parse("b=1,!a,c in (x,y),a=").requirements == (
             Requirement("b", IN, ("1",)),
             Requirement("a", NOT_EXISTS),
             Requirement("c", IN, ("x", "y")),
@@ -99,7 +134,11 @@ class TestSyntax:
     def test_whatever_is_written_is_read_back(self, selector: list[Requirement], blank: str) -> None:
         text = ",".join(written(requirement, blank) for requirement in selector)
 
-        assert parse(text) == tuple(selector)
+        assert parse(text) == Selector(tuple(selector))
+
+    @given(selectors)
+    def test_whatever_is_rendered_is_read_back(self, selector: Selector) -> None:
+        assert parse(str(selector)) == selector
 
 
 class TestErrors:
@@ -166,7 +205,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("text", [f"{'a' * 63}={'b' * 63}", f"{'a' * 253}/{'b' * 63}"])
     def test_the_longest_key_and_value_are_taken(self, text: str) -> None:
-        assert len(parse(text)) == 1
+        assert len(parse(text).requirements) == 1
 
     def test_a_long_word_is_not_repeated_whole(self) -> None:
         with pytest.raises(SelectorError) as caught:
@@ -191,14 +230,14 @@ class TestLimits:
         assert caught.value.column == labels.MAX_LENGTH + 1
 
     def test_a_selector_has_at_most_32_requirements(self) -> None:
-        assert len(parse(",".join(["a"] * 32))) == 32
+        assert len(parse(",".join(["a"] * 32)).requirements) == 32
 
         with pytest.raises(SelectorError, match=r"at most 32 requirements \(column 65\)"):
             parse(",".join(["a"] * 33))
 
     def test_a_selector_has_at_most_100_values_in_all(self) -> None:
         fifty = ",".join(f"v{index}" for index in range(50))
-        assert len(parse(f"a in ({fifty}),b notin ({fifty})")) == 2
+        assert len(parse(f"a in ({fifty}),b notin ({fifty})").requirements) == 2
 
         with pytest.raises(SelectorError, match="at most 100 values"):
             parse(f"a in ({fifty}),b notin ({fifty}),c=d")
@@ -238,10 +277,10 @@ class TestMatching:
     def test_a_selector_selects_as_in_kubernetes(self, selector: str, selected: bool) -> None:
         resource = {"region": "us-east", "cores": "008", "empty": ""}
 
-        assert matches(parse(selector), resource) is selected
+        assert parse(selector).matches(resource) is selected
 
     def test_a_bound_that_is_no_integer_selects_nothing(self) -> None:
-        assert not matches([Requirement("cores", Operator.LESS, ("many",))], {"cores": "8"})
+        assert not Selector((Requirement("cores", Operator.LESS, ("many",)),)).matches({"cores": "8"})
 
     @given(requirements, st.dictionaries(keys, values, max_size=3), values)
     def test_a_requirement_and_its_opposite_divide_the_fleet(
@@ -252,14 +291,142 @@ class TestMatching:
         for resource in (own, {**own, requirement.key: value}):
             if opposite is not None:
                 other = Requirement(requirement.key, opposite, requirement.values)
-                assert matches([requirement], resource) is not matches([other], resource)
+                assert Selector((requirement,)).matches(resource) is not Selector((other,)).matches(resource)
             elif as_integer(resource.get(requirement.key, "")) is None:
-                assert not matches([requirement], resource)
+                assert not Selector((requirement,)).matches(resource)
 
-    @given(st.lists(requirements, max_size=4), st.dictionaries(keys, values, max_size=3))
-    def test_more_requirements_never_select_more(self, selector: list[Requirement], own: dict[str, str]) -> None:
-        if matches(selector, own):
-            assert all(matches(selector[:size], own) for size in range(len(selector)))
+    @given(selectors, st.dictionaries(keys, values, max_size=3))
+    def test_more_requirements_never_select_more(self, selector: Selector, own: dict[str, str]) -> None:
+        if selector.matches(own):
+            shorter = (selector.requirements[:size] for size in range(len(selector.requirements)))
+            assert all(Selector(each).matches(own) for each in shorter)
+
+    @given(selectors, st.dictionaries(keys, st.one_of(values, integers), max_size=3), st.data())
+    def test_every_evaluation_agrees_with_the_model(
+        self, selector: Selector, own: dict[str, str], data: st.DataObject
+    ) -> None:
+        # Labels by chance are hardly ever those that a selector names.
+        for requirement in selector.requirements:
+            if data.draw(st.booleans()):
+                own[requirement.key] = data.draw(st.one_of(st.sampled_from(requirement.values or ("",)), integers))
+
+        assert selector.matches(own) is all(model(each, own) for each in selector.requirements)
+
+    def test_no_requirement_selects_everything(self) -> None:
+        everything = Selector()
+
+        assert not everything
+        assert everything.matches({})
+        assert everything.matches({"region": "us-east"})
+
+    def test_a_label_with_another_value_is_not_selected(self) -> None:
+        assert not Selector((US_EAST,)).matches({"region": "us-west"})
+
+    def test_a_missing_label_is_not_selected(self) -> None:
+        assert not Selector((US_EAST,)).matches({"environment": "production"})
+
+    def test_every_requirement_must_hold(self) -> None:
+        both = Selector((US_EAST, PRODUCTION))
+
+        assert both
+        assert both.matches({"region": "us-east", "environment": "production", "tier": "gold"})
+        assert not both.matches({"region": "us-east", "environment": "staging"})
+
+    @given(free_selectors, st.randoms())
+    def test_the_order_of_requirements_changes_neither_shard_nor_selection(
+        self, selector: Selector, random: Random
+    ) -> None:
+        shuffled = list(selector.requirements)
+        random.shuffle(shuffled)
+        other = Selector(tuple(shuffled))
+        own = {each.key: each.values[0] for each in selector.requirements}
+
+        assert other.shard == selector.shard
+        assert other.matches(own) == selector.matches(own)
+
+    @given(free_selectors, st.dictionaries(words, words))
+    def test_one_more_equality_never_selects_more(self, selector: Selector, own: dict[str, str]) -> None:
+        narrower = Selector((*selector.requirements, US_EAST))
+
+        if narrower.matches(own):
+            assert selector.matches(own)
+
+
+class TestRendering:
+    def test_the_labels_parameter_keeps_the_order_of_the_file(self) -> None:
+        selector = Selector((US_EAST, PRODUCTION))
+
+        assert selector.as_parameter(SelectorParam.LABELS) == "region=us-east,environment=production"
+
+    @pytest.mark.parametrize(
+        ("text", "rendered"),
+        [
+            ("a==b", "a=b"),
+            ("a in (b)", "a=b"),
+            ("a=", "a="),
+            ("a in (y,x)", "a in (x,y)"),
+            ("a in (,x)", "a in (,x)"),
+            ("a!=b", "a notin (b)"),
+            ("a notin ()", "a notin ()"),
+            ("a", "a"),
+            ("! a", "!a"),
+            ("a > 1", "a>1"),
+            ("a<007", "a<007"),
+        ],
+    )
+    def test_each_requirement_has_one_text(self, text: str, rendered: str) -> None:
+        assert parse(text).as_labels_parameter() == rendered
+
+    def test_values_that_kubernetes_refuses_are_rendered_as_they_are(self) -> None:
+        selector = Selector((equality("owner", "o'brien & sons"), equality("note", "x" * 100)))
+
+        assert selector.as_labels_parameter() == f"owner=o'brien & sons,note={'x' * 100}"
+
+    def test_the_search_parameter_is_an_expression(self) -> None:
+        selector = Selector((US_EAST, PRODUCTION))
+
+        parameter = selector.as_parameter(SelectorParam.SEARCH)
+
+        assert parameter == "labels.region='us-east' and labels.environment='production'"
+
+    def test_a_quote_in_a_search_is_doubled(self) -> None:
+        selector = Selector((equality("owner", "o'brien's"),))
+
+        assert selector.as_search_parameter() == "labels.owner='o''brien''s'"
+
+    @pytest.mark.parametrize(
+        ("text", "searched"),
+        [
+            ("", ""),
+            ("a=b", "labels.a='b'"),
+            ("a=", "labels.a=''"),
+            ("a!=b", "labels.a!='b'"),
+            ("a in (b,c)", "labels.a in ('b','c')"),
+            ("a notin (b,c)", "not (labels.a in ('b','c'))"),
+            ("a notin (b,c),d=e", "not (labels.a in ('b','c')) and labels.d='e'"),
+        ],
+    )
+    def test_a_search_says_what_its_language_can(self, text: str, searched: str) -> None:
+        assert parse(text).as_search_parameter() == searched
+
+    @pytest.mark.parametrize("text", ["a", "!a", "a>1", "a<1"])
+    def test_what_a_search_cannot_say_is_refused_by_name(self, text: str) -> None:
+        with pytest.raises(NotSearchable) as caught:
+            parse(f"b=c,{text}").as_search_parameter()
+
+        assert str(caught.value) == f'expected a selector of =, !=, in and notin for a search, got "{text}"'
+        assert caught.value.requirement == parse(text).requirements[0]
+
+    def test_a_shard_is_named_after_its_sorted_labels(self) -> None:
+        assert Selector((US_EAST, PRODUCTION)).shard == "environment=production,region=us-east"
+
+    def test_the_shard_without_requirements_is_all(self) -> None:
+        assert Selector().shard == "all"
+
+    def test_a_shard_of_any_requirements_is_sorted_by_key(self) -> None:
+        selector = parse("!x,region in (b,a),env notin (dev),env-2=y,cores>2,cores<8")
+
+        assert selector.shard == "cores<8,cores>2,env notin (dev),env-2=y,region in (a,b),!x"
 
 
 class TestIntegers:
@@ -318,5 +485,5 @@ class TestOwnLabels:
         with suppress(SelectorError):
             selected = parse(f"{key}={value}")
 
-        is_selectable = selected == (Requirement(key, IN, (value,)),)
+        is_selectable = selected == Selector((equality(key, value),))
         assert is_selectable is (check_labels({key: value}) == [])

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.selector import LabelMatch, Selector
+from sentinel.core.labels import Selector, equality
 from sentinel.ports.fleet import FetchError, Page
-from sentinel.pulse.coverage import Coverage, Matched, Overlap, Survey, Watch, survey
+from sentinel.pulse.coverage import Coverage, Matched, Overlap, Suggestion, Survey, Watch, survey
 from sentinel.testing import loop
 from sentinel.testing.fleet import FakeFleet
 
 
 def selector(**labels: str) -> Selector:
-    return Selector(tuple(LabelMatch(label, value) for label, value in labels.items()))
+    return Selector(tuple(equality(label, value) for label, value in labels.items()))
 
 
 def fleet_of(resources: Mapping[str, Mapping[str, str]]) -> FakeFleet:
@@ -35,8 +35,12 @@ def coverage(resources: Mapping[str, Mapping[str, str]], *selectors: Selector) -
     return surveyed(fleet_of(resources), *selectors).coverage
 
 
+def selector_of(suggestion: Suggestion) -> Selector:
+    return selector(**{match.label: match.value for match in suggestion.resource_selector})
+
+
 def suggested(found: Coverage) -> list[str]:
-    return [Selector(each.resource_selector).shard for each in found.suggestions]
+    return [selector_of(each).shard for each in found.suggestions]
 
 
 def test_ten_thousand_resources_and_five_configurations_with_known_gaps() -> None:
@@ -205,7 +209,7 @@ def test_every_gap_is_covered_by_a_suggestion_or_said_to_be_left(
     found = coverage(resources, *(selector(**each) for each in selectors))
 
     watches = [selector(**each) for each in selectors]
-    extra = [Selector(each.resource_selector) for each in found.suggestions]
+    extra = [selector_of(each) for each in found.suggestions]
     gaps = [name for name, each in resources.items() if not any(watch.matches(each) for watch in watches)]
     left = [name for name in gaps if not any(each.matches(resources[name]) for each in extra)]
     assert found.gaps == gaps

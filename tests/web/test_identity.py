@@ -8,10 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from sentinel.core.access import ANONYMOUS, Action, Identity, Role
+from sentinel.core.problem_codes import Code
 from sentinel.runtime.listening import is_loopback
 from sentinel.testing.identities import MemoryIdentities
 from sentinel.web.identity import NOBODY, Guard
-from sentinel.web.problem import Code, Problem
+from sentinel.web.problem import Problem
 from sentinel.web.routing import OPEN, Open
 from tests.web.calling import FORCE_DELETE, PERMISSIONS, READ, WRITE
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentinel.core.problem_codes import Code
 from sentinel.web import strictjson
-from sentinel.web.problem import Code, FieldError, Problem
+from sentinel.web.problem import FieldError, Problem
 
 INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

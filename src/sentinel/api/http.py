@@ -257,7 +257,7 @@ def _unless_known(request: Request, written: Written) -> Answer:
 
 def _requirements(text: str) -> tuple[labels.Requirement, ...]:
     try:
-        return labels.parse(text)
+        return labels.parse(text).requirements
     except labels.SelectorError as error:
         raise problem.bad_field("labels", str(error)) from None
 

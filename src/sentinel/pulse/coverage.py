@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.core.selector import LabelMatch, Selector
+from sentinel.core.labels import Selector
 from sentinel.ports.fleet import Fleet
-from sentinel.pulse.settings import is_selectable
+from sentinel.pulse.settings import LabelMatch, is_selectable
 
 _Label: TypeAlias = tuple[str, str]
 _Groups: TypeAlias = "Counter[frozenset[_Label]]"

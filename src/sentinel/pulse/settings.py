@@ -16,7 +16,7 @@ import msgspec
 from sentinel.core import message
 from sentinel.core.decision import Policy
 from sentinel.core.events import Mode
-from sentinel.core.selector import LabelMatch, Selector
+from sentinel.core.labels import Selector, equality
 from sentinel.runtime.settings import field_types, loader
 from sentinel.runtime.settings.config_tree import Listing, Node, Scalar, Table
 from sentinel.runtime.settings.field_types import Leaf, Refused
@@ -31,9 +31,14 @@ if TYPE_CHECKING:
 else:
     MessageData = Mapping  # annotations are evaluated here, and a recursive alias would have no end
 
-__all__ = ["LabelMatch", "PulseSettings", "is_selectable", "load"]
-
 _LABEL = r"[A-Za-z0-9._/-]+"
+
+
+class LabelMatch(msgspec.Struct, frozen=True):
+    """One entry of `resource_selector`: the label is there and has exactly this value."""
+
+    label: str
+    value: str
 
 
 def _resource_type() -> Leaf:
@@ -145,7 +150,7 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def selector(self) -> Selector:
         """The selector as one value."""
-        return Selector(self.resource_selector)
+        return Selector(tuple(equality(match.label, match.value) for match in self.resource_selector))
 
     @property
     def shard(self) -> str:

@@ -14,8 +14,8 @@ from itertools import count
 
 import msgspec
 
+from sentinel.core.labels import Selector
 from sentinel.core.model import Json, Malformed, read_resource
-from sentinel.core.selector import Selector
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.testing.clock import START
 

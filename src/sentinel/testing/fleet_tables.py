@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TypeAlias, TypeVar, assert_never
 
 from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
-from sentinel.core.labels import matches
+from sentinel.core.labels import Selector
 from sentinel.ports.fleet_store import AuditQuery, Found, ListQuery, OrderBy, Place, Remembered, Stored
 from sentinel.testing.database import assign
 
@@ -103,7 +103,8 @@ class FleetTables:
     def _selected(self, query: ListQuery, keys: Iterable[SortKey]) -> Iterable[SortKey]:
         if not query.requirements:
             return keys
-        return (key for key in keys if matches(query.requirements, self.resources[key[1]].labels))
+        selector = Selector(query.requirements)
+        return (key for key in keys if selector.matches(self.resources[key[1]].labels))
 
     def add_audit(self, entry: AuditEntry) -> None:
         insort(self._audit, entry, key=_id)

@@ -17,11 +17,12 @@ from typing import Final
 
 from sentinel.core import access
 from sentinel.core.access import ANONYMOUS, Action, Identity, Permissions, Role
+from sentinel.core.problem_codes import Code
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.identity import Identities
 from sentinel.runtime.listening import is_loopback
 from sentinel.web import problem
-from sentinel.web.problem import Code, shown
+from sentinel.web.problem import shown
 from sentinel.web.routing import Open
 
 NOBODY: Final = Identity("nobody", Role.AGENT)

@@ -17,11 +17,12 @@ from typing import Final, Protocol
 
 import msgspec
 
+from sentinel.core.problem_codes import Code
 from sentinel.runtime.telemetry import Log
 from sentinel.web import problem
 from sentinel.web.asgi import App, Message, Receive, Scope, Send, client_address
 from sentinel.web.body import Disconnected
-from sentinel.web.problem import Code, Problem
+from sentinel.web.problem import Problem
 from sentinel.web.routing import Method, Route
 
 DEADLINE: Final = timedelta(seconds=30)

@@ -1,15 +1,13 @@
 """Errors as RFC 9457 problems: one shape for whatever a server of ours refuses.
 
 A `Problem` is raised wherever a request turns out not to do, and the application renders it. Its detail is for
-people and says what was expected, what came, and where; its code is for programs and never changes. Codes are
-those of the public HyperFleet API where it has one, because adapters written for it look at them.
+people and says what was expected, what came, and where; its code, one of `core.problem_codes`, is for programs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from enum import StrEnum
 from functools import cache
 from http import HTTPStatus
 from typing import Final, cast
@@ -17,36 +15,11 @@ from typing import Final, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from sentinel.core.problem_codes import Code
+
 CONTENT_TYPE: Final = "application/problem+json"
 
 _LONGEST_VALUE = 80
-
-
-class Code(StrEnum):
-    """What went wrong, for programs."""
-
-    INVALID = "HYPERFLEET-VAL-000"
-    UNPROCESSABLE = "HYPERFLEET-VAL-002"
-    MALFORMED = "HYPERFLEET-VAL-003"
-    UNSUPPORTED_MEDIA_TYPE = "HYPERFLEET-VAL-005"
-    METHOD_NOT_ALLOWED = "HYPERFLEET-VAL-006"
-    NO_CREDENTIALS = "HYPERFLEET-AUT-001"
-    WRONG_CREDENTIALS = "HYPERFLEET-AUT-002"
-    NOT_PERMITTED = "HYPERFLEET-AUZ-001"
-    FOREIGN = "HYPERFLEET-AUZ-002"
-    """From a page, or under a name, that is not this server's."""
-    NO_ROUTE = "HYPERFLEET-NTF-000"
-    """The URL is wrong; adapters treat this as their own misconfiguration."""
-    NOT_FOUND = "HYPERFLEET-NTF-001"
-    """The resource is not there; adapters treat this as its being gone."""
-    CONFLICT = "HYPERFLEET-CNF-001"
-    PRECONDITION_FAILED = "HYPERFLEET-CNF-002"
-    BODY_TOO_SLOW = "HYPERFLEET-LMT-001"
-    TOO_LARGE = "HYPERFLEET-LMT-002"
-    INTERNAL = "HYPERFLEET-INT-001"
-    UNAVAILABLE = "HYPERFLEET-SVC-001"
-    TOO_SLOW = "HYPERFLEET-SVC-002"
-    OVERLOADED = "HYPERFLEET-SVC-003"
 
 
 class FieldError(msgspec.Struct, frozen=True, omit_defaults=True):

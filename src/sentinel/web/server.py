@@ -22,12 +22,13 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from sentinel.core.problem_codes import Code
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, bind
 from sentinel.runtime.telemetry import Log
 from sentinel.web.asgi import App
-from sentinel.web.problem import CONTENT_TYPE, Code, Problem
+from sentinel.web.problem import CONTENT_TYPE, Problem
 
 KEEP_ALIVE = timedelta(seconds=75)
 """Longer than the usual minute of load balancers, so that it is they who give up a connection, and never we

@@ -16,13 +16,13 @@ from aio_pika.abc import AbstractIncomingMessage
 from sentinel.cli.wiring.broker import build_publisher
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse
 from sentinel.core.events import Event, Mode
+from sentinel.core.labels import SelectorParam
 from sentinel.core.listing import Shape
 from sentinel.core.model import PLAIN_FIELDS
-from sentinel.core.selector import LabelMatch, SelectorParam
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.settings import PulseSettings
+from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings, BrokerType

@@ -18,9 +18,9 @@ import msgspec
 import pytest
 import trustme
 
+from sentinel.core.labels import Selector, SelectorParam, equality
 from sentinel.core.listing import Shape
 from sentinel.core.model import FIELDS, PLAIN_FIELDS
-from sentinel.core.selector import LabelMatch, Selector, SelectorParam
 from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.drivers.fleet_api.fleet import MAX_BODY, FleetApi
 from sentinel.ports.fleet import FetchError, Page
@@ -42,8 +42,8 @@ MOMENT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECRET = "s3cret-t0ken"
 TWICE = Backoff(initial=MILLISECOND, factor=1e9, maximum=timedelta(days=1))
 """Lets a page be asked for exactly twice: the second wait would outlast anything."""
-US_EAST = LabelMatch("region", "us-east")
-PRODUCTION = LabelMatch("environment", "production")
+US_EAST = equality("region", "us-east")
+PRODUCTION = equality("environment", "production")
 
 MakeApi = Callable[..., FleetApi]
 
@@ -151,7 +151,7 @@ class TestRequest:
     async def test_a_search_is_an_expression(self, server: FleetServer, make_api: MakeApi) -> None:
         server.put(make_resource("cls-1", labels={"region": "us-east", "owner": "o'brien"}))
         server.put(make_resource("cls-2", labels={"region": "us-east"}))
-        selector = Selector((US_EAST, LabelMatch("owner", "o'brien")))
+        selector = Selector((US_EAST, equality("owner", "o'brien")))
 
         found = await fetch_ids(make_api(selector=selector, selector_param=SelectorParam.SEARCH))
 
@@ -164,7 +164,7 @@ class TestRequest:
     async def test_a_value_arrives_as_it_was_written(
         self, server: FleetServer, make_api: MakeApi, value: str
     ) -> None:
-        await walk(make_api(selector=Selector((LabelMatch("label", value),))))
+        await walk(make_api(selector=Selector((equality("label", value),))))
 
         assert server.received[0].query["labels"] == f"label={value}"
 

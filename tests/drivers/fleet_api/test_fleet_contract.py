@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from sentinel.core.labels import Selector, SelectorParam
 from sentinel.core.listing import Shape
-from sentinel.core.selector import Selector, SelectorParam
 from sentinel.drivers.fleet_api.connection import ApiConnection
 from sentinel.drivers.fleet_api.fleet import FleetApi
 from sentinel.ports.fleet import Fleet

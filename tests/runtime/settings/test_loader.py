@@ -14,8 +14,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from sentinel.core.events import Mode
-from sentinel.core.selector import LabelMatch, SelectorParam
-from sentinel.pulse.settings import PulseSettings, load
+from sentinel.core.labels import SelectorParam
+from sentinel.pulse.settings import LabelMatch, PulseSettings, load
 from sentinel.runtime.settings.report import Entry, Loaded, Problem
 from sentinel.runtime.settings.schema import section
 from sentinel.runtime.telemetry import Format as LogFormat

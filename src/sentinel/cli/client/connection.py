@@ -19,8 +19,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from sentinel.drivers import http_answers
-from sentinel.drivers.http_answers import Problem
+from sentinel.drivers.rest import responses
+from sentinel.drivers.rest.responses import Problem
 from sentinel.runtime.settings.report import printable, quoted
 from sentinel.version import __version__
 
@@ -123,7 +123,7 @@ class Connection:
                 ) as response,
             ):
                 if response.status < 300 or response.status == HTTPStatus.NOT_MODIFIED:
-                    content = await http_answers.read_up_to(response, LARGEST_BODY)
+                    content = await responses.read_up_to(response, LARGEST_BODY)
                     if len(content) > LARGEST_BODY:
                         raise ServerError(f"{self.server}: expected an answer of at most {LARGEST_BODY} bytes")
                     return Answer(response.status, content, response.headers.get("ETag", ""))
@@ -151,8 +151,8 @@ class Connection:
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> Refused:
         status = response.status
-        content = await http_answers.read_up_to(response, _LARGEST_REFUSAL)
-        problem = http_answers.refusal_in(response, content)
+        content = await responses.read_up_to(response, _LARGEST_REFUSAL)
+        problem = responses.refusal_in(response, content)
         text = self._excerpt(_said(problem)) or self._excerpt(response.reason or "") or "no reason given"
         if 300 <= status < 400:
             # To follow would hand the token to whomever the answer names.

@@ -11,6 +11,7 @@ from sentinel.api.wire import KindList, StatusList, WaitingList
 from sentinel.cli.client.connection import Answer, Connection, Refused, ServerError, segment
 from sentinel.core.fleet import AdapterStatus, KindRules, ResourceDocument
 from sentinel.core.model import UNREADABLE
+from sentinel.core.problem_codes import Code
 from sentinel.core.resource import ROOT
 from sentinel.runtime.settings.report import closest
 
@@ -19,7 +20,6 @@ T = TypeVar("T")
 LARGEST_PAGE = "1000"
 
 _NOT_FOUND = 404
-_NO_ROUTE = "HYPERFLEET-NTF-000"
 _MOST_PAGES = 100_000
 """A list that has more does not end."""
 
@@ -164,7 +164,7 @@ class Fleet:
         try:
             return await self._connection.ask(method, f"{ROOT}/{path}", query=query, body=content, headers=fields)
         except Refused as refused:
-            if plural and refused.code == _NO_ROUTE:
+            if plural and refused.code == Code.NO_ROUTE:
                 raise await self._unknown(plural, refused) from refused
             raise
 
@@ -187,7 +187,7 @@ class Fleet:
 
 def is_missing(refused: Refused) -> bool:
     """Whether this says that a resource is not there, as opposed to the URL being wrong."""
-    return refused.status == _NOT_FOUND and refused.code != _NO_ROUTE
+    return refused.status == _NOT_FOUND and refused.code != Code.NO_ROUTE
 
 
 def _fetched(answer: Answer) -> Fetched:

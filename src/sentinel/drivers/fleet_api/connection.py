@@ -18,7 +18,7 @@ import aiohttp
 from yarl import URL
 
 from sentinel.core.resource import ROOT
-from sentinel.drivers import http_answers
+from sentinel.drivers.rest import responses
 from sentinel.ports.api_trouble import ApiTrouble
 
 T = TypeVar("T")
@@ -101,9 +101,9 @@ class ApiConnection:
             raise ApiTrouble(text, needs_person=True) from error
         except aiohttp.ClientResponseError as error:
             # Not chained: the representation of this error shows the headers of the request, token included.
-            raise ApiTrouble(f"malformed HTTP: {http_answers.excerpt(error.message, token)}") from None
+            raise ApiTrouble(f"malformed HTTP: {responses.excerpt(error.message, token)}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise ApiTrouble(http_answers.excerpt(str(error), token) or type(error).__name__) from error
+            raise ApiTrouble(responses.excerpt(str(error), token) or type(error).__name__) from error
 
     async def close(self) -> None:
         """Closes the connections; harmless when repeated. A request opens them again."""

@@ -20,10 +20,10 @@ import msgspec
 from yarl import URL
 
 from sentinel.core import listing
+from sentinel.core.labels import Selector, SelectorParam
 from sentinel.core.listing import Position
-from sentinel.core.selector import Selector, SelectorParam
-from sentinel.drivers import http_answers
 from sentinel.drivers.fleet_api.connection import ApiConnection
+from sentinel.drivers.rest import responses
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.runtime.backoff import Backoff
@@ -176,7 +176,7 @@ class FleetApi:
     async def _read(self, response: aiohttp.ClientResponse, token: str) -> bytes:
         if response.status != HTTPStatus.OK:
             raise await self._refusal(response, token)
-        body = await http_answers.read_up_to(response, MAX_BODY)
+        body = await responses.read_up_to(response, MAX_BODY)
         if len(body) > MAX_BODY:
             raise ApiTrouble(f"more than {MAX_BODY} bytes came; lower page_size", needs_person=True)
         return body
@@ -184,17 +184,17 @@ class FleetApi:
     async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> ApiTrouble:
         """What an answer other than 200 means."""
         status = response.status
-        text = http_answers.status_line(response, token)
+        text = responses.status_line(response, token)
         if 300 <= status < 400:
             origin = _origin(response.headers.get("Location", ""))
             return ApiTrouble(
                 f"{text} to {origin}; redirects are not followed, is endpoint right?", needs_person=True
             )
-        said = http_answers.excerpt(await _read_error(response), token)
+        said = responses.excerpt(await _read_error(response), token)
         if said:
             text = f"{text}: {said}"
         if status in _RETRIED or status >= 500:
-            wait = http_answers.retry_after(response)
+            wait = responses.retry_after(response)
             text = f"{text} (asks to wait {wait.total_seconds():g} s)" if wait else text
             return ApiTrouble(text, retry_after=wait)
         if status == HTTPStatus.UNAUTHORIZED and self._connection.has_replaced(token):
@@ -215,10 +215,10 @@ def _fields_parameter(fields: tuple[str, ...]) -> str:
 async def _read_error(response: aiohttp.ClientResponse) -> str:
     """What the server says about its refusal, as far as it is meant for reading."""
     try:
-        body = await http_answers.read_up_to(response, _ERROR_BODY)
+        body = await responses.read_up_to(response, _ERROR_BODY)
     except aiohttp.ClientError:
         return ""
-    return http_answers.refusal_in(response, body).text
+    return responses.refusal_in(response, body).text
 
 
 def _origin(location: str) -> str:

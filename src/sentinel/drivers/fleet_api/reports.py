@@ -17,14 +17,12 @@ import msgspec
 from sentinel.core.fleet import DiscardReason, Report
 from sentinel.core.hints import Pointer
 from sentinel.core.model import UNREADABLE, Malformed
+from sentinel.core.problem_codes import Code
 from sentinel.core.resource import LONGEST_ID, ROOT, segment
 from sentinel.core.task_resource import KnownReport, Resource, read_document, read_statuses, with_reports
 from sentinel.drivers.fleet_api.session import FleetSession, Reply
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.reporting import Answer, ReportRefused, Taken
-
-NO_ROUTE = "HYPERFLEET-NTF-000"
-"""The URL is wrong, as opposed to a resource that is not there."""
 
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _ANY_KIND = "resources"
@@ -164,7 +162,7 @@ def _is_document(reply: Reply) -> bool:
 
 
 def _is_no_route(reply: Reply) -> bool:
-    return reply.problem is not None and reply.problem.code == NO_ROUTE
+    return reply.problem is not None and reply.problem.code == Code.NO_ROUTE
 
 
 def _path(href: str, resource_id: str) -> str:

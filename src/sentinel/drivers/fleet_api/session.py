@@ -12,9 +12,9 @@ from http import HTTPStatus
 import aiohttp
 import msgspec
 
-from sentinel.drivers import http_answers
 from sentinel.drivers.fleet_api.connection import ApiConnection
-from sentinel.drivers.http_answers import Problem
+from sentinel.drivers.rest import responses
+from sentinel.drivers.rest.responses import Problem
 from sentinel.ports.api_trouble import ApiTrouble
 
 _MAX_BODY = 16 * 1024 * 1024
@@ -52,22 +52,22 @@ class FleetSession:
 
     async def _judge(self, response: aiohttp.ClientResponse, token: str) -> Reply:
         status, body = response.status, await _read(response)
-        text = http_answers.status_line(response, token)
+        text = responses.status_line(response, token)
         if 300 <= status < 400:
             raise ApiTrouble(f"{text}; redirects are not followed, is endpoint right?", needs_person=True)
-        problem = http_answers.problem_in(body) if status >= 400 else None
+        problem = responses.problem_in(body) if status >= 400 else None
         if problem is not None and problem.text:
-            text = f"{text}: {http_answers.excerpt(problem.text, token)}"
+            text = f"{text}: {responses.excerpt(problem.text, token)}"
         if status in _FOR_A_PERSON:
             is_replaced = status == HTTPStatus.UNAUTHORIZED and self._connection.has_replaced(token)
             raise ApiTrouble(text, needs_person=not is_replaced)
         if status in _FOR_LATER or status >= 500:
-            raise ApiTrouble(text, retry_after=http_answers.retry_after(response))
+            raise ApiTrouble(text, retry_after=responses.retry_after(response))
         return Reply(status, body, response.headers.get("Discard-Reason", ""), problem, text)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    body = await http_answers.read_up_to(response, _MAX_BODY)
+    body = await responses.read_up_to(response, _MAX_BODY)
     if len(body) > _MAX_BODY:
         raise ApiTrouble(f"an answer of more than {_MAX_BODY} bytes came")
     return body

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from sentinel.core.selector import SelectorParam
+from sentinel.core.labels import SelectorParam
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
 from sentinel.runtime.settings.field_types import Leaf, Refused

@@ -160,7 +160,7 @@ def query(
     return ListQuery(
         plural="clusters",
         parent=parent,
-        requirements=labels.parse(selector),
+        requirements=labels.parse(selector).requirements,
         order_by=order_by,
         is_descending=is_descending,
         limit=LIMIT,

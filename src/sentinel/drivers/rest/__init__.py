@@ -1,0 +1,1 @@
+"""The client of REST servers, for commands and for drivers."""
