@@ -16,6 +16,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from sentinel.cli.build import build_fleet, build_publisher, build_pulse
 from sentinel.core.events import Event, Mode
 from sentinel.core.listing import Shape
+from sentinel.core.message import reason_data
 from sentinel.core.model import PLAIN_FIELDS
 from sentinel.core.selector import LabelMatch, SelectorParam
 from sentinel.drivers.memory import MemoryBroker
@@ -234,6 +235,19 @@ class TestPulse:
         bodies = loop.run(a_minute(fleet, settings(message_data={"who": ".name"})))
 
         assert msgspec.json.decode(bodies[0])["data"] == {"who": "the-first"}
+
+    def test_data_may_tell_the_reason_of_each_event(self) -> None:
+        fleet = FakeFleet()
+        fleet.put("changed", generation=2, observed_generation=1, last_updated_time=START)
+        fleet.put("old", observed_generation=1, last_updated_time=START - timedelta(hours=1))
+
+        bodies = loop.run(a_minute(fleet, settings(message_data=reason_data("clusters"))))
+
+        data = [msgspec.json.decode(body)["data"] for body in bodies]
+        assert {each["resourceId"]: each["reason"] for each in data} == {
+            "changed": "generation-changed",
+            "old": "backoff-expired",
+        }
 
 
 async def a_minute(fleet: FakeFleet, chosen: PulseSettings) -> list[bytes]:
