@@ -26,8 +26,8 @@ from sentinel.api.settings import ServerSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.cli import build_api
 from sentinel.cli.main import cli
+from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.settings import PulseSettings
-from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import durations, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.secrets import Secret
@@ -118,13 +118,7 @@ def _cell(text: str) -> str:
 def metrics_page() -> str:
     pulse = CollectorRegistry()
     telemetry.build_info(pulse, "pulse")
-    PulseTelemetry(
-        registry=pulse,
-        log=telemetry.get_logger("reference"),
-        shard="all",
-        resource_type="clusters",
-        broker_type="rabbitmq",
-    )
+    PulseMetrics(pulse)
     api = CollectorRegistry()
     FleetTelemetry(
         kinds=kinds.DEFAULT,

@@ -12,7 +12,7 @@ import click
 
 from sentinel.cli import options
 from sentinel.cli.addresses import listen_options
-from sentinel.cli.build import build_fleet, build_publisher, build_pulse
+from sentinel.cli.build import build_fleet, build_publisher, build_pulse, pulse_metrics
 from sentinel.ports.errors import Misconfigured
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
@@ -70,6 +70,7 @@ def run(
     tracer = tracing.from_environment(os.environ, log=log, redact=logging.redactor.redact)
     health = Health(redact=logging.redactor.redact)
     metrics = Metrics(component="pulse")
+    pulses = pulse_metrics(metrics)
     listening = listeners(
         metrics_address=metrics_bind_address,
         probes_address=health_probe_bind_address,
@@ -86,6 +87,7 @@ def run(
                 publisher=publisher,
                 clock=SystemClock(),
                 tracer=tracer,
+                series=pulses.claim(shard=settings.shard, resource_type=settings.resource_type),
             )
         ],
         shared=[

@@ -19,7 +19,7 @@ import msgspec
 
 from sentinel.adapter import observer as adapter_observer
 from sentinel.cli import build_api
-from sentinel.cli.build import build_fleet, build_publisher, build_pulse
+from sentinel.cli.build import build_fleet, build_publisher, build_pulse, pulse_metrics
 from sentinel.cli.build_adapter import build_adapter, build_reporting, build_subscriber, in_flight
 from sentinel.cli.client.connection import Connection
 from sentinel.cli.up import welcome
@@ -94,6 +94,11 @@ class Session:
         self._dns = DnsService(log=telemetry.get_logger("dns"))
         self._memory = MemoryBroker()
         self._publishers = {each.resource_type: self._publisher(each) for each in plan.pulses}
+        pulses = pulse_metrics(self._metrics)
+        self._series = {
+            each.resource_type: pulses.claim(shard=each.shard, resource_type=each.resource_type)
+            for each in plan.pulses
+        }
         api_log = telemetry.get_logger("api")
         self._api = build_api.build_api(
             plan.server,
@@ -182,6 +187,7 @@ class Session:
                 publisher=self._publishers[plural],
                 clock=self._clock,
                 tracer=NO_TRACING,
+                series=self._series[plural],
                 watch=watch,
             )
 
