@@ -27,8 +27,8 @@ from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.cli.main import cli
 from sentinel.cli.wiring import api as build_api
 from sentinel.cli.wiring.server import build_database
+from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.settings import PulseSettings
-from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import durations, telemetry
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.secrets import Secret
@@ -128,13 +128,7 @@ def _cell(text: str) -> str:
 def metrics_page() -> str:
     pulse = CollectorRegistry()
     telemetry.build_info(pulse, "pulse")
-    PulseTelemetry(
-        registry=pulse,
-        log=telemetry.get_logger("reference"),
-        shard="all",
-        resource_type="clusters",
-        broker_type="rabbitmq",
-    )
+    PulseMetrics(pulse)
     api = CollectorRegistry()
     FleetTelemetry(
         kinds=kinds.DEFAULT,

@@ -101,6 +101,50 @@ def test_a_republish_interval_of_zero_turns_pacing_off_but_not_de_duplication() 
     assert polls.poll(NOW + SECOND, resource()) == [Verdict.PUBLISH]
 
 
+class TestChangedInterval:
+    """A pulse that is rebuilt for other settings keeps its table."""
+
+    def test_what_was_published_before_is_paced_by_the_new_interval(self) -> None:
+        polls = Polls(Pacer(republish_interval=60 * SECOND))
+        polls.poll(NOW, resource())
+
+        polls.pacer.republish_interval = 20 * SECOND
+
+        assert polls.poll(NOW + 15 * SECOND, resource()) == [Verdict.PACED]
+        assert polls.poll(NOW + 20 * SECOND, resource()) == [Verdict.PUBLISH]
+
+    def test_an_interval_that_is_unset_gives_way_to_the_max_age(self) -> None:
+        polls = Polls(Pacer(republish_interval=60 * SECOND))
+        polls.poll(NOW, resource())
+
+        polls.pacer.republish_interval = None
+
+        assert polls.poll(NOW + 5 * SECOND, resource()) == [Verdict.PACED]
+        assert polls.poll(NOW + 10 * SECOND, resource()) == [Verdict.PUBLISH]
+
+    @given(
+        st.lists(
+            st.tuples(st.integers(1, 40), st.none() | st.integers(0, 60).map(lambda n: n * SECOND)), max_size=30
+        )
+    )
+    def test_each_poll_goes_by_the_interval_in_force_then(
+        self, polled: list[tuple[int, timedelta | None]]
+    ) -> None:
+        polls = Polls(Pacer())
+        now, published = NOW, NOW
+        polls.poll(now, resource())
+
+        for seconds, interval in polled:
+            now += seconds * SECOND
+            polls.pacer.republish_interval = interval
+            waited = POLICY.max_age_not_ready if interval is None else interval
+            is_over = now - published >= waited - min(waited / 10, SECOND / 2)
+
+            assert polls.poll(now, resource()) == [Verdict.PUBLISH if is_over else Verdict.PACED]
+
+            published = now if is_over else published
+
+
 def test_a_healthy_fleet_leaves_the_table_empty() -> None:
     polls = Polls(Pacer())
     polls.poll(NOW, resource())

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.decision import OBSERVED_AHEAD, Reason
+from sentinel.core.message import reason_data
 from sentinel.core.pacing import Verdict
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.pulse.explain import Expectation, Explanation, Findings, Nowhere, Row, UnknownResource, explain
@@ -215,6 +216,18 @@ def test_the_data_is_composed_whether_it_is_due_or_not(age: timedelta) -> None:
     row = row_of(fleet, settings)
 
     assert msgspec.json.decode(row.data) == {"id": "cls", "where": {"region": "eu"}}
+
+
+@pytest.mark.parametrize(("observed", "told"), [(1, "generation-changed"), (2, "backoff-expired")])
+@pytest.mark.parametrize("at", [START, START + MINUTE], ids=["skipped where observed", "due"])
+def test_data_that_tells_the_reason_tells_that_of_the_decision(observed: int, told: str, at: datetime) -> None:
+    settings = msgspec.structs.replace(SETTINGS, message_data=reason_data("clusters"))
+    fleet = FakeFleet()
+    fleet.put("one", generation=2, observed_generation=observed, last_updated_time=START)
+
+    row = row_of(fleet, settings, at=at)
+
+    assert msgspec.json.decode(row.data) == {"resourceType": "clusters", "resourceId": "one", "reason": told}
 
 
 def test_fields_that_came_out_empty_and_generations_ahead_are_warnings() -> None:

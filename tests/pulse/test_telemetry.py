@@ -15,6 +15,7 @@ from sentinel.core.events import Event
 from sentinel.core.model import Observation
 from sentinel.core.pacing import Verdict
 from sentinel.ports.publisher import Outcome
+from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport, Pending
 from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import telemetry
@@ -30,10 +31,8 @@ class Rendered:
         self.stream = io.StringIO()
         self.logging = telemetry.configure(level, "json", stream=self.stream)
         self.telemetry = PulseTelemetry(
-            registry=self.registry,
+            series=PulseMetrics(self.registry).claim(shard="region=us-east", resource_type="clusters"),
             log=telemetry.get_logger("pulse"),
-            shard="region=us-east",
-            resource_type="clusters",
             broker_type="rabbitmq",
         )
 

@@ -13,7 +13,7 @@ import click
 from sentinel.cli import options
 from sentinel.cli.addresses import listen_options
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
@@ -67,6 +67,7 @@ def run(
 
 def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceContext) -> Assembly:
     redactor = context.redactor
+    pulses = pulse_metrics(context.metrics)
     publisher = build_publisher(broker, mode=settings.event_mode)
     tracer = tracing.from_environment(os.environ, log=context.log, redact=redactor.redact)
     return Assembly(
@@ -77,6 +78,7 @@ def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceC
                 publisher=publisher,
                 clock=context.clock,
                 tracer=tracer,
+                series=pulses.claim(shard=settings.shard, resource_type=settings.resource_type),
             )
         ],
         shared=[Shared("tracing", lambda: _closed_at_end(tracer)), opened("broker", publisher)],

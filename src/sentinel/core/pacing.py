@@ -9,6 +9,9 @@ One table serves three ends: pacing, sending nothing twice within a cycle, and f
 Its entries are dropped as soon as the decision on their resource is to skip, so in a healthy fleet it is nearly
 empty. In an unhealthy one it holds every resource: an entry is therefore one integer under another, about 130
 bytes, rather than an object.
+
+The table says what was published when, and nothing about intervals. So it outlives the settings: a pulse that is
+rebuilt for new ones takes the pacer of the one before, and nothing is published again because settings changed.
 """
 
 from __future__ import annotations
@@ -68,8 +71,8 @@ class Pacer:
     """The table."""
 
     def __init__(self, *, republish_interval: timedelta | None = None) -> None:
-        """`republish_interval` replaces the max age in force; zero turns pacing off."""
-        self._interval = republish_interval
+        self.republish_interval = republish_interval
+        """Replaces the max age in force; zero turns pacing off. It may be changed between cycles."""
         self._table: dict[int, int] = {}
         self._admitted: set[int] = set()
         self._walk = 0
@@ -123,7 +126,7 @@ class Pacer:
                 published = moment
                 entry = entry & ~(_TIME_MASK << _PUBLISHED) | published << _PUBLISHED
             self._table[key] = entry
-            interval = decision.max_age if self._interval is None else self._interval
+            interval = decision.max_age if self.republish_interval is None else self.republish_interval
             if (
                 published
                 and moment - published < (interval - min(interval / _SLACK_SHARE, _MOST_SLACK)) // _MILLISECOND

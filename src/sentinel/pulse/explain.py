@@ -205,7 +205,7 @@ class _Notes:
                 self._notes[seen.id] = None
             elif judgement.verdict is Verdict.SKIP and seen.id not in self._notes:
                 try:
-                    composed = self._composer.compose(resource.decode())
+                    composed = self._composer.compose(resource.decode(), judgement.decision.reason)
                 except Malformed as error:
                     self.malformed.append(f"{seen.id}: {error}")
                     continue

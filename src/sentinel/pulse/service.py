@@ -189,7 +189,7 @@ class Pulse:
         batch = []
         for n, (resource, judgement) in enumerate(due):
             try:
-                composed = self._composer.compose(resource.decode())
+                composed = self._composer.compose(resource.decode(), judgement.decision.reason)
             except Malformed as error:
                 # Only now is the whole document read; what no decision looks at may still be broken.
                 walk.malformed += 1

@@ -18,7 +18,7 @@ from sentinel.core.decision import Policy
 from sentinel.core.events import Mode
 from sentinel.core.labels import Selector, equality
 from sentinel.runtime.settings import field_types, loader
-from sentinel.runtime.settings.config_tree import Listing, Node, Scalar, Table
+from sentinel.runtime.settings.config_tree import Listing, Node, Parsed, Scalar, Table
 from sentinel.runtime.settings.field_types import Leaf, Refused
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.settings.log import LogSettings
@@ -179,7 +179,8 @@ def is_selectable(match: LabelMatch) -> bool:
 
 def load(
     *,
-    file: Path | None,
+    file: Path | None = None,
+    document: Parsed | None = None,
     environ: Mapping[str, str],
     sets: Sequence[str] = (),
     overrides: Mapping[str, str] | None = None,
@@ -187,7 +188,13 @@ def load(
 ) -> Loaded[PulseSettings]:
     """Loads a pulse's settings; the arguments and promises are those of `runtime.settings.loader.load`."""
     loaded = loader.load(
-        PulseSettings, file=file, environ=environ, sets=sets, overrides=overrides, defaults=defaults
+        PulseSettings,
+        file=file,
+        document=document,
+        environ=environ,
+        sets=sets,
+        overrides=overrides,
+        defaults=defaults,
     )
     pulse = loaded.settings
     if pulse is not None and pulse.hyperfleet_api.token and pulse.hyperfleet_api.token_file:

@@ -1,8 +1,8 @@
 """What `/metrics` shows: the registries of all parts of a process, as one exposition.
 
-Each part has a registry of its own, so that building it anew starts from nothing and two parts of one kind do
-not collide. Scraped one after the other they would repeat the heads of the families they share, which the text
-format forbids; so families of one name are joined here.
+A part has its own registry, which goes when the part does. Parts whose series outlive them, such as pulses that
+are rebuilt, share a registry that is added once. Scraped one after the other, registries would repeat the heads of
+the families they have in common, which the text format forbids; so families of one name are joined here.
 """
 
 from __future__ import annotations

@@ -12,18 +12,26 @@ import msgspec
 import pytest
 import trustme
 from aio_pika.abc import AbstractIncomingMessage
+from prometheus_client import CollectorRegistry
 
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.core.events import Event, Mode
 from sentinel.core.labels import SelectorParam
 from sentinel.core.listing import Shape
+from sentinel.core.message import reason_data
 from sentinel.core.model import PLAIN_FIELDS
+from sentinel.core.pacing import Pacer
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
+from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.settings import LabelMatch, PulseSettings
+from sentinel.runtime import process, telemetry
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
@@ -236,13 +244,156 @@ class TestPulse:
 
         assert msgspec.json.decode(bodies[0])["data"] == {"who": "the-first"}
 
+    def test_data_may_tell_the_reason_of_each_event(self) -> None:
+        fleet = FakeFleet()
+        fleet.put("changed", generation=2, observed_generation=1, last_updated_time=START)
+        fleet.put("old", observed_generation=1, last_updated_time=START - timedelta(hours=1))
+
+        bodies = loop.run(a_minute(fleet, settings(message_data=reason_data("clusters"))))
+
+        data = [msgspec.json.decode(body)["data"] for body in bodies]
+        assert {each["resourceId"]: each["reason"] for each in data} == {
+            "changed": "generation-changed",
+            "old": "backoff-expired",
+        }
+
+
+class TestRebuild:
+    """A pulse that ends and is built again for new settings, as a reload does it."""
+
+    def test_what_was_published_stays_paced_by_the_new_interval(self) -> None:
+        fleet = FakeFleet()
+        fleet.put("stuck", observed_generation=1, last_updated_time=START - timedelta(hours=1))
+        rebuilt = Rebuilt(fleet)
+
+        rebuilt.run(settings(), for_=1 * SECOND)
+        rebuilt.run(settings(republish_interval=20 * SECOND), for_=19 * SECOND)
+
+        assert rebuilt.value("events_published_total") == 1
+        assert rebuilt.value("paced_total") == 4
+
+        rebuilt.run(settings(republish_interval=20 * SECOND), for_=1 * SECOND)
+
+        assert rebuilt.value("events_published_total") == 2
+
+    def test_a_pulse_without_the_pacer_of_the_one_before_publishes_again(self) -> None:
+        fleet = FakeFleet()
+        fleet.put("stuck", observed_generation=1, last_updated_time=START - timedelta(hours=1))
+        rebuilt = Rebuilt(fleet)
+
+        rebuilt.run(settings(), for_=1 * SECOND)
+        rebuilt.pacer = Pacer()
+        rebuilt.run(settings(), for_=1 * SECOND)
+
+        assert rebuilt.value("events_published_total") == 2
+
+    def test_the_counters_go_on_under_the_same_names(self) -> None:
+        fleet = FakeFleet()
+        fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
+        rebuilt = Rebuilt(fleet)
+
+        rebuilt.run(settings(), for_=1 * SECOND)
+        before = rebuilt.names()
+        rebuilt.series.reloaded()
+        rebuilt.run(settings(max_age_ready=1 * SECOND), for_=1 * SECOND)
+
+        assert rebuilt.value("reconcile_duration_seconds_count") == 2
+        assert rebuilt.value("resources_skipped_total", ready_state="ready") == 1
+        assert rebuilt.value("events_published_total") == 1
+        assert rebuilt.value("config_reloads_total") == 1
+        assert rebuilt.names() == before
+
+    def test_series_of_other_labels_are_not_taken(self) -> None:
+        series = PulseMetrics(CollectorRegistry()).claim(shard="region=us-east", resource_type="clusters")
+
+        with pytest.raises(ValueError, match=r"expected the series of clusters \(all\), got .*region=us-east"):
+            build_pulse(
+                settings(),
+                fleet=FakeFleet(),
+                publisher=MemoryBroker().publisher(),
+                clock=SimulatedClock(),
+                tracer=NO_TRACING,
+                series=series,
+            )
+
+    def test_two_pulses_with_equal_labels_end_the_service_with_2(self) -> None:
+        metrics = Metrics(component="test")
+        pulses = pulse_metrics(metrics)
+
+        def build() -> Part:
+            return build_pulse(
+                settings(),
+                fleet=FakeFleet(),
+                publisher=MemoryBroker().publisher(),
+                clock=SimulatedClock(),
+                tracer=NO_TRACING,
+                series=pulses.claim(shard="all", resource_type="clusters"),
+            )
+
+        service = runner.run(parts=[build, build], log=telemetry.get_logger("test"), metrics=metrics, signals=())
+
+        assert loop.run(asyncio.wait_for(service, timeout=60)) == process.ExitCode.MISCONFIGURED
+
+
+class Rebuilt:
+    """A pulse whose pacer and series are handed on from one build to the next; time goes on between them."""
+
+    def __init__(self, fleet: FakeFleet) -> None:
+        self.pacer = Pacer()
+        self._metrics = Metrics(component="test")
+        self.series = pulse_metrics(self._metrics).claim(shard="all", resource_type="clusters")
+        self._fleet = fleet
+        self._began = START
+
+    def run(self, chosen: PulseSettings, *, for_: timedelta) -> None:
+        loop.run(self._run(chosen, for_), start=self._began)
+        self._began += for_
+
+    def value(self, name: str, **labels: str) -> float | None:
+        labels |= {"shard": "all", "resource_type": "clusters"}
+        for family in self._metrics.collect():
+            for sample in family.samples:
+                if sample.name == f"hyperfleet_sentinel_{name}" and sample.labels == labels:
+                    return sample.value
+        return None
+
+    def names(self) -> list[tuple[str, dict[str, str]]]:
+        return [
+            (sample.name, sample.labels)
+            for family in self._metrics.collect()
+            for sample in family.samples
+            if sample.name.startswith("hyperfleet_sentinel_")
+        ]
+
+    async def _run(self, chosen: PulseSettings, lasting: timedelta) -> None:
+        broker, stopping = MemoryBroker(), Stopping()
+        broker.subscribe("test")
+        publisher = broker.publisher()
+        await publisher.open()
+        part = build_pulse(
+            chosen,
+            fleet=self._fleet,
+            publisher=publisher,
+            clock=SimulatedClock(),
+            tracer=NO_TRACING,
+            series=self.series,
+            pacer=self.pacer,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(part.loops[0](stopping))
+            await asyncio.sleep(lasting.total_seconds())
+            stopping.request()
+
 
 async def a_minute(fleet: FakeFleet, chosen: PulseSettings) -> list[bytes]:
     """Runs a pulse for a minute, its last poll included; the bodies of what it published."""
     broker, stopping = MemoryBroker(), Stopping()
     subscriber, publisher = broker.subscribe("test"), broker.publisher()
     await publisher.open()
-    part = build_pulse(chosen, fleet=fleet, publisher=publisher, clock=SimulatedClock(), tracer=NO_TRACING)
+    series = PulseMetrics(CollectorRegistry()).claim(shard=chosen.shard, resource_type=chosen.resource_type)
+    part = build_pulse(
+        chosen, fleet=fleet, publisher=publisher, clock=SimulatedClock(), tracer=NO_TRACING, series=series
+    )
     bodies: list[bytes] = []
 
     async def read() -> None:

@@ -30,7 +30,7 @@ from sentinel.cli.up.view import Showing, View
 from sentinel.cli.wiring import api as build_api
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
 from sentinel.cli.wiring.broker import build_publisher, build_subscriber
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
 from sentinel.cli.wiring.server import build_database, build_guard
 from sentinel.drivers.memory import MemoryBroker
@@ -90,6 +90,11 @@ class Session:
         self._dns = DnsService(log=telemetry.get_logger("dns"))
         self._memory = MemoryBroker()
         self._publishers = {each.resource_type: self._publisher(each) for each in plan.pulses}
+        pulses = pulse_metrics(context.metrics)
+        self._series = {
+            each.resource_type: pulses.claim(shard=each.shard, resource_type=each.resource_type)
+            for each in plan.pulses
+        }
         api_log = telemetry.get_logger("api")
         self._api = build_api.build_api(
             plan.server,
@@ -176,6 +181,7 @@ class Session:
                 publisher=self._publishers[plural],
                 clock=self._clock,
                 tracer=NO_TRACING,
+                series=self._series[plural],
                 watch=watch,
             )
 

@@ -18,6 +18,7 @@ from sentinel.core.projection import askable
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import Fleet
 from sentinel.ports.publisher import Publisher
+from sentinel.pulse.metrics import PulseMetrics, PulseSeries
 from sentinel.pulse.report import Observer
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
@@ -25,6 +26,7 @@ from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.part import Part
+from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.tracing import Tracer
 from sentinel.version import __version__
@@ -86,6 +88,13 @@ def build_fleet(settings: PulseSettings, *, on_token: Callable[[str], None] = la
     )
 
 
+def pulse_metrics(metrics: Metrics) -> PulseMetrics:
+    """The metrics of all pulses of a process, shown among its others."""
+    registry = CollectorRegistry()
+    metrics.add(registry)
+    return PulseMetrics(registry)
+
+
 def build_pulse(
     settings: PulseSettings,
     *,
@@ -93,22 +102,35 @@ def build_pulse(
     publisher: Publisher,
     clock: Clock,
     tracer: Tracer,
+    series: PulseSeries,
+    pacer: Pacer | None = None,
     watch: Callable[[Observer], Observer] = lambda observer: observer,
 ) -> Part:
-    """A pulse as a part; the caller owns the publisher. `watch` may put another observer around its telemetry."""
-    registry = CollectorRegistry()
+    """A pulse as a part; the caller owns the publisher and the series. `watch` may put another observer around its
+    telemetry.
+
+    To rebuild a pulse for new settings, let the old one end, then hand in its `pacer` and, if the labels are still
+    the same, its `series`: what it has published stays paced, and its counters go on. Without a `pacer` the pulse
+    remembers nothing.
+    """
+    if (series.shard, series.resource_type) != (settings.shard, settings.resource_type):
+        raise ValueError(
+            f"expected the series of {settings.resource_type} ({settings.shard}),"
+            f" got those of {series.resource_type} ({series.shard})"
+        )
     observer = PulseTelemetry(
-        registry=registry,
+        series=series,
         log=telemetry.get_logger("pulse").bind(resource_type=settings.resource_type),
-        shard=settings.shard,
-        resource_type=settings.resource_type,
         broker_type=publisher.broker_type,
     )
+    if pacer is None:
+        pacer = Pacer()
+    pacer.republish_interval = settings.republish_interval
     pulse = Pulse(
         resource_type=settings.resource_type,
         poll_interval=settings.poll_interval,
         policy=settings.policy,
-        pacer=Pacer(republish_interval=settings.republish_interval),
+        pacer=pacer,
         composer=Composer(settings.message_data),
         fleet=fleet,
         publisher=publisher,
@@ -124,7 +146,6 @@ def build_pulse(
         loops=(pulse.run,),
         checks=pulse.checks,
         liveness=pulse.liveness,
-        registry=registry,
         close=fleet.close,
     )
 

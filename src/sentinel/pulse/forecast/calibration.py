@@ -18,7 +18,7 @@ from resource import RUSAGE_SELF, getrusage
 import msgspec
 
 from sentinel.core import events, listing
-from sentinel.core.decision import Policy, decide
+from sentinel.core.decision import Policy, Reason, decide
 from sentinel.core.message import Composer
 from sentinel.core.model import Malformed
 from sentinel.core.pacing import Pacer, Verdict
@@ -184,7 +184,7 @@ def _compose(documents: Sequence[bytes], composer: Composer, now: datetime) -> N
     """What a pulse does with every resource that is due, up to the broker."""
     time_text = events.timestamp(now)
     for document in documents:
-        composed = composer.compose(msgspec.json.decode(document))
+        composed = composer.compose(msgspec.json.decode(document), Reason.EXPIRED_NOT_READY)
         identity = events.uuid7(now, bytes(10))
         events.structured(events.Event(identity, "", "", time_text, composed.data))
 

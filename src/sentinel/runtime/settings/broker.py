@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ import msgspec
 
 from sentinel.runtime.secrets import MASK, Secret
 from sentinel.runtime.settings import configmap, field_types
-from sentinel.runtime.settings.config_tree import Scalar, Table
+from sentinel.runtime.settings.config_tree import Parsed, Scalar, Table
 from sentinel.runtime.settings.field_types import Leaf, Refused
 from sentinel.runtime.settings.report import Entry, Loaded, Origin, Source, in_order
 from sentinel.runtime.settings.schema import section
@@ -190,11 +190,16 @@ _RELEVANT: dict[BrokerType, frozenset[str]] = {
 }
 
 
-def load_broker(*, source: Path | None, environ: Mapping[str, str]) -> Loaded[BrokerSettings]:
+def load_broker(
+    *, source: Path | None = None, document: Parsed | None = None, environ: Mapping[str, str]
+) -> Loaded[BrokerSettings]:
     """Loads the broker's settings: the environment over a file, a ConfigMap's manifest, or its directory.
 
-    Never raises: whatever is wrong is a problem. Where nothing at all speaks of a broker there are neither
-    settings nor problems, and it is for the caller to say whether it needs one.
+    In place of `source` there may be a `document` of the same content (see `sources.from_object`). A process that
+    loads documents for others passes an `environ` without its own variables.
+
+    Whatever is wrong with the settings is a problem, not an exception. Where nothing at all speaks of a broker
+    there are neither settings nor problems, and the caller says whether it needs one.
     """
     declared = section(BrokerSettings)
     keys = declared.keys()
@@ -208,10 +213,10 @@ def load_broker(*, source: Path | None, environ: Mapping[str, str]) -> Loaded[Br
             "BROKER_PORT is what Kubernetes sets for a Service called broker, and is ignored; set it to a port,"
             " or set enableServiceLinks: false"
         )
-    if source is None and not given.keys() - {EMULATOR}:
+    if source is None and document is None and not given.keys() - {EMULATOR}:
         return Loaded(None, warnings=tuple(warnings))
 
-    written = configmap.NOTHING if source is None else configmap.read(source, known=keys, is_ours=_is_ours)
+    written = _written(source, document, keys)
     reading = Reading(environ=environ, is_partial=written.table is None)
     reading.problems.extend(written.problems)
     tree = written.table or Table((), written.at)
@@ -227,6 +232,14 @@ def load_broker(*, source: Path | None, environ: Mapping[str, str]) -> Loaded[Br
         entries=_relevant(reading),
         secrets=(*reading.secrets, *_within_url(reading)),
     )
+
+
+def _written(source: Path | None, document: Parsed | None, keys: Sequence[str]) -> Parsed:
+    if source is None:
+        return configmap.unwrap(document or Parsed(Table((), Origin()), Origin()), is_ours=_is_ours)
+    if document is not None:
+        raise TypeError("expected a source or a document, got both")
+    return configmap.read(source, known=keys, is_ours=_is_ours)
 
 
 def _is_ours(key: str) -> bool:

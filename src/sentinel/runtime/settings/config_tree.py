@@ -1,15 +1,21 @@
 """A configuration as a tree of texts, each of which knows where it was written.
 
-Nothing is interpreted yet: what a text means is for the setting to say that it belongs to.
+Nothing is interpreted yet: what a text means is for the setting to say that it belongs to. Every source of
+settings yields such a tree, within the same limits, so that nothing else depends on the source.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-from sentinel.runtime.settings.report import Origin, quoted
+from sentinel.runtime.settings.report import Origin, Problem, quoted
+
+MOST_VALUES: Final = 10_000
+"""Keys count as values, and so do aliases wherever they are used: nested aliases multiply."""
+DEEPEST: Final = 64
+"""Levels of mappings and lists within each other."""
 
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 
@@ -63,6 +69,27 @@ class Table(msgspec.Struct, frozen=True):
 
 
 Node: TypeAlias = Scalar | Listing | Table
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """One source of settings: what it says, and what is wrong with it."""
+
+    table: Table | None
+    """None where the source could not be read; the problems say why. An empty source is an empty table."""
+    at: Origin
+    """What a missing key is missing from."""
+    problems: tuple[Problem, ...] = ()
+
+    @classmethod
+    def of(cls, root: Node | None, at: Origin, problems: tuple[Problem, ...] = ()) -> Parsed:
+        """The source with this document, which has to be a mapping, or empty."""
+        if root is None or (isinstance(root, Scalar) and root.is_null):
+            return cls(Table((), at), at, problems)
+        if isinstance(root, Table):
+            return cls(root, at, problems)
+        # Its text is not repeated: it may be a token, where the wrong file was named.
+        message = f"expected a mapping of settings, got {'a list' if isinstance(root, Listing) else 'text'}"
+        return cls(None, at, (*problems, Problem.at(root.at, "", message)))
 
 
 def described(node: Node) -> str:

@@ -11,59 +11,49 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.runtime.settings.config_tree import Member, Scalar, Table, described
+from sentinel.runtime.settings.config_tree import Member, Parsed, Scalar, Table, described
 from sentinel.runtime.settings.report import Origin, Problem, file_origin
 from sentinel.runtime.settings.yaml_file import parse_file, read_text
 
 
-class Written(msgspec.Struct, frozen=True):
-    """What it says."""
-
-    table: Table | None
-    """None where nothing could be made of it; the problems say why."""
-    at: Origin
-    """What a missing key is missing from."""
-    problems: tuple[Problem, ...] = ()
-
-
-NOTHING = Written(Table((), Origin()), Origin())
-
-
-def read(source: Path, *, known: Collection[str], is_ours: Callable[[str], bool]) -> Written:
+def read(source: Path, *, known: Collection[str], is_ours: Callable[[str], bool]) -> Parsed:
     """Reads a file or a directory. Never raises: whatever is wrong with it is a problem.
 
-    All of a plain file is ours. Of a ConfigMap, `is_ours` says which keys are, and a key that is ours should be
-    a known one; its value is not even read otherwise.
+    Of a ConfigMap, `is_ours` says which keys are ours, and a key that is ours should be a known one; in a
+    directory no other file is read.
     """
-    root = file_origin(source)
     if _is_directory(source):
-        return _read_directory(source, root, known, is_ours)
-    parsed = parse_file(source)
+        return _read_directory(source, file_origin(source), known, is_ours)
+    return unwrap(parse_file(source), is_ours=is_ours)
+
+
+def unwrap(parsed: Parsed, *, is_ours: Callable[[str], bool]) -> Parsed:
+    """The settings in a document: all of a plain one, or those of a ConfigMap's manifest that are ours."""
     kind = None if parsed.table is None else parsed.table.get("kind")
     if parsed.table is None or kind is None:
-        return Written(parsed.table, root, parsed.problems)
+        return parsed
     if not isinstance(kind.value, Scalar) or kind.value.text != "ConfigMap":
         message = (
             f"expected ConfigMap, got {described(kind.value)}; give the values of a Secret as variables,"
             " or mount it and name its directory"
         )
-        return Written(None, root, (*parsed.problems, Problem.at(kind.value.at, "kind", message)))
-    return _read_data(parsed.table.get("data"), root, parsed.problems, is_ours)
+        return Parsed(None, parsed.at, (*parsed.problems, Problem.at(kind.value.at, "kind", message)))
+    return _read_data(parsed.table.get("data"), parsed.at, parsed.problems, is_ours)
 
 
 def _read_data(
     data: Member | None, root: Origin, problems: tuple[Problem, ...], is_ours: Callable[[str], bool]
-) -> Written:
+) -> Parsed:
     if data is None:
-        return Written(Table((), root), root, problems)
+        return Parsed(Table((), root), root, problems)
     if isinstance(data.value, Scalar) and data.value.is_null:
-        return Written(Table((), data.at), data.at, problems)
+        return Parsed(Table((), data.at), data.at, problems)
     if not isinstance(data.value, Table):
         message = f"expected a mapping of settings, got {described(data.value)}"
-        return Written(None, data.at, (*problems, Problem.at(data.value.at, "data", message)))
+        return Parsed(None, data.at, (*problems, Problem.at(data.value.at, "data", message)))
     ours = tuple(member for member in data.value.members if is_ours(member.key))
     bare = (msgspec.structs.replace(p, field=p.field.removeprefix("data.")) for p in problems)
-    return Written(Table(ours, data.value.at), data.at, tuple(bare))
+    return Parsed(Table(ours, data.value.at), data.at, tuple(bare))
 
 
 def _is_directory(path: Path) -> bool:
@@ -75,12 +65,12 @@ def _is_directory(path: Path) -> bool:
 
 def _read_directory(
     directory: Path, root: Origin, known: Collection[str], is_ours: Callable[[str], bool]
-) -> Written:
+) -> Parsed:
     """A file for each key, beside hidden entries by which Kubernetes swaps them all at once."""
     try:
         files = sorted(path for path in directory.iterdir() if is_ours(path.name))
     except OSError as error:
-        return Written(None, root, (Problem.at(root, "", f"cannot be read: {error.strerror}"),))
+        return Parsed(None, root, (Problem.at(root, "", f"cannot be read: {error.strerror}"),))
     problems: list[Problem] = []
     members: list[Member] = []
     for file in files:
@@ -91,4 +81,4 @@ def _read_directory(
         else:
             # One newline at the end is what an editor or `echo` left there, not part of the value.
             members.append(Member(file.name, at, Scalar(text.removesuffix("\n"), at, is_plain=False)))
-    return Written(Table(tuple(members), root), root, tuple(problems))
+    return Parsed(Table(tuple(members), root), root, tuple(problems))

@@ -1,4 +1,4 @@
-"""From a file, the environment and flags to one frozen struct."""
+"""From a file or an object, the environment and flags to one frozen struct."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import msgspec
 
-from sentinel.runtime.settings.config_tree import Table
+from sentinel.runtime.settings.config_tree import Parsed, Table
 from sentinel.runtime.settings.merge import merge, overlay
-from sentinel.runtime.settings.report import Loaded, Origin, Source, file_origin, in_order
+from sentinel.runtime.settings.report import Loaded, Origin, Source, in_order
 from sentinel.runtime.settings.schema import section
 from sentinel.runtime.settings.sources import Given, from_environment, from_flags
 from sentinel.runtime.settings.validation import Reading
-from sentinel.runtime.settings.yaml_file import Parsed, parse_file
+from sentinel.runtime.settings.yaml_file import parse_file
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -24,20 +24,24 @@ PREFIX = "SENTINEL_"
 def load(
     struct: type[T],
     *,
-    file: Path | None,
+    file: Path | None = None,
+    document: Parsed | None = None,
     environ: Mapping[str, str],
     sets: Sequence[str] = (),
     overrides: Mapping[str, str] | None = None,
     defaults: Mapping[str, str] | None = None,
 ) -> Loaded[T]:
-    """Loads the settings that a struct declares. Never raises: whatever is wrong is a problem.
+    """Loads the settings that a struct declares. Whatever is wrong with them is a problem, not an exception.
+
+    The settings are in a `file`, in a `document` (see `sources.from_object`), or in neither; `environ` and `sets`
+    win over both. A process that loads documents for others passes an `environ` without its own variables.
 
     `sets` are the values of `--set`. `overrides` are those of a command's own flags, by key: `log.level` for
     `--log-level`; they beat everything. `defaults`, by key, stand in for those of the struct.
     """
     declared = section(struct)
-    root = Origin() if file is None else file_origin(file)
-    written = Parsed(Table((), root)) if file is None else parse_file(file)
+    written = _written(file, document)
+    root = written.at
     reading = Reading(environ=environ, known=declared.paths(), is_partial=written.table is None)
     reading.problems.extend(written.problems)
 
@@ -62,3 +66,11 @@ def load(
         entries=() if reading.problems else tuple(reading.entries),
         secrets=tuple(reading.secrets),
     )
+
+
+def _written(file: Path | None, document: Parsed | None) -> Parsed:
+    if file is None:
+        return document or Parsed(Table((), Origin()), Origin())
+    if document is not None:
+        raise TypeError("expected a file or a document, got both")
+    return parse_file(file)

@@ -26,6 +26,8 @@ class Source(StrEnum):
 
     DEFAULT = "default"
     FILE = "file"
+    OBJECT = "object"
+    """A document that something else has parsed: a Kubernetes resource, say."""
     ENVIRONMENT = "environment"
     FLAG = "flag"
 
@@ -35,12 +37,13 @@ class Origin(msgspec.Struct, frozen=True):
 
     source: Source = Source.DEFAULT
     name: str = ""
-    """The file as it was given, the variable, or the flag."""
+    """The file as it was given, what the object is called, the variable, or the flag."""
     line: int = 1
     column: int = 1
 
     def at(self, line: int, column: int) -> Origin:
-        """A place within this source. The text of a variable or a flag is too short to have places in it."""
+        """A place within this source. Only a file has places in it: the text of a variable or a flag is too short,
+        and an object has lost them."""
         if self.source is Source.FILE:
             return Origin(self.source, self.name, line, column)
         return self
@@ -55,7 +58,7 @@ class Problem(msgspec.Struct, frozen=True):
     """Why a configuration is refused. The field names are the shape that `sentinel check` prints as JSON."""
 
     file: str | None
-    """None where the value came from the environment or a flag; the message then ends with which one."""
+    """None where the value came from the environment, a flag or an object; the message then ends with its name."""
     line: int | None
     column: int | None
     field: str

@@ -1,13 +1,25 @@
-"""Settings that are not written in a file: environment variables and flags."""
+"""Settings that are not written in a file: environment variables, flags, and objects that are already parsed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import assert_never
 
 import msgspec
 
-from sentinel.runtime.settings.report import Origin, Source, closest, printable
+from sentinel.core.model import Json
+from sentinel.runtime.settings.config_tree import (
+    DEEPEST,
+    MOST_VALUES,
+    Listing,
+    Member,
+    Node,
+    Parsed,
+    Scalar,
+    Table,
+)
+from sentinel.runtime.settings.report import Origin, Problem, Source, closest, printable
 from sentinel.runtime.settings.schema import Elsewhere, Section, Texts
 from sentinel.runtime.settings.validation import Reading, Shape
 
@@ -85,6 +97,61 @@ def near_misses(unknown: Iterable[str], meanings: Mapping[str, str], prefix: str
             if near is not None:
                 warnings.append(printable(f"{name} is no setting and is ignored; did you mean {bare[near]}?"))
     return warnings
+
+
+def from_object(document: Json, name: str) -> Parsed:
+    """What a document says that is already parsed, such as the spec of a Kubernetes resource.
+
+    `name` is what problems call it: `sentinelconfig/us-east`. The document means what the same JSON means in a
+    YAML file, within the same limits; only the places are lost.
+    """
+    at = Origin(Source.OBJECT, name)
+    try:
+        return Parsed.of(_Objects(at).node(document), at)
+    except _TooLarge as error:
+        return Parsed(None, at, (Problem.at(at, "", str(error)),))
+
+
+class _TooLarge(Exception):
+    """The document is larger than settings ever are."""
+
+
+class _Objects:
+    """Nodes from values, counted as they are made."""
+
+    def __init__(self, at: Origin) -> None:
+        self._at = at
+        self._values = 0
+
+    def node(self, value: Json, depth: int = 0) -> Node:
+        """The node of a value that stands so many levels below the root. Recursion ends at `DEEPEST`."""
+        self._count()
+        if isinstance(value, dict | list) and depth >= DEEPEST:
+            raise _TooLarge(f"expected at most {DEEPEST} levels, got more")
+        match value:
+            case dict():
+                return Table(tuple(self._member(key, inner, depth + 1) for key, inner in value.items()), self._at)
+            case list():
+                return Listing(tuple(self.node(item, depth + 1) for item in value), self._at)
+            case str():
+                return Scalar(value, self._at, is_plain=False)
+            case None:
+                return Scalar("null", self._at)
+            case bool():
+                return Scalar("true" if value else "false", self._at)
+            case int() | float():
+                return Scalar(repr(value), self._at)
+            case _:
+                assert_never(value)
+
+    def _member(self, key: str, value: Json, depth: int) -> Member:
+        self._count()
+        return Member(key, self._at, self.node(value, depth))
+
+    def _count(self) -> None:
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise _TooLarge(f"expected at most {MOST_VALUES} values, got more")
 
 
 def _variables(section: Section, prefix: str) -> Iterator[tuple[str, str]]:

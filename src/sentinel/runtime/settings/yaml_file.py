@@ -12,17 +12,24 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import yaml
 
-from sentinel.runtime.settings.config_tree import Listing, Member, Node, Scalar, Table, described, join
+from sentinel.runtime.settings.config_tree import (
+    DEEPEST,
+    MOST_VALUES,
+    Listing,
+    Member,
+    Node,
+    Parsed,
+    Scalar,
+    Table,
+    described,
+    join,
+)
 from sentinel.runtime.settings.report import Origin, Problem, file_origin
 
 LARGEST_FILE = 1 << 20
 """Bytes; also keeps a mistaken path to a device from being read for ever."""
-MOST_VALUES = 10_000
-"""Aliases counted wherever they are used, which is what makes nested aliases dangerous."""
-DEEPEST = 64
 
 _TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = frozenset(
@@ -32,30 +39,16 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML counts as one
 
 
-class Parsed(msgspec.Struct, frozen=True):
-    """A file of settings: what it says, and what is wrong with it."""
-
-    table: Table | None
-    """None where nothing could be made of it; an empty file is an empty table."""
-    problems: tuple[Problem, ...] = ()
-
-
 def parse_file(path: Path) -> Parsed:
     """Reads a file that holds one mapping. Never raises: whatever is wrong with the file is a problem."""
     source = file_origin(path)
     text = read_text(path)
     if isinstance(text, Problem):
-        return Parsed(None, (text,))
+        return Parsed(None, source, (text,))
     root, problems = parse(text, source)
     if root is None and problems:
-        return Parsed(None, problems)
-    if root is None or (isinstance(root, Scalar) and root.is_null):
-        return Parsed(Table((), source), problems)
-    if isinstance(root, Table):
-        return Parsed(root, problems)
-    # Its text is not repeated: somebody may have named the file of a token.
-    message = f"expected a mapping of settings, got {'a list' if isinstance(root, Listing) else 'text'}"
-    return Parsed(None, (*problems, Problem.at(root.at, "", message)))
+        return Parsed(None, source, problems)
+    return Parsed.of(root, source, problems)
 
 
 def read_text(path: Path) -> str | Problem:

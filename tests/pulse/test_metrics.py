@@ -1,0 +1,149 @@
+"""The series of several pulses in one process: who may write which, and when they come and go."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from sentinel.ports.errors import Misconfigured
+from sentinel.pulse.metrics import DuplicatePulse, PulseMetrics, PulseSeries
+from sentinel.runtime.metrics import Metrics
+
+
+class Process:
+    """The pulses' metrics, and what a scrape of the process shows of them."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.pulses = PulseMetrics(self.registry)
+
+    def claim(self, shard: str = "all", resource_type: str = "clusters") -> PulseSeries:
+        return self.pulses.claim(shard=shard, resource_type=resource_type)
+
+    def value(self, name: str, shard: str = "all", resource_type: str = "clusters", **labels: str) -> float | None:
+        labels |= {"shard": shard, "resource_type": resource_type}
+        return self.registry.get_sample_value(f"hyperfleet_sentinel_{name}", labels)
+
+    def labels(self) -> set[tuple[str, str]]:
+        """The shard and resource type of every series there is."""
+        return {
+            (sample.labels["shard"], sample.labels["resource_type"])
+            for family in self.registry.collect()
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+def test_pulses_share_families_and_count_apart(process: Process) -> None:
+    east, west = process.claim("region=us-east"), process.claim("region=us-west")
+    shown = Metrics(component="test")
+    shown.add(process.registry)
+
+    east.published.inc(3)
+    west.published.inc(4)
+
+    exposition = shown.render()[0].decode()
+    assert exposition.count("# TYPE hyperfleet_sentinel_events_published_total counter") == 1
+    assert process.value("events_published_total", "region=us-east") == 3
+    assert process.value("events_published_total", "region=us-west") == 4
+
+
+@pytest.mark.parametrize("other", [("all", "nodepools"), ("region=us-east", "clusters")])
+def test_one_equal_label_is_no_duplicate(process: Process, other: tuple[str, str]) -> None:
+    process.claim("all", "clusters")
+
+    assert process.claim(*other).shard == other[0]
+
+
+def test_a_second_pulse_with_equal_labels_is_refused(process: Process) -> None:
+    first = process.claim("region=us-east")
+    first.published.inc()
+
+    with pytest.raises(DuplicatePulse) as caught:
+        process.claim("region=us-east")
+
+    assert str(caught.value) == (
+        "expected one pulse for each resource type and selector, got two for clusters (region=us-east);"
+        " change one selector, or remove one of the two"
+    )
+    assert isinstance(caught.value, Misconfigured)
+    assert process.value("events_published_total", "region=us-east") == 1
+
+
+def test_released_series_are_gone_and_the_others_stay(process: Process) -> None:
+    east = process.claim("region=us-east")
+    process.claim("region=us-west")
+    for broker_type in ("rabbitmq", "gcp-pubsub"):
+        east.broker_errors(broker_type)
+
+    east.release()
+
+    assert process.labels() == {("region=us-west", "clusters")}
+
+
+def test_what_was_released_may_be_claimed_again_and_begins_at_zero(process: Process) -> None:
+    first = process.claim()
+    first.published.inc(5)
+    first.release()
+
+    second = process.claim()
+
+    assert process.value("events_published_total") == 0
+    second.published.inc()
+    first.published.inc()  # a straggler of the pulse that is gone
+    assert process.value("events_published_total") == 1
+
+
+def test_releasing_twice_takes_nothing_from_the_next_pulse(process: Process) -> None:
+    first = process.claim()
+    first.release()
+    process.claim()
+
+    first.release()
+
+    assert process.value("events_published_total") == 0
+    with pytest.raises(DuplicatePulse):
+        process.claim()
+
+
+def test_reloads_and_failed_loads_are_counted(process: Process) -> None:
+    series = process.claim()
+
+    series.reloaded()
+    series.load_failed()
+    series.load_failed()
+
+    assert process.value("config_reloads_total") == 1
+    assert process.value("api_errors_total", operation="config_load") == 2
+    assert process.value("api_errors_total", operation="fetch_resources") == 0
+
+
+def test_errors_are_counted_by_the_type_of_the_broker_in_use(process: Process) -> None:
+    series = process.claim()
+    series.broker_errors("rabbitmq").inc(2)
+
+    series.broker_errors("gcp-pubsub").inc()
+    series.broker_errors("rabbitmq").inc()
+
+    assert process.value("broker_errors_total", broker_type="rabbitmq") == 3
+    assert process.value("broker_errors_total", broker_type="gcp-pubsub") == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["clusters", "nodepools"])), max_size=20))
+def test_the_series_shown_are_those_of_the_pulses_that_run(changes: list[tuple[str, str]]) -> None:
+    process = Process()
+    running: dict[tuple[str, str], PulseSeries] = {}
+
+    for labels in changes:  # one that runs goes away, another one comes
+        if labels in running:
+            running.pop(labels).release()
+        else:
+            running[labels] = process.claim(*labels)
+
+        assert process.labels() == running.keys()
