@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from sentinel.adapter.agenda import Agenda
 from sentinel.adapter.asking import Asking, GivenUp, Operation
 from sentinel.adapter.context import Cancellation, Context
 from sentinel.adapter.declaration import Adapter
@@ -34,6 +33,7 @@ from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime.stopping import Stopping
 from sentinel.runtime.telemetry import Log, describe
+from sentinel.runtime.workqueue import Agenda
 
 
 class DeliveriesEnded(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sentinel.adapter.agenda import Agenda
+from sentinel.runtime.workqueue import Agenda
 
 
 async def test_keys_come_in_the_order_in_which_they_were_added() -> None:
