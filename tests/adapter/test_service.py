@@ -945,17 +945,18 @@ def test_queue_age_is_that_of_the_oldest_event() -> None:
     run(scenario())
 
 
-def test_a_fault_of_ours_gives_the_event_back_and_ends_nothing() -> None:
+@pytest.mark.parametrize("fault", [RuntimeError("a bug"), asyncio.CancelledError("a bug")])
+def test_a_fault_of_ours_gives_the_event_back_and_ends_nothing(fault: BaseException) -> None:
     async def scenario() -> None:
         script = Script()
-        faults = iter([True])
+        faults = iter([fault])
 
         def fail(operation: str, resource_id: str) -> ApiTrouble | None:
-            if resource_id and next(faults, False):
-                raise RuntimeError("a bug")
+            if resource_id and (first := next(faults, None)) is not None:
+                raise first
             return None
 
-        async with Workplace(script.adapter) as work:
+        async with Workplace(script.adapter, concurrency=1) as work:
             work.api.put("c1")
             work.api.fail(fail)
             await work.pulse("c1")

@@ -12,11 +12,11 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from sentinel.adapter.agenda import Agenda
 from sentinel.adapter.asking import Asking, GivenUp, Operation
 from sentinel.adapter.context import Cancellation, Context
 from sentinel.adapter.declaration import Adapter
@@ -32,6 +32,7 @@ from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Reporting, ReportRefused
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.ports.task_http import HttpClient
+from sentinel.runtime import workqueue
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.telemetry import Log, describe
 
@@ -78,12 +79,14 @@ class AdapterService:
         self._observer = observer
         self._log = log
         self._last_work = last_work
-        self._concurrency = concurrency
         self._task_timeout = task_timeout
         self._report_max_age = report_max_age
         self._redact = redact
         self._asking = Asking(clock=clock, watcher=observer, random=jitter)
-        self._agenda: Agenda[str, Call] = Agenda()
+        self._queue: workqueue.WorkQueue[str, Call] = workqueue.WorkQueue(
+            clock=clock, log=log.bind(adapter=adapter.name), workers=concurrency, jitter=jitter
+        )
+        """Ids of resources, each with the events that ask for it. The broker's limit on deliveries bounds it."""
         self._interruption: asyncio.Future[None] | None = None
         """Done when tasks have no more time, because the service ends."""
         self._lingering: dict[str, asyncio.Task[Any]] = {}
@@ -105,13 +108,11 @@ class AdapterService:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._asking.keep_asking(lambda: self._reporting.reach(kind), stopping))
-                for _ in range(self._concurrency):
-                    group.create_task(self._work(stopping))
+                group.create_task(self._queue.run(partial(self._process, stopping), stopping))
                 if not await stopping.interrupts(self._take_in(group)):
                     raise DeliveriesEnded(
                         "the subscription delivers no more, although nobody has asked us to stop"
                     )
-                self._agenda.close()
                 last_call = loop.call_later(self._last_work.total_seconds(), self._interruption.set_result, None)
         finally:
             if last_call is not None:
@@ -122,6 +123,8 @@ class AdapterService:
         try:
             async for delivery in deliveries:
                 self._admit(delivery, group)
+                # The gate is in front of the queue and not inside it: what is not taken in stays with the broker,
+                # for a replica that can reach the API.
                 await self._asking.until_well()
         finally:
             if isinstance(deliveries, AsyncGenerator):
@@ -143,27 +146,32 @@ class AdapterService:
             self._observer.skipped(SkipReason.OTHER_KIND, hint.pointer.id, 1)
             group.create_task(delivery.ack())
             return
-        self._agenda.add(hint.pointer.id, Call(hint, delivery))
+        self._queue.add(hint.pointer.id, Call(hint, delivery))
 
     def _refuse(self, delivery: Delivery, reason: str, group: asyncio.TaskGroup) -> None:
         """Gives up a message of which it is not even known what resource it is about."""
         self._observer.dead_lettered(reason, delivery.message.attributes.get("id", ""), "")
         group.create_task(delivery.dead_letter(reason))
 
-    async def _work(self, stopping: Stopping) -> None:
-        while (item := await self._agenda.next()) is not None:
-            resource_id, calls = item
-            try:
-                await self._attend(calls, stopping)
-            except GivenUp as error:
-                # When the service ends, the subscriber gives back what is left, and does not wait before it does.
-                if not stopping.requested:
-                    await self._give_back(str(error), calls)
-            except Exception as error:  # the loop's edge: a fault of ours must not end the work on the others
-                self._observer.crashed(resource_id, error)
-                await _settle(call.delivery.nack() for call in calls)
-            await self._outlast(resource_id, stopping)
-            self._agenda.done(resource_id)
+    async def _process(self, stopping: Stopping, resource_id: str, calls: Sequence[Call]) -> workqueue.Result:
+        """Never `Again`, and no exception: events that could not be answered go back to the broker, which delivers
+        them again after a delay of its own, to this process or to another."""
+        result: workqueue.Result = workqueue.Done()
+        try:
+            await self._attend(calls, stopping)
+        except GivenUp as error:
+            # When the service ends, the subscriber gives back what is left, and does not wait before it does.
+            if not stopping.requested:
+                await self._give_back(str(error), calls)
+            result = workqueue.Never(str(error))
+        except (Exception, asyncio.CancelledError) as error:  # not left to the queue: the events need settling
+            if workqueue.is_cancelled(error):
+                raise
+            self._observer.crashed(resource_id, error)
+            await _settle(call.delivery.nack() for call in calls)
+            result = workqueue.Never(describe(error))
+        await self._outlast(resource_id, stopping)
+        return result
 
     async def _outlast(self, resource_id: str, stopping: Stopping) -> None:
         """Nobody else looks at a resource before a task that ignores its cancellation is really over. It keeps its
