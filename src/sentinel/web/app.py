@@ -22,6 +22,7 @@ from sentinel.web.endpoint import Endpoint, problem_answer, send_answer
 from sentinel.web.identity import Guard
 from sentinel.web.middleware import DEADLINE, MOST_AT_ONCE, Middleware, Observer, RequestContext
 from sentinel.web.routing import Method, Open, Route
+from sentinel.web.streams import MOST_STREAMS
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z_]+\}")
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
@@ -40,6 +41,7 @@ def build_app(
     observers: Sequence[Observer] = (),
     deadline: timedelta = DEADLINE,
     most_at_once: int = MOST_AT_ONCE,
+    most_streams: int = MOST_STREAMS,
 ) -> App:
     """Build the application that serves these routes, for `server.Server` or a test client."""
     check_routes(routes)
@@ -53,6 +55,7 @@ def build_app(
         observers=observers,
         deadline=deadline,
         most_at_once=most_at_once,
+        most_streams=most_streams,
         always=[route.path for route in routes if route.is_quiet],
     )
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from sentinel.runtime.telemetry import Log
 from sentinel.web import body, decoding, errors, problem
-from sentinel.web.asgi import Receive, Scope, Send, client_address
+from sentinel.web.asgi import Receive, Scope, Send, client_address, encode_headers
 from sentinel.web.identity import Guard
 from sentinel.web.middleware import RequestContext
 from sentinel.web.problem import Problem
-from sentinel.web.routing import Answer, AnyBody, Caller, Method, Open, Request, Route
+from sentinel.web.routing import Answer, AnyBody, Caller, Method, Open, Request, Route, Stream
 
 _BODILESS = frozenset((204, 304))
 
@@ -33,9 +33,13 @@ class Endpoint:
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_answer(await self._respond(scope, receive), send)
+        answer = await self._respond(scope, receive)
+        if isinstance(answer, Stream):
+            RequestContext.of(scope).stream = answer  # sent by the middleware, which owns deadline and limits
+        else:
+            await send_answer(answer, send)
 
-    async def _respond(self, scope: Scope, receive: Receive) -> Answer:
+    async def _respond(self, scope: Scope, receive: Receive) -> Answer | Stream:
         """Turn every failure into an answer, except that the client has gone: nobody would read it."""
         try:
             return await self._answer(scope, receive)
@@ -49,7 +53,7 @@ class Endpoint:
         self._log.unexpected("http.failed", error=error, path=context.path, request_id=context.request_id)
         return problem.internal(context.request_id)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer | Stream:
         method = scope["method"]
         route = self._routes.get(method)
         if route is None:
@@ -92,7 +96,7 @@ def problem_answer(refusal: Problem) -> Answer:
 
 async def send_answer(answer: Answer, send: Send) -> None:
     """Send an answer as it is; a body that comes in pieces goes out in pieces, without being copied."""
-    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
+    headers = encode_headers(answer.headers)
     content = b"" if answer.status in _BODILESS else answer.body
     pieces = content if isinstance(content, tuple) else (content,)
     if length := sum(map(len, pieces)):
