@@ -9,26 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from sentinel.runtime.telemetry import Log
 from sentinel.web import body, decoding, errors, problem
 from sentinel.web.asgi import Receive, Scope, Send, client_address, encode_headers
 from sentinel.web.identity import Guard
-from sentinel.web.middleware import RequestContext
+from sentinel.web.middleware import Observer, RequestContext
 from sentinel.web.problem import Problem
 from sentinel.web.routing import Answer, AnyBody, Caller, Method, Open, Request, Route, Stream
 
 _BODILESS = frozenset((204, 304))
 
 
-class Endpoint:
-    """All routes of one path, as an ASGI application."""
+class Operation(msgspec.Struct, frozen=True):
+    """A route, and who hears of requests to it besides the application's own observers."""
 
-    def __init__(self, routes: Sequence[Route], *, guard: Guard, log: Log) -> None:
-        self.path = routes[0].path
-        self._routes = {route.method.value: route for route in routes}
-        if (get := self._routes.get(Method.GET)) is not None:
-            self._routes["HEAD"] = get  # the server leaves the body out
-        self._allowed = sorted((*self._routes, "OPTIONS"))
+    route: Route
+    observers: tuple[Observer, ...] = ()
+
+
+class Endpoint:
+    """All operations of one path, as an ASGI application."""
+
+    def __init__(self, operations: Sequence[Operation], *, guard: Guard, log: Log) -> None:
+        self.path = operations[0].route.path
+        self._operations = {operation.route.method.value: operation for operation in operations}
+        if (get := self._operations.get(Method.GET)) is not None:
+            self._operations["HEAD"] = get  # the server leaves the body out
+        self._allowed = sorted((*self._operations, "OPTIONS"))
         self._guard = guard
         self._log = log
 
@@ -55,13 +64,14 @@ class Endpoint:
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer | Stream:
         method = scope["method"]
-        route = self._routes.get(method)
-        if route is None:
+        operation = self._operations.get(method)
+        if operation is None:
             if method == "OPTIONS":
                 return Answer(204, headers={"Allow": ", ".join(self._allowed)})
             raise problem.method_not_allowed(method, self._allowed)
+        route = operation.route
         context = RequestContext.of(scope)
-        context.route = route
+        context.found(route, operation.observers)
         headers = _headers(scope)
         identity = self._guard.identify(route.action, headers)
         if not isinstance(route.action, Open):

@@ -49,18 +49,27 @@ _HEADERS = (
 class RequestContext:
     """What is known about a request while it is being answered."""
 
-    __slots__ = ("actor", "path", "request_id", "route", "stream")
+    __slots__ = ("actor", "observers", "path", "request_id", "route", "stream")
 
     def __init__(self, *, request_id: str, path: str) -> None:
         self.request_id = request_id
         self.path = path
         """As it came, percent-decoded; the router may see a tidier one."""
         self.route: Route | None = None
-        """Set once it is found."""
+        """None until it is found."""
+        self.observers: Sequence[Observer] = ()
+        """Those of the route, besides the application's."""
         self.actor = ""
         """The name of the caller, set once it is identified."""
         self.stream: Stream | None = None
         """The answer, where it is one."""
+
+    def found(self, route: Route, observers: Sequence[Observer]) -> None:
+        """The router has found the route; its observers hear of the request from now on."""
+        self.route = route
+        self.observers = observers
+        for observer in observers:
+            observer.began()
 
     @staticmethod
     def of(scope: Scope) -> RequestContext:
@@ -168,7 +177,7 @@ class Middleware:
             if context.stream is not None:
                 await self._streams.end(context.stream, log=self._log_of(context))
             exchange = self._exchange(scope, context, sender, timedelta(seconds=time.perf_counter() - began))
-            for observer in self._observers:
+            for observer in (*self._observers, *context.observers):
                 observer.ended(exchange)
 
     async def _answer(self, scope: Scope, receive: Receive, sender: _Sender) -> Stream | None:
