@@ -7,24 +7,18 @@ import io
 import re
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 
-import aiohttp
-import msgspec
 import pytest
 
-from sentinel.runtime.lifecycle import runner
-from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.listening import Address, ListenError
+from sentinel.runtime.listening import ListenError
 from sentinel.web.asgi import App, Receive, Scope, Send
 from sentinel.web.routing import Answer, Body, Method, Request
 from sentinel.web.server import Server
 from tests.web.calling import LOG, answering, app_of, route
+from tests.web.serving import LOOPBACK, WAIT, Running, client_of, serving
 
-LOOPBACK = Address("127.0.0.1", 0)
-WAIT = 10
 JSON = {"Content-Type": "application/json"}
 
 
@@ -50,46 +44,6 @@ def everything() -> App:
         route(answering(Answer(body=b'"fine"'))),
         route(measure, method=Method.POST, body=Body(type=object, limit=1000)),
     )
-
-
-@asynccontextmanager
-async def serving(app: App) -> AsyncIterator[Server]:
-    server = Server(app, address=LOOPBACK, log=LOG)
-    await server.open()
-    try:
-        yield server
-    finally:
-        await server.close()
-
-
-@asynccontextmanager
-async def client_of(server: Server) -> AsyncIterator[aiohttp.ClientSession]:
-    timeout = aiohttp.ClientTimeout(total=WAIT)
-    async with aiohttp.ClientSession(f"http://{server.address}", timeout=timeout) as client:
-        yield client
-
-
-class Running:
-    """A server as a part of a service, until the service is asked to stop."""
-
-    def __init__(self, server: Server, *, drain: timedelta = timedelta(seconds=5)) -> None:
-        self._server = server
-        self._drain = drain
-        self._is_open = asyncio.Event()
-        self.stopping = Stopping()
-
-    async def run(self) -> int:
-        return await runner.run(parts=[self._part], log=LOG, stopping=self.stopping, signals=(), drain=self._drain)
-
-    async def open(self) -> None:
-        await self._is_open.wait()
-
-    def _part(self) -> Part:
-        return msgspec.structs.replace(self._server.part(), start=self._start)
-
-    async def _start(self) -> None:
-        await self._server.open()
-        self._is_open.set()
 
 
 async def say(server: Server, *words: bytes) -> bytes:

@@ -1,27 +1,31 @@
-"""From a table of routes to an application.
+"""From the components on one listener to an application.
 
-Starlette's router finds the endpoint by path; each request is matched once. A table that does not fit together is
-refused when the application is built, not when the first client finds out.
+An application is a list of components, each with its routes, and one OpenAPI document for all of them. Starlette's
+router finds the endpoint by path; each request is matched once. Routes that do not fit together, in a component or
+across components, are refused when the application is built, not when the first client finds out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
+from sentinel.core import access
 from sentinel.core.access import Action, Permissions
 from sentinel.runtime.telemetry import Log
-from sentinel.web import problem
+from sentinel.web import openapi, problem
 from sentinel.web.asgi import App, Receive, Scope, Send
-from sentinel.web.endpoint import Endpoint, problem_answer, send_answer
+from sentinel.web.endpoint import Endpoint, Operation, problem_answer, send_answer
 from sentinel.web.identity import Guard
 from sentinel.web.middleware import DEADLINE, MOST_AT_ONCE, Middleware, Observer, RequestContext
+from sentinel.web.openapi import Info
 from sentinel.web.routing import Method, Open, Route
+from sentinel.web.streams import MOST_STREAMS
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z_]+\}")
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
@@ -32,29 +36,65 @@ class BadRoutes(ValueError):
     """A table of routes that does not fit together; a bug in the component that declares it."""
 
 
+class Component(msgspec.Struct, frozen=True, kw_only=True):
+    """What a component contributes to an application, which it may share with others."""
+
+    routes: Sequence[Route]
+    permissions: Permissions = Permissions()
+    """Which roles may do what its routes need permission for."""
+    tags: Mapping[str, str] = {}
+    """Descriptions of the tags of its routes, for the OpenAPI document, in the order in which to show them."""
+    observers: Sequence[Observer] = ()
+    """Hear of the requests to its routes alone, such as metrics under a prefix of its own."""
+
+
 def build_app(
-    routes: Sequence[Route],
+    routes: Sequence[Route] = (),
     *,
+    components: Sequence[Component] = (),
+    info: Info | None = None,
     guard: Guard,
     log: Log,
     observers: Sequence[Observer] = (),
     deadline: timedelta = DEADLINE,
     most_at_once: int = MOST_AT_ONCE,
+    most_streams: int = MOST_STREAMS,
 ) -> App:
-    """Build the application that serves these routes, for `server.Server` or a test client."""
-    check_routes(routes, permissions=guard.permissions)
-    by_path: dict[str, list[Route]] = {}
-    for route in routes:
-        by_path.setdefault(route.path, []).append(route)
-    endpoints = [Endpoint(offered, guard=guard, log=log) for offered in by_path.values()]
+    """Build the application that serves these components, for `server.Server` or a test client.
+
+    `routes` are the application's own, such as probes and metrics. With `info`, it also serves an OpenAPI document
+    of all components. `observers` hear of every request. `deadline` and `most_at_once` hold for all but streams,
+    of which `most_streams` may be open.
+    """
+    permissions = access.combine(guard.permissions, *(component.permissions for component in components))
+    guard = guard.permitting(permissions)
+    own = [*routes, *(_document_routes(components, info, permissions) if info is not None else ())]
+    offered = [Operation(route) for route in own]
+    offered += [
+        Operation(route, tuple(component.observers)) for component in components for route in component.routes
+    ]
+    check_routes((operation.route for operation in offered), permissions=permissions)
+    by_path: dict[str, list[Operation]] = {}
+    for operation in offered:
+        by_path.setdefault(operation.route.path, []).append(operation)
     return Middleware(
-        _router(endpoints),
+        _router([Endpoint(operations, guard=guard, log=log) for operations in by_path.values()]),
         log=log,
         observers=observers,
         deadline=deadline,
         most_at_once=most_at_once,
-        always=[route.path for route in routes if route.is_quiet],
+        most_streams=most_streams,
+        always=[operation.route.path for operation in offered if operation.route.is_quiet],
     )
+
+
+def _document_routes(components: Sequence[Component], info: Info, permissions: Permissions) -> Sequence[Route]:
+    tags = dict(info.tags)
+    for component in components:
+        tags |= component.tags
+    routes = [route for component in components for route in component.routes]
+    described = openapi.document(routes, msgspec.structs.replace(info, tags=tags), permissions=permissions)
+    return openapi.openapi_routes(described)
 
 
 def check_routes(routes: Iterable[Route], *, permissions: Permissions) -> None:

@@ -9,33 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from sentinel.runtime.telemetry import Log
 from sentinel.web import body, decoding, errors, problem
-from sentinel.web.asgi import Receive, Scope, Send, client_address
+from sentinel.web.asgi import Receive, Scope, Send, client_address, encode_headers
 from sentinel.web.identity import Guard
-from sentinel.web.middleware import RequestContext
+from sentinel.web.middleware import Observer, RequestContext
 from sentinel.web.problem import Problem
-from sentinel.web.routing import Answer, AnyBody, Caller, Method, Open, Request, Route
+from sentinel.web.routing import Answer, AnyBody, Caller, Method, Open, Request, Route, Stream
 
 _BODILESS = frozenset((204, 304))
 
 
-class Endpoint:
-    """All routes of one path, as an ASGI application."""
+class Operation(msgspec.Struct, frozen=True):
+    """A route, and who hears of requests to it besides the application's own observers."""
 
-    def __init__(self, routes: Sequence[Route], *, guard: Guard, log: Log) -> None:
-        self.path = routes[0].path
-        self._routes = {route.method.value: route for route in routes}
-        if (get := self._routes.get(Method.GET)) is not None:
-            self._routes["HEAD"] = get  # the server leaves the body out
-        self._allowed = sorted((*self._routes, "OPTIONS"))
+    route: Route
+    observers: tuple[Observer, ...] = ()
+
+
+class Endpoint:
+    """All operations of one path, as an ASGI application."""
+
+    def __init__(self, operations: Sequence[Operation], *, guard: Guard, log: Log) -> None:
+        self.path = operations[0].route.path
+        self._operations = {operation.route.method.value: operation for operation in operations}
+        if (get := self._operations.get(Method.GET)) is not None:
+            self._operations["HEAD"] = get  # the server leaves the body out
+        self._allowed = sorted((*self._operations, "OPTIONS"))
         self._guard = guard
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_answer(await self._respond(scope, receive), send)
+        answer = await self._respond(scope, receive)
+        if isinstance(answer, Stream):
+            RequestContext.of(scope).stream = answer  # sent by the middleware, which owns deadline and limits
+        else:
+            await send_answer(answer, send)
 
-    async def _respond(self, scope: Scope, receive: Receive) -> Answer:
+    async def _respond(self, scope: Scope, receive: Receive) -> Answer | Stream:
         """Turn every failure into an answer, except that the client has gone: nobody would read it."""
         try:
             return await self._answer(scope, receive)
@@ -49,15 +62,16 @@ class Endpoint:
         self._log.unexpected("http.failed", error=error, path=context.path, request_id=context.request_id)
         return problem.internal(context.request_id)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer | Stream:
         method = scope["method"]
-        route = self._routes.get(method)
-        if route is None:
+        operation = self._operations.get(method)
+        if operation is None:
             if method == "OPTIONS":
                 return Answer(204, headers={"Allow": ", ".join(self._allowed)})
             raise problem.method_not_allowed(method, self._allowed)
+        route = operation.route
         context = RequestContext.of(scope)
-        context.route = route
+        context.found(route, operation.observers)
         headers = _headers(scope)
         identity = await self._guard.identify(route.action, headers)
         if not isinstance(route.action, Open):
@@ -92,7 +106,7 @@ def problem_answer(refusal: Problem) -> Answer:
 
 async def send_answer(answer: Answer, send: Send) -> None:
     """Send an answer as it is; a body that comes in pieces goes out in pieces, without being copied."""
-    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
+    headers = encode_headers(answer.headers)
     content = b"" if answer.status in _BODILESS else answer.body
     pieces = content if isinstance(content, tuple) else (content,)
     if length := sum(map(len, pieces)):

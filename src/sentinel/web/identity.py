@@ -55,6 +55,10 @@ class Guard:
         self._identities = tuple(identities)
         self._is_insecure = is_insecure
 
+    def permitting(self, permissions: Permissions) -> Guard:
+        """Return a guard that accepts the same callers and permits what these rows say."""
+        return Guard(identities=self._identities, permissions=permissions, is_insecure=self._is_insecure)
+
     async def identify(self, action: Action | Open, headers: Mapping[str, str]) -> Identity:
         """Return who sends the request, or `NOBODY` where the route is open. `headers` has lower-case names.
 

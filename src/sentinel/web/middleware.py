@@ -2,7 +2,8 @@
 at once, headers that every answer has, and a record of what became of it.
 
 Plain ASGI around the whole application, so that answers of the framework pass through it like our own, and cheap
-enough not to show in a profile.
+enough not to show in a profile. A stream is sent from here, because neither deadline nor bound may hold for it
+once its head is out; see `web.streams`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import msgspec
 
 from sentinel.core.problem_codes import Code
 from sentinel.runtime.telemetry import Log
-from sentinel.web import problem
-from sentinel.web.asgi import App, Message, Receive, Scope, Send, client_address
+from sentinel.web import problem, streams
+from sentinel.web.asgi import App, Message, Receive, Scope, Send, client_address, connection_of, encode_headers
 from sentinel.web.body import Disconnected
 from sentinel.web.problem import Problem
-from sentinel.web.routing import Method, Route
+from sentinel.web.routing import Method, Route, Stream
+from sentinel.web.streams import MOST_STREAMS, Streams
 
 DEADLINE: Final = timedelta(seconds=30)
 MOST_AT_ONCE: Final = 1000
@@ -48,16 +50,27 @@ _HEADERS = (
 class RequestContext:
     """What is known about a request while it is being answered."""
 
-    __slots__ = ("actor", "path", "request_id", "route")
+    __slots__ = ("actor", "observers", "path", "request_id", "route", "stream")
 
     def __init__(self, *, request_id: str, path: str) -> None:
         self.request_id = request_id
         self.path = path
         """As it came, percent-decoded; the router may see a tidier one."""
         self.route: Route | None = None
-        """Set once it is found."""
+        """None until it is found."""
+        self.observers: Sequence[Observer] = ()
+        """Those of the route, besides the application's."""
         self.actor = ""
         """The name of the caller, set once it is identified."""
+        self.stream: Stream | None = None
+        """The answer, where it is one."""
+
+    def found(self, route: Route, observers: Sequence[Observer]) -> None:
+        """The router has found the route; its observers hear of the request from now on."""
+        self.route = route
+        self.observers = observers
+        for observer in observers:
+            observer.began()
 
     @staticmethod
     def of(scope: Scope) -> RequestContext:
@@ -125,6 +138,7 @@ class Middleware:
         observers: Sequence[Observer] = (),
         deadline: timedelta = DEADLINE,
         most_at_once: int = MOST_AT_ONCE,
+        most_streams: int = MOST_STREAMS,
         always: Collection[str] = (),
     ) -> None:
         """The paths in `always` are answered however many requests there are: a probe has to be."""
@@ -135,6 +149,7 @@ class Middleware:
         self._most_at_once = most_at_once
         self._always = frozenset(always)
         self._in_flight = 0
+        self._streams = Streams(most=most_streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -147,24 +162,39 @@ class Middleware:
             observer.began()
         self._in_flight += 1
         try:
-            await self._answer(scope, receive, sender)
+            try:
+                stream = await self._answer(scope, receive, sender)
+            finally:
+                self._in_flight -= 1
+            if stream is not None:
+                await streams.send_body(
+                    stream,
+                    receive=receive,
+                    send=sender,
+                    connection=connection_of(scope),
+                    log=self._log_of(context),
+                )
         finally:
-            self._in_flight -= 1
+            if context.stream is not None:
+                await self._streams.end(context.stream, log=self._log_of(context))
             exchange = self._exchange(scope, context, sender, timedelta(seconds=time.perf_counter() - began))
-            for observer in self._observers:
+            for observer in (*self._observers, *context.observers):
                 observer.ended(exchange)
 
-    async def _answer(self, scope: Scope, receive: Receive, sender: _Sender) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, sender: _Sender) -> Stream | None:
+        """Answer within the deadline. Returns a stream whose head is sent and whose body is not."""
         if self._in_flight > self._most_at_once and scope["path"] not in self._always:
             await sender.refuse(
                 problem.unavailable("too many requests are being answered already", code=Code.OVERLOADED)
             )
-            return
+            return None
         try:
             async with asyncio.timeout(self._deadline) as timeout:
                 await self._app(scope, receive, sender)
+                stream = RequestContext.of(scope).stream
+                return None if stream is None else await self._begin(stream, scope["method"], sender)
         except Disconnected:
-            return
+            return None
         except TimeoutError:
             if not timeout.expired():
                 raise
@@ -172,6 +202,22 @@ class Middleware:
             if sender.status == _CLIENT_GONE:
                 await sender.refuse(problem.unavailable("the request took longer than it may", code=Code.TOO_SLOW))
             self._log.warning("http.slow", path=scope["path"], request_id=RequestContext.of(scope).request_id)
+            return None
+
+    async def _begin(self, stream: Stream, method: str, sender: _Sender) -> Stream | None:
+        """Send the head of a stream; None if no body follows it."""
+        if not self._streams.begin(stream):
+            await sender.refuse(problem.unavailable("too many streams are open already", code=Code.OVERLOADED))
+            return None
+        headers = [(b"content-type", stream.content_type.encode()), *encode_headers(stream.headers)]
+        await sender({"type": "http.response.start", "status": stream.status, "headers": headers})
+        if method == "HEAD":
+            await sender({"type": "http.response.body", "body": b"", "more_body": False})
+            return None
+        return stream
+
+    def _log_of(self, context: RequestContext) -> Log:
+        return self._log.bind(path=context.path, request_id=context.request_id)
 
     def _exchange(self, scope: Scope, context: RequestContext, sender: _Sender, duration: timedelta) -> Exchange:
         route, method = context.route, scope["method"]
@@ -217,7 +263,7 @@ class _Sender:
         headers = [
             (b"content-type", problem.CONTENT_TYPE.encode()),
             (b"content-length", str(len(body)).encode()),
-            *((name.lower().encode(), value.encode("latin-1")) for name, value in refusal.headers.items()),
+            *encode_headers(refusal.headers),
         ]
         await self({"type": "http.response.start", "status": refusal.status.value, "headers": headers})
         await self({"type": "http.response.body", "body": body, "more_body": False})

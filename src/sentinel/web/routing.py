@@ -23,7 +23,7 @@ forget it.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from enum import Enum, StrEnum
 from types import UnionType
 from typing import Any, Final, TypeAlias, TypeVar
@@ -85,6 +85,21 @@ class Answer(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     content_type: str = JSON
     """Of a body; an answer without one has no content type."""
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """An answer whose body comes into being while it is sent, such as a feed of events.
+
+    Its status and headers are sent when the handler returns it; from then on neither the deadline of requests nor
+    the limit on requests at once concerns it.
+    """
+
+    content: AsyncIterator[bytes]
+    """The chunks of the body, each sent at once; an async generator, as a rule. It is asked for the next when the
+    client has room for it, and closed when the stream ends, whatever the reason."""
+    content_type: str
+    status: int = 200
+    headers: Mapping[str, str] = {}
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,5 +295,5 @@ class Request:
         return await self._read(declared)
 
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
-"""Answers one operation; refuses by raising `web.problem.Problem`."""
+Handler: TypeAlias = Callable[[Request], Awaitable[Answer | Stream]]
+"""Answers one operation; refuses by raising `web.problem.Problem` or one of `web.errors`."""

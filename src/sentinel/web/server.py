@@ -4,7 +4,8 @@ uvicorn would own the process: its signals, its logging, its way of listening. H
 says when to stop, the listening socket is bound by us (so that port 0 has an answer and an occupied port a clear
 error), and log lines are ours. What uvicorn leaves open with its fast parser is bounded here, too: how large
 headers may grow, how long a client may take over them, how long it may take nothing of its answer, and how much of
-a refused body is swallowed so that the client gets to read the refusal.
+a refused body is swallowed so that the client gets to read the refusal. Applications that stream are told when the
+server stops, so that it need not wait for answers without an end.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from sentinel.core.problem_codes import Code
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, bind
 from sentinel.runtime.telemetry import Log
-from sentinel.web.asgi import App
+from sentinel.web.asgi import CONNECTION, App, Scope
 from sentinel.web.problem import CONTENT_TYPE, Problem
 
 KEEP_ALIVE = timedelta(seconds=75)
@@ -42,6 +44,8 @@ _HEADERS_WITHIN = timedelta(seconds=10)
 _LARGEST_HEAD = 64 * 1024
 _LARGEST_REST = 16 * 1024 * 1024
 _REST_WITHIN = timedelta(seconds=5)
+_FLUSH_WITHIN = timedelta(seconds=1)
+"""For a client to take the rest of an answer that the server has ended."""
 _LARGE = 64 * 1024
 """An answer whose pieces are cheaper to send one by one than to copy into one."""
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n")
@@ -141,11 +145,20 @@ async def _ended(serving: asyncio.Task[None]) -> None:
     await asyncio.wait((serving,))
 
 
+class _State(ServerState):
+    """What uvicorn hands to every connection, with a way to tell them that the server stops."""
+
+    def __init__(self, stopping: Stopping) -> None:
+        super().__init__()
+        self.stopping = stopping
+
+
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        self._stopping = Stopping()
+        self.server_state = _State(self._stopping)
         self.has_started = asyncio.Event()
-        self._leaving = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -161,12 +174,12 @@ class _Server(uvicorn.Server):
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_DATE_EVERY.total_seconds()):
-                    await self._leaving.wait()
+                    await self._stopping.wait()
 
     def leave(self) -> None:
-        """Takes no more connections, and ends when the last request has been answered."""
+        """Takes no more connections, ends streams, and ends when the last request has been answered."""
         self.should_exit = True
-        self._leaving.set()
+        self._stopping.request()
 
     def cut_off(self) -> None:
         """Ends every connection on the spot."""
@@ -199,7 +212,7 @@ class _OneAnswer(asyncio.Transport):
         self._pieces.append(data)
         if self._missing is None:
             length = _LENGTH.search(data)
-            # Of an answer without a length nobody knows when it goes on.
+            # Without a length we cannot tell when the body goes on, so the head and each chunk go out at once.
             self._missing = 0 if length is None else int(length[1])
             is_due = not 0 < self._missing < _LARGE
         else:
@@ -229,10 +242,15 @@ class _HeadTooLarge(Exception):
 
 
 class _Connection(HttpToolsProtocol):
-    """uvicorn's connection, with bounds on what it waits for and swallows, and problems for what is not HTTP."""
+    """uvicorn's connection, with bounds on what it waits for and swallows, and problems for what is not HTTP.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    It is also the `asgi.Connection` of each of its requests.
+    """
+
+    def __init__(self, *, server_state: _State, **kwargs: Any) -> None:
+        super().__init__(server_state=server_state, **kwargs)
+        self.stopping = server_state.stopping
+        self._answering: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._head = 0
         self._rest = 0
@@ -246,13 +264,28 @@ class _Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        # uvicorn tells only the request that came last, which may still wait for its turn behind this one.
+        self._give_up()
         super().connection_lost(exc)
+
+    def close(self) -> None:
+        """Close once what was sent is delivered, or shortly after; harmless when repeated."""
+        self._give_up()
+        self.transport.close()
+        self._disarm()
+        self._arm(_FLUSH_WITHIN)
+
+    def abort(self) -> None:
+        """Drop the connection, with what is not delivered yet; harmless when repeated."""
+        self._give_up()
+        self.transport.abort()
 
     def on_message_begin(self) -> None:
         self._head = self._rest = 0
         if self._timer is None:
             self._arm(_HEADERS_WITHIN)
         super().on_message_begin()
+        cast("Scope", self.scope)[CONNECTION] = self
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -299,6 +332,16 @@ class _Connection(HttpToolsProtocol):
         head = f"content-type: {CONTENT_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode()
         self.transport.write(STATUS_LINE[refusal.status.value] + head + body)
         self.transport.close()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _give_up(self) -> None:
+        """Tell whoever answers that nobody listens any more."""
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
 
     def _unsupported_upgrade_warning(self) -> None:
         """Nobody needs to know."""

@@ -24,7 +24,7 @@ from sentinel.runtime.telemetry import Log
 from sentinel.web import problem
 from sentinel.web.app import build_app
 from sentinel.web.identity import Guard
-from sentinel.web.routing import OPEN, Answer, Body, Handler, Method, Parameter, Request, Response, Route
+from sentinel.web.routing import OPEN, Answer, Body, Handler, Method, Parameter, Request, Response, Route, Stream
 from sentinel.web.server import Server
 
 _ZONE: Final = "/zones/{id}"
@@ -113,7 +113,7 @@ class DnsService:
         ]
 
     def _while_in_service(self, handler: Handler) -> Handler:
-        async def answer(request: Request) -> Answer:
+        async def answer(request: Request) -> Answer | Stream:
             if request.path["id"] in self.out_of_service:
                 raise problem.unavailable("the DNS service is out of service")
             return await handler(request)

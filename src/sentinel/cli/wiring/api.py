@@ -29,7 +29,7 @@ from sentinel.runtime.wait_for_database import DatabaseOpener
 from sentinel.version import __version__
 from sentinel.web import access as server_access
 from sentinel.web import openapi
-from sentinel.web.app import build_app
+from sentinel.web.app import Component, build_app
 from sentinel.web.asgi import App
 from sentinel.web.identity import Guard
 from sentinel.web.metrics import RequestMetrics
@@ -103,10 +103,10 @@ def application(
     others: Sequence[Route] = (),
 ) -> App:
     """The application: the API, its document, probes and metrics; and others, where one listener serves more."""
-    beside = page_routes(pages, before={"/metrics": built.refresh})
-    documented = openapi.openapi_routes(openapi.document(built.routes, info(settings), permissions=PERMISSIONS))
     return build_app(
-        [*built.routes, *documented, *beside, *others],
+        [*page_routes(pages, before={"/metrics": built.refresh}), *others],
+        components=[Component(routes=built.routes)],
+        info=info(settings),
         guard=guard,
         log=log,
         observers=(AccessLog(log), built.requests),

@@ -1,0 +1,132 @@
+"""Several components in one application: one listener, one OpenAPI document, metrics for each."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from sentinel.web import errors
+from sentinel.web.app import BadRoutes, Component, build_app
+from sentinel.web.asgi import App
+from sentinel.web.metrics import RequestMetrics
+from sentinel.web.openapi import Info
+from sentinel.web.routing import OPEN, Answer, Response
+from tests.web.calling import LOG, OPEN_GUARD, answering, call, raising, route
+
+
+class Thing(msgspec.Struct, frozen=True):
+    name: str
+
+
+def named_like_it() -> type[msgspec.Struct]:
+    """A type of another component that happens to have the same name."""
+    return msgspec.defstruct("Thing", [("size", int)], module="elsewhere")
+
+
+def giving(type_: type[msgspec.Struct]) -> tuple[Response, ...]:
+    return (Response(status=200, description="One.", type=type_),)
+
+
+FLEET = Component(
+    routes=[route(answering(Answer(body=b'"fleet"')), path="/clusters", tag="clusters", responses=giving(Thing))],
+    tags={"clusters": "What is managed."},
+)
+HUB = Component(
+    routes=[
+        route(
+            answering(Answer(body=b'"hub"')), path="/instances", tag="instances", responses=giving(named_like_it())
+        ),
+        route(raising(lambda: errors.NotFound("no such config")), path="/configs/{id}", tag="configs"),
+    ],
+    tags={"instances": "Proxies.", "configs": "What they run."},
+)
+INFO = Info(title="Everything", version="1", description="All of it.", tags={"documentation": "Of the server."})
+
+
+def application(*components: Component, **more: object) -> App:
+    probe = route(answering(Answer()), path="/healthz", action=OPEN, is_documented=False)
+    return build_app([probe], components=components, info=INFO, guard=OPEN_GUARD, log=LOG, **more)  # type: ignore[arg-type]  # as given
+
+
+async def test_every_component_is_served_on_one_listener() -> None:
+    app = application(FLEET, HUB)
+
+    assert (await call(app, "GET", "/clusters")).json == "fleet"
+    assert (await call(app, "GET", "/instances")).json == "hub"
+    assert (await call(app, "GET", "/healthz")).status == 200
+
+
+async def test_refusals_of_every_component_become_problems() -> None:
+    answered = await call(application(FLEET, HUB), "GET", "/configs/a")
+
+    assert (answered.status, answered.json["detail"]) == (404, "no such config")
+
+
+async def test_one_document_describes_all_components_and_nothing_else() -> None:
+    document = json.loads((await call(application(FLEET, HUB), "GET", "/openapi.json")).body)
+
+    assert document["info"] == {"title": "Everything", "version": "1", "description": "All of it."}
+    assert list(document["paths"]) == ["/clusters", "/instances", "/configs/{id}"]
+    assert [(tag["name"], tag["description"]) for tag in document["tags"]] == [
+        ("documentation", "Of the server."),
+        ("clusters", "What is managed."),
+        ("instances", "Proxies."),
+        ("configs", "What they run."),
+    ]
+    assert (await call(application(FLEET, HUB), "GET", "/docs")).status == 200
+
+
+async def test_types_of_the_same_name_stay_two_schemas() -> None:
+    document = json.loads((await call(application(FLEET, HUB), "GET", "/openapi.json")).body)
+
+    def properties(path: str) -> set[str]:
+        content = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]
+        name = content["schema"]["$ref"].removeprefix("#/components/schemas/")
+        return set(document["components"]["schemas"][name]["properties"])
+
+    assert (properties("/clusters"), properties("/instances")) == ({"name"}, {"size"})
+
+
+async def test_without_info_no_document_is_served() -> None:
+    app = build_app(components=[FLEET], guard=OPEN_GUARD, log=LOG)
+
+    assert (await call(app, "GET", "/openapi.json")).status == 404
+    assert (await call(app, "GET", "/clusters")).status == 200
+
+
+def test_two_components_that_claim_one_route_are_refused() -> None:
+    with pytest.raises(BadRoutes, match="GET /clusters: declared twice"):
+        application(FLEET, HUB, FLEET)
+
+
+def test_a_component_that_claims_a_route_of_the_application_is_refused() -> None:
+    other = Component(routes=[route(answering(Answer()), path="/openapi.json")])
+
+    with pytest.raises(BadRoutes, match=r"GET /openapi\.json: declared twice"):
+        application(FLEET, other)
+
+
+async def test_a_component_counts_its_own_requests_and_the_application_all() -> None:
+    registry = CollectorRegistry()
+    hub = msgspec.structs.replace(HUB, observers=[RequestMetrics(registry=registry, prefix="hub_")])
+    app = application(FLEET, hub, observers=[RequestMetrics(registry=registry, prefix="all_")])
+
+    for path in ("/clusters", "/instances", "/configs/a", "/nowhere"):
+        await call(app, "GET", path)
+    await call(app, "DELETE", "/instances")
+
+    def counted(prefix: str) -> set[tuple[str, str]]:
+        return {
+            (sample.labels["route"], sample.labels["status"])
+            for metric in registry.collect()
+            for sample in metric.samples
+            if sample.name == f"{prefix}http_requests_total"
+        }
+
+    mine = {("/instances", "200"), ("/configs/{id}", "404")}
+    assert counted("hub_") == mine
+    assert counted("all_") == mine | {("/clusters", "200"), ("other", "404"), ("other", "405")}
+    assert registry.get_sample_value("hub_http_requests_in_flight") == 0
