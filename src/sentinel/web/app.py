@@ -111,7 +111,7 @@ def check_routes(routes: Iterable[Route]) -> None:
 
 
 def _faults(route: Route) -> Iterator[str]:
-    # The annotation says as much; but of all mistakes, this one must not depend on somebody's type checker.
+    # The annotation says as much; but a missing permission must not depend on a type checker being run.
     if not isinstance(route.action, Action | Open):
         yield f"expected an action, or OPEN, got {route.action!r}"
     segments = route.path.removeprefix("/").split("/")
