@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
+from starlette.routing import Match, Router
 from starlette.routing import Route as StarletteRoute
-from starlette.routing import Router
 
 from sentinel.core import access
 from sentinel.core.access import Action, Permissions
@@ -29,6 +29,7 @@ from sentinel.web.streams import MOST_STREAMS
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z_]+\}")
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
+_MISS: tuple[Match, Scope] = (Match.NONE, {})
 _BODY_METHODS = frozenset((Method.POST, Method.PUT, Method.PATCH))
 
 
@@ -163,11 +164,15 @@ def _precedence(endpoint: Endpoint) -> tuple[bool, Sequence[bool]]:
 
 
 class _ExactRoute(StarletteRoute):
-    """Matches the whole path. Starlette's pattern ends in `$`, which also matches before a trailing newline."""
+    """Matches the whole path: Starlette's own match also takes a path with a newline behind it.
 
-    def __init__(self, path: str, endpoint: Endpoint) -> None:
-        super().__init__(path, endpoint)
-        self.path_regex = re.compile(self.path_regex.pattern.removesuffix("$") + r"\Z")
+    Parameters are text and nothing is mounted, so there is nothing to convert or to cut off either, which makes a
+    miss cost half as much. A request misses dozens of routes before it meets its own.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        found = self.path_regex.fullmatch(scope["path"])
+        return _MISS if found is None else (Match.FULL, {"path_params": found.groupdict()})
 
 
 async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:

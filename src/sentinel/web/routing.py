@@ -2,9 +2,9 @@
 both built, so that neither can say what the other does not.
 
 A handler knows nothing of the framework that calls it. It is given a `Request`, whose query has already been
-read into the struct that the route declares and whose caller has already been let in, and it returns an `Answer`
-or raises a `Problem`. What it needs permission for is part of the route: there is no default, so that nobody can
-forget it.
+read into the struct that the route declares and whose caller has already been let in. It returns an `Answer` or a
+`Stream`, or raises a `Problem` or one of `web.errors`. What it needs permission for is part of the route: there is
+no default, so that nobody can forget it.
 
     Route(
         method=Method.GET,
