@@ -20,11 +20,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.core.fleet import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Operator, Requirement, matches
+from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.database import Taken
 from sentinel.ports.fleet_store import (
-    AuditQuery,
     FleetTransaction,
     Found,
     IdTaken,
@@ -45,6 +45,7 @@ from tests.support.fleet_stores import (
     discarded,
     discarded_of,
     entry,
+    expire,
     find,
     generation,
     history_of,
@@ -436,7 +437,7 @@ class AnyHistory(RuleBasedStateMachine):
         from_where = entry(before).id if before else ""
         query = AuditQuery(limit=limit, before=from_where, actor=actor, resource_id=resource_id)
 
-        assert list(self._wait(self._store.audit(query))) == self._model.audit(query)
+        assert list(self._wait(self._backend.audit.find(query))) == self._model.audit(query)
 
     @rule(plural=st.sampled_from(PLURALS), adapters=st.sampled_from(ADAPTERS))
     def take_stock(self, plural: str, adapters: str) -> None:
@@ -455,8 +456,8 @@ class AnyHistory(RuleBasedStateMachine):
         moment = MOMENT + max(0, self._moment - age) * SECOND
 
         forgotten = self._wait(
-            self._store.expire(audit=moment, discarded=moment, history=moment, answers=moment, limit=PLENTY)
-        )
+            expire(self._store, discarded=moment, history=moment, answers=moment, limit=PLENTY)
+        ) + self._wait(self._backend.audit.expire(moment, limit=PLENTY))
 
         assert forgotten == self._model.expire(moment)
 

@@ -21,6 +21,7 @@ from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
+from sentinel.web.audit import Auditor, audit_routes
 from sentinel.web.identity import Guard
 from tests.support import backends
 from tests.support.backends import Backend
@@ -118,10 +119,11 @@ class FleetClient:
             kinds=kinds,
             clock=self.clock,
             observer=self.telemetry,
+            auditor=Auditor(),
             emits_public_names=emits_public_names,
             policies=policies,
         )
-        self.routes = fleet_routes.routes(kinds, self.service)
+        self.routes = [*fleet_routes.routes(kinds, self.service), *audit_routes(self.backend.audit)]
         guard = Guard(identities=[KnownIdentities(*identities)] if identities else [], is_insecure=not identities)
         self.app: App = build_app(self.routes, guard=guard, log=log)
 

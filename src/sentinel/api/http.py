@@ -18,8 +18,6 @@ from sentinel.api.drafts import NewResource, Patch, Reason
 from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService, Target
 from sentinel.api.wire import (
-    AuditList,
-    AuditParameters,
     DiscardedList,
     GenerationList,
     KindList,
@@ -29,7 +27,7 @@ from sentinel.api.wire import (
 )
 from sentinel.core import access, labels, projection, reports
 from sentinel.core.fleet import KindRules, Report
-from sentinel.ports.fleet_store import AuditQuery, ListQuery, OrderBy, Place
+from sentinel.ports.fleet_store import ListQuery, OrderBy, Place
 from sentinel.web import cursor, etag, problem
 from sentinel.web.routing import Answer, Request
 
@@ -220,25 +218,6 @@ class Everything:
     async def kinds(self, request: Request) -> Answer:
         """The kinds that are served."""
         return Answer(200, _encode(KindList(tuple(self._kinds))))
-
-    async def audit(self, request: Request) -> Answer:
-        """A page of the audit."""
-        asked = request.query(AuditParameters)
-        query = ("audit", asked.actor, asked.action, asked.resource_id)
-        before = cursor.decode(asked.after, str, query=query) if asked.after else ""
-        # One more than is shown tells whether more follow.
-        entries = await self._service.audit(
-            AuditQuery(
-                limit=asked.size + 1,
-                before=before,
-                actor=asked.actor,
-                action=asked.action,
-                resource_id=asked.resource_id,
-            )
-        )
-        shown = entries[: asked.size]
-        following = cursor.encode(shown[-1].id, query=query) if len(entries) > len(shown) else None
-        return Answer(200, _encode(AuditList(len(shown), shown, following)))
 
 
 class _Located(msgspec.Struct):

@@ -11,8 +11,6 @@ from sentinel.api.kinds import Kinds
 from sentinel.api.refusals import translating
 from sentinel.api.service import FleetService
 from sentinel.api.wire import (
-    AuditList,
-    AuditParameters,
     DiscardedList,
     GenerationList,
     KindList,
@@ -297,15 +295,5 @@ def _across_kinds(everything: Everything) -> list[Route]:
             summary="Read which kinds are served, and whose reports make them ready",
             tag="resources",
             responses=(Response(status=200, description="The kinds, in their order.", type=KindList),),
-        ),
-        Route(
-            method=Method.GET,
-            path="/api/v1/audit",
-            action=Action.AUDIT,
-            handler=everything.audit,
-            summary="Read who has written what",
-            tag="audit",
-            query=AuditParameters,
-            responses=(Response(status=200, description="A page, newest first.", type=AuditList),),
         ),
     ]

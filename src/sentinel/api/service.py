@@ -26,7 +26,6 @@ from sentinel.core.decision import Policy
 from sentinel.core.events import uuid7
 from sentinel.core.fleet import (
     AdapterStatus,
-    AuditEntry,
     DiscardedReport,
     DiscardReason,
     GenerationRecord,
@@ -38,7 +37,6 @@ from sentinel.core.fleet import (
 from sentinel.core.resource import State
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet_store import (
-    AuditQuery,
     FleetStore,
     FleetTransaction,
     Found,
@@ -50,6 +48,7 @@ from sentinel.ports.fleet_store import (
     Stored,
 )
 from sentinel.web import etag
+from sentinel.web.audit import Auditor
 from sentinel.web.problem import FieldError
 from sentinel.web.routing import Caller
 
@@ -61,8 +60,6 @@ CHILDREN_PER_RESOURCE = 2000
 """A family is deleted in one transaction, which must not take longer than a request may."""
 _OURSELVES = Caller(Identity("sentinel", Role.ADMIN), "", "")
 """Who acts where nobody has asked."""
-_COUNTER = 0xFFF
-"""What a UUIDv7 has room for behind its milliseconds."""
 _TRIES = 3
 """How often a creation is tried that loses a race for its idempotency key."""
 
@@ -103,6 +100,7 @@ class FleetService:
         kinds: Kinds,
         clock: Clock,
         observer: Observer,
+        auditor: Auditor,
         emits_public_names: bool = False,
         policies: Mapping[str, Policy] | None = None,
         randomness: Callable[[int], bytes] = os.urandom,
@@ -111,10 +109,10 @@ class FleetService:
         self._kinds = kinds
         self._clock = clock
         self._observer = observer
+        self._auditor = auditor
         self._emits_public_names = emits_public_names
         self._policies = policies or {}
         self._randomness = randomness
-        self._entries = 0
 
     async def get(self, target: Target) -> Stored:
         """The resource; raises `NotFound`."""
@@ -141,10 +139,6 @@ class FleetService:
         if stored is not None or not total:
             _found(stored, target)
         return records, total
-
-    async def audit(self, query: AuditQuery) -> Sequence[AuditEntry]:
-        """Who has written what, newest first."""
-        return await self._store.audit(query)
 
     async def waiting(self, target: Target) -> WaitingList:
         """What keeps a resource from being ready, or from going."""
@@ -337,7 +331,7 @@ class FleetService:
         def work(change: Change) -> Written:
             stored, state = _locked(change.transaction, target)
             marked = step(state)
-            change.audit(action, stored.plural, marked)
+            change.audit(action, marked)
             if marked == state:
                 return Written(stored.document, stored.version)
             return change.mark(stored, marked)
@@ -353,15 +347,10 @@ class FleetService:
                     emits_public_names=self._emits_public_names,
                     caller=caller,
                     now=now,
-                    new_entry_id=self._new_entry_id,
+                    auditor=self._auditor,
                 )
             )
         )
-
-    def _new_entry_id(self, now: datetime) -> str:
-        """Entries of one moment sort in the order in which they were made."""
-        self._entries = (self._entries + 1) & _COUNTER
-        return uuid7(now, self._entries.to_bytes(2, "big") + self._randomness(8))
 
 
 def _found(stored: Stored | None, target: Target) -> Stored:
@@ -419,7 +408,7 @@ def _what_is(
 def _take(change: Change, stored: Stored, state: State, status: AdapterStatus) -> None:
     children = change.transaction.count_children(stored.id) if state.document.is_deleting else 0
     taken = resource.take(state, change.rules(stored.plural), status, children=children)
-    change.audit(Write.REPORT, stored.plural, taken, detail=status.adapter)
+    change.audit(Write.REPORT, taken, detail=status.adapter)
     change.settle(stored, state, taken, children=children)
 
 
