@@ -51,6 +51,7 @@ def retention_of(fleet: FleetClient) -> Retention:
         [
             *retained(fleet.store, RETENTION),
             Retained("audit entries", RETENTION.audit, fleet.backend.audit.expire),
+            Retained("idempotency keys", RETENTION.answers, fleet.backend.idempotency.expire),
         ],
         clock=fleet.clock,
         log=get_logger("test"),

@@ -12,20 +12,19 @@ from sentinel.ports.fleet_store import (
     FleetStore,
     FleetTransaction,
     IdTaken,
-    KeyTaken,
     ListQuery,
     NameTaken,
-    Remembered,
     Stored,
 )
+from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from tests.support.fleet_stores import (
     AMPLE,
     StoreSuite,
-    answer,
     incrementing,
     inserting,
     populations,
     reporting,
+    response,
     select,
     stored,
     together,
@@ -133,19 +132,19 @@ class ConcurrencyContract(StoreSuite):
         assert sum(isinstance(result, IdTaken) for result in results) == 19
 
     async def test_of_many_who_use_a_key_one_acts_and_the_others_recall_it(self, store: FleetStore) -> None:
-        def creating(number: int) -> Callable[[FleetTransaction], Remembered]:
-            def work(fleet: FleetTransaction) -> Remembered:
+        def creating(number: int) -> Callable[[FleetTransaction], StoredResponse]:
+            def work(fleet: FleetTransaction) -> StoredResponse:
                 known = fleet.recall("ops", "key")
                 if known is not None:
                     return known
                 fleet.insert(stored(f"cls-{number}"))
-                made = answer("key", body=b"%d" % number)
+                made = response("key", body=b"%d" % number)
                 fleet.remember(made)
                 return made
 
             return work
 
-        async def create(number: int) -> Remembered:
+        async def create(number: int) -> StoredResponse:
             try:
                 return await store.transact(creating(number))
             except KeyTaken:

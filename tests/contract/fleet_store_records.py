@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from sentinel.ports.audit import AuditLog, AuditQuery
 from sentinel.ports.fleet_store import (
     FleetStore,
-    KeyTaken,
     LongestWait,
-    Remembered,
 )
 from tests.support.fleet_stores import (
     HOUR,
     MOMENT,
     SECOND,
     StoreSuite,
-    answer,
     discarded,
     discarded_of,
     entry,
@@ -37,7 +33,7 @@ from tests.support.fleet_stores import (
 
 
 class RecordContract(StoreSuite):
-    """What is kept beside resources: discarded reports, history, answers; and for how long."""
+    """What is kept beside resources: discarded reports and history; and for how long."""
 
     async def test_discarded_reports_come_newest_first_and_in_pages(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
@@ -116,23 +112,6 @@ class RecordContract(StoreSuite):
 
         assert await history_of(store, "cls-1") == ([anew, generation(2), generation(1)], 3)
 
-    async def test_an_answer_is_recalled_by_its_actor_and_key(self, store: FleetStore) -> None:
-        kept = Remembered("ops", "schlüssel", "f1", MOMENT + SECOND / 3, 4, b'{"id":"cls-1"}')
-        await store.transact(lambda fleet: fleet.remember(kept))
-
-        assert await store.transact(lambda fleet: fleet.recall("ops", "schlüssel")) == kept
-        assert await store.transact(lambda fleet: fleet.recall("dns", "schlüssel")) is None
-        assert await store.transact(lambda fleet: fleet.recall("ops", "Schlüssel")) is None
-
-    async def test_a_key_is_taken_for_its_actor_alone(self, store: FleetStore) -> None:
-        await store.transact(lambda fleet: fleet.remember(answer("key")))
-
-        with pytest.raises(KeyTaken):
-            await store.transact(lambda fleet: fleet.remember(answer("key", body=b"another")))
-        await store.transact(lambda fleet: fleet.remember(answer("key", actor="dns")))
-
-        assert await store.transact(lambda fleet: fleet.recall("ops", "key")) == answer("key")
-
     async def test_outdated_are_those_aggregated_for_other_adapters(self, store: FleetStore) -> None:
         await store.transact(
             inserting(
@@ -207,7 +186,7 @@ class ExpiryContract(StoreSuite):
     async def test_an_empty_store_has_nothing_to_forget(self, store: FleetStore) -> None:
         now = MOMENT + HOUR
 
-        assert await expire(store, discarded=now, history=now, answers=now) == 0
+        assert await expire(store, discarded=now, history=now) == 0
 
     async def test_old_discarded_reports_are_forgotten(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
@@ -217,16 +196,6 @@ class ExpiryContract(StoreSuite):
         assert await expire(store, discarded=discarded(3).received_time) == 4
         assert await discarded_of(store, "cls-1") == ([discarded(n) for n in (5, 4, 3)], 3)
         assert await discarded_of(store, "cls-2") == ([], 0)
-
-    async def test_old_answers_are_forgotten_and_their_keys_are_free(self, store: FleetStore) -> None:
-        old, young = answer("old"), answer("young", time=MOMENT + SECOND)
-        await store.transact(lambda fleet: fleet.remember(old))
-        await store.transact(lambda fleet: fleet.remember(young))
-
-        assert await expire(store, answers=MOMENT + SECOND) == 1
-        assert await store.transact(lambda fleet: fleet.recall("ops", "old")) is None
-        assert await store.transact(lambda fleet: fleet.recall("ops", "young")) == young
-        await store.transact(lambda fleet: fleet.remember(old))
 
     async def test_old_generations_are_forgotten_but_the_newest_of_what_is_there(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("living"), stored("gone")))
@@ -259,13 +228,11 @@ class ExpiryContract(StoreSuite):
         await store.transact(inserting(stored("cls-1")))
         await store.transact(keeping_discarded("cls-1", *map(discarded, range(5))))
         await store.transact(keeping_generations("cls-1", *map(generation, range(1, 7))))
-        for number in range(5):
-            await store.transact(lambda fleet, key=f"key-{number}": fleet.remember(answer(key)))  # type: ignore[misc]
         now = MOMENT + HOUR
 
-        forgotten = [await expire(store, discarded=now, history=now, answers=now, limit=2) for _ in range(4)]
+        forgotten = [await expire(store, discarded=now, history=now, limit=2) for _ in range(4)]
 
-        assert forgotten == [6, 6, 3, 0]
+        assert forgotten == [4, 4, 2, 0]
 
     async def test_what_may_not_be_forgotten_is_not_in_the_way(self, store: FleetStore) -> None:
         eldest = [stored(f"cls-{n}") for n in range(5)]

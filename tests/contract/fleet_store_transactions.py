@@ -28,7 +28,6 @@ from tests.support.fleet_stores import (
     SECOND,
     Stores,
     StoreSuite,
-    answer,
     discarded,
     discarded_of,
     entry,
@@ -45,6 +44,7 @@ from tests.support.fleet_stores import (
     populations,
     recording,
     removing,
+    response,
     select,
     stored,
 )
@@ -115,7 +115,7 @@ class TransactionContract(StoreSuite):
             fleet.insert(resource)
             fleet.keep_generation("cls-1", record)
             fleet.keep_discarded("cls-1", report, limit=1)
-            fleet.remember(answer("key", body=resource.document))
+            fleet.remember(response("key", body=resource.document))
 
         await store.transact(work)
 
@@ -194,7 +194,7 @@ class TransactionContract(StoreSuite):
             seen += [fleet.lock("np-1"), list(fleet.children("cls-1"))]
             fleet.remove("np-1")
             seen += [fleet.lock("np-1"), fleet.count_children("cls-1"), list(fleet.children("cls-1"))]
-            fleet.remember(answer("key"))
+            fleet.remember(response("key"))
             seen += [fleet.recall("ops", "key")]
             return seen
 
@@ -205,7 +205,7 @@ class TransactionContract(StoreSuite):
             *(child, 1, [child]),
             *(changed, [changed]),
             *(None, 0, []),
-            answer("key"),
+            response("key"),
         ]
         assert await store.get("np-1") is None
 
@@ -242,7 +242,7 @@ class TransactionContract(StoreSuite):
             fleet.keep_discarded("cls-1", discarded(2), limit=1)
             fleet.keep_generation("cls-1", generation(2))
             fleet.record(entry(1))
-            fleet.remember(answer("key"))
+            fleet.remember(response("key"))
             raise LookupError("on second thoughts")
 
         with pytest.raises(LookupError, match="on second thoughts"):
@@ -289,13 +289,13 @@ class TransactionContract(StoreSuite):
     async def test_what_failed_once_can_be_done_again(self, store: FleetStore) -> None:
         def work(fleet: FleetTransaction) -> None:
             inserting(stored("cls-1"))(fleet)
-            fleet.remember(answer("key"))
+            fleet.remember(response("key"))
             raise LookupError
 
         with pytest.raises(LookupError):
             await store.transact(work)
         await store.transact(inserting(stored("cls-1")))
-        await store.transact(lambda fleet: fleet.remember(answer("key")))
+        await store.transact(lambda fleet: fleet.remember(response("key")))
 
         assert await select(store) == ["cls-1"]
 
@@ -373,7 +373,7 @@ class TransactionContract(StoreSuite):
         [
             lambda fleet: fleet.insert(stored("cls-1", name="new")),
             lambda fleet: fleet.insert(stored("new", name="name-of-cls-1")),
-            lambda fleet: fleet.remember(answer("key")),
+            lambda fleet: fleet.remember(response("key")),
         ],
         ids=["id", "name", "key"],
     )
@@ -381,7 +381,7 @@ class TransactionContract(StoreSuite):
         self, store: FleetStore, audit: AuditLog, clash: Callable[[FleetTransaction], None]
     ) -> None:
         await store.transact(inserting(stored("cls-1")))
-        await store.transact(lambda fleet: fleet.remember(answer("key")))
+        await store.transact(lambda fleet: fleet.remember(response("key")))
 
         def work(fleet: FleetTransaction) -> None:
             fleet.insert(stored("cls-2"))
@@ -460,7 +460,7 @@ class TransactionContract(StoreSuite):
         await store.transact(keeping_discarded("cls-1", discarded(1)))
         await store.transact(keeping_generations("cls-1", generation(1)))
         await store.transact(recording(entry(1)))
-        await store.transact(lambda fleet: fleet.remember(answer("key")))
+        await store.transact(lambda fleet: fleet.remember(response("key")))
 
         backend = await stores.reopened(backend)
         store = backend.fleet
@@ -471,7 +471,7 @@ class TransactionContract(StoreSuite):
             assert await discarded_of(store, "cls-1") == ([discarded(1)], 1)
             assert await history_of(store, "cls-1") == ([generation(1)], 1)
             assert list(await backend.audit.find(AuditQuery(limit=9))) == [entry(1)]
-            assert await store.transact(lambda fleet: fleet.recall("ops", "key")) == answer("key")
+            assert await store.transact(lambda fleet: fleet.recall("ops", "key")) == response("key")
             assert await populations(store) == {("clusters", False): 1}
             assert await store.transact(incrementing_version("cls-1")) == 2
         finally:

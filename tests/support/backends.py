@@ -11,20 +11,23 @@ from sentinel.drivers.sql import transaction as sql_transaction
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
+from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.ports.audit import AuditLog, AuditWriter
 from sentinel.ports.database import Database
 from sentinel.ports.fleet_store import FleetStore
+from sentinel.ports.idempotency import IdempotencyStore, StoredResponses
 from sentinel.testing import transaction as memory_transaction
 from sentinel.testing.audit import MemoryAuditLog
 from sentinel.testing.database import Faults, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
+from sentinel.testing.idempotency import MemoryIdempotencyStore
 from sentinel.testing.transaction import MemoryTransaction
 
 T = TypeVar("T")
 
 
-class SharedTransaction(AuditWriter, Protocol):
+class SharedTransaction(AuditWriter, StoredResponses, Protocol):
     """What the transactions of all components have in common."""
 
 
@@ -34,6 +37,7 @@ class Backend(ABC):
     database: Database
     fleet: FleetStore
     audit: AuditLog
+    idempotency: IdempotencyStore
 
     @abstractmethod
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
@@ -47,6 +51,7 @@ class MemoryBackend(Backend):
         self._database = self.database = database
         self.fleet = fleet
         self.audit = MemoryAuditLog(database)
+        self.idempotency = MemoryIdempotencyStore(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await memory_transaction.transact(self._database, lambda: MemoryTransaction(self._database), work)
@@ -59,6 +64,7 @@ class SqlBackend(Backend):
         self._database = self.database = database
         self.fleet = SqlFleetStore(database)
         self.audit = SqlAuditLog(database)
+        self.idempotency = SqlIdempotencyStore(database)
 
     async def transact(self, work: Callable[[SharedTransaction], T]) -> T:
         return await sql_transaction.transact(self._database, SqlTransaction, work)

@@ -28,9 +28,9 @@ from sentinel.ports.fleet_store import (
     ListQuery,
     LongestWait,
     OrderBy,
-    Remembered,
     Stored,
 )
+from sentinel.ports.idempotency import StoredResponse
 from tests.support import backends
 from tests.support.backends import Backend
 
@@ -149,8 +149,8 @@ def entry(
     )
 
 
-def answer(key: str, *, actor: str = "ops", time: datetime = MOMENT, body: bytes = b"{}") -> Remembered:
-    return Remembered(actor=actor, key=key, fingerprint="f1", time=time, version=1, body=body)
+def response(key: str, *, actor: str = "ops", time: datetime = MOMENT, body: bytes = b"{}") -> StoredResponse:
+    return StoredResponse(actor=actor, key=key, fingerprint="f1", time=time, version=1, body=body)
 
 
 def labelled(key: str, operator: Operator, *values: str) -> Requirement:
@@ -321,14 +321,9 @@ async def expire(
     *,
     discarded: datetime = NEVER,
     history: datetime = NEVER,
-    answers: datetime = NEVER,
     limit: int = 1_000,
 ) -> int:
-    return (
-        await store.expire_discarded(discarded, limit=limit)
-        + await store.expire_history(history, limit=limit)
-        + await store.expire_answers(answers, limit=limit)
-    )
+    return await store.expire_discarded(discarded, limit=limit) + await store.expire_history(history, limit=limit)
 
 
 def incrementing_version(resource_id: str) -> Callable[[FleetTransaction], int]:

@@ -24,10 +24,6 @@ class PreconditionFailed(Exception):
     """The resource is no longer what the client has seen."""
 
 
-class KeyReused(Exception):
-    """An idempotency key came with another request than at first."""
-
-
 class Invalid(Exception):
     """Fields that cannot be taken as they are."""
 
@@ -50,8 +46,6 @@ def translating(handler: Handler) -> Handler:
             raise problem.conflict(str(error)) from None
         except PreconditionFailed as error:
             raise problem.precondition_failed(str(error)) from None
-        except KeyReused as error:
-            raise problem.unprocessable(str(error)) from None
         except Unavailable as error:
             raise problem.unavailable("the database does not answer") from error
 

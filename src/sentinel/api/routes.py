@@ -23,6 +23,7 @@ from sentinel.api.wire import (
 from sentinel.core.access import Action
 from sentinel.core.fleet import AdapterStatus, DiscardReason, Report, ResourceDocument
 from sentinel.core.resource import ROOT
+from sentinel.web import idempotency
 from sentinel.web.routing import (
     JSON,
     MERGE_PATCH,
@@ -42,7 +43,6 @@ _IF_MATCH = Parameter(name="If-Match", description="The ETag that the client has
 _IF_NONE_MATCH = Parameter(
     name="If-None-Match", description="The ETag that the client has; 304 if it still holds."
 )
-_KEY = Parameter(name="Idempotency-Key", description="Makes a creation safe to repeat: it happens once.")
 _ETAG = {"ETag": "The version of the resource."}
 _WAITING = Response(
     status=200, description="The adapters in the way, by name; none where it is ready.", type=WaitingList
@@ -91,7 +91,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             summary=f"Create a {kind.kind}{owned}",
             tag=tag,
             path_parameters=above,
-            headers=(_KEY,),
+            headers=(idempotency.PARAMETER,),
             body=Body(type=NewResource),
             responses=(
                 Response(
@@ -101,7 +101,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
                     headers={
                         **_ETAG,
                         "Location": "Where it is found.",
-                        "Idempotent-Replayed": "`true` where an earlier request had created it.",
+                        idempotency.REPLAYED: "`true` where an earlier request had created it.",
                     },
                 ),
             ),

@@ -18,7 +18,7 @@ from msgspec import UNSET
 from sentinel.api.change import Change, Written, aggregated_for, state_of
 from sentinel.api.drafts import Draft, Patch, patched
 from sentinel.api.kinds import Kinds
-from sentinel.api.refusals import Conflict, Invalid, KeyReused, NotFound, PreconditionFailed
+from sentinel.api.refusals import Conflict, Invalid, NotFound, PreconditionFailed
 from sentinel.api.wire import Waiting, WaitingList
 from sentinel.core import fleet, reports, resource
 from sentinel.core.access import Identity, Role
@@ -41,14 +41,14 @@ from sentinel.ports.fleet_store import (
     FleetTransaction,
     Found,
     IdTaken,
-    KeyTaken,
     ListQuery,
     NameTaken,
-    Remembered,
     Stored,
 )
-from sentinel.web import etag
+from sentinel.ports.idempotency import KeyTaken
+from sentinel.web import etag, idempotency
 from sentinel.web.audit import Auditor
+from sentinel.web.idempotency import IdempotencyKey
 from sentinel.web.problem import FieldError
 from sentinel.web.routing import Caller
 
@@ -60,8 +60,6 @@ CHILDREN_PER_RESOURCE = 2000
 """A family is deleted in one transaction, which must not take longer than a request may."""
 _OURSELVES = Caller(Identity("sentinel", Role.ADMIN), "", "")
 """Who acts where nobody has asked."""
-_TRIES = 3
-"""How often a creation is tried that loses a race for its idempotency key."""
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -162,8 +160,7 @@ class FleetService:
         *,
         parent: str | None,
         caller: Caller,
-        key: str = "",
-        fingerprint: str = "",
+        key: IdempotencyKey | None = None,
     ) -> Created:
         """A new resource, or the one that this idempotency key has made before."""
         now = self._clock.now()
@@ -171,9 +168,9 @@ class FleetService:
         resource_id = draft.id or uuid7(now, self._randomness(10))
 
         def work(change: Change) -> Created:
-            answer = change.transaction.recall(actor, key) if key else None
-            if answer is not None:
-                return _repeated(answer, fingerprint)
+            earlier = idempotency.recall(change.transaction, key)
+            if earlier is not None:
+                return Created(Written(earlier.body, earlier.version), is_replayed=True)
             owner, root = _adopted(change.transaction, kind, parent, draft)
             state = resource.create(
                 change.rules(kind.plural),
@@ -188,22 +185,13 @@ class FleetService:
             written = change.insert(
                 state, plural=kind.plural, parent=owner.id if owner else "", root=root or resource_id
             )
-            if key:
-                change.transaction.remember(
-                    Remembered(actor, key, fingerprint, now, written.version, written.document)
-                )
+            idempotency.remember(change.transaction, key, version=written.version, body=written.document, now=now)
             return Created(written)
 
-        tries = _TRIES if key else 1
-        while True:
-            tries -= 1
-            try:
-                return await self._change(work, caller, now)
-            except (IdTaken, NameTaken, KeyTaken) as taken:
-                # Under a key, whatever is taken may be so by the very request that this one repeats, which has
-                # only just been carried out: then the next attempt recalls its answer.
-                if not tries:
-                    raise Conflict(_what_is(taken, kind, draft, resource_id, parent)) from None
+        try:
+            return await idempotency.attempt(key, lambda: self._change(work, caller, now))
+        except (IdTaken, NameTaken, KeyTaken) as taken:
+            raise Conflict(_what_is(taken, kind, draft, resource_id, parent)) from None
 
     async def patch(
         self, target: Target, patch: Patch, *, if_match: etag.Condition | None, caller: Caller
@@ -420,12 +408,6 @@ def _require_match(stored: Stored, if_match: etag.Condition | None) -> None:
     current = etag.strong(stored.version)
     if if_match is not None and not if_match.matches(current):
         raise PreconditionFailed(f"If-Match: {_name(stored)} has changed; its ETag is {current} now")
-
-
-def _repeated(answer: Remembered, fingerprint: str) -> Created:
-    if answer.fingerprint != fingerprint:
-        raise KeyReused("this Idempotency-Key was used for another request")
-    return Created(Written(answer.body, answer.version), is_replayed=True)
 
 
 def _discarded(report: Report, reason: DiscardReason, now: datetime) -> DiscardedReport:

@@ -96,5 +96,4 @@ def retained(store: FleetStore, retention: RetentionSettings) -> Sequence[Retain
     return (
         Retained("discarded reports", retention.discarded, store.expire_discarded),
         Retained("generations", retention.history, store.expire_history),
-        Retained("answers", retention.answers, store.expire_answers),
     )

@@ -18,6 +18,7 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
+from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.identity import Identities
@@ -107,6 +108,7 @@ def build_api(
         [
             *retained(store, settings.retention),
             Retained("audit entries", settings.retention.audit, audit.expire),
+            Retained("idempotency keys", settings.retention.answers, SqlIdempotencyStore(database).expire),
         ],
         clock=clock,
         log=log,

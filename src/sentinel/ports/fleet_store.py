@@ -16,6 +16,7 @@ from sentinel.core.fleet import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Requirement
 from sentinel.ports.audit import AuditWriter
 from sentinel.ports.database import Taken
+from sentinel.ports.idempotency import StoredResponses
 
 T = TypeVar("T")
 
@@ -54,23 +55,7 @@ class NameTaken(Taken):
     """Another resource of this kind and parent has this name."""
 
 
-class KeyTaken(Taken):
-    """This idempotency key was remembered by a transaction that ran at the same time; try again and recall it."""
-
-
-class Remembered(msgspec.Struct, frozen=True):
-    """The answer to a request with an `Idempotency-Key`, to be given again."""
-
-    actor: str
-    key: str
-    fingerprint: str
-    """Of the request: another one under the same key is a mistake."""
-    time: datetime
-    version: int
-    body: bytes
-
-
-class FleetTransaction(AuditWriter, Protocol):
+class FleetTransaction(AuditWriter, StoredResponses, Protocol):
     """What can be done to the fleet in one transaction; all of it takes effect, or nothing.
 
     Synchronous on purpose: a piece of work is a plain function from what it reads to what it writes, which a
@@ -104,11 +89,6 @@ class FleetTransaction(AuditWriter, Protocol):
         """Keeps a discarded report, and of this resource the `limit` newest."""
 
     def keep_generation(self, resource_id: str, record: GenerationRecord) -> None: ...
-
-    def recall(self, actor: str, key: str) -> Remembered | None: ...
-
-    def remember(self, answer: Remembered) -> None:
-        """Raises `KeyTaken` where another transaction has just remembered this actor's key."""
 
 
 class OrderBy(StrEnum):
@@ -218,5 +198,3 @@ class FleetStore(Protocol):
     async def expire_history(self, before: datetime, *, limit: int) -> int:
         """Deletes generations that are older than this moment, at most `limit`; says how many. The newest of a
         resource that is still there is kept, however old."""
-
-    async def expire_answers(self, before: datetime, *, limit: int) -> int: ...

@@ -24,12 +24,10 @@ from sentinel.ports.fleet_store import (
     FleetTransaction,
     Found,
     IdTaken,
-    KeyTaken,
     ListQuery,
     LongestWait,
     NameTaken,
     Population,
-    Remembered,
     Stored,
 )
 from sentinel.testing.database import MemoryDatabase
@@ -105,9 +103,6 @@ class MemoryFleetStore:
     async def expire_history(self, before: datetime, *, limit: int) -> int:
         return await self._database.call("expire_history", lambda: self._tables.expire_history(before, limit))
 
-    async def expire_answers(self, before: datetime, *, limit: int) -> int:
-        return await self._database.call("expire_answers", lambda: self._tables.expire_answers(before, limit))
-
 
 class _Transaction(MemoryTransaction):
     """What can be done to the fleet."""
@@ -179,15 +174,6 @@ class _Transaction(MemoryTransaction):
     def keep_generation(self, resource_id: str, record: GenerationRecord) -> None:
         records = (*self._live.history.get(resource_id, ()), record)
         self._assign(self._tables.history, resource_id, records)
-
-    def recall(self, actor: str, key: str) -> Remembered | None:
-        return self._live.answers.get((actor, key))
-
-    def remember(self, answer: Remembered) -> None:
-        key = (answer.actor, answer.key)
-        if key in self._live.answers:
-            raise self._over(KeyTaken(f"the key {answer.key} of {answer.actor} is taken"))
-        self._assign(self._tables.answers, key, answer)
 
     @property
     def _live(self) -> FleetTables:

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar, assert_never
 
 from sentinel.core.fleet import DiscardedReport, GenerationRecord
 from sentinel.core.labels import matches
-from sentinel.ports.fleet_store import Found, ListQuery, OrderBy, Place, Remembered, Stored
+from sentinel.ports.fleet_store import Found, ListQuery, OrderBy, Place, Stored
 from sentinel.testing.transaction import assign
 
 K = TypeVar("K")
@@ -41,8 +41,6 @@ class FleetTables:
         """Oldest first, by resource."""
         self.history: dict[str, tuple[GenerationRecord, ...]] = {}
         """Oldest first, by resource."""
-        self.answers: dict[tuple[str, str], Remembered] = {}
-        """By actor and key."""
         self._names: set[tuple[str, str, str]] = set()
         self._children: dict[str, list[tuple[datetime, str]]] = {}
         self._listings: dict[Listing, list[SortKey]] = {}
@@ -128,12 +126,6 @@ class FleetTables:
             limit,
         )
         _drop(self.history, old)
-        return len(old)
-
-    def expire_answers(self, before: datetime, limit: int) -> int:
-        old = _older(((key, answer.time) for key, answer in self.answers.items()), before, limit)
-        for key in old:
-            del self.answers[key]
         return len(old)
 
 

@@ -10,8 +10,10 @@ from typing import TypeVar
 
 from sentinel.ports.audit import AuditEntry
 from sentinel.ports.database import Taken
+from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from sentinel.testing.audit import AuditTable
 from sentinel.testing.database import MemoryDatabase
+from sentinel.testing.idempotency import ResponseTable
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,6 +25,7 @@ class MemoryTransaction:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._audit = database.tables(AuditTable)
+        self._responses = database.tables(ResponseTable)
         self._is_over = False
         self._taken: Taken | None = None
         self._undo: list[Callable[[], None]] = []
@@ -31,6 +34,17 @@ class MemoryTransaction:
         self._require_open()
         self._audit.add(entry)
         self._undo.append(lambda: self._audit.remove(entry))
+
+    def recall(self, actor: str, key: str) -> StoredResponse | None:
+        self._require_open()
+        return self._responses.get((actor, key))
+
+    def remember(self, response: StoredResponse) -> None:
+        self._require_open()
+        key = (response.actor, response.key)
+        if key in self._responses:
+            raise self._over(KeyTaken(f"the key {response.key} of {response.actor} is taken"))
+        self._assign(self._responses, key, response)
 
     def end(self) -> None:
         """Nothing can be done in it from now on. Raises what was taken, where the work has suppressed that."""

@@ -1,4 +1,4 @@
-"""A transaction as every component begins it: with the audit, and over once something was taken.
+"""A transaction as every component has it: with the audit and idempotency keys, and over once something was taken.
 
 A component derives its own from it, adds what can be done to its tables, and names the constraints of them that a
 caller may run into. `transact` runs a piece of work in one.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
-from sentinel.drivers.sql import audit
+from sentinel.drivers.sql import audit, idempotency
 from sentinel.drivers.sql.engine.statements import (
     BriefSession,
     Duplicate,
@@ -21,15 +21,18 @@ from sentinel.drivers.sql.engine.statements import (
 )
 from sentinel.ports.audit import AuditEntry
 from sentinel.ports.database import Taken
+from sentinel.ports.idempotency import KeyTaken, StoredResponse
 
 T = TypeVar("T")
+
+_SHARED: Mapping[str, type[Taken]] = {idempotency.KEY_CONSTRAINT: KeyTaken}
 
 
 class SqlTransaction:
     """One run of a piece of work."""
 
     taken: ClassVar[Mapping[str, type[Taken]]] = {}
-    """What to raise where a statement would violate a unique constraint, by the constraint's name."""
+    """What to raise where a statement would violate a unique constraint of the component's, by its name."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -41,6 +44,13 @@ class SqlTransaction:
     def record(self, entry: AuditEntry) -> None:
         self._require_open()
         self._entries.append(entry)
+
+    def recall(self, actor: str, key: str) -> StoredResponse | None:
+        found = self._rows(idempotency.RECALL, actor=actor, key=key)
+        return idempotency.response(found[0]) if found else None
+
+    def remember(self, response: StoredResponse) -> None:
+        self._run(idempotency.REMEMBER, idempotency.values(response))
 
     def finish(self) -> None:
         """Writes what was kept for the end. Raises what was taken, where the work has suppressed that."""
@@ -63,9 +73,10 @@ class SqlTransaction:
             self._session.run(statement, **values)
         except Duplicate as error:
             self._is_over = True
-            if error.constraint not in self.taken:
+            taken = self.taken.get(error.constraint) or _SHARED.get(error.constraint)
+            if taken is None:
                 raise
-            self._taken = self.taken[error.constraint](f"{error.constraint} is taken")
+            self._taken = taken(f"{error.constraint} is taken")
             raise self._taken from error
 
     def _rows(self, statement: Statement, **values: Value) -> Sequence[Row]:

@@ -16,6 +16,7 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.columns import micros
 from sentinel.drivers.sql.engine.schema import HISTORY, History, Migration
 from sentinel.ports.audit import AuditEntry, AuditQuery
+from sentinel.ports.idempotency import StoredResponse
 from tests.support import backends, postgresql
 from tests.support.fleet_stores import MOMENT, SECOND
 
@@ -81,7 +82,7 @@ def until(revision: str) -> History:
     return History(HISTORY.revisions[: HISTORY.revisions.index(revision) + 1], HISTORY.folders)
 
 
-# --- 0002: one audit for all components --------------------------------------------------------------------------
+# --- 0002: one audit and one table of idempotency keys for all components ----------------------------------------
 
 RESOURCE = """
     id plural name parent root created_time updated_time version is_ready adapters labels waiting document statuses
@@ -190,3 +191,25 @@ async def test_an_old_database_without_entries_is_migrated(database: OldDatabase
     await engine.migrate(database.url, history=until("0001"))
 
     assert await engine.migrate(database.url) == Migration("0001", HISTORY.head)
+
+
+async def test_a_creation_from_before_can_be_repeated_afterwards(database: OldDatabase) -> None:
+    await engine.migrate(database.url, history=until("0001"))
+    await database.insert(
+        "fleet_answers",
+        "actor key fingerprint time version body",
+        [("ops", "schlüssel", "f1", micros(MOMENT), 2**53, b"{}\x00"), ("dns", "k", "f2", 1, 1, b"")],
+    )
+
+    await engine.migrate(database.url)
+
+    backend = backends.sql(database.url)
+    await backend.database.open()
+    found = await backend.transact(lambda transaction: transaction.recall("ops", "schlüssel"))
+    expired = await backend.idempotency.expire(MOMENT, limit=9)
+    await backend.database.close()
+    assert found == StoredResponse(
+        actor="ops", key="schlüssel", fingerprint="f1", time=MOMENT, version=2**53, body=b"{}\x00"
+    )
+    assert expired == 1
+    assert "fleet_answers" not in await database.tables()

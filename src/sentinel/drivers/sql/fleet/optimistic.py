@@ -25,7 +25,8 @@ from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.tables import resources
 from sentinel.drivers.sql.fleet.transaction import READ, is_described_alike, written
 from sentinel.ports.audit import AuditEntry
-from sentinel.ports.fleet_store import FleetTransaction, Remembered, Stored
+from sentinel.ports.fleet_store import FleetTransaction, Stored
+from sentinel.ports.idempotency import StoredResponse
 
 T = TypeVar("T")
 
@@ -110,10 +111,10 @@ class _Attempt:
     def keep_generation(self, resource_id: str, record: GenerationRecord) -> None:
         self._give_up()
 
-    def recall(self, actor: str, key: str) -> Remembered | None:
+    def recall(self, actor: str, key: str) -> StoredResponse | None:
         self._give_up()
 
-    def remember(self, answer: Remembered) -> None:
+    def remember(self, response: StoredResponse) -> None:
         self._give_up()
 
     def _give_up(self) -> NoReturn:

@@ -17,7 +17,6 @@ from sentinel.drivers.sql.fleet import lists, rows
 from sentinel.drivers.sql.fleet.lists import FURTHEST
 from sentinel.drivers.sql.fleet.optimistic import attempt
 from sentinel.drivers.sql.fleet.tables import (
-    answers,
     counts,
     discarded,
     generations,
@@ -99,15 +98,8 @@ _oldest_generations = (
     .order_by(generations.c.time)
     .limit(bindparam("limit"))
 )
-_oldest_answers = (
-    select(answers.c.actor, answers.c.key)
-    .where(answers.c.time < _before)
-    .order_by(answers.c.time)
-    .limit(bindparam("limit"))
-)
 _EXPIRE_DISCARDED = Statement(delete(discarded).where(discarded.c.id.in_(_oldest_discarded)))
 _EXPIRE_HISTORY = Statement(delete(generations).where(generations.c.id.in_(_oldest_generations)))
-_EXPIRE_ANSWERS = Statement(delete(answers).where(tuple_(answers.c.actor, answers.c.key).in_(_oldest_answers)))
 
 
 class SqlFleetStore:
@@ -170,9 +162,6 @@ class SqlFleetStore:
 
     async def expire_history(self, before: datetime, *, limit: int) -> int:
         return await self._expire(_EXPIRE_HISTORY, before, limit)
-
-    async def expire_answers(self, before: datetime, *, limit: int) -> int:
-        return await self._expire(_EXPIRE_ANSWERS, before, limit)
 
     async def _expire(self, statement: Statement, before: datetime, limit: int) -> int:
         return await self._database.write(

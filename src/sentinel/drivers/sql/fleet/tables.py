@@ -119,16 +119,3 @@ generations = Table(
     Index("fleet_generations_by_resource", "resource_id", "id"),
     Index("fleet_generations_by_time", "is_past", "time"),
 )
-
-answers = Table(
-    "fleet_answers",
-    metadata,
-    Column("actor", TEXT, nullable=False),
-    Column("key", TEXT, nullable=False),
-    Column("fingerprint", TEXT, nullable=False),
-    Column("time", NUMBER, nullable=False),
-    Column("version", NUMBER, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("actor", "key", name="fleet_answers_key"),
-    Index("fleet_answers_by_time", "time"),
-)

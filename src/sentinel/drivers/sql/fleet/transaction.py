@@ -17,15 +17,15 @@ from sqlalchemy import CTE, ColumnElement, bindparam, delete, func, insert, sele
 from sentinel.core.fleet import DiscardedReport, GenerationRecord
 from sentinel.core.labels import as_integer
 from sentinel.drivers.sql import audit
-from sentinel.drivers.sql.engine.columns import micros, moment
+from sentinel.drivers.sql.engine.columns import micros
 from sentinel.drivers.sql.engine.statements import Session, Statement, Value
 from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.rows import STORED
-from sentinel.drivers.sql.fleet.tables import answers, discarded, generations, labels, resources, waits
+from sentinel.drivers.sql.fleet.tables import discarded, generations, labels, resources, waits
 from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.ports.database import Taken
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.fleet_store import IdTaken, KeyTaken, NameTaken, Remembered, Stored
+from sentinel.ports.fleet_store import IdTaken, NameTaken, Stored
 
 SLOTS = 16
 """Over how many rows a counter is spread."""
@@ -90,13 +90,6 @@ _END_GENERATION = Statement(
     "is_past",
 )
 
-_RECALL = Statement(
-    select(answers.c.fingerprint, answers.c.time, answers.c.version, answers.c.body).where(
-        answers.c.actor == bindparam("actor"), answers.c.key == bindparam("key")
-    )
-)
-_REMEMBER = Statement(insert(answers).inline(), *answers.c.keys())
-
 
 def is_described_alike(before: Stored, after: Stored) -> bool:
     """Whether nothing differs that only its owner changes, or the server's configuration."""
@@ -113,7 +106,6 @@ class SqlFleetTransaction(SqlTransaction):
     taken: ClassVar[Mapping[str, type[Taken]]] = {
         "fleet_resources_id": IdTaken,
         "fleet_resources_name": NameTaken,
-        "fleet_answers_key": KeyTaken,
     }
 
     def __init__(self, session: Session) -> None:
@@ -195,26 +187,6 @@ class SqlFleetTransaction(SqlTransaction):
                 "time": micros(record.time),
                 "is_past": False,
                 "record": rows.encode_generation(record),
-            },
-        )
-
-    def recall(self, actor: str, key: str) -> Remembered | None:
-        found = self._rows(_RECALL, actor=actor, key=key)
-        if not found:
-            return None
-        fingerprint, time, version, body = found[0]
-        return Remembered(actor, key, fingerprint, moment(time), version, body)
-
-    def remember(self, answer: Remembered) -> None:
-        self._run(
-            _REMEMBER,
-            {
-                "actor": answer.actor,
-                "key": answer.key,
-                "fingerprint": answer.fingerprint,
-                "time": micros(answer.time),
-                "version": answer.version,
-                "body": answer.body,
             },
         )
 

@@ -1,4 +1,7 @@
-"""One audit for all components: the fleet's entries move there, and name a kind in the place of a plural."""
+"""One audit and one table of idempotency keys for all components: what the fleet has kept by itself moves there.
+
+An audit entry names a kind in the place of a plural, and the generation in its detail.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,20 @@ def upgrade() -> None:
     op.create_index("audit_entries_by_actor", "audit_entries", ["actor", "id"])
     op.create_index("audit_entries_by_action", "audit_entries", ["action", "id"])
     op.create_index("audit_entries_by_resource", "audit_entries", ["resource_id", "id"])
+    keys = op.create_table(
+        "idempotency_keys",
+        sa.Column("actor", TEXT, nullable=False),
+        sa.Column("key", TEXT, nullable=False),
+        sa.Column("fingerprint", TEXT, nullable=False),
+        sa.Column("time", NUMBER, nullable=False),
+        sa.Column("version", NUMBER, nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.PrimaryKeyConstraint("actor", "key", name="idempotency_keys_key"),
+    )
+    answers = sa.table("fleet_answers", *(sa.column(column.name, column.type) for column in keys.c))
+    op.execute(keys.insert().inline().from_select(keys.c.keys(), sa.select(answers)))
+    op.drop_table("fleet_answers")
+    op.create_index("idempotency_keys_by_time", "idempotency_keys", ["time"])
 
 
 def _move_entries(connection: sa.Connection, audit: sa.Table) -> None:
