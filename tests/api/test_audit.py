@@ -38,23 +38,20 @@ async def eventful(fleet: FleetClient) -> None:
 async def test_every_write_leaves_an_entry(fleet: FleetClient) -> None:
     await eventful(fleet)
 
-    found = [
-        (each["action"], each["plural"], each["resource_id"], each["generation"], each.get("detail", ""))
-        for each in await entries(fleet)
-    ]
+    found = [(each["action"], each["kind"], each["resource_id"], each["detail"]) for each in await entries(fleet)]
 
     assert found == [
-        ("create", "clusters", "c", 1, ""),
-        ("patch", "clusters", "c", 2, ""),
-        ("pulse", "clusters", "c", 2, ""),
-        ("pause", "clusters", "c", 2, ""),
-        ("resume", "clusters", "c", 2, ""),
-        ("report", "clusters", "c", 2, "dns"),
-        ("delete", "clusters", "c", 3, ""),
-        ("force-delete", "clusters", "c", 3, "enough"),
-        ("create", "manifests", "m", 1, ""),
-        ("delete", "manifests", "m", 2, ""),
-        ("remove", "manifests", "m", 2, ""),
+        ("create", "Cluster", "c", "generation 1"),
+        ("patch", "Cluster", "c", "generation 2"),
+        ("pulse", "Cluster", "c", ""),
+        ("pause", "Cluster", "c", ""),
+        ("resume", "Cluster", "c", ""),
+        ("report", "Cluster", "c", "dns"),
+        ("delete", "Cluster", "c", "generation 3"),
+        ("force-delete", "Cluster", "c", "enough"),
+        ("create", "Manifest", "m", "generation 1"),
+        ("delete", "Manifest", "m", "generation 2"),
+        ("remove", "Manifest", "m", "generation 2"),
     ]
 
 
@@ -74,9 +71,9 @@ async def test_an_entry_says_who_from_where_when_and_in_which_request() -> None:
         "role": "operator",
         "address": "127.0.0.1",
         "action": "create",
-        "plural": "clusters",
-        "generation": 1,
+        "kind": "Cluster",
         "request_id": "req-42",
+        "detail": "generation 1",
     }
 
 

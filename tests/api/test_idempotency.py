@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from sentinel.core.access import Identity, Role
-from sentinel.ports.fleet_store import FleetTransaction, KeyTaken, Remembered
+from sentinel.ports.fleet_store import FleetTransaction
+from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from sentinel.testing.database import Fault, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.support import backends
@@ -42,7 +43,7 @@ class _Blind:
     def __init__(self, transaction: FleetTransaction) -> None:
         self._transaction = transaction
 
-    def recall(self, actor: str, key: str) -> Remembered | None:
+    def recall(self, actor: str, key: str) -> StoredResponse | None:
         return None
 
     def __getattr__(self, name: str) -> Any:
@@ -55,7 +56,7 @@ class _Contested:
     def __init__(self, transaction: FleetTransaction) -> None:
         self._transaction = transaction
 
-    def remember(self, answer: Remembered) -> None:
+    def remember(self, response: StoredResponse) -> None:
         raise KeyTaken
 
     def __getattr__(self, name: str) -> Any:

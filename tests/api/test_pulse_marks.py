@@ -89,7 +89,7 @@ async def test_marks_leave_an_audit_entry(fleet: FleetClient, one: str, verb: st
     await fleet.call("POST", f"{one}/{verb}")
 
     entry = (await fleet.get("/api/v1/audit"))["items"][0]
-    assert (entry["action"], entry["resource_id"], entry["generation"]) == (verb, "one", 1)
+    assert (entry["action"], entry["kind"], entry["resource_id"]) == (verb, "Cluster", "one")
 
 
 async def test_a_body_that_nobody_asked_for_does_no_harm(fleet: FleetClient, one: str) -> None:

@@ -38,7 +38,7 @@ async def test_every_write_survives_a_race_that_it_lost() -> None:
 
         traces = [
             [
-                (each["action"], each["generation"])
+                (each["action"], each["kind"], each["detail"])
                 for each in (await fleet.get("/api/v1/audit", size=1000))["items"]
             ]
             for fleet in (twice, once)

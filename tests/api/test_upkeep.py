@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 import pytest
 
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import FleetRetentionSettings
-from sentinel.api.upkeep import BATCH, EVERY, Upkeep
+from sentinel.api.upkeep import BATCH, Upkeep, retained
 from sentinel.core.fleet import KindRules
 from sentinel.ports.fleet_store import FleetTransaction
+from sentinel.runtime.lifecycle.part import Loop
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.retention import EVERY, Retained, Retention
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.database import Fault, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
@@ -40,14 +41,25 @@ def upkeep_of(fleet: FleetClient) -> Upkeep:
         service=fleet.service,
         store=fleet.store,
         kinds=fleet.kinds,
-        retention=RETENTION,
+        clock=fleet.clock,
+        log=get_logger("test"),
+    )
+
+
+def retention_of(fleet: FleetClient) -> Retention:
+    return Retention(
+        [
+            *retained(fleet.store, RETENTION),
+            Retained("audit entries", RETENTION.audit, fleet.backend.audit.expire),
+            Retained("idempotency keys", RETENTION.answers, fleet.backend.idempotency.expire),
+        ],
         clock=fleet.clock,
         log=get_logger("test"),
     )
 
 
 @asynccontextmanager
-async def running(loop: Callable[[Stopping], Coroutine[Any, Any, None]]) -> AsyncIterator[Stopping]:
+async def running(loop: Loop) -> AsyncIterator[Stopping]:
     """Runs a loop, and sees to it that it ends when it is asked to."""
     stopping = Stopping()
     async with asyncio.timeout(AMPLE), asyncio.TaskGroup() as tasks:
@@ -273,7 +285,7 @@ async def remains(fleet: FleetClient) -> dict[str, int]:
 async def test_what_is_older_than_retention_allows_is_forgotten(
     used: FleetClient, hours: float, kept: dict[str, int]
 ) -> None:
-    async with running(upkeep_of(used).retain):
+    async with running(retention_of(used).run):
         await used.clock.until_asleep()
         await used.clock.advance(timedelta(hours=hours) - used.clock.now().resolution)
         await used.clock.until_asleep()
@@ -283,7 +295,7 @@ async def test_what_is_older_than_retention_allows_is_forgotten(
 
 async def test_the_newest_generation_is_kept_as_long_as_its_resource(used: FleetClient) -> None:
     await used.later(86400 * 365)
-    await upkeep_of(used).expire()
+    await retention_of(used).expire()
 
     assert [each["generation"] for each in (await used.get("clusters/c/history"))["items"]] == [2]
 
@@ -292,13 +304,13 @@ async def test_the_history_of_what_is_gone_is_forgotten_whole(fleet: FleetClient
     await fleet.create("manifests", "m", id="m")
     await fleet.call("DELETE", "manifests/m")
     await fleet.later(3600 * 3 + 1)
-    await upkeep_of(fleet).expire()
+    await retention_of(fleet).expire()
 
     (await fleet.call("GET", "manifests/m/history")).refuses(404)
 
 
 async def test_retention_looks_every_minute(used: FleetClient) -> None:
-    async with running(upkeep_of(used).retain):
+    async with running(retention_of(used).run):
         await used.clock.until_asleep()
 
         assert used.clock.wake_times == [used.clock.now() + EVERY]
@@ -309,7 +321,7 @@ async def test_more_than_one_batch_is_forgotten_at_a_time(fleet: FleetClient) ->
         await fleet.create("manifests", f"m{number}")
     await fleet.later(3600 * 5)
 
-    async with running(upkeep_of(fleet).retain):
+    async with running(retention_of(fleet).run):
         await fleet.clock.until_asleep()
 
     assert (await fleet.get("/api/v1/audit"))["size"] == 0
@@ -322,14 +334,10 @@ class Faulty(MemoryFleetStore):
         super().__init__(database)
         self.bugs = [ArithmeticError("nobody expects this")]
 
-    async def expire(
-        self, *, audit: datetime, discarded: datetime, history: datetime, answers: datetime, limit: int
-    ) -> int:
+    async def expire_history(self, before: datetime, *, limit: int) -> int:
         if self.bugs:
             raise self.bugs.pop()
-        return await super().expire(
-            audit=audit, discarded=discarded, history=history, answers=answers, limit=limit
-        )
+        return await super().expire_history(before, limit=limit)
 
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
         if self.bugs:
@@ -337,10 +345,14 @@ class Faulty(MemoryFleetStore):
         return await super().outdated(plural, adapters, limit=limit)
 
 
-@pytest.mark.parametrize("name", ["retain", "aggregate_anew"])
-async def test_a_loop_survives_what_nobody_expected(name: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "loop_of", [lambda fleet: retention_of(fleet).run, lambda fleet: upkeep_of(fleet).aggregate_anew]
+)
+async def test_a_loop_survives_what_nobody_expected(
+    loop_of: Callable[[FleetClient], Loop], caplog: pytest.LogCaptureFixture
+) -> None:
     backend = backends.memory(fleet=Faulty)
-    async with FleetClient(backend=backend) as fleet, running(getattr(upkeep_of(fleet), name)) as stopping:
+    async with FleetClient(backend=backend) as fleet, running(loop_of(fleet)) as stopping:
         await fleet.clock.until_asleep()
         await fleet.clock.advance(EVERY)
 
@@ -353,12 +365,12 @@ async def test_a_loop_survives_what_nobody_expected(name: str, caplog: pytest.Lo
 
 async def test_retention_survives_a_database_that_fails() -> None:
     faults = iter([Fault.BEFORE_COMMIT])
-    backend = backends.memory(faults=lambda call: next(faults, None) if call == "expire" else None)
+    backend = backends.memory(faults=lambda call: next(faults, None) if call == "expire_audit" else None)
     async with FleetClient(backend=backend) as fleet:
         await fleet.create("manifests", "m")
         await fleet.later(3600 * 5)
 
-        async with running(upkeep_of(fleet).retain):
+        async with running(retention_of(fleet).run):
             await fleet.clock.until_asleep()
             assert (await fleet.get("/api/v1/audit"))["size"] == 1
             await fleet.clock.advance(EVERY)

@@ -7,25 +7,24 @@ from collections.abc import Callable
 
 import msgspec
 
+from sentinel.ports.audit import AuditLog, AuditQuery
 from sentinel.ports.fleet_store import (
-    AuditQuery,
     FleetStore,
     FleetTransaction,
     IdTaken,
-    KeyTaken,
     ListQuery,
     NameTaken,
-    Remembered,
     Stored,
 )
+from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from tests.support.fleet_stores import (
     AMPLE,
     StoreSuite,
-    answer,
     incrementing,
     inserting,
     populations,
     reporting,
+    response,
     select,
     stored,
     together,
@@ -45,7 +44,9 @@ class ConcurrencyContract(StoreSuite):
         assert (resource.document, resource.version) == (b"50", 51)
         assert sorted(map(str, counted)) == sorted(map(str, range(1, 51)))
 
-    async def test_of_reports_at_once_each_counts_and_leaves_its_entry(self, store: FleetStore) -> None:
+    async def test_of_reports_at_once_each_counts_and_leaves_its_entry(
+        self, store: FleetStore, audit: AuditLog
+    ) -> None:
         root = stored("cls-1", document=b"0")
         await store.transact(inserting(root, stored("np-1", plural="nodepools", parent=root, document=b"0")))
 
@@ -65,7 +66,7 @@ class ConcurrencyContract(StoreSuite):
         assert not [result for result in results if isinstance(result, BaseException)]
         both = [await store.get("cls-1"), await store.get("np-1")]
         assert [(each.document, each.version) for each in both if each is not None] == [(b"30", 31)] * 2
-        assert len(await store.audit(AuditQuery(limit=100))) == 40
+        assert len(await audit.find(AuditQuery(limit=100))) == 40
 
     async def test_a_family_is_locked_as_one_whoever_is_locked_first(self, store: FleetStore) -> None:
         root = stored("root", document=b"0")
@@ -131,19 +132,19 @@ class ConcurrencyContract(StoreSuite):
         assert sum(isinstance(result, IdTaken) for result in results) == 19
 
     async def test_of_many_who_use_a_key_one_acts_and_the_others_recall_it(self, store: FleetStore) -> None:
-        def creating(number: int) -> Callable[[FleetTransaction], Remembered]:
-            def work(fleet: FleetTransaction) -> Remembered:
+        def creating(number: int) -> Callable[[FleetTransaction], StoredResponse]:
+            def work(fleet: FleetTransaction) -> StoredResponse:
                 known = fleet.recall("ops", "key")
                 if known is not None:
                     return known
                 fleet.insert(stored(f"cls-{number}"))
-                made = answer("key", body=b"%d" % number)
+                made = response("key", body=b"%d" % number)
                 fleet.remember(made)
                 return made
 
             return work
 
-        async def create(number: int) -> Remembered:
+        async def create(number: int) -> StoredResponse:
             try:
                 return await store.transact(creating(number))
             except KeyTaken:

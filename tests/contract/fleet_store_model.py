@@ -20,31 +20,30 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.core.fleet import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Operator, Requirement, Selector
+from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.database import Taken
 from sentinel.ports.fleet_store import (
-    AuditQuery,
     FleetTransaction,
     Found,
     IdTaken,
-    KeyTaken,
     ListQuery,
     LongestWait,
     NameTaken,
     OrderBy,
     Place,
-    Remembered,
     Stored,
 )
+from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from tests.support.fleet_stores import (
     MOMENT,
     SECOND,
     Stores,
-    answer,
     discarded,
     discarded_of,
     entry,
+    expire,
     find,
     generation,
     history_of,
@@ -52,6 +51,7 @@ from tests.support.fleet_stores import (
     longest_waits,
     microseconds,
     populations,
+    response,
     stored,
 )
 
@@ -80,7 +80,7 @@ class Model:
         self.kept_discarded: list[tuple[str, DiscardedReport]] = []
         self.kept_history: list[tuple[str, GenerationRecord]] = []
         self.kept_audit: list[AuditEntry] = []
-        self.answers: dict[tuple[str, str], Remembered] = {}
+        self.responses: dict[tuple[str, str], StoredResponse] = {}
 
     def lock(self, resource_id: str) -> Stored | None:
         return self.resources.get(resource_id)
@@ -124,13 +124,13 @@ class Model:
     def record(self, entry: AuditEntry) -> None:
         self.kept_audit.append(entry)
 
-    def recall(self, actor: str, key: str) -> Remembered | None:
-        return self.answers.get((actor, key))
+    def recall(self, actor: str, key: str) -> StoredResponse | None:
+        return self.responses.get((actor, key))
 
-    def remember(self, answer: Remembered) -> None:
-        if (answer.actor, answer.key) in self.answers:
+    def remember(self, response: StoredResponse) -> None:
+        if (response.actor, response.key) in self.responses:
             raise KeyTaken
-        self.answers[answer.actor, answer.key] = answer
+        self.responses[response.actor, response.key] = response
 
     def find(self, query: ListQuery) -> Found:
         selected = sorted(
@@ -187,7 +187,7 @@ class Model:
 
     def expire(self, moment: datetime) -> int:
         def size() -> int:
-            beside = len(self.kept_audit) + len(self.answers)
+            beside = len(self.kept_audit) + len(self.responses)
             return beside + len(self.kept_discarded) + len(self.kept_history)
 
         before = size()
@@ -195,7 +195,7 @@ class Model:
         self.kept_audit = [each for each in self.kept_audit if each.time >= moment]
         self.kept_discarded = [kept for kept in self.kept_discarded if kept[1].received_time >= moment]
         self.kept_history = [kept for kept in self.kept_history if kept[1].time >= moment or kept in newest]
-        self.answers = {key: kept for key, kept in self.answers.items() if kept.time >= moment}
+        self.responses = {key: kept for key, kept in self.responses.items() if kept.time >= moment}
         return before - size()
 
 
@@ -299,7 +299,7 @@ class Remember(msgspec.Struct, frozen=True):
     def perform(self, fleet: FleetTransaction, moment: int) -> object:
         known = fleet.recall(self.actor, self.key)
         if known is None or not self.is_careful:
-            fleet.remember(answer(self.key, actor=self.actor, time=MOMENT + moment * SECOND))
+            fleet.remember(response(self.key, actor=self.actor, time=MOMENT + moment * SECOND))
         return known
 
 
@@ -436,7 +436,7 @@ class AnyHistory(RuleBasedStateMachine):
         from_where = entry(before).id if before else ""
         query = AuditQuery(limit=limit, before=from_where, actor=actor, resource_id=resource_id)
 
-        assert list(self._wait(self._store.audit(query))) == self._model.audit(query)
+        assert list(self._wait(self._backend.audit.find(query))) == self._model.audit(query)
 
     @rule(plural=st.sampled_from(PLURALS), adapters=st.sampled_from(ADAPTERS))
     def take_stock(self, plural: str, adapters: str) -> None:
@@ -454,9 +454,9 @@ class AnyHistory(RuleBasedStateMachine):
     def expire(self, age: int) -> None:
         moment = MOMENT + max(0, self._moment - age) * SECOND
 
-        forgotten = self._wait(
-            self._store.expire(audit=moment, discarded=moment, history=moment, answers=moment, limit=PLENTY)
-        )
+        forgotten = self._wait(expire(self._store, discarded=moment, history=moment, limit=PLENTY))
+        forgotten += self._wait(self._backend.audit.expire(moment, limit=PLENTY))
+        forgotten += self._wait(self._backend.idempotency.expire(moment, limit=PLENTY))
 
         assert forgotten == self._model.expire(moment)
 

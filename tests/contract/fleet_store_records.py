@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
-from sentinel.core.fleet import Write
+from sentinel.ports.audit import AuditLog, AuditQuery
 from sentinel.ports.fleet_store import (
-    AuditQuery,
     FleetStore,
-    KeyTaken,
     LongestWait,
-    Remembered,
 )
 from tests.support.fleet_stores import (
     HOUR,
     MOMENT,
     SECOND,
     StoreSuite,
-    answer,
     discarded,
     discarded_of,
     entry,
@@ -38,7 +33,7 @@ from tests.support.fleet_stores import (
 
 
 class RecordContract(StoreSuite):
-    """What is kept beside resources: discarded reports, history, audit, answers; and for how long."""
+    """What is kept beside resources: discarded reports and history; and for how long."""
 
     async def test_discarded_reports_come_newest_first_and_in_pages(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
@@ -96,7 +91,7 @@ class RecordContract(StoreSuite):
         assert second == ([generation(1)], 3)
         assert await history_of(store, "nobody", limit=2) == ([], 0)
 
-    async def test_history_and_audit_outlive_the_resource(self, store: FleetStore) -> None:
+    async def test_history_and_audit_outlive_the_resource(self, store: FleetStore, audit: AuditLog) -> None:
         await store.transact(inserting(stored("cls-1")))
         await store.transact(keeping_generations("cls-1", generation(1), generation(2)))
         await store.transact(recording(entry(1)))
@@ -104,7 +99,7 @@ class RecordContract(StoreSuite):
         await store.transact(removing("cls-1"))
 
         assert await history_of(store, "cls-1") == ([generation(2), generation(1)], 2)
-        assert list(await store.audit(AuditQuery(limit=9, resource_id="cls-1"))) == [entry(1)]
+        assert list(await audit.find(AuditQuery(limit=9, resource_id="cls-1"))) == [entry(1)]
 
     async def test_a_resource_made_anew_under_an_old_id_goes_on_in_its_history(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
@@ -116,62 +111,6 @@ class RecordContract(StoreSuite):
         await store.transact(keeping_generations("cls-1", anew))
 
         assert await history_of(store, "cls-1") == ([anew, generation(2), generation(1)], 3)
-
-    async def test_audit_comes_newest_first_and_in_pages(self, store: FleetStore) -> None:
-        await store.transact(recording(entry(2), entry(1)))
-        await store.transact(recording(entry(5), entry(4), entry(3)))
-
-        first = list(await store.audit(AuditQuery(limit=2)))
-        second = list(await store.audit(AuditQuery(limit=2, before=first[-1].id)))
-        third = list(await store.audit(AuditQuery(limit=2, before=second[-1].id)))
-        fourth = list(await store.audit(AuditQuery(limit=2, before=third[-1].id)))
-
-        assert first + second + third == [entry(n) for n in (5, 4, 3, 2, 1)]
-        assert fourth == []
-
-    async def test_audit_can_begin_before_an_entry_that_is_gone(self, store: FleetStore) -> None:
-        await store.transact(recording(entry(1), entry(2), entry(4)))
-
-        assert list(await store.audit(AuditQuery(limit=9, before=entry(3).id))) == [entry(2), entry(1)]
-
-    async def test_audit_is_filtered_by_who_what_and_on_what(self, store: FleetStore) -> None:
-        entries = [
-            entry(
-                n,
-                actor="ops" if n & 1 else "dns",
-                action=Write.PATCH if n & 2 else Write.REPORT,
-                resource_id="cls-1" if n & 4 else "cls-2",
-            )
-            for n in range(16)
-        ]
-        await store.transact(recording(*entries))
-
-        async def select(**filters: str) -> list[int]:
-            return [each.generation for each in await store.audit(AuditQuery(limit=99, **filters))]
-
-        assert await select(actor="ops") == [n for n in range(15, -1, -1) if n & 1]
-        assert await select(action="report") == [n for n in range(15, -1, -1) if not n & 2]
-        assert await select(resource_id="cls-1") == [n for n in range(15, -1, -1) if n & 4]
-        assert await select(actor="ops", action="patch", resource_id="cls-1") == [15, 7]
-        assert await select(actor="ops", action="patch", resource_id="cls-1", before=entry(15).id) == [7]
-        assert await select(actor="nobody") == []
-
-    async def test_an_answer_is_recalled_by_its_actor_and_key(self, store: FleetStore) -> None:
-        kept = Remembered("ops", "schlüssel", "f1", MOMENT + SECOND / 3, 4, b'{"id":"cls-1"}')
-        await store.transact(lambda fleet: fleet.remember(kept))
-
-        assert await store.transact(lambda fleet: fleet.recall("ops", "schlüssel")) == kept
-        assert await store.transact(lambda fleet: fleet.recall("dns", "schlüssel")) is None
-        assert await store.transact(lambda fleet: fleet.recall("ops", "Schlüssel")) is None
-
-    async def test_a_key_is_taken_for_its_actor_alone(self, store: FleetStore) -> None:
-        await store.transact(lambda fleet: fleet.remember(answer("key")))
-
-        with pytest.raises(KeyTaken):
-            await store.transact(lambda fleet: fleet.remember(answer("key", body=b"another")))
-        await store.transact(lambda fleet: fleet.remember(answer("key", actor="dns")))
-
-        assert await store.transact(lambda fleet: fleet.recall("ops", "key")) == answer("key")
 
     async def test_outdated_are_those_aggregated_for_other_adapters(self, store: FleetStore) -> None:
         await store.transact(
@@ -247,14 +186,7 @@ class ExpiryContract(StoreSuite):
     async def test_an_empty_store_has_nothing_to_forget(self, store: FleetStore) -> None:
         now = MOMENT + HOUR
 
-        assert await expire(store, audit=now, discarded=now, history=now, answers=now) == 0
-
-    async def test_old_audit_is_forgotten(self, store: FleetStore) -> None:
-        await store.transact(recording(*map(entry, range(1, 6))))
-
-        assert await expire(store, audit=entry(3).time) == 2
-        assert list(await store.audit(AuditQuery(limit=9))) == [entry(n) for n in (5, 4, 3)]
-        assert await expire(store, audit=entry(3).time) == 0
+        assert await expire(store, discarded=now, history=now) == 0
 
     async def test_old_discarded_reports_are_forgotten(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
@@ -264,16 +196,6 @@ class ExpiryContract(StoreSuite):
         assert await expire(store, discarded=discarded(3).received_time) == 4
         assert await discarded_of(store, "cls-1") == ([discarded(n) for n in (5, 4, 3)], 3)
         assert await discarded_of(store, "cls-2") == ([], 0)
-
-    async def test_old_answers_are_forgotten_and_their_keys_are_free(self, store: FleetStore) -> None:
-        old, young = answer("old"), answer("young", time=MOMENT + SECOND)
-        await store.transact(lambda fleet: fleet.remember(old))
-        await store.transact(lambda fleet: fleet.remember(young))
-
-        assert await expire(store, answers=MOMENT + SECOND) == 1
-        assert await store.transact(lambda fleet: fleet.recall("ops", "old")) is None
-        assert await store.transact(lambda fleet: fleet.recall("ops", "young")) == young
-        await store.transact(lambda fleet: fleet.remember(old))
 
     async def test_old_generations_are_forgotten_but_the_newest_of_what_is_there(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("living"), stored("gone")))
@@ -306,16 +228,11 @@ class ExpiryContract(StoreSuite):
         await store.transact(inserting(stored("cls-1")))
         await store.transact(keeping_discarded("cls-1", *map(discarded, range(5))))
         await store.transact(keeping_generations("cls-1", *map(generation, range(1, 7))))
-        await store.transact(recording(*map(entry, range(5))))
-        for number in range(5):
-            await store.transact(lambda fleet, key=f"key-{number}": fleet.remember(answer(key)))  # type: ignore[misc]
         now = MOMENT + HOUR
 
-        forgotten = [
-            await expire(store, audit=now, discarded=now, history=now, answers=now, limit=2) for _ in range(4)
-        ]
+        forgotten = [await expire(store, discarded=now, history=now, limit=2) for _ in range(4)]
 
-        assert forgotten == [8, 8, 4, 0]
+        assert forgotten == [4, 4, 2, 0]
 
     async def test_what_may_not_be_forgotten_is_not_in_the_way(self, store: FleetStore) -> None:
         eldest = [stored(f"cls-{n}") for n in range(5)]

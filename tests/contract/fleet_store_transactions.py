@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from sentinel.core.labels import Operator
+from sentinel.ports.audit import AuditLog, AuditQuery
 from sentinel.ports.database import Taken
 from sentinel.ports.fleet_store import (
-    AuditQuery,
     FleetStore,
     FleetTransaction,
     IdTaken,
@@ -28,13 +28,13 @@ from tests.support.fleet_stores import (
     SECOND,
     Stores,
     StoreSuite,
-    answer,
     discarded,
     discarded_of,
     entry,
     find,
     generation,
     history_of,
+    incrementing,
     incrementing_version,
     inserting,
     keeping_discarded,
@@ -44,6 +44,7 @@ from tests.support.fleet_stores import (
     populations,
     recording,
     removing,
+    response,
     select,
     stored,
 )
@@ -114,7 +115,7 @@ class TransactionContract(StoreSuite):
             fleet.insert(resource)
             fleet.keep_generation("cls-1", record)
             fleet.keep_discarded("cls-1", report, limit=1)
-            fleet.remember(answer("key", body=resource.document))
+            fleet.remember(response("key", body=resource.document))
 
         await store.transact(work)
 
@@ -193,7 +194,7 @@ class TransactionContract(StoreSuite):
             seen += [fleet.lock("np-1"), list(fleet.children("cls-1"))]
             fleet.remove("np-1")
             seen += [fleet.lock("np-1"), fleet.count_children("cls-1"), list(fleet.children("cls-1"))]
-            fleet.remember(answer("key"))
+            fleet.remember(response("key"))
             seen += [fleet.recall("ops", "key")]
             return seen
 
@@ -204,7 +205,7 @@ class TransactionContract(StoreSuite):
             *(child, 1, [child]),
             *(changed, [changed]),
             *(None, 0, []),
-            answer("key"),
+            response("key"),
         ]
         assert await store.get("np-1") is None
 
@@ -221,7 +222,7 @@ class TransactionContract(StoreSuite):
         assert await populations(store) == {("manifests", False): 1}
         assert await longest_waits(store) == []
 
-    async def test_work_that_raises_leaves_nothing(self, store: FleetStore) -> None:
+    async def test_work_that_raises_leaves_nothing(self, store: FleetStore, audit: AuditLog) -> None:
         kept = stored("cls-1", labels={"region": "us-east"}, waiting={"dns": MOMENT})
         gone = stored("cls-2", labels={"region": "us-east"})
         await store.transact(inserting(kept, gone))
@@ -241,7 +242,7 @@ class TransactionContract(StoreSuite):
             fleet.keep_discarded("cls-1", discarded(2), limit=1)
             fleet.keep_generation("cls-1", generation(2))
             fleet.record(entry(1))
-            fleet.remember(answer("key"))
+            fleet.remember(response("key"))
             raise LookupError("on second thoughts")
 
         with pytest.raises(LookupError, match="on second thoughts"):
@@ -254,7 +255,7 @@ class TransactionContract(StoreSuite):
         assert await discarded_of(store, "cls-1") == ([discarded(1)], 1)
         assert await discarded_of(store, "cls-2") == ([discarded(1)], 1)
         assert await history_of(store, "cls-1") == ([], 0)
-        assert list(await store.audit(AuditQuery(limit=9))) == []
+        assert list(await audit.find(AuditQuery(limit=9))) == []
         assert await store.transact(lambda fleet: fleet.recall("ops", "key")) is None
         assert await populations(store) == {("clusters", False): 2}
         assert await longest_waits(store) == [LongestWait("clusters", "dns", MOMENT)]
@@ -288,13 +289,13 @@ class TransactionContract(StoreSuite):
     async def test_what_failed_once_can_be_done_again(self, store: FleetStore) -> None:
         def work(fleet: FleetTransaction) -> None:
             inserting(stored("cls-1"))(fleet)
-            fleet.remember(answer("key"))
+            fleet.remember(response("key"))
             raise LookupError
 
         with pytest.raises(LookupError):
             await store.transact(work)
         await store.transact(inserting(stored("cls-1")))
-        await store.transact(lambda fleet: fleet.remember(answer("key")))
+        await store.transact(lambda fleet: fleet.remember(response("key")))
 
         assert await select(store) == ["cls-1"]
 
@@ -372,15 +373,15 @@ class TransactionContract(StoreSuite):
         [
             lambda fleet: fleet.insert(stored("cls-1", name="new")),
             lambda fleet: fleet.insert(stored("new", name="name-of-cls-1")),
-            lambda fleet: fleet.remember(answer("key")),
+            lambda fleet: fleet.remember(response("key")),
         ],
         ids=["id", "name", "key"],
     )
     async def test_a_transaction_in_which_something_was_taken_is_over(
-        self, store: FleetStore, clash: Callable[[FleetTransaction], None]
+        self, store: FleetStore, audit: AuditLog, clash: Callable[[FleetTransaction], None]
     ) -> None:
         await store.transact(inserting(stored("cls-1")))
-        await store.transact(lambda fleet: fleet.remember(answer("key")))
+        await store.transact(lambda fleet: fleet.remember(response("key")))
 
         def work(fleet: FleetTransaction) -> None:
             fleet.insert(stored("cls-2"))
@@ -392,7 +393,24 @@ class TransactionContract(StoreSuite):
             await store.transact(work)
 
         assert await select(store) == ["cls-1"]
-        assert list(await store.audit(AuditQuery(limit=9))) == []
+        assert list(await audit.find(AuditQuery(limit=9))) == []
+
+    async def test_an_entry_may_be_about_another_resource_than_the_last_write(
+        self, store: FleetStore, audit: AuditLog
+    ) -> None:
+        """The end of a child may be what is recorded, and a change of its parent what is written last."""
+        await store.transact(inserting(stored("cls-1", document=b"0")))
+
+        def work(fleet: FleetTransaction) -> None:
+            fleet.record(entry(1, resource_id="np-1"))
+            incrementing("cls-1")(fleet)
+
+        await store.transact(work)
+
+        assert list(await audit.find(AuditQuery(limit=9))) == [entry(1, resource_id="np-1")]
+        after = await store.get("cls-1")
+        assert after is not None
+        assert after.document == b"1"
 
     async def test_children_are_direct_and_come_oldest_first(self, store: FleetStore) -> None:
         root = stored("root")
@@ -442,7 +460,7 @@ class TransactionContract(StoreSuite):
         await store.transact(keeping_discarded("cls-1", discarded(1)))
         await store.transact(keeping_generations("cls-1", generation(1)))
         await store.transact(recording(entry(1)))
-        await store.transact(lambda fleet: fleet.remember(answer("key")))
+        await store.transact(lambda fleet: fleet.remember(response("key")))
 
         backend = await stores.reopened(backend)
         store = backend.fleet
@@ -452,8 +470,8 @@ class TransactionContract(StoreSuite):
             assert await select(store, labelled("region", Operator.IN, "us-east")) == ["cls-1"]
             assert await discarded_of(store, "cls-1") == ([discarded(1)], 1)
             assert await history_of(store, "cls-1") == ([generation(1)], 1)
-            assert list(await store.audit(AuditQuery(limit=9))) == [entry(1)]
-            assert await store.transact(lambda fleet: fleet.recall("ops", "key")) == answer("key")
+            assert list(await backend.audit.find(AuditQuery(limit=9))) == [entry(1)]
+            assert await store.transact(lambda fleet: fleet.recall("ops", "key")) == response("key")
             assert await populations(store) == {("clusters", False): 1}
             assert await store.transact(incrementing_version("cls-1")) == 2
         finally:

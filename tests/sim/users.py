@@ -19,6 +19,7 @@ from sentinel.core.access import Identity, Role
 from sentinel.core.fleet import KindRules
 from sentinel.ports.errors import Unavailable
 from sentinel.web import errors
+from sentinel.web.idempotency import IdempotencyKey
 from sentinel.web.routing import Caller
 from tests.sim.fleet_witness import FleetWitness, Known
 from tests.sim.network import Network, NoAnswer
@@ -74,7 +75,7 @@ class Users:
 
         async def create(service: FleetService) -> Written:
             created = await service.create(
-                kind, draft, parent=parent, caller=_CALLER, key=f"key-{number}", fingerprint="same"
+                kind, draft, parent=parent, caller=_CALLER, key=IdempotencyKey("ops", f"key-{number}", "same")
             )
             return created.written
 

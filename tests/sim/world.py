@@ -13,7 +13,6 @@ import msgspec
 
 from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
-from sentinel.api.settings import FleetRetentionSettings
 from sentinel.api.upkeep import Upkeep
 from sentinel.core.decision import Policy
 from sentinel.core.fleet import DiscardReason
@@ -24,6 +23,7 @@ from sentinel.runtime.backoff import Backoff
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore, Watcher
 from sentinel.testing.loop import SimulatedClock
+from sentinel.web.audit import Auditor
 from tests.sim.adapter_process import AdapterProcess
 from tests.sim.chance import Weather, randomness
 from tests.sim.fleet_witness import FleetWitness
@@ -134,13 +134,13 @@ class World:
             kinds=kinds,
             clock=self.clock_of_the_api,
             observer=_Unobserved(),
+            auditor=Auditor(randomness=self._bytes),
             randomness=self._bytes,
         )
         upkeep = Upkeep(
             service=service,
             store=self.store,
             kinds=kinds,
-            retention=FleetRetentionSettings(),
             clock=self.clock_of_the_api,
             log=self.trace.log("upkeep"),
         )

@@ -24,6 +24,7 @@ from sentinel.testing.identities import MemoryIdentities
 from sentinel.web import access as server_access
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
+from sentinel.web.audit import Auditor, audit_routes
 from sentinel.web.identity import Guard
 from tests.support import backends
 from tests.support.backends import Backend
@@ -112,10 +113,11 @@ class FleetClient:
             kinds=kinds,
             clock=self.clock,
             observer=self.telemetry,
+            auditor=Auditor(),
             emits_public_names=emits_public_names,
             policies=policies,
         )
-        self.routes = fleet_routes.routes(kinds, self.service)
+        self.routes = [*fleet_routes.routes(kinds, self.service), *audit_routes(self.backend.audit)]
         known = MemoryIdentities({identity.name: identity for identity in identities})
         guard = Guard(
             identities=[known] if identities else [], permissions=PERMISSIONS, is_insecure=not identities

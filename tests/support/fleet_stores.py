@@ -12,7 +12,6 @@ import pytest
 
 from sentinel.core.access import Role
 from sentinel.core.fleet import (
-    AuditEntry,
     ConditionStatus,
     DiscardedReport,
     DiscardReason,
@@ -21,6 +20,7 @@ from sentinel.core.fleet import (
     Write,
 )
 from sentinel.core.labels import Operator, Requirement
+from sentinel.ports.audit import AuditEntry, AuditLog, AuditWriter
 from sentinel.ports.fleet_store import (
     FleetStore,
     FleetTransaction,
@@ -28,9 +28,10 @@ from sentinel.ports.fleet_store import (
     ListQuery,
     LongestWait,
     OrderBy,
-    Remembered,
     Stored,
 )
+from sentinel.ports.idempotency import StoredResponse
+from tests.support import backends
 from tests.support.backends import Backend
 
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -53,6 +54,20 @@ class Stores(ABC):
     @abstractmethod
     async def reopened(self, backend: Backend) -> Backend:
         """Closes a database, and opens one again on the same data."""
+
+
+class MemoryStores(Stores):
+    """In memory."""
+
+    async def empty(self) -> Backend:
+        backend = backends.memory()
+        await backend.database.open()
+        return backend
+
+    async def reopened(self, backend: Backend) -> Backend:
+        await backend.database.close()
+        await backend.database.open()
+        return backend
 
 
 def stored(
@@ -117,7 +132,7 @@ def entry(
     *,
     time: datetime | None = None,
     actor: str = "ops",
-    action: Write = Write.PATCH,
+    action: str = "patch",
     resource_id: str = "cls-1",
 ) -> AuditEntry:
     return AuditEntry(
@@ -127,16 +142,15 @@ def entry(
         role=Role.OPERATOR,
         address="127.0.0.1",
         action=action,
-        plural="clusters",
+        kind="Cluster",
         resource_id=resource_id,
-        generation=number,
-        detail="because",
         request_id=f"request-{number}",
+        detail="because",
     )
 
 
-def answer(key: str, *, actor: str = "ops", time: datetime = MOMENT, body: bytes = b"{}") -> Remembered:
-    return Remembered(actor=actor, key=key, fingerprint="f1", time=time, version=1, body=body)
+def response(key: str, *, actor: str = "ops", time: datetime = MOMENT, body: bytes = b"{}") -> StoredResponse:
+    return StoredResponse(actor=actor, key=key, fingerprint="f1", time=time, version=1, body=body)
 
 
 def labelled(key: str, operator: Operator, *values: str) -> Requirement:
@@ -202,10 +216,10 @@ def keeping_generations(resource_id: str, *records: GenerationRecord) -> Callabl
     return work
 
 
-def recording(*entries: AuditEntry) -> Callable[[FleetTransaction], None]:
-    def work(fleet: FleetTransaction) -> None:
+def recording(*entries: AuditEntry) -> Callable[[AuditWriter], None]:
+    def work(writer: AuditWriter) -> None:
         for each in entries:
-            fleet.record(each)
+            writer.record(each)
 
     return work
 
@@ -305,13 +319,11 @@ async def longest_waits(store: FleetStore) -> list[LongestWait]:
 async def expire(
     store: FleetStore,
     *,
-    audit: datetime = NEVER,
     discarded: datetime = NEVER,
     history: datetime = NEVER,
-    answers: datetime = NEVER,
     limit: int = 1_000,
 ) -> int:
-    return await store.expire(audit=audit, discarded=discarded, history=history, answers=answers, limit=limit)
+    return await store.expire_discarded(discarded, limit=limit) + await store.expire_history(history, limit=limit)
 
 
 def incrementing_version(resource_id: str) -> Callable[[FleetTransaction], int]:
@@ -336,3 +348,7 @@ class StoreSuite:
     @pytest.fixture
     def store(self, backend: Backend) -> FleetStore:
         return backend.fleet
+
+    @pytest.fixture
+    def audit(self, backend: Backend) -> AuditLog:
+        return backend.audit

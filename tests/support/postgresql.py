@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from sentinel.drivers.sql.fleet.tables import metadata
+from tests.support.sql_tables import TABLES
 
 T = TypeVar("T")
 Connection: TypeAlias = Any
@@ -55,7 +55,7 @@ async def fetch(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 async def empty(url: str) -> None:
     """Removes every row; the tables are there."""
-    await execute(url, f"TRUNCATE {', '.join(metadata.tables)} RESTART IDENTITY")
+    await execute(url, f"TRUNCATE {', '.join(TABLES.tables)} RESTART IDENTITY")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -19,22 +19,8 @@ from sentinel.ports.fleet_store import (
 from sentinel.testing import loop
 from sentinel.testing.database import Fault, Faults, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
-from tests.contract.fleet_store import FleetStoreContract, Stores
-from tests.support import backends
-from tests.support.backends import Backend
-from tests.support.fleet_stores import incrementing, inserting, removing, stored, updating
-
-
-class MemoryStores(Stores):
-    async def empty(self) -> Backend:
-        backend = backends.memory()
-        await backend.database.open()
-        return backend
-
-    async def reopened(self, backend: Backend) -> Backend:
-        await backend.database.close()
-        await backend.database.open()
-        return backend
+from tests.contract.fleet_store import FleetStoreContract
+from tests.support.fleet_stores import MemoryStores, incrementing, inserting, removing, stored, updating
 
 
 class TestMemoryFleetStore(FleetStoreContract):

@@ -36,7 +36,6 @@ FINDING = Finding(2, "dangling-reference", 7, 3, "expected an upstream that exis
         (errors.NotFound("no thing a"), 404, "HYPERFLEET-NTF-001", "no thing a"),
         (errors.Conflict("a is being deleted"), 409, "HYPERFLEET-CNF-001", "a is being deleted"),
         (errors.PreconditionFailed("a has changed"), 412, "HYPERFLEET-CNF-002", "a has changed"),
-        (errors.KeyReused("another request"), 422, "HYPERFLEET-VAL-002", "another request"),
         (errors.Unprocessable("no target"), 422, "HYPERFLEET-VAL-002", "no target"),
         (Unavailable("connection refused"), 503, "HYPERFLEET-SVC-001", "the database does not answer"),
     ],

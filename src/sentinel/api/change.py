@@ -7,16 +7,16 @@ for its last child goes with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from sentinel.api.kinds import Kinds
 from sentinel.core import fleet, resource
-from sentinel.core.fleet import AuditEntry, GenerationRecord, KindRules, Write
+from sentinel.core.fleet import GenerationRecord, KindRules, Write
 from sentinel.core.resource import Rules, State
 from sentinel.ports.fleet_store import FleetTransaction, Stored
+from sentinel.web.audit import Auditor
 from sentinel.web.routing import Caller
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,14 +41,14 @@ class Change:
         emits_public_names: bool,
         caller: Caller,
         now: datetime,
-        new_entry_id: Callable[[datetime], str],
+        auditor: Auditor,
     ) -> None:
         self.transaction = transaction
         self._kinds = kinds
         self._emits_public_names = emits_public_names
         self._caller = caller
         self._now = now
-        self._new_entry_id = new_entry_id
+        self._auditor = auditor
 
     def rules(self, plural: str) -> Rules:
         """What a resource of this kind is aggregated by."""
@@ -59,13 +59,13 @@ class Change:
         new = self._stored(state, plural=plural, parent=parent, root=root, version=self._next_version(0))
         self.transaction.insert(new)
         self._keep_generation(state, Write.CREATE)
-        self.audit(Write.CREATE, plural, state)
+        self.audit(Write.CREATE, state, detail=_generation(state))
         return Written(new.document, new.version)
 
     def raise_generation(self, stored: Stored, state: State, action: Write) -> Written:
         """Writes a resource whose generation has risen."""
         self._keep_generation(state, action)
-        self.audit(action, stored.plural, state)
+        self.audit(action, state, detail=_generation(state))
         return self.update(stored, state)
 
     def update(self, stored: Stored, state: State) -> Written:
@@ -116,30 +116,25 @@ class Change:
         for child in self.transaction.children(stored.id):
             self.remove_family(child, reason=reason)
         self.transaction.remove(stored.id)
-        self.audit(Write.FORCE_DELETE, stored.plural, state_of(stored), detail=reason)
+        self.audit(Write.FORCE_DELETE, state_of(stored), detail=reason)
 
-    def audit(self, action: Write, plural: str, state: State, *, detail: str = "") -> None:
+    def audit(self, action: Write, state: State, *, detail: str = "") -> None:
         """Leaves the trace of a write."""
-        identity = self._caller.identity
+        document = state.document
         self.transaction.record(
-            AuditEntry(
-                id=self._new_entry_id(self._now),
-                time=self._now,
-                actor=identity.name,
-                role=identity.role,
-                address=self._caller.address,
+            self._auditor.entry(
+                self._caller,
                 action=action,
-                plural=plural,
-                resource_id=state.document.id,
-                generation=state.document.generation,
+                kind=document.kind,
+                resource_id=document.id,
+                now=self._now,
                 detail=detail,
-                request_id=self._caller.request_id,
             )
         )
 
     def _remove(self, stored: Stored, state: State) -> None:
         self.transaction.remove(stored.id)
-        self.audit(Write.REMOVE, stored.plural, state)
+        self.audit(Write.REMOVE, state, detail=_generation(state))
 
     def _keep_generation(self, state: State, change: Write) -> None:
         document = state.document
@@ -191,6 +186,10 @@ class Change:
             document=fleet.encode_document(document),
             statuses=fleet.encode_statuses(state.statuses),
         )
+
+
+def _generation(state: State) -> str:
+    return f"generation {state.document.generation}"
 
 
 def aggregated_for(kind: KindRules, *, emits_public_names: bool) -> str:

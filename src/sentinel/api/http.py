@@ -5,7 +5,6 @@ A list never decodes what it lists: the store's bytes are joined into the answer
 
 from __future__ import annotations
 
-import hashlib
 from datetime import UTC
 from typing import Annotated
 
@@ -18,8 +17,6 @@ from sentinel.api.drafts import NewResource, Patch, Reason
 from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService, Target
 from sentinel.api.wire import (
-    AuditList,
-    AuditParameters,
     DiscardedList,
     GenerationList,
     KindList,
@@ -29,11 +26,9 @@ from sentinel.api.wire import (
 )
 from sentinel.core import access, labels, projection, reports
 from sentinel.core.fleet import KindRules, Report
-from sentinel.ports.fleet_store import AuditQuery, ListQuery, OrderBy, Place
-from sentinel.web import cursor, etag, problem
+from sentinel.ports.fleet_store import ListQuery, OrderBy, Place
+from sentinel.web import cursor, etag, idempotency, problem
 from sentinel.web.routing import Answer, Request
-
-_LONGEST_KEY = 255
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -99,18 +94,12 @@ class Collection:
         """A new resource."""
         parent = request.path.get("parent_id")
         draft = drafts.draft(await request.decode(NewResource), self.kind, parent=parent)
-        key = request.header("Idempotency-Key") or ""
-        if len(key) > _LONGEST_KEY or not key.isprintable():
-            raise problem.bad_field("Idempotency-Key", f"expected at most {_LONGEST_KEY} printable characters")
-        # Of what it means, not of its bytes: a client that repeats itself may write its keys in another order.
-        asked = (self.kind.plural, parent, msgspec.structs.replace(draft, labels=sorted(draft.labels.items())))
-        fingerprint = hashlib.sha256(_encode(asked)).hexdigest() if key else ""
-        created = await self._service.create(
-            self.kind, draft, parent=parent, caller=request.caller, key=key, fingerprint=fingerprint
-        )
+        sorted_draft = msgspec.structs.replace(draft, labels=sorted(draft.labels.items()))
+        key = idempotency.read(request, self.kind.plural, parent, sorted_draft)
+        created = await self._service.create(self.kind, draft, parent=parent, caller=request.caller, key=key)
         headers = {"Location": msgspec.json.decode(created.written.document, type=_Located).href}
         if created.is_replayed:
-            headers["Idempotent-Replayed"] = "true"
+            headers[idempotency.REPLAYED] = "true"
         return _answer(201, created.written, headers)
 
     async def get(self, request: Request) -> Answer:
@@ -220,25 +209,6 @@ class Everything:
     async def kinds(self, request: Request) -> Answer:
         """The kinds that are served."""
         return Answer(200, _encode(KindList(tuple(self._kinds))))
-
-    async def audit(self, request: Request) -> Answer:
-        """A page of the audit."""
-        asked = request.query(AuditParameters)
-        query = ("audit", asked.actor, asked.action, asked.resource_id)
-        before = cursor.decode(asked.after, str, query=query) if asked.after else ""
-        # One more than is shown tells whether more follow.
-        entries = await self._service.audit(
-            AuditQuery(
-                limit=asked.size + 1,
-                before=before,
-                actor=asked.actor,
-                action=asked.action,
-                resource_id=asked.resource_id,
-            )
-        )
-        shown = entries[: asked.size]
-        following = cursor.encode(shown[-1].id, query=query) if len(entries) > len(shown) else None
-        return Answer(200, _encode(AuditList(len(shown), shown, following)))
 
 
 class _Located(msgspec.Struct):

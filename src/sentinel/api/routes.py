@@ -9,8 +9,6 @@ from sentinel.api.http import Collection, Everything
 from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.wire import (
-    AuditList,
-    AuditParameters,
     DiscardedList,
     GenerationList,
     KindList,
@@ -22,7 +20,7 @@ from sentinel.api.wire import (
 )
 from sentinel.core.fleet import AdapterStatus, DiscardReason, Report, ResourceDocument
 from sentinel.core.resource import ROOT
-from sentinel.web.access import AUDIT
+from sentinel.web import idempotency
 from sentinel.web.routing import (
     JSON,
     MERGE_PATCH,
@@ -42,7 +40,6 @@ _IF_MATCH = Parameter(name="If-Match", description="The ETag that the client has
 _IF_NONE_MATCH = Parameter(
     name="If-None-Match", description="The ETag that the client has; 304 if it still holds."
 )
-_KEY = Parameter(name="Idempotency-Key", description="Makes a creation safe to repeat: it happens once.")
 _ETAG = {"ETag": "The version of the resource."}
 _WAITING = Response(
     status=200, description="The adapters in the way, by name; none where it is ready.", type=WaitingList
@@ -90,7 +87,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             summary=f"Create a {kind.kind}{owned}",
             tag=tag,
             path_parameters=above,
-            headers=(_KEY,),
+            headers=(idempotency.PARAMETER,),
             body=Body(type=NewResource),
             responses=(
                 Response(
@@ -100,7 +97,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
                     headers={
                         **_ETAG,
                         "Location": "Where it is found.",
-                        "Idempotent-Replayed": "`true` where an earlier request had created it.",
+                        idempotency.REPLAYED: "`true` where an earlier request had created it.",
                     },
                 ),
             ),
@@ -294,15 +291,5 @@ def _across_kinds(everything: Everything) -> list[Route]:
             summary="Read which kinds are served, and whose reports make them ready",
             tag="resources",
             responses=(Response(status=200, description="The kinds, in their order.", type=KindList),),
-        ),
-        Route(
-            method=Method.GET,
-            path="/api/v1/audit",
-            action=AUDIT,
-            handler=everything.audit,
-            summary="Read who has written what",
-            tag="audit",
-            query=AuditParameters,
-            responses=(Response(status=200, description="A page, newest first.", type=AuditList),),
         ),
     ]

@@ -25,7 +25,6 @@ from sentinel.core.decision import Policy
 from sentinel.core.events import uuid7
 from sentinel.core.fleet import (
     AdapterStatus,
-    AuditEntry,
     DiscardedReport,
     DiscardReason,
     GenerationRecord,
@@ -37,19 +36,19 @@ from sentinel.core.fleet import (
 from sentinel.core.resource import State
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet_store import (
-    AuditQuery,
     FleetStore,
     FleetTransaction,
     Found,
     IdTaken,
-    KeyTaken,
     ListQuery,
     NameTaken,
-    Remembered,
     Stored,
 )
-from sentinel.web import etag
-from sentinel.web.errors import Conflict, Invalid, KeyReused, NotFound, PreconditionFailed
+from sentinel.ports.idempotency import KeyTaken
+from sentinel.web import etag, idempotency
+from sentinel.web.audit import Auditor
+from sentinel.web.errors import Conflict, Invalid, NotFound, PreconditionFailed
+from sentinel.web.idempotency import IdempotencyKey
 from sentinel.web.problem import FieldError
 from sentinel.web.routing import Caller
 
@@ -61,10 +60,6 @@ CHILDREN_PER_RESOURCE = 2000
 """A family is deleted in one transaction, which must not take longer than a request may."""
 _OURSELVES = Caller(Identity("sentinel", Role.ADMIN), "", "")
 """Who acts where nobody has asked."""
-_COUNTER = 0xFFF
-"""What a UUIDv7 has room for behind its milliseconds."""
-_TRIES = 3
-"""How often a creation is tried that loses a race for its idempotency key."""
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -103,6 +98,7 @@ class FleetService:
         kinds: Kinds,
         clock: Clock,
         observer: Observer,
+        auditor: Auditor,
         emits_public_names: bool = False,
         policies: Mapping[str, Policy] | None = None,
         randomness: Callable[[int], bytes] = os.urandom,
@@ -111,10 +107,10 @@ class FleetService:
         self._kinds = kinds
         self._clock = clock
         self._observer = observer
+        self._auditor = auditor
         self._emits_public_names = emits_public_names
         self._policies = policies or {}
         self._randomness = randomness
-        self._entries = 0
 
     async def get(self, target: Target) -> Stored:
         """The resource; raises `NotFound`."""
@@ -142,10 +138,6 @@ class FleetService:
             _found(stored, target)
         return records, total
 
-    async def audit(self, query: AuditQuery) -> Sequence[AuditEntry]:
-        """Who has written what, newest first."""
-        return await self._store.audit(query)
-
     async def waiting(self, target: Target) -> WaitingList:
         """What keeps a resource from being ready, or from going."""
         stored = await self.get(target)
@@ -168,8 +160,7 @@ class FleetService:
         *,
         parent: str | None,
         caller: Caller,
-        key: str = "",
-        fingerprint: str = "",
+        key: IdempotencyKey | None = None,
     ) -> Created:
         """A new resource, or the one that this idempotency key has made before."""
         now = self._clock.now()
@@ -177,9 +168,9 @@ class FleetService:
         resource_id = draft.id or uuid7(now, self._randomness(10))
 
         def work(change: Change) -> Created:
-            answer = change.transaction.recall(actor, key) if key else None
-            if answer is not None:
-                return _repeated(answer, fingerprint)
+            earlier = idempotency.recall(change.transaction, key)
+            if earlier is not None:
+                return Created(Written(earlier.body, earlier.version), is_replayed=True)
             owner, root = _adopted(change.transaction, kind, parent, draft)
             state = resource.create(
                 change.rules(kind.plural),
@@ -194,22 +185,13 @@ class FleetService:
             written = change.insert(
                 state, plural=kind.plural, parent=owner.id if owner else "", root=root or resource_id
             )
-            if key:
-                change.transaction.remember(
-                    Remembered(actor, key, fingerprint, now, written.version, written.document)
-                )
+            idempotency.remember(change.transaction, key, version=written.version, body=written.document, now=now)
             return Created(written)
 
-        tries = _TRIES if key else 1
-        while True:
-            tries -= 1
-            try:
-                return await self._change(work, caller, now)
-            except (IdTaken, NameTaken, KeyTaken) as taken:
-                # Under a key, whatever is taken may be so by the very request that this one repeats, which has
-                # only just been carried out: then the next attempt recalls its answer.
-                if not tries:
-                    raise Conflict(_what_is(taken, kind, draft, resource_id, parent)) from None
+        try:
+            return await idempotency.attempt(key, lambda: self._change(work, caller, now))
+        except (IdTaken, NameTaken, KeyTaken) as taken:
+            raise Conflict(_what_is(taken, kind, draft, resource_id, parent)) from None
 
     async def patch(
         self, target: Target, patch: Patch, *, if_match: etag.Condition | None, caller: Caller
@@ -337,7 +319,7 @@ class FleetService:
         def work(change: Change) -> Written:
             stored, state = _locked(change.transaction, target)
             marked = step(state)
-            change.audit(action, stored.plural, marked)
+            change.audit(action, marked)
             if marked == state:
                 return Written(stored.document, stored.version)
             return change.mark(stored, marked)
@@ -353,15 +335,10 @@ class FleetService:
                     emits_public_names=self._emits_public_names,
                     caller=caller,
                     now=now,
-                    new_entry_id=self._new_entry_id,
+                    auditor=self._auditor,
                 )
             )
         )
-
-    def _new_entry_id(self, now: datetime) -> str:
-        """Entries of one moment sort in the order in which they were made."""
-        self._entries = (self._entries + 1) & _COUNTER
-        return uuid7(now, self._entries.to_bytes(2, "big") + self._randomness(8))
 
 
 def _found(stored: Stored | None, target: Target) -> Stored:
@@ -419,7 +396,7 @@ def _what_is(
 def _take(change: Change, stored: Stored, state: State, status: AdapterStatus) -> None:
     children = change.transaction.count_children(stored.id) if state.document.is_deleting else 0
     taken = resource.take(state, change.rules(stored.plural), status, children=children)
-    change.audit(Write.REPORT, stored.plural, taken, detail=status.adapter)
+    change.audit(Write.REPORT, taken, detail=status.adapter)
     change.settle(stored, state, taken, children=children)
 
 
@@ -431,12 +408,6 @@ def _require_match(stored: Stored, if_match: etag.Condition | None) -> None:
     current = etag.strong(stored.version)
     if if_match is not None and not if_match.matches(current):
         raise PreconditionFailed(f"If-Match: {_name(stored)} has changed; its ETag is {current} now")
-
-
-def _repeated(answer: Remembered, fingerprint: str) -> Created:
-    if answer.fingerprint != fingerprint:
-        raise KeyReused("this Idempotency-Key was used for another request")
-    return Created(Written(answer.body, answer.version), is_replayed=True)
 
 
 def _discarded(report: Report, reason: DiscardReason, now: datetime) -> DiscardedReport:

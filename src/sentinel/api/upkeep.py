@@ -1,11 +1,12 @@
-"""What the fleet API does on its own: conditions that follow the kinds file, and retention.
+"""What the fleet API does on its own: conditions that follow the kinds file, and what retention is about.
 
-Both are loops over bounded steps that may stop anywhere and be repeated: several servers on one database do the
+The loop works in bounded steps that may stop anywhere and be repeated: several servers on one database do the
 same work twice at worst.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from sentinel.api.kinds import Kinds
@@ -17,15 +18,15 @@ from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.retention import Retained
 from sentinel.runtime.telemetry import Log
 
 BATCH = 500
-EVERY = timedelta(minutes=1)
 _RETRY = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1), jitter=0.0)
 
 
 class Upkeep:
-    """Two loops that outlive whatever goes wrong in a step: it is logged, and tried again later."""
+    """A loop that outlives whatever goes wrong in a step: it is logged, and tried again later."""
 
     def __init__(
         self,
@@ -33,14 +34,12 @@ class Upkeep:
         service: FleetService,
         store: FleetStore,
         kinds: Kinds,
-        retention: FleetRetentionSettings,
         clock: Clock,
         log: Log,
     ) -> None:
         self._service = service
         self._store = store
         self._kinds = kinds
-        self._retention = retention
         self._clock = clock
         self._log = log
 
@@ -91,30 +90,10 @@ class Upkeep:
             return False
         return True
 
-    async def retain(self, stopping: Stopping) -> None:
-        """Forgets what is older than retention allows, every minute."""
-        while not stopping.requested:
-            try:
-                while await self.expire() >= BATCH:
-                    if stopping.requested:
-                        return
-            except Unavailable as error:
-                self._log.warning("upkeep.failed", task="retention", error=error)
-            except Exception as error:
-                self._log.unexpected("upkeep.failed", task="retention", error=error)
-            if await stopping.interrupts(self._clock.sleep(EVERY)):
-                return
 
-    async def expire(self) -> int:
-        """One step of forgetting; says how much was forgotten."""
-        now = self._clock.now()
-        forgotten = await self._store.expire(
-            audit=now - self._retention.audit,
-            discarded=now - self._retention.discarded,
-            history=now - self._retention.history,
-            answers=now - self._retention.answers,
-            limit=BATCH,
-        )
-        if forgotten:
-            self._log.info("upkeep.expired", entries=forgotten)
-        return forgotten
+def retained(store: FleetStore, retention: FleetRetentionSettings) -> Sequence[Retained]:
+    """What the fleet keeps for a while only."""
+    return (
+        Retained("discarded reports", retention.discarded, store.expire_discarded),
+        Retained("generations", retention.history, store.expire_history),
+    )

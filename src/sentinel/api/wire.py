@@ -12,18 +12,16 @@ from msgspec import UNSET, Meta, UnsetType
 from sentinel.core.decision import Policy
 from sentinel.core.fleet import (
     AdapterStatus,
-    AuditEntry,
     DiscardedReport,
     GenerationRecord,
     KindRules,
     ResourceDocument,
 )
+from sentinel.web.cursor import PageSize
 
-LARGEST_PAGE = 1000
 _DEEPEST_PAGE = 1_000_000
 
 PageNumber = Annotated[int, Meta(ge=1, le=_DEEPEST_PAGE, description="Which page; its cost grows with it.")]
-PageSize = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="How many items a page has.")]
 
 
 class ListParameters(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,16 +48,6 @@ class PageParameters(msgspec.Struct, frozen=True, kw_only=True):
 
     page: PageNumber = 1
     size: PageSize = 100
-
-
-class AuditParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """What the audit can be asked for."""
-
-    size: PageSize = 100
-    after: Annotated[str, Meta(description="Where to go on: `next` of the page before.")] = ""
-    actor: Annotated[str, Meta(description="Only what this one did.")] = ""
-    action: Annotated[str, Meta(description="Only this: create, patch, delete, report, …")] = ""
-    resource_id: Annotated[str, Meta(description="Only what was done to this resource.")] = ""
 
 
 class ResourceList(msgspec.Struct, frozen=True):
@@ -100,14 +88,6 @@ class GenerationList(msgspec.Struct, frozen=True):
     size: int
     total: int
     items: Sequence[GenerationRecord]
-
-
-class AuditList(msgspec.Struct, frozen=True):
-    """A page of the audit, newest first."""
-
-    size: int
-    items: Sequence[AuditEntry]
-    next: str | None
 
 
 class Waiting(msgspec.Struct, frozen=True):

@@ -15,8 +15,6 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from sentinel.core.access import Role
-
 
 class ConditionStatus(StrEnum):
     """Whether a condition holds."""
@@ -242,25 +240,6 @@ class GenerationRecord(msgspec.Struct, frozen=True):
     """`create`, `patch` or `delete`."""
     labels: Mapping[str, str]
     spec: msgspec.Raw
-
-
-class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One write: who, from where, what, and when."""
-
-    id: str
-    """A UUIDv7: entries sort by it in the order of their time."""
-    time: datetime
-    actor: str
-    role: Role
-    address: str
-    action: Write
-    plural: str
-    resource_id: str
-    generation: int = 0
-    """After the write; 0 where that says nothing."""
-    detail: str = ""
-    """The reason given, the adapter that reported; never what a spec contains."""
-    request_id: str = ""
 
 
 _document = msgspec.json.Decoder(ResourceDocument)

@@ -1,4 +1,4 @@
-"""Where the fleet API keeps resources, reports, history and audit.
+"""Where the fleet API keeps resources, reports and history.
 
 Three stores ship: SQLite, PostgreSQL, and one in memory in `sentinel.testing`. They pass one contract suite.
 """
@@ -12,9 +12,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.core.fleet import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Requirement
+from sentinel.ports.audit import AuditWriter
 from sentinel.ports.database import Taken
+from sentinel.ports.idempotency import StoredResponses
 
 T = TypeVar("T")
 
@@ -53,23 +55,7 @@ class NameTaken(Taken):
     """Another resource of this kind and parent has this name."""
 
 
-class KeyTaken(Taken):
-    """This idempotency key was remembered by a transaction that ran at the same time; try again and recall it."""
-
-
-class Remembered(msgspec.Struct, frozen=True):
-    """The answer to a request with an `Idempotency-Key`, to be given again."""
-
-    actor: str
-    key: str
-    fingerprint: str
-    """Of the request: another one under the same key is a mistake."""
-    time: datetime
-    version: int
-    body: bytes
-
-
-class FleetTransaction(Protocol):
+class FleetTransaction(AuditWriter, StoredResponses, Protocol):
     """What can be done to the fleet in one transaction; all of it takes effect, or nothing.
 
     Synchronous on purpose: a piece of work is a plain function from what it reads to what it writes, which a
@@ -103,13 +89,6 @@ class FleetTransaction(Protocol):
         """Keeps a discarded report, and of this resource the `limit` newest."""
 
     def keep_generation(self, resource_id: str, record: GenerationRecord) -> None: ...
-
-    def record(self, entry: AuditEntry) -> None: ...
-
-    def recall(self, actor: str, key: str) -> Remembered | None: ...
-
-    def remember(self, answer: Remembered) -> None:
-        """Raises `KeyTaken` where another transaction has just remembered this actor's key."""
 
 
 class OrderBy(StrEnum):
@@ -163,17 +142,6 @@ class Found(msgspec.Struct, frozen=True):
     """The place behind the last document where more follow; None at the end."""
 
 
-class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries, newest first; empty texts select everything."""
-
-    limit: int
-    before: str = ""
-    """The id of the entry before which to begin."""
-    actor: str = ""
-    action: str = ""
-    resource_id: str = ""
-
-
 class Population(msgspec.Struct, frozen=True):
     """How many resources of a kind there are."""
 
@@ -217,8 +185,6 @@ class FleetStore(Protocol):
         """Newest first, and how many there are; also of a resource that is gone. One that is made anew under an
         old id goes on with the history of that id."""
 
-    async def audit(self, query: AuditQuery) -> Sequence[AuditEntry]: ...
-
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
         """The ids of resources whose conditions were aggregated for other adapters than these."""
 
@@ -226,10 +192,9 @@ class FleetStore(Protocol):
 
     async def longest_waits(self) -> Sequence[LongestWait]: ...
 
-    async def expire(
-        self, *, audit: datetime, discarded: datetime, history: datetime, answers: datetime, limit: int
-    ) -> int:
-        """Forgets what is older than these moments, at most `limit` of each; says how many. What is of them stays.
+    async def expire_discarded(self, before: datetime, *, limit: int) -> int:
+        """Deletes discarded reports that are older than this moment, at most `limit`; says how many."""
 
-        The newest generation of a resource that is still there is no history yet, however old.
-        """
+    async def expire_history(self, before: datetime, *, limit: int) -> int:
+        """Deletes generations that are older than this moment, at most `limit`; says how many. The newest of a
+        resource that is still there is kept, however old."""

@@ -1,4 +1,4 @@
-"""A database in memory, and the part of a transaction that every store on it shares.
+"""A database in memory.
 
 It has no threads, no clock and no randomness. Every call gives way to other tasks before and after it acts, as a
 call over a network would, so that mistakes of its callers show. Things go wrong on demand:
@@ -14,11 +14,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeAlias, TypeVar, cast
 
-from sentinel.ports.database import Taken
 from sentinel.ports.errors import Unavailable
 
-K = TypeVar("K")
-V = TypeVar("V")
 T = TypeVar("T")
 
 
@@ -35,49 +32,6 @@ class Fault(StrEnum):
 
 Faults: TypeAlias = Callable[[str], Fault | None]
 """Says at every call, by the name of the store's method, what is to go wrong with it."""
-
-
-class MemoryTransaction:
-    """Writes at once, and notes how to undo it: no other task runs before the work has ended.
-
-    The transaction of a store derives from it and adds what can be done to its own tables.
-    """
-
-    def __init__(self) -> None:
-        self._is_over = False
-        self._taken: Taken | None = None
-        self._undo: list[Callable[[], None]] = []
-
-    def end(self) -> None:
-        """Nothing can be done in it from now on. Raises what was taken, where the work has suppressed that."""
-        self._is_over = True
-        if self._taken is not None:
-            raise self._taken
-
-    def committed(self) -> None:
-        """Called once, when everything has taken effect and before any other task can act."""
-
-    def undo(self) -> None:
-        """Takes everything back, the last first."""
-        self._is_over = True
-        while self._undo:
-            self._undo.pop()()
-
-    def _require_open(self) -> None:
-        if self._is_over:
-            raise RuntimeError("the transaction is over") from self._taken
-
-    def _over(self, taken: Taken) -> Taken:
-        self._is_over, self._taken = True, taken
-        return taken
-
-    def _assign(self, table: dict[K, V], key: K, value: V | None) -> None:
-        before = table.get(key)
-        assign(table, key, value)
-        self._undo.append(lambda: assign(table, key, before))
-
-
-Tx = TypeVar("Tx", bound=MemoryTransaction)
 
 
 class MemoryDatabase:
@@ -101,29 +55,6 @@ class MemoryDatabase:
     def trouble(self) -> str | None:
         return None if self._is_open else "the database is not open"
 
-    async def transact(self, begin: Callable[[], Tx], work: Callable[[Tx], T]) -> T:
-        """Runs the work in a transaction; where it raises, nothing it did remains."""
-
-        def run() -> T:
-            transaction = begin()
-            try:
-                result = work(transaction)
-                transaction.end()
-            except BaseException:
-                transaction.undo()
-                raise
-            transaction.committed()
-            return result
-
-        def run_in_vain() -> None:
-            transaction = begin()
-            try:
-                work(transaction)
-            finally:
-                transaction.undo()
-
-        return await self.call("transact", run, lose_race=run_in_vain)
-
     async def call(self, name: str, act: Callable[[], T], *, lose_race: Callable[[], None] | None = None) -> T:
         """Acts in one step. Other tasks may act before and after it, and cancellation may strike there."""
         await asyncio.sleep(0)
@@ -139,11 +70,3 @@ class MemoryDatabase:
         if fault is Fault.AFTER_COMMIT:
             raise Unavailable(f"{name}: a fault was asked for, after the commit")
         return answer
-
-
-def assign(table: dict[K, V], key: K, value: V | None) -> None:
-    """Puts a value under a key; None removes the key."""
-    if value is None:
-        table.pop(key, None)
-    else:
-        table[key] = value

@@ -19,22 +19,20 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.core.fleet import DiscardedReport, GenerationRecord
 from sentinel.ports.fleet_store import (
-    AuditQuery,
     FleetTransaction,
     Found,
     IdTaken,
-    KeyTaken,
     ListQuery,
     LongestWait,
     NameTaken,
     Population,
-    Remembered,
     Stored,
 )
-from sentinel.testing.database import MemoryDatabase, MemoryTransaction
+from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_tables import FleetTables
+from sentinel.testing.transaction import MemoryTransaction, transact
 
 V = TypeVar("V")
 T = TypeVar("T")
@@ -53,7 +51,7 @@ class MemoryFleetStore:
         self._tables = database.tables(FleetTables)
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        return await self._database.transact(lambda: _Transaction(self._tables, self._watcher), work)
+        return await transact(self._database, lambda: _Transaction(self._database, self._watcher), work)
 
     async def get(self, resource_id: str) -> Stored | None:
         return await self._database.call("get", lambda: self._tables.resources.get(resource_id))
@@ -72,9 +70,6 @@ class MemoryFleetStore:
     ) -> tuple[Sequence[GenerationRecord], int]:
         records = self._tables.history
         return await self._database.call("history", lambda: _newest(records.get(resource_id, ()), limit, offset))
-
-    async def audit(self, query: AuditQuery) -> Sequence[AuditEntry]:
-        return await self._database.call("audit", lambda: self._tables.find_audit(query))
 
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
         def read() -> list[str]:
@@ -102,23 +97,19 @@ class MemoryFleetStore:
 
         return await self._database.call("longest_waits", read)
 
-    async def expire(
-        self, *, audit: datetime, discarded: datetime, history: datetime, answers: datetime, limit: int
-    ) -> int:
-        def write() -> int:
-            return self._tables.expire(
-                audit=audit, discarded=discarded, history=history, answers=answers, limit=limit
-            )
+    async def expire_discarded(self, before: datetime, *, limit: int) -> int:
+        return await self._database.call("expire_discarded", lambda: self._tables.expire_discarded(before, limit))
 
-        return await self._database.call("expire", write)
+    async def expire_history(self, before: datetime, *, limit: int) -> int:
+        return await self._database.call("expire_history", lambda: self._tables.expire_history(before, limit))
 
 
 class _Transaction(MemoryTransaction):
     """What can be done to the fleet."""
 
-    def __init__(self, tables: FleetTables, watcher: Watcher | None) -> None:
-        super().__init__()
-        self._tables = tables
+    def __init__(self, database: MemoryDatabase, watcher: Watcher | None) -> None:
+        super().__init__(database)
+        self._tables = database.tables(FleetTables)
         self._watcher = watcher
         self._locked: set[str] = set()
         self._changes: list[tuple[Stored | None, Stored | None]] = []
@@ -183,20 +174,6 @@ class _Transaction(MemoryTransaction):
     def keep_generation(self, resource_id: str, record: GenerationRecord) -> None:
         records = (*self._live.history.get(resource_id, ()), record)
         self._assign(self._tables.history, resource_id, records)
-
-    def record(self, entry: AuditEntry) -> None:
-        tables = self._live
-        tables.add_audit(entry)
-        self._undo.append(lambda: tables.remove_audit(entry))
-
-    def recall(self, actor: str, key: str) -> Remembered | None:
-        return self._live.answers.get((actor, key))
-
-    def remember(self, answer: Remembered) -> None:
-        key = (answer.actor, answer.key)
-        if key in self._live.answers:
-            raise self._over(KeyTaken(f"the key {answer.key} of {answer.actor} is taken"))
-        self._assign(self._tables.answers, key, answer)
 
     @property
     def _live(self) -> FleetTables:

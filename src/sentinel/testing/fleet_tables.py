@@ -11,13 +11,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from operator import attrgetter
 from typing import TypeAlias, TypeVar, assert_never
 
-from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.core.fleet import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Selector
-from sentinel.ports.fleet_store import AuditQuery, Found, ListQuery, OrderBy, Place, Remembered, Stored
-from sentinel.testing.database import assign
+from sentinel.ports.fleet_store import Found, ListQuery, OrderBy, Place, Stored
+from sentinel.testing.transaction import assign
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -31,11 +30,10 @@ AnyKey = TypeVar("AnyKey", SortKey, tuple[datetime, str])
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_id = attrgetter("id")
 
 
 class FleetTables:
-    """Everything that a store keeps. `resources` and `audit` are changed through methods only."""
+    """Everything that a store keeps. `resources` is changed through methods only."""
 
     def __init__(self) -> None:
         self.resources: dict[str, Stored] = {}
@@ -43,9 +41,6 @@ class FleetTables:
         """Oldest first, by resource."""
         self.history: dict[str, tuple[GenerationRecord, ...]] = {}
         """Oldest first, by resource."""
-        self.answers: dict[tuple[str, str], Remembered] = {}
-        """By actor and key."""
-        self._audit: list[AuditEntry] = []
         self._names: set[tuple[str, str, str]] = set()
         self._children: dict[str, list[tuple[datetime, str]]] = {}
         self._listings: dict[Listing, list[SortKey]] = {}
@@ -106,54 +101,33 @@ class FleetTables:
         selector = Selector(query.requirements)
         return (key for key in keys if selector.matches(self.resources[key[1]].labels))
 
-    def add_audit(self, entry: AuditEntry) -> None:
-        insort(self._audit, entry, key=_id)
-
-    def remove_audit(self, entry: AuditEntry) -> None:
-        self._audit.remove(entry)
-
-    def find_audit(self, query: AuditQuery) -> list[AuditEntry]:
-        """A stretch of the audit, newest first."""
-        end = bisect_left(self._audit, query.before, key=_id) if query.before else len(self._audit)
-        selected = (
-            entry
-            for entry in (self._audit[position] for position in range(end - 1, -1, -1))
-            if query.actor in ("", entry.actor)
-            and query.action in ("", entry.action)
-            and query.resource_id in ("", entry.resource_id)
-        )
-        return list(islice(selected, query.limit))
-
-    def expire(
-        self, *, audit: datetime, discarded: datetime, history: datetime, answers: datetime, limit: int
-    ) -> int:
-        """Forgets what is older than these moments, at most so many of each; says how many."""
-        old_entries = _older(((entry.id, entry.time) for entry in self._audit), audit, limit)
-        old_answers = _older(((key, answer.time) for key, answer in self.answers.items()), answers, limit)
-        old_reports = _older(
+    def expire_discarded(self, before: datetime, limit: int) -> int:
+        """Deletes discarded reports that are older, at most so many; says how many."""
+        old = _older(
             (
                 ((resource_id, number), report.received_time)
                 for resource_id, reports in self.discarded.items()
                 for number, report in enumerate(reports)
             ),
-            discarded,
+            before,
             limit,
         )
-        old_records = _older(
+        _drop(self.discarded, old)
+        return len(old)
+
+    def expire_history(self, before: datetime, limit: int) -> int:
+        """Deletes generations that are older, but the newest of what is still there; says how many."""
+        old = _older(
             (
                 ((resource_id, number), record.time)
                 for resource_id, records in self.history.items()
                 for number, record in enumerate(records[:-1] if resource_id in self.resources else records)
             ),
-            history,
+            before,
             limit,
         )
-        self._audit = [entry for entry in self._audit if entry.id not in old_entries]
-        for key in old_answers:
-            del self.answers[key]
-        _drop(self.discarded, old_reports)
-        _drop(self.history, old_records)
-        return len(old_entries) + len(old_answers) + len(old_reports) + len(old_records)
+        _drop(self.history, old)
+        return len(old)
 
 
 def _name(resource: Stored) -> tuple[str, str, str]:

@@ -10,13 +10,17 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from sentinel.web import problem, strictjson
 
 T = TypeVar("T")
+
+LARGEST_PAGE = 1000
+PageSize = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="How many items a page has.")]
 
 _PARAMETER: Final = "after"
 

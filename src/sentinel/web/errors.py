@@ -27,10 +27,6 @@ class PreconditionFailed(Exception):
     """The resource is no longer what the client has seen."""
 
 
-class KeyReused(Exception):
-    """An idempotency key came with another request than at first."""
-
-
 class Invalid(Exception):
     """Fields that cannot be taken as they are."""
 
@@ -66,8 +62,6 @@ def as_problem(error: Exception) -> Problem | None:
             return problem.conflict(str(error))
         case PreconditionFailed():
             return problem.precondition_failed(str(error))
-        case KeyReused():
-            return problem.unprocessable(str(error))
         case Unavailable():
             return problem.unavailable("the database does not answer")
         case _:

@@ -14,16 +14,19 @@ from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
-from sentinel.api.upkeep import Upkeep
+from sentinel.api.upkeep import Upkeep, retained
 from sentinel.core import access
 from sentinel.core.access import Permissions
 from sentinel.core.decision import Policy
+from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
+from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.ports.clock import Clock
 from sentinel.runtime import telemetry
 from sentinel.runtime.http import Page
 from sentinel.runtime.lifecycle.part import Part
+from sentinel.runtime.retention import Retained, Retention
 from sentinel.runtime.telemetry import Log
 from sentinel.runtime.wait_for_database import DatabaseOpener
 from sentinel.version import __version__
@@ -31,6 +34,7 @@ from sentinel.web import access as server_access
 from sentinel.web import openapi
 from sentinel.web.app import Component, build_app
 from sentinel.web.asgi import App
+from sentinel.web.audit import Auditor, audit_routes
 from sentinel.web.identity import Guard
 from sentinel.web.metrics import RequestMetrics
 from sentinel.web.middleware import AccessLog
@@ -68,26 +72,37 @@ def build_api(
     log = telemetry.get_logger("api")
     registry = CollectorRegistry()
     store = SqlFleetStore(database)
+    audit = SqlAuditLog(database)
     measured = FleetTelemetry(kinds=kinds, store=store, clock=clock, registry=registry, log=log)
     service = FleetService(
         store=store,
         kinds=kinds,
         clock=clock,
         observer=measured,
+        auditor=Auditor(),
         emits_public_names=settings.public_condition_names,
         policies=policies,
     )
-    upkeep = Upkeep(service=service, store=store, kinds=kinds, retention=settings.retention, clock=clock, log=log)
+    upkeep = Upkeep(service=service, store=store, kinds=kinds, clock=clock, log=log)
+    retention = Retention(
+        [
+            *retained(store, settings.retention),
+            Retained("audit entries", settings.retention.audit, audit.expire),
+            Retained("idempotency keys", settings.retention.answers, SqlIdempotencyStore(database).expire),
+        ],
+        clock=clock,
+        log=log,
+    )
     opener = DatabaseOpener(database, clock=clock, log=log)
     return BuiltApi(
         database=opener,
         part=Part(
             name="api",
-            loops=(opener.run, upkeep.aggregate_anew, upkeep.retain),
+            loops=(opener.run, upkeep.aggregate_anew, retention.run),
             checks={"database": database.trouble},
             registry=registry,
         ),
-        routes=fleet_routes.routes(kinds, service),
+        routes=[*fleet_routes.routes(kinds, service), *audit_routes(audit)],
         refresh=measured.refresh_if_stale,
         requests=RequestMetrics(registry=registry, prefix=f"{PREFIX}_"),
     )

@@ -22,9 +22,9 @@ from sqlalchemy.pool import NullPool
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine import schema
 from sentinel.drivers.sql.engine.schema import HISTORY, Migration
-from sentinel.drivers.sql.fleet.tables import metadata
 from sentinel.ports.errors import Misconfigured
 from tests.support import postgresql
+from tests.support.sql_tables import TABLES
 
 AMPLE = 60.0
 HEAD = HISTORY.head
@@ -36,7 +36,7 @@ def differences(connection: Connection) -> list[object]:
     context = MigrationContext.configure(
         connection, opts={"version_table": schema.VERSION_TABLE, "compare_type": True}
     )
-    return list(compare_metadata(context, metadata))
+    return list(compare_metadata(context, TABLES))
 
 
 def test_the_revisions_are_those_of_the_migrations() -> None:

@@ -350,7 +350,7 @@ async def test_kill_9_in_mid_write_loses_nothing_that_was_answered(file: Path) -
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         counted = connection.execute(
             "SELECT (SELECT count(*) FROM fleet_resources), (SELECT count(*) FROM fleet_labels), "
-            "(SELECT count(*) FROM fleet_audit)"
+            "(SELECT count(*) FROM audit_entries)"
         ).fetchone()
     assert set(counted) == {found.total} == {sum(each.count for each in populations)}
 

@@ -12,8 +12,9 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.statements import NeedsTransaction, Row, Statement, Value
 from sentinel.drivers.sql.fleet.optimistic import attempt
 from sentinel.drivers.sql.fleet.rows import STORED, changing, described, lasting
+from sentinel.ports.audit import AuditQuery
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.fleet_store import AuditQuery, FleetTransaction, Stored
+from sentinel.ports.fleet_store import FleetTransaction, Stored
 from tests.support import postgresql
 from tests.support.backends import SqlFleet
 from tests.support.fleet_stores import (
@@ -103,7 +104,7 @@ def test_a_report_takes_two_statements_and_its_lock() -> None:
 
     assert session.statements == 2
     assert session.locked == ["cls-1"]
-    assert [(each["document"], each["read_version"], each["id"]) for each in session.written] == [
+    assert [(each["document"], each["read_version"], each["audit_id"]) for each in session.written] == [
         (b"7", 1, "0195-00000001")
     ]
 
@@ -189,7 +190,7 @@ async def test_reports_of_several_servers_at_once_are_all_kept(postgresql_databa
     after = await servers[0].get("cls-1")
     assert after is not None
     assert (after.document, after.version) == (b"60", 61)
-    assert len(await servers[0].audit(AuditQuery(limit=100))) == 60
+    assert len(await servers[0].audit.find(AuditQuery(limit=100))) == 60
     for server in servers:
         await server.close()
 

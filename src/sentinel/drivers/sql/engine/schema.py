@@ -65,7 +65,7 @@ class History(msgspec.Struct, frozen=True):
             raise Behind(f"{where} {found}, this program needs {self.head}: run `sentinel migrate`")
 
 
-HISTORY = History(("0001",), (_MIGRATIONS / "versions",))
+HISTORY = History(("0001", "0002"), (_MIGRATIONS / "versions",))
 """That of the components that ship."""
 
 

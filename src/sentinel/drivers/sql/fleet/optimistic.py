@@ -16,23 +16,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import bindparam
 
-from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.core.fleet import DiscardedReport, GenerationRecord
+from sentinel.drivers.sql import audit
 from sentinel.drivers.sql.engine.statements import BriefSession, NeedsTransaction, Statement
 from sentinel.drivers.sql.fleet import rows
-from sentinel.drivers.sql.fleet.tables import audit, resources
+from sentinel.drivers.sql.fleet.tables import resources
 from sentinel.drivers.sql.fleet.transaction import READ, is_described_alike, written
-from sentinel.ports.fleet_store import FleetTransaction, Remembered, Stored
+from sentinel.ports.audit import AuditEntry
+from sentinel.ports.fleet_store import FleetTransaction, Stored
+from sentinel.ports.idempotency import StoredResponse
 
 T = TypeVar("T")
 
 _written = written(resources.c.id == bindparam("written_id"), resources.c.version == bindparam("read_version"))
-_WRITE_AND_RECORD = Statement(
-    insert(audit).from_select(
-        audit.c.keys(), select(*(bindparam(each.name, type_=each.type) for each in audit.c)).select_from(_written)
-    )
-)
+_WRITE_AND_RECORD = Statement(audit.recording_if(_written))
 
 
 def attempt(session: BriefSession, work: Callable[[FleetTransaction], T]) -> T:
@@ -87,7 +86,7 @@ class _Attempt:
             return
         if before is None or after is None or entry is None or self._is_hopeless:
             self._give_up()
-        values = rows.changing(after) | rows.entry_values(entry)
+        values = rows.changing(after) | audit.values(entry)
         values |= {"written_id": after.id, "read_version": before.version}
         if not self._session.run(_WRITE_AND_RECORD, **values):
             self._give_up()
@@ -112,10 +111,10 @@ class _Attempt:
     def keep_generation(self, resource_id: str, record: GenerationRecord) -> None:
         self._give_up()
 
-    def recall(self, actor: str, key: str) -> Remembered | None:
+    def recall(self, actor: str, key: str) -> StoredResponse | None:
         self._give_up()
 
-    def remember(self, answer: Remembered) -> None:
+    def remember(self, response: StoredResponse) -> None:
         self._give_up()
 
     def _give_up(self) -> NoReturn:

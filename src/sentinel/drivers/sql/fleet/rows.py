@@ -1,4 +1,4 @@
-"""How resources, reports and entries look in a row, and back again."""
+"""How resources, reports and generations look in a row, and back again."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import zlib
 import msgspec
 from sqlalchemy import Select, select
 
-from sentinel.core.access import Role
-from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord, Write
+from sentinel.core.fleet import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql.engine.columns import micros, moment
 from sentinel.drivers.sql.engine.statements import Row, Value
 from sentinel.drivers.sql.fleet import tables
@@ -32,22 +31,6 @@ STORED: Select[tuple[object, ...]] = select(
     _resource.statuses,
 )
 """Everything of a resource, in the order in which `stored` reads it."""
-
-_audit = tables.audit.c
-ENTRY: Select[tuple[object, ...]] = select(
-    _audit.id,
-    _audit.time,
-    _audit.actor,
-    _audit.role,
-    _audit.address,
-    _audit.action,
-    _audit.plural,
-    _audit.resource_id,
-    _audit.generation,
-    _audit.detail,
-    _audit.request_id,
-)
-"""Everything of an entry of the audit, in the order in which `entry` reads it."""
 
 _WORTH_PACKING = 256
 _PACKED = zlib.compress(b"")[:1]
@@ -135,35 +118,3 @@ def encode_generation(record: GenerationRecord) -> bytes:
 
 def generation(row: Row) -> GenerationRecord:
     return _generation.decode(row[0])
-
-
-def entry_values(entry: AuditEntry) -> dict[str, Value]:
-    return {
-        "id": entry.id,
-        "time": micros(entry.time),
-        "actor": entry.actor,
-        "role": entry.role,
-        "address": entry.address,
-        "action": entry.action,
-        "plural": entry.plural,
-        "resource_id": entry.resource_id,
-        "generation": entry.generation,
-        "detail": entry.detail,
-        "request_id": entry.request_id,
-    }
-
-
-def entry(row: Row) -> AuditEntry:
-    return AuditEntry(
-        id=row[0],
-        time=moment(row[1]),
-        actor=row[2],
-        role=Role(row[3]),
-        address=row[4],
-        action=Write(row[5]),
-        plural=row[6],
-        resource_id=row[7],
-        generation=row[8],
-        detail=row[9],
-        request_id=row[10],
-    )

@@ -9,16 +9,14 @@ from typing import TypeVar
 
 from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, union_all
 
-from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.core.fleet import DiscardedReport, GenerationRecord
+from sentinel.drivers.sql import transaction
 from sentinel.drivers.sql.engine.columns import NUMBER, micros, moment
 from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Statement
 from sentinel.drivers.sql.fleet import lists, rows
 from sentinel.drivers.sql.fleet.lists import FURTHEST
 from sentinel.drivers.sql.fleet.optimistic import attempt
-from sentinel.drivers.sql.fleet.rows import ENTRY
 from sentinel.drivers.sql.fleet.tables import (
-    answers,
-    audit,
     counts,
     discarded,
     generations,
@@ -27,7 +25,6 @@ from sentinel.drivers.sql.fleet.tables import (
 )
 from sentinel.drivers.sql.fleet.transaction import READ, SqlFleetTransaction
 from sentinel.ports.fleet_store import (
-    AuditQuery,
     FleetTransaction,
     Found,
     ListQuery,
@@ -89,7 +86,6 @@ _NEXT_WAIT = Statement(
 )
 
 _before: BindParameter[int] = bindparam("before")
-_oldest_entries = select(audit.c.id).order_by(audit.c.id).limit(bindparam("limit"))
 _oldest_discarded = (
     select(discarded.c.id)
     .where(discarded.c.received_time < _before)
@@ -102,16 +98,8 @@ _oldest_generations = (
     .order_by(generations.c.time)
     .limit(bindparam("limit"))
 )
-_oldest_answers = (
-    select(answers.c.actor, answers.c.key)
-    .where(answers.c.time < _before)
-    .order_by(answers.c.time)
-    .limit(bindparam("limit"))
-)
-_EXPIRE_AUDIT = Statement(delete(audit).where(audit.c.time < _before, audit.c.id.in_(_oldest_entries)))
 _EXPIRE_DISCARDED = Statement(delete(discarded).where(discarded.c.id.in_(_oldest_discarded)))
 _EXPIRE_HISTORY = Statement(delete(generations).where(generations.c.id.in_(_oldest_generations)))
-_EXPIRE_ANSWERS = Statement(delete(answers).where(tuple_(answers.c.actor, answers.c.key).in_(_oldest_answers)))
 
 
 class SqlFleetStore:
@@ -119,16 +107,11 @@ class SqlFleetStore:
 
     def __init__(self, database: SqlDatabase) -> None:
         self._database = database
-        self._audits: dict[tuple[str, ...], Statement] = {}
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        def perform(session: Session) -> T:
-            transaction = SqlFleetTransaction(session)
-            result = work(transaction)
-            transaction.finish()
-            return result
-
-        return await self._database.write(perform, briefly=lambda session: attempt(session, work))
+        return await transaction.transact(
+            self._database, SqlFleetTransaction, work, briefly=lambda session: attempt(session, work)
+        )
 
     async def get(self, resource_id: str) -> Stored | None:
         found = await self._database.read(lambda session: session.rows(READ, resource_id=resource_id))
@@ -148,14 +131,6 @@ class SqlFleetStore:
     ) -> tuple[Sequence[GenerationRecord], int]:
         found, total = await self._page(_HISTORY, _COUNT_HISTORY, resource_id, limit=limit, offset=offset)
         return [rows.generation(row) for row in found], total
-
-    async def audit(self, query: AuditQuery) -> Sequence[AuditEntry]:
-        filters = {
-            name: value for name in ("before", "actor", "action", "resource_id") if (value := getattr(query, name))
-        }
-        statement = self._audits.setdefault(tuple(filters), _audit_statement(tuple(filters)))
-        found = await self._database.read(lambda session: session.rows(statement, limit=query.limit, **filters))
-        return [rows.entry(row) for row in found]
 
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
         found = await self._database.read(
@@ -182,20 +157,16 @@ class SqlFleetStore:
 
         return await self._database.read(hop)
 
-    async def expire(
-        self, *, audit: datetime, discarded: datetime, history: datetime, answers: datetime, limit: int
-    ) -> int:
-        due = (
-            (_EXPIRE_AUDIT, audit),
-            (_EXPIRE_DISCARDED, discarded),
-            (_EXPIRE_HISTORY, history),
-            (_EXPIRE_ANSWERS, answers),
+    async def expire_discarded(self, before: datetime, *, limit: int) -> int:
+        return await self._expire(_EXPIRE_DISCARDED, before, limit)
+
+    async def expire_history(self, before: datetime, *, limit: int) -> int:
+        return await self._expire(_EXPIRE_HISTORY, before, limit)
+
+    async def _expire(self, statement: Statement, before: datetime, limit: int) -> int:
+        return await self._database.write(
+            lambda session: session.run(statement, before=micros(before), limit=limit)
         )
-
-        def forget(session: Session) -> int:
-            return sum(session.run(statement, before=micros(time), limit=limit) for statement, time in due)
-
-        return await self._database.write(forget)
 
     async def _page(
         self, page: Statement, total: Statement, resource_id: str, *, limit: int, offset: int
@@ -205,11 +176,3 @@ class SqlFleetStore:
             return found, int(session.rows(total, resource_id=resource_id)[0][0])
 
         return await self._database.read(both)
-
-
-def _audit_statement(filters: Sequence[str]) -> Statement:
-    wanted = [
-        audit.c.id < bindparam("before") if name == "before" else audit.c[name] == bindparam(name)
-        for name in filters
-    ]
-    return Statement(ENTRY.where(*wanted).order_by(audit.c.id.desc()).limit(bindparam("limit")))

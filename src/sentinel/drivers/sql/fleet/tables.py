@@ -119,38 +119,3 @@ generations = Table(
     Index("fleet_generations_by_resource", "resource_id", "id"),
     Index("fleet_generations_by_time", "is_past", "time"),
 )
-
-audit = Table(
-    "fleet_audit",
-    metadata,
-    Column("id", TEXT, nullable=False),
-    Column("time", NUMBER, nullable=False),
-    Column("actor", TEXT, nullable=False),
-    Column("role", TEXT, nullable=False),
-    Column("address", TEXT, nullable=False),
-    Column("action", TEXT, nullable=False),
-    Column("plural", TEXT, nullable=False),
-    Column("resource_id", TEXT, nullable=False),
-    Column("generation", NUMBER, nullable=False),
-    Column("detail", TEXT, nullable=False),
-    Column("request_id", TEXT, nullable=False),
-    # No index by time: entries sort by their ids in its order.
-    PrimaryKeyConstraint("id", name="fleet_audit_id"),
-    Index("fleet_audit_by_actor", "actor", "id"),
-    Index("fleet_audit_by_action", "action", "id"),
-    Index("fleet_audit_by_resource", "resource_id", "id"),
-    sqlite_with_rowid=False,
-)
-
-answers = Table(
-    "fleet_answers",
-    metadata,
-    Column("actor", TEXT, nullable=False),
-    Column("key", TEXT, nullable=False),
-    Column("fingerprint", TEXT, nullable=False),
-    Column("time", NUMBER, nullable=False),
-    Column("version", NUMBER, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("actor", "key", name="fleet_answers_key"),
-    Index("fleet_answers_by_time", "time"),
-)

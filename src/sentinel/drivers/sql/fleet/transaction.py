@@ -8,30 +8,27 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import ClassVar
 
 from sqlalchemy import CTE, ColumnElement, bindparam, delete, func, insert, select, text, update
 
-from sentinel.core.fleet import AuditEntry, DiscardedReport, GenerationRecord
+from sentinel.core.fleet import DiscardedReport, GenerationRecord
 from sentinel.core.labels import as_integer
-from sentinel.drivers.sql.engine.columns import micros, moment
-from sentinel.drivers.sql.engine.statements import Duplicate, Row, Session, Statement, Value
+from sentinel.drivers.sql import audit
+from sentinel.drivers.sql.engine.columns import micros
+from sentinel.drivers.sql.engine.statements import Session, Statement, Value
 from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.rows import STORED
-from sentinel.drivers.sql.fleet.tables import answers, audit, discarded, generations, labels, resources, waits
+from sentinel.drivers.sql.fleet.tables import discarded, generations, labels, resources, waits
+from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.ports.database import Taken
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.fleet_store import IdTaken, KeyTaken, NameTaken, Remembered, Stored
+from sentinel.ports.fleet_store import IdTaken, NameTaken, Stored
 
 SLOTS = 16
 """Over how many rows a counter is spread."""
-
-_TAKEN: Mapping[str, Callable[[str], Taken]] = {
-    "fleet_resources_id": IdTaken,
-    "fleet_resources_name": NameTaken,
-    "fleet_answers_key": KeyTaken,
-}
 
 _one = resources.c.id == bindparam("resource_id")
 _root = select(resources.c.root).where(_one).scalar_subquery()
@@ -60,9 +57,7 @@ def written(*where: ColumnElement[bool]) -> CTE:
 
 
 # The end of nearly every report, in one go where the database can: a round trip less of five.
-_UPDATE_AND_RECORD = Statement(
-    insert(audit).values({column.name: bindparam(column.name) for column in audit.c}).add_cte(written(_one))
-)
+_UPDATE_AND_RECORD = Statement(audit.recording_with(written(_one)))
 
 _LABEL = Statement(insert(labels).inline(), *labels.c.keys())
 _UNLABEL = Statement(
@@ -95,14 +90,6 @@ _END_GENERATION = Statement(
     "is_past",
 )
 
-_RECORD = Statement(insert(audit).inline(), *audit.c.keys())
-_RECALL = Statement(
-    select(answers.c.fingerprint, answers.c.time, answers.c.version, answers.c.body).where(
-        answers.c.actor == bindparam("actor"), answers.c.key == bindparam("key")
-    )
-)
-_REMEMBER = Statement(insert(answers).inline(), *answers.c.keys())
-
 
 def is_described_alike(before: Stored, after: Stored) -> bool:
     """Whether nothing differs that only its owner changes, or the server's configuration."""
@@ -113,20 +100,21 @@ def is_described_alike(before: Stored, after: Stored) -> bool:
     )
 
 
-class SqlFleetTransaction:
-    """One run of a piece of work."""
+class SqlFleetTransaction(SqlTransaction):
+    """What can be done to the fleet."""
+
+    taken: ClassVar[Mapping[str, type[Taken]]] = {
+        "fleet_resources_id": IdTaken,
+        "fleet_resources_name": NameTaken,
+    }
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        super().__init__(session)
         self._known: dict[str, Stored] = {}
         """What this transaction has read or written."""
         self._counts: Counter[tuple[str, bool, int]] = Counter()
         self._update: dict[str, Value] | None = None
-        """Not written yet: the first who asks for anything else has it written."""
-        self._entries: list[AuditEntry] = []
-        """Written last of all."""
-        self._taken: Taken | None = None
-        self._is_over = False
+        """Delayed until another statement is run, or the transaction ends."""
 
     def lock(self, resource_id: str) -> Stored | None:
         found = self._rows(LOCK, resource_id=resource_id)
@@ -160,7 +148,7 @@ class SqlFleetTransaction:
     def update(self, resource: Stored) -> None:
         before = self._require(resource.id)
         if is_described_alike(before, resource):
-            self._write_update()
+            self._write_pending()
             self._update = {"resource_id": resource.id, **rows.changing(resource)}
         else:
             changed = rows.changing(resource) | rows.described(resource)
@@ -202,49 +190,17 @@ class SqlFleetTransaction:
             },
         )
 
-    def record(self, entry: AuditEntry) -> None:
-        self._insist_on_life()
-        self._entries.append(entry)
-
-    def recall(self, actor: str, key: str) -> Remembered | None:
-        found = self._rows(_RECALL, actor=actor, key=key)
-        if not found:
-            return None
-        fingerprint, time, version, body = found[0]
-        return Remembered(actor, key, fingerprint, moment(time), version, body)
-
-    def remember(self, answer: Remembered) -> None:
-        self._run(
-            _REMEMBER,
-            {
-                "actor": answer.actor,
-                "key": answer.key,
-                "fingerprint": answer.fingerprint,
-                "time": micros(answer.time),
-                "version": answer.version,
-                "body": answer.body,
-            },
-        )
-
-    def finish(self) -> None:
-        """Writes what was kept for the end: the counters last, and in one order for all, because everybody wants
-        the same few rows.
-
-        Raises what was taken, where the work has kept that to itself.
-        """
-        if self._taken is not None:
-            raise self._taken
+    def _write_last(self) -> None:
+        """The counters come last, and in one order for all: every transaction wants the same few rows."""
         if self._update is not None and len(self._entries) == 1 and self._session.combines:
             last, self._update = self._update, None
-            self._run(_UPDATE_AND_RECORD, rows.entry_values(self._entries[0]) | last)
+            self._run(_UPDATE_AND_RECORD, audit.values(self._entries[0]) | last)
         else:
-            self._write_update()
-            for entry in self._entries:
-                self._run(_RECORD, rows.entry_values(entry))
+            self._write_pending()
+            super()._write_last()
         for (plural, is_ready, slot), change in sorted(self._counts.items()):
             if change:
                 self._run(_COUNT, {"plural": plural, "is_ready": is_ready, "slot": slot, "total": change})
-        self._is_over = True
 
     def _read(self, resource_id: str) -> Stored | None:
         found = self._rows(READ, resource_id=resource_id)
@@ -290,28 +246,7 @@ class SqlFleetTransaction:
     def _count(self, resource: Stored, change: int) -> None:
         self._counts[resource.plural, resource.is_ready, zlib.crc32(resource.id.encode()) % SLOTS] += change
 
-    def _write_update(self) -> None:
+    def _write_pending(self) -> None:
         if self._update is not None:
             last, self._update = self._update, None
             self._run(_UPDATE, last)
-
-    def _run(self, statement: Statement, values: Mapping[str, Value]) -> None:
-        self._insist_on_life()
-        self._write_update()
-        try:
-            self._session.run(statement, **values)
-        except Duplicate as error:
-            self._is_over = True
-            if error.constraint not in _TAKEN:
-                raise
-            self._taken = _TAKEN[error.constraint](f"{error.constraint} is taken")
-            raise self._taken from error
-
-    def _rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
-        self._insist_on_life()
-        self._write_update()
-        return self._session.rows(statement, **values)
-
-    def _insist_on_life(self) -> None:
-        if self._is_over:
-            raise RuntimeError("the transaction is over") from self._taken

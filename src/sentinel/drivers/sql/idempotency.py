@@ -1,0 +1,80 @@
+"""Idempotency keys in SQL: one table for all components, written within their own transactions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import (
+    Column,
+    Index,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    bindparam,
+    delete,
+    insert,
+    select,
+    tuple_,
+)
+
+from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, micros, moment
+from sentinel.drivers.sql.engine.statements import Row, SqlDatabase, Statement, Value
+from sentinel.ports.idempotency import StoredResponse
+
+KEY_CONSTRAINT = "idempotency_keys_key"
+
+metadata = MetaData()
+
+keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("actor", TEXT, nullable=False),
+    Column("key", TEXT, nullable=False),
+    Column("fingerprint", TEXT, nullable=False),
+    Column("time", NUMBER, nullable=False),
+    Column("version", NUMBER, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("actor", "key", name=KEY_CONSTRAINT),
+    Index("idempotency_keys_by_time", "time"),
+)
+
+RECALL = Statement(select(keys).where(keys.c.actor == bindparam("actor"), keys.c.key == bindparam("key")))
+REMEMBER = Statement(insert(keys).inline(), *keys.c.keys())
+
+_oldest = (
+    select(keys.c.actor, keys.c.key)
+    .where(keys.c.time < bindparam("before", type_=NUMBER))
+    .order_by(keys.c.time)
+    .limit(bindparam("limit"))
+)
+_EXPIRE = Statement(delete(keys).where(tuple_(keys.c.actor, keys.c.key).in_(_oldest)))
+
+
+def values(response: StoredResponse) -> dict[str, Value]:
+    """A response as `REMEMBER` writes it."""
+    return {
+        "actor": response.actor,
+        "key": response.key,
+        "fingerprint": response.fingerprint,
+        "time": micros(response.time),
+        "version": response.version,
+        "body": response.body,
+    }
+
+
+def response(row: Row) -> StoredResponse:
+    """A response as `RECALL` reads it."""
+    return StoredResponse(
+        actor=row[0], key=row[1], fingerprint=row[2], time=moment(row[3]), version=row[4], body=row[5]
+    )
+
+
+class SqlIdempotencyStore:
+    """`ports.idempotency.IdempotencyStore` in a SQL database."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._database = database
+
+    async def expire(self, before: datetime, *, limit: int) -> int:
+        return await self._database.write(lambda session: session.run(_EXPIRE, before=micros(before), limit=limit))

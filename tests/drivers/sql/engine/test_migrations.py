@@ -1,0 +1,215 @@
+"""Databases of older versions: what is in them after a migration is what was in them before, in its new form."""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from sentinel.core.access import Role
+from sentinel.drivers.sql import engine
+from sentinel.drivers.sql.engine.columns import micros
+from sentinel.drivers.sql.engine.schema import HISTORY, History, Migration
+from sentinel.ports.audit import AuditEntry, AuditQuery
+from sentinel.ports.idempotency import StoredResponse
+from tests.support import backends, postgresql
+from tests.support.fleet_stores import MOMENT, SECOND
+
+Row: TypeAlias = Sequence[str | int | bool | bytes]
+
+GADGET = rb'{"id":"g-1","kind":"Gadget","href":"/g","name":"g","spec":{"nul":"\u0000","kind":"Decoy"}}'
+
+
+class OldDatabase(ABC):
+    """A database as an older version has left it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @abstractmethod
+    async def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None: ...
+
+    @abstractmethod
+    async def tables(self) -> set[str]: ...
+
+
+class OldSqlite(OldDatabase):
+    async def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
+        marks = ", ".join("?" for _ in columns.split())
+        with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection, connection:
+            connection.executemany(f"INSERT INTO {table} ({', '.join(columns.split())}) VALUES ({marks})", rows)  # noqa: S608
+
+    async def tables(self) -> set[str]:
+        with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection:
+            found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            return {name for (name,) in found}
+
+
+class OldPostgresql(OldDatabase):
+    async def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
+        marks = ", ".join(f"${number + 1}" for number, _ in enumerate(columns.split()))
+        connection = await postgresql.connect(self.url)
+        try:
+            await connection.executemany(
+                f"INSERT INTO {table} ({', '.join(columns.split())}) VALUES ({marks})",  # noqa: S608
+                rows,
+            )
+        finally:
+            await connection.close()
+
+    async def tables(self) -> set[str]:
+        found = await postgresql.fetch(
+            self.url, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+        )
+        return {name for (name,) in found}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> OldDatabase:
+    """Without tables."""
+    if request.param == "sqlite":
+        return OldSqlite(f"sqlite:///{tmp_path / 'fleet.db'}")
+    return OldPostgresql(request.getfixturevalue("fresh_postgresql_database"))
+
+
+def until(revision: str) -> History:
+    """The history as a program had it whose last revision was this one."""
+    return History(HISTORY.revisions[: HISTORY.revisions.index(revision) + 1], HISTORY.folders)
+
+
+# --- 0002: one audit and one table of idempotency keys for all components ----------------------------------------
+
+RESOURCE = """
+    id plural name parent root created_time updated_time version is_ready adapters labels waiting document statuses
+"""
+AUDIT = "id time actor role address action plural resource_id generation detail request_id"
+
+
+def old_resource(resource_id: str, plural: str, document: bytes, *, created: int = 0) -> Row:
+    return (
+        resource_id,
+        plural,
+        resource_id,
+        "",
+        resource_id,
+        created,
+        0,
+        1,
+        False,
+        "",
+        b"{}",
+        b"{}",
+        document,
+        b"[]",
+    )
+
+
+def old_entry(number: int, action: str, plural: str, generation: int = 1, detail: str = "") -> Row:
+    time = micros(MOMENT + number * SECOND)
+    return (
+        f"0195-{number:08}",
+        time,
+        "ops",
+        "operator",
+        "::1",
+        action,
+        plural,
+        f"{plural}-1",
+        generation,
+        detail,
+        f"r{number}",
+    )
+
+
+def new_entry(number: int, action: str, kind: str, resource_id: str, detail: str) -> AuditEntry:
+    return AuditEntry(
+        id=f"0195-{number:08}",
+        time=MOMENT + number * SECOND,
+        actor="ops",
+        role=Role.OPERATOR,
+        address="::1",
+        action=action,
+        kind=kind,
+        resource_id=resource_id,
+        request_id=f"r{number}",
+        detail=detail,
+    )
+
+
+async def test_old_audit_entries_name_the_kind_and_keep_the_generation(database: OldDatabase) -> None:
+    await engine.migrate(database.url, history=until("0001"))
+    await database.insert(
+        "fleet_resources",
+        RESOURCE,
+        [
+            old_resource("c-1", "clusters", b'{"id":"c-1","kind":"OldCluster","name":"c"}', created=1),
+            old_resource("c-2", "clusters", b'{"id":"c-2","kind":"Cluster","name":"d"}', created=2),
+            old_resource("g-1", "gadgets", GADGET),
+        ],
+    )
+    await database.insert(
+        "fleet_audit",
+        AUDIT,
+        [
+            old_entry(1, "create", "clusters"),
+            old_entry(2, "patch", "nodepools", 2),
+            old_entry(3, "delete", "manifests", 12345678901),
+            old_entry(4, "remove", "workloads", 3),
+            old_entry(5, "report", "gadgets", 4, "dns"),
+            old_entry(6, "force-delete", "widgets", 5, "it's stuck"),
+            old_entry(7, "pause", "clusters", 6),
+            old_entry(8, "create", "gadgets", 0),
+        ],
+    )
+
+    done = await engine.migrate(database.url)
+
+    assert done == Migration("0001", HISTORY.head)
+    backend = backends.sql(database.url)
+    await backend.database.open()
+    found = await backend.audit.find(AuditQuery(limit=99))
+    await backend.database.close()
+    assert list(reversed(found)) == [
+        new_entry(1, "create", "Cluster", "clusters-1", "generation 1"),
+        new_entry(2, "patch", "NodePool", "nodepools-1", "generation 2"),
+        new_entry(3, "delete", "Manifest", "manifests-1", "generation 12345678901"),
+        new_entry(4, "remove", "Workload", "workloads-1", "generation 3"),
+        new_entry(5, "report", "Gadget", "gadgets-1", "dns"),
+        new_entry(6, "force-delete", "widgets", "widgets-1", "it's stuck"),
+        new_entry(7, "pause", "Cluster", "clusters-1", ""),
+        new_entry(8, "create", "Gadget", "gadgets-1", ""),
+    ]
+    assert "fleet_audit" not in await database.tables()
+
+
+async def test_an_old_database_without_entries_is_migrated(database: OldDatabase) -> None:
+    await engine.migrate(database.url, history=until("0001"))
+
+    assert await engine.migrate(database.url) == Migration("0001", HISTORY.head)
+
+
+async def test_a_creation_from_before_can_be_repeated_afterwards(database: OldDatabase) -> None:
+    await engine.migrate(database.url, history=until("0001"))
+    await database.insert(
+        "fleet_answers",
+        "actor key fingerprint time version body",
+        [("ops", "schlüssel", "f1", micros(MOMENT), 2**53, b"{}\x00"), ("dns", "k", "f2", 1, 1, b"")],
+    )
+
+    await engine.migrate(database.url)
+
+    backend = backends.sql(database.url)
+    await backend.database.open()
+    found = await backend.transact(lambda transaction: transaction.recall("ops", "schlüssel"))
+    expired = await backend.idempotency.expire(MOMENT, limit=9)
+    await backend.database.close()
+    assert found == StoredResponse(
+        actor="ops", key="schlüssel", fingerprint="f1", time=MOMENT, version=2**53, body=b"{}\x00"
+    )
+    assert expired == 1
+    assert "fleet_answers" not in await database.tables()
