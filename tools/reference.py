@@ -26,7 +26,8 @@ from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.cli.main import cli
 from sentinel.cli.wiring import api as build_api
-from sentinel.cli.wiring.server import build_database
+from sentinel.cli.wiring.server import audit_component, build_database
+from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import durations, telemetry
@@ -35,7 +36,8 @@ from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
-from sentinel.web import openapi
+from sentinel.web.app import describe
+from sentinel.web.audit import Auditor
 from sentinel.web.metrics import RequestMetrics
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -199,10 +201,12 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
 
 def openapi_document() -> str:
     settings = FleetApiSettings()
+    database = build_database(settings)
     built = build_api.build_api(
-        settings, kinds=kinds.DEFAULT, database=build_database(settings), clock=SystemClock()
+        settings, kinds=kinds.DEFAULT, database=database, auditor=Auditor(), clock=SystemClock()
     )
-    document = openapi.document(built.routes, build_api.info(settings), permissions=build_api.PERMISSIONS)
+    components = [built.web, audit_component(SqlAuditLog(database))]
+    document = describe(components, build_api.info(settings))
     return msgspec.json.format(document, indent=1).decode() + "\n"
 
 

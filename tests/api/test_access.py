@@ -5,11 +5,16 @@ from __future__ import annotations
 import pytest
 
 from sentinel.api.access import FORCE_DELETE, READ, REPORT, WRITE
-from sentinel.cli.wiring import api as build_api
-from sentinel.core.access import ANONYMOUS, Action, Identity, Role
+from sentinel.api.settings import FleetApiSettings
+from sentinel.cli.wiring.api import build_api
+from sentinel.cli.wiring.server import audit_component, build_database
+from sentinel.core.access import ANONYMOUS, Action, Identity, Role, combine
+from sentinel.drivers.sql.audit import SqlAuditLog
+from sentinel.runtime.clock import SystemClock
 from sentinel.web.access import AUDIT
+from sentinel.web.audit import Auditor
 from sentinel.web.identity import NOBODY
-from tests.support.fleet_client import PERMISSIONS, FleetClient
+from tests.support.fleet_client import DEFAULT, PERMISSIONS, FleetClient
 from tests.support.fleet_family import Family
 
 ACTIONS = [READ, WRITE, FORCE_DELETE, REPORT, AUDIT]
@@ -55,7 +60,12 @@ def test_every_action_that_a_role_may_do_is_one_that_a_route_asks_for() -> None:
 
 
 def test_the_server_is_built_with_these_permissions() -> None:
-    assert build_api.PERMISSIONS == PERMISSIONS
+    database = build_database(FleetApiSettings())
+    api = build_api(FleetApiSettings(), kinds=DEFAULT, database=database, auditor=Auditor(), clock=SystemClock())
+
+    served = (api.web, audit_component(SqlAuditLog(database)))
+
+    assert combine(*(component.permissions for component in served)) == PERMISSIONS
 
 
 @pytest.mark.parametrize(

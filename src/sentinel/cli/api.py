@@ -15,11 +15,10 @@ from sentinel.api.settings import FleetApiSettings
 from sentinel.cli import options
 from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
-from sentinel.cli.wiring.server import address_of, build_database, build_guard, exposures
-from sentinel.runtime.http import metrics_pages, probe_pages
 from sentinel.runtime.lifecycle.part import opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.settings import loader
+from sentinel.runtime.settings.server import exposures, listen_address
 
 
 @click.command()
@@ -65,7 +64,7 @@ def api(
     if loaded.settings is None:
         return refuse(loaded.problems)
     settings = loaded.settings
-    address, address_problems = address_of(settings)
+    address, address_problems = listen_address(settings)
     kinds, kinds_problems = kinds_of(settings)
     problems = (*address_problems, *exposures(settings, address), *kinds_problems)
     if address is None or kinds is None or problems:
@@ -83,19 +82,10 @@ def api(
 
 def _assemble(settings: FleetApiSettings, address: Address, kinds: Kinds, context: ServiceContext) -> Assembly:
     with extra("api", who="sentinel api"):
-        from sentinel.cli.wiring import api as build_api
-        from sentinel.web.server import Server
-    guard = build_guard(settings, permissions=build_api.PERMISSIONS, log=context.log)
-    built = build_api.build_api(settings, kinds=kinds, database=build_database(settings), clock=context.clock)
-    app = build_api.application(
-        built,
-        pages=probe_pages(context.health) | metrics_pages(context.metrics),
-        guard=guard,
-        settings=settings,
-        log=context.log,
-    )
+        from sentinel.cli.wiring.api import build_api_server
+    built = build_api_server(settings, kinds=kinds, address=address, context=context)
     return Assembly(
-        parts=[lambda: built.part, lambda: Server(app, address=address, log=context.log).part()],
+        parts=[*built.factories, built.listener.part],
         shared=[opened("database", built.database)],
         description={
             "listen": str(address),

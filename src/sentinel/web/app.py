@@ -69,7 +69,7 @@ def build_app(
     """
     permissions = access.combine(guard.permissions, *(component.permissions for component in components))
     guard = guard.permitting(permissions)
-    own = [*routes, *(_document_routes(components, info, permissions) if info is not None else ())]
+    own = [*routes, *(openapi.openapi_routes(describe(components, info)) if info is not None else ())]
     offered = [Operation(route) for route in own]
     offered += [
         Operation(route, tuple(component.observers)) for component in components for route in component.routes
@@ -89,13 +89,16 @@ def build_app(
     )
 
 
-def _document_routes(components: Sequence[Component], info: Info, permissions: Permissions) -> Sequence[Route]:
+def describe(components: Sequence[Component], info: Info) -> bytes:
+    """The OpenAPI document of an application that serves these components."""
     tags = dict(info.tags)
     for component in components:
         tags |= component.tags
-    routes = [route for component in components for route in component.routes]
-    described = openapi.document(routes, msgspec.structs.replace(info, tags=tags), permissions=permissions)
-    return openapi.openapi_routes(described)
+    return openapi.document(
+        [route for component in components for route in component.routes],
+        msgspec.structs.replace(info, tags=tags),
+        permissions=access.combine(*(component.permissions for component in components)),
+    )
 
 
 def check_routes(routes: Iterable[Route], *, permissions: Permissions) -> None:

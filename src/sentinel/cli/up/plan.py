@@ -17,7 +17,6 @@ from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import FleetApiSettings
 from sentinel.cli.up.sharing import Sharing
-from sentinel.cli.wiring.server import address_of
 from sentinel.core.fleet import KindRules
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
@@ -26,6 +25,7 @@ from sentinel.runtime.redaction import secrets_within
 from sentinel.runtime.settings import loader
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Loaded, Problem
+from sentinel.runtime.settings.server import listen_address
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -188,7 +188,7 @@ class _Planner:
             found, problems = kinds_file.load(loaded.kinds_file)
             self.problems += map(str, problems)
             kinds = found or KINDS
-        address, unusable = address_of(loaded)
+        address, unusable = listen_address(loaded)
         self.problems += unusable
         if address is None:
             return None, loaded, kinds

@@ -27,12 +27,11 @@ from sentinel.cli.up.keys import Keys
 from sentinel.cli.up.narration import AdapterNarrator, PulseNarrator
 from sentinel.cli.up.plan import Plan, PlannedAdapter
 from sentinel.cli.up.view import Showing, View
-from sentinel.cli.wiring import api as build_api
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
+from sentinel.cli.wiring.api import build_api_server
 from sentinel.cli.wiring.broker import build_publisher, build_subscriber
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
-from sentinel.cli.wiring.server import build_database, build_guard
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Subscriber
@@ -40,13 +39,11 @@ from sentinel.pulse import report as pulse_report
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.http import metrics_pages, probe_pages
 from sentinel.runtime.lifecycle.part import Part, PartFactory, Shared, opened
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.tracing import NO_TRACING
-from sentinel.web.server import Server
 
 _RESTART = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=10))
 _DRAIN = timedelta(seconds=3)
@@ -95,25 +92,13 @@ class Session:
             each.resource_type: pulses.claim(shard=each.shard, resource_type=each.resource_type)
             for each in plan.pulses
         }
-        api_log = telemetry.get_logger("api")
-        self._api = build_api.build_api(
+        self._server = build_api_server(
             plan.server,
             kinds=plan.kinds,
-            database=build_database(plan.server),
-            clock=context.clock,
-            policies={each.resource_type: each.policy for each in plan.pulses},
-        )
-        self._server = Server(
-            build_api.application(
-                self._api,
-                pages=probe_pages(context.health) | metrics_pages(context.metrics),
-                guard=build_guard(plan.server, permissions=build_api.PERMISSIONS, log=api_log),
-                settings=plan.server,
-                log=api_log,
-                others=[welcome.page()],
-            ),
             address=plan.address,
-            log=self._log,
+            context=context,
+            policies={each.resource_type: each.policy for each in plan.pulses},
+            pages=[welcome.page()],
         )
 
     def assembly(self) -> Assembly:
@@ -122,7 +107,7 @@ class Session:
         return Assembly(
             # Whoever receives comes before whoever sends, and the view when there is something to see.
             parts=[
-                lambda: self._api.part,
+                *self._server.factories,
                 self._dns.part,
                 *(self._adapter(each) for each in self._plan.adapters),
                 *(self._pulse(each) for each in self._plan.pulses),
@@ -131,7 +116,7 @@ class Session:
             ],
             shared=[
                 Shared("view", self._view.on_loop),
-                opened("database", self._api.database),
+                opened("database", self._server.database),
                 *([] if ready_file is None else [Shared("ready file", ready_file.kept)]),
                 Shared("listener", self._listening),
                 *(opened(f"broker for {plural}", publisher) for plural, publisher in self._publishers.items()),
@@ -233,13 +218,13 @@ class Session:
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
         try:
-            await self._server.open()
+            await self._server.listener.open()
         except ListenError as error:
             raise ListenError(f"{error}; choose another address with --listen") from error
         try:
             yield
         finally:
-            await self._server.close()
+            await self._server.listener.close()
 
     def _view_part(self) -> Part:
         return self._view.part(self._url, connect=lambda: self._connection(self._keys.pulse))
@@ -265,6 +250,6 @@ class Session:
 
     @property
     def _url(self) -> str:
-        address = self._server.address
+        address = self._server.listener.address
         anywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
         return f"http://{Address(anywhere.get(address.host, address.host), address.port)}"

@@ -1,67 +1,147 @@
-"""What every REST server is built from: its address, its database, and who may call it."""
+"""A REST server from the components it serves.
+
+A server is a list of components on one listener: their parts run side by side, and their routes are one
+application with one OpenAPI document. What every server needs is added here: the database that all stores share,
+the audit, idempotency keys, probes, metrics, and the guard. So a component brings its routes, its service and its
+tables, and nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
-from sentinel.core.access import Permissions
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from sentinel.cli.wiring.serve import ServiceContext
+from sentinel.drivers.sql import engine
+from sentinel.drivers.sql.audit import SqlAuditLog
+from sentinel.drivers.sql.engine.schema import HISTORY, History
+from sentinel.drivers.sql.engine.statements import SqlDatabase
+from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.identity import Identities
 from sentinel.runtime.database_url import BadUrl
-from sentinel.runtime.listening import Address, is_loopback, parse_address
-from sentinel.runtime.settings.server import DatabaseSettings, ServerSettings
+from sentinel.runtime.http import metrics_pages, probe_pages
+from sentinel.runtime.lifecycle.part import Part, PartFactory
+from sentinel.runtime.listening import Address
+from sentinel.runtime.retention import Retained, Retention
+from sentinel.runtime.settings.server import DatabaseSettings, RetentionSettings, ServerSettings
 from sentinel.runtime.telemetry import Log
-
-if TYPE_CHECKING:
-    from sentinel.drivers.sql.engine.statements import SqlDatabase
-    from sentinel.web.identity import Guard
-
-
-def address_of(settings: ServerSettings) -> tuple[Address | None, Sequence[str]]:
-    """Where the settings say to listen, or what is wrong with that."""
-    try:
-        address = parse_address(settings.listen)
-    except ValueError as error:
-        return None, [f"listen: {error}"]
-    if address is None:
-        return None, ['listen: expected an address such as "127.0.0.1:8000", got none']
-    return address, ()
+from sentinel.runtime.wait_for_database import DatabaseOpener
+from sentinel.web import access
+from sentinel.web.app import Component, build_app
+from sentinel.web.audit import audit_routes
+from sentinel.web.identity import Guard
+from sentinel.web.metrics import RequestMetrics
+from sentinel.web.middleware import AccessLog
+from sentinel.web.openapi import Info
+from sentinel.web.pages import page_routes
+from sentinel.web.routing import Route
+from sentinel.web.server import Server
 
 
-def exposures(settings: ServerSettings, address: Address | None) -> Iterator[str]:
-    """What would let in callers that nobody knows."""
-    if settings.insecure:
-        if address is not None and not is_loopback(address.host):
-            yield (
-                f'insecure: expected a loopback address to listen on, got "{address}"; '
-                "give --tokens-file or --jwt-key-file instead of --insecure"
-            )
-    elif settings.tokens_file is None and settings.jwt_key_file is None:
-        yield (
-            "tokens_file: expected --tokens-file or --jwt-key-file, or --insecure on a loopback address, got none"
-        )
+class BuiltComponent(msgspec.Struct, frozen=True, kw_only=True):
+    """A component, ready to be served."""
+
+    part: Part
+    """Its loops, checks and metrics, without a listener."""
+    web: Component
+    """Its routes and permissions."""
+    retained: Sequence[Retained] = ()
+    """Which rows of its tables are deleted when they are old."""
+    refresh: Callable[[], Awaitable[None]] | None = None
+    """Awaited before metrics are rendered, for gauges that are read from the database."""
 
 
-def build_database(settings: DatabaseSettings) -> SqlDatabase:
+class BuiltServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server, ready to be run."""
+
+    parts: Sequence[Part]
+    """One for each component, without the listener."""
+    database: DatabaseOpener
+    """Shared by the parts: opened before the first, closed after the last."""
+    listener: Server
+
+    @property
+    def factories(self) -> list[PartFactory]:
+        """The parts, as the lifecycle takes them; a restart runs the same part again."""
+        return [partial(_same, part) for part in self.parts]
+
+
+def build_database(settings: DatabaseSettings, *, history: History = HISTORY) -> SqlDatabase:
     """The database that the settings name, not opened yet; all stores of the process share it.
 
-    Raises `Misconfigured` for a bad URL.
+    `history` has the migrations of all components. Raises `Misconfigured` for a bad URL.
     """
-    from sentinel.drivers.sql import engine
-
     try:
         return engine.database(
-            settings.database_url.reveal(), migrate=settings.migrate, connections=settings.database_connections
+            settings.database_url.reveal(),
+            migrate=settings.migrate,
+            connections=settings.database_connections,
+            history=history,
         )
     except BadUrl as error:
         raise Misconfigured(f"database_url: {error}") from None
 
 
-def build_guard(settings: ServerSettings, *, permissions: Permissions, log: Log) -> Guard:
-    """Who may call the server. Raises `Misconfigured` where a file with tokens or keys cannot be used."""
-    from sentinel.web.identity import Guard
+def build_server(
+    components: Sequence[BuiltComponent],
+    *,
+    database: SqlDatabase,
+    settings: ServerSettings,
+    retention: RetentionSettings,
+    address: Address,
+    info: Info,
+    metrics_prefix: str,
+    context: ServiceContext,
+    log: Log,
+    routes: Sequence[Route] = (),
+) -> BuiltServer:
+    """One listener for these components.
 
+    `info` introduces the OpenAPI document. `routes` are further ones that the document leaves out, such as a page
+    for people. Raises `Misconfigured` where a file with tokens or keys cannot be used.
+    """
+    audit = SqlAuditLog(database)
+    opener = DatabaseOpener(database, clock=context.clock, log=log)
+    rows = [
+        *(each for component in components for each in component.retained),
+        Retained("audit entries", retention.audit, audit.expire),
+        Retained("idempotency keys", retention.answers, SqlIdempotencyStore(database).expire),
+    ]
+    expiry = Retention(rows, clock=context.clock, log=log)
+    registry = CollectorRegistry()
+    context.metrics.add(registry)
+    app = build_app(
+        [*_pages(components, context), *routes],
+        components=[*(component.web for component in components), audit_component(audit)],
+        info=info,
+        guard=build_guard(settings, log=log),
+        log=log,
+        observers=(AccessLog(log), RequestMetrics(registry=registry, prefix=metrics_prefix)),
+        deadline=settings.request_timeout,
+    )
+    # What all components share runs in the first part, so that readiness shows the database under a known name.
+    first, *others = (component.part for component in components)
+    first = msgspec.structs.replace(
+        first,
+        loops=(opener.run, *first.loops, expiry.run),
+        checks={"database": database.trouble, **first.checks},
+    )
+    return BuiltServer(
+        parts=(first, *others), database=opener, listener=Server(app, address=address, log=context.log)
+    )
+
+
+def audit_component(audit: SqlAuditLog) -> Component:
+    """The audit of all components, which every server offers."""
+    return Component(routes=audit_routes(audit), permissions=access.PERMISSIONS)
+
+
+def build_guard(settings: ServerSettings, *, log: Log) -> Guard:
+    """Who may call the server. Raises `Misconfigured` where a file with tokens or keys cannot be used."""
     identities: list[Identities] = []
     if settings.tokens_file is not None:
         from sentinel.drivers.identity.tokens_file import TokensFile
@@ -71,4 +151,19 @@ def build_guard(settings: ServerSettings, *, permissions: Permissions, log: Log)
         from sentinel.drivers.identity.jwt import JwtKey
 
         identities.append(JwtKey(settings.jwt_key_file, log=log))
-    return Guard(identities=identities, permissions=permissions, is_insecure=settings.insecure)
+    return Guard(identities=identities, is_insecure=settings.insecure)
+
+
+def _pages(components: Sequence[BuiltComponent], context: ServiceContext) -> Sequence[Route]:
+    refreshes = [component.refresh for component in components if component.refresh is not None]
+
+    async def refresh() -> None:
+        for each in refreshes:
+            await each()
+
+    pages = probe_pages(context.health) | metrics_pages(context.metrics)
+    return page_routes(pages, before={"/metrics": refresh})
+
+
+def _same(part: Part) -> Part:
+    return part

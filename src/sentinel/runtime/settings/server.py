@@ -5,6 +5,7 @@ The keys stay at the top level of a file: `listen`, `database_url`, … mean the
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ import msgspec
 
 from sentinel.runtime import database_url
 from sentinel.runtime.database_url import BadUrl, PostgresqlServer
+from sentinel.runtime.listening import Address, is_loopback, parse_address
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
 from sentinel.runtime.settings.field_types import Leaf, Refused
@@ -81,3 +83,28 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     answers: timedelta = timedelta(days=1)
     """How long a creation can be repeated with the same Idempotency-Key."""
+
+
+def listen_address(settings: ServerSettings) -> tuple[Address | None, Sequence[str]]:
+    """Where the settings say to listen, or what is wrong with that."""
+    try:
+        address = parse_address(settings.listen)
+    except ValueError as error:
+        return None, [f"listen: {error}"]
+    if address is None:
+        return None, ['listen: expected an address such as "127.0.0.1:8000", got none']
+    return address, ()
+
+
+def exposures(settings: ServerSettings, address: Address | None) -> Iterator[str]:
+    """Settings that would let in callers that nobody knows."""
+    if settings.insecure:
+        if address is not None and not is_loopback(address.host):
+            yield (
+                f'insecure: expected a loopback address to listen on, got "{address}"; '
+                "give --tokens-file or --jwt-key-file instead of --insecure"
+            )
+    elif settings.tokens_file is None and settings.jwt_key_file is None:
+        yield (
+            "tokens_file: expected --tokens-file or --jwt-key-file, or --insecure on a loopback address, got none"
+        )
