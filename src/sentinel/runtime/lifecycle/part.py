@@ -26,7 +26,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A component, built and ready to run; what `build_x(settings, shared)` returns."""
 
     name: str
-    """As logs and readiness call it; no two parts of a run have the same."""
+    """As logs and readiness call it; no two parts of a run have the same. A part that is added while the service
+    runs goes by the name that it was added with."""
     loops: Sequence[Loop]
     """Each runs until it is asked to stop."""
     checks: Mapping[str, Trouble] = {}

@@ -4,7 +4,7 @@ A command hands over what its parts share (listeners, a broker, a database) and 
 lifecycle alone owns signals, and decides when things start and end:
 
 * Shared things are opened in order, then the parts are built and started in order. Parts may also be added and
-  removed while the service runs (`dynamic_parts`).
+  removed while the service runs (`dynamic_parts`), and a part may be a child process (`child_process`).
 * Each part's loops run in their own task group. A loop that fails - and returning early is failing - takes its
   part with it. Without `restart` the run then ends with exit code 1. With it, that part alone is closed and built
   again after a wait that grows, and shows in readiness meanwhile.

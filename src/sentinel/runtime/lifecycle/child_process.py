@@ -1,0 +1,256 @@
+"""A child process as a part of a service.
+
+    proxy = ChildProcess(name="proxy", argv=["proxy", "-c", "proxy.kdl"], log=log, redact=redactor.redact)
+    runner.run(parts=[proxy.part, ...], ...)
+
+It starts with its part and is restarted with it: an exit that was not asked for is the part's failure. What it
+prints goes to our log. When the part stops, the child gets SIGTERM and has as long as the part's loops may take;
+then its whole process group gets SIGKILL, as does what is left of the group after the child has exited.
+
+If our own process is killed hard, Linux kills the child with it (`exec_with_parent`). This does not reach
+grandchildren, nor a child that is setuid or has file capabilities, and there is nothing like it on other systems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from sentinel.runtime.lifecycle.child_output import OutputLines
+from sentinel.runtime.lifecycle.part import Part
+from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.logformat import describe
+from sentinel.runtime.telemetry import Log
+
+_WRAPPER = Path(__file__).with_name("exec_with_parent.py")
+_STREAMS = {1: "stdout", 2: "stderr"}
+_LAST_OUTPUT = timedelta(seconds=1)
+"""How long to wait for the end of a dead child's output, which a process that it left behind may hold open."""
+_READY_INTERVAL = timedelta(milliseconds=100)
+_READY_TIMEOUT = timedelta(seconds=5)
+
+Ready: TypeAlias = Callable[[], Awaitable[str | None]]
+"""Says what a child still lacks to be ready, or None."""
+
+
+class ChildExited(Exception):
+    """A child process ended although it was not asked to."""
+
+
+class ChildProcess:
+    """Describes a child process. Each time its part starts, a new one is spawned."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        ready: Ready | None = None,
+        log: Log,
+        redact: Callable[[str], str],
+    ) -> None:
+        """`argv[0]` is looked up in the child's PATH. Without an `environment` the child gets ours.
+
+        Until `ready` has said None the part is not ready; an exception counts as not ready. Without it, the part
+        is ready when the child has been spawned.
+        """
+        self._name = name
+        self._argv = argv
+        self._environment = os.environ if environment is None else environment
+        self._cwd = cwd
+        self._ready = ready
+        self._log = log.bind(name=name)
+        self._redact = redact
+        self._child: _Child | None = None
+        self._trouble: str | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that runs now."""
+        return None if self._child is None or self._child.exited.is_set() else self._child.pid
+
+    def send_signal(self, number: signal.Signals) -> bool:
+        """Sends a signal to the child itself, such as one that makes it reload; False where it does not run."""
+        return self._child is not None and self._child.send(number)
+
+    def part(self) -> Part:
+        """The part; may be asked for again when the child has to be restarted."""
+        part = Part(name=self._name, loops=(self._watch,), start=self._spawn, close=self._close)
+        if self._ready is None:
+            return part
+        loops = (self._watch, partial(self._probe, self._ready))
+        return msgspec.structs.replace(part, loops=loops, checks={"process": lambda: self._trouble})
+
+    async def _spawn(self) -> None:
+        executable = _find(self._argv[0], search=self._environment.get("PATH", os.defpath), cwd=self._cwd)
+        self._trouble = "starting"
+        transport, protocol = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Protocol(emit=self._forward, redact=self._redact),
+            *_dying_with_parent(executable, self._argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environment,
+            cwd=self._cwd,
+            start_new_session=True,  # a process group to kill, and no Ctrl-C from our terminal
+        )
+        self._child = _Child(transport, protocol)
+        self._log.info("child.started", pid=self._child.pid)
+
+    async def _watch(self, stopping: Stopping) -> None:
+        child = self._running()
+        try:
+            if not await stopping.interrupts(child.exited.wait()):
+                child.kill_group()
+                await child.last_output()
+                raise ChildExited(f"{self._name} {child.how_it_ended()} although it was not asked to stop")
+            child.send(signal.SIGTERM)
+            await child.exited.wait()
+        except asyncio.CancelledError:
+            child.kill_group()  # now, because other parts may be closed before this one
+            raise
+        self._log.info("child.stopped", status=child.how_it_ended())
+
+    async def _probe(self, ready: Ready, stopping: Stopping) -> None:
+        if not await stopping.interrupts(self._until(ready)):
+            await stopping.wait()
+
+    async def _until(self, ready: Ready) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_READY_TIMEOUT.total_seconds()):
+                    trouble = await ready()
+            except Exception as error:
+                trouble = describe(error)
+            if trouble is None:
+                self._trouble = None
+                self._log.info("child.ready")
+                return
+            self._trouble = f"starting: {trouble}"
+            await asyncio.sleep(_READY_INTERVAL.total_seconds())
+
+    async def _close(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.kill_group()
+        try:
+            await child.last_output()
+        finally:
+            child.release()
+
+    def _running(self) -> _Child:
+        if self._child is None:
+            raise RuntimeError(f"expected {self._name} to have been spawned before its loops run")
+        return self._child
+
+    def _forward(self, stream: str, line: str) -> None:
+        self._log.info("child.output", stream=stream, line=line)
+
+
+class _Protocol(asyncio.SubprocessProtocol):
+    """Forwards output as it comes.
+
+    Unlike a reader of streams, it learns of the exit while the pipes are still held open by a process that the
+    child left behind.
+    """
+
+    def __init__(self, *, emit: Callable[[str, str], None], redact: Callable[[str], str]) -> None:
+        self.exited = asyncio.Event()
+        self.ended = asyncio.Event()
+        """Set once the child has exited and its output has been read to the end."""
+        self._lines = {fd: OutputLines(partial(emit, stream), redact=redact) for fd, stream in _STREAMS.items()}
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._lines[fd].feed(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._lines[fd].end()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
+
+
+class _Child:
+    """One process that was spawned."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, protocol: _Protocol) -> None:
+        self.pid = transport.get_pid()
+        self.exited = protocol.exited
+        self._ended = protocol.ended
+        self._transport = transport
+
+    def send(self, number: signal.Signals) -> bool:
+        """To the child alone; False where it has exited."""
+        # Not by the transport: before Python 3.13 it polls for the exit code, and may take it from the loop.
+        with suppress(ProcessLookupError):
+            if self._transport.get_returncode() is None:
+                os.kill(self.pid, number)
+                return True
+        return False
+
+    def kill_group(self) -> None:
+        """The child and what it has started in its process group.
+
+        Also when the child has exited. Its number is not given away while a process of its group is left. If there
+        is none, it could belong to another group by now, but the kernel counts through all numbers before it uses
+        one again, and this is called right after the exit.
+        """
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    async def last_output(self) -> None:
+        """Returns when everything that a dead child printed has been forwarded, or after a limit."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_OUTPUT.total_seconds()):
+                await self._ended.wait()
+
+    def release(self) -> None:
+        """Closes the pipes."""
+        self._transport.close()
+
+    def how_it_ended(self) -> str:
+        """For people."""
+        code = self._transport.get_returncode()
+        if code is None:
+            return "runs"
+        if code >= 0:
+            return f"exited with code {code}"
+        names = {number.value: number.name for number in signal.Signals}
+        return f"was killed by {names.get(-code, f'signal {-code}')}"
+
+
+def _find(program: str, *, search: str, cwd: Path | None) -> str:
+    """The program's absolute path. Looked up first: the wrapper could report a failure only by exiting."""
+    if os.sep in program:
+        path = Path(cwd or Path.cwd(), program).absolute()
+        found = str(path) if path.is_file() and os.access(path, os.X_OK) else None
+    else:
+        found = shutil.which(program, path=search)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, "expected a program that can be run, found none", program)
+    return str(Path(found).absolute())
+
+
+def _dying_with_parent(executable: str, argv: Sequence[str]) -> Sequence[str]:
+    if sys.platform != "linux" or not sys.executable:
+        return (executable, *argv[1:])
+    return (sys.executable, "-I", "-S", str(_WRAPPER), str(os.getpid()), executable, *argv)
