@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from sentinel.core.model import Json
-from sentinel.drivers.fleet_api.connection import ApiConnection
+from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession
 from sentinel.ports.api_trouble import ApiTrouble
@@ -52,7 +52,7 @@ class ServerHarness(ReportingHarness):
     def __init__(self, fleet: FleetClient, server: Server) -> None:
         self._fleet = fleet
         self._server = server
-        connection = ApiConnection(
+        connection = connect(
             endpoint=f"http://{server.address}", user_agent="test", keep_alive=timedelta(seconds=30)
         )
         self.reporting = FleetReports(FleetSession(connection, timeout=timedelta(seconds=10)))

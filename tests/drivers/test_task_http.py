@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sentinel.core.model import Json
-from sentinel.drivers.task_http import MAX_BODY, TaskHttp
+from sentinel.drivers.task_http import MAX_BODY, RETRIES, TaskHttp
 from sentinel.ports.task_http import HttpFailure
 from sentinel.runtime.backoff import Backoff
 from sentinel.testing.task_http import FakeHttp
@@ -19,7 +19,7 @@ from tests.contract.task_http import HttpContract, HttpHarness
 from tests.support.scripted_server import Asked, Said, ScriptedServer
 from tools.services import free_port
 
-AT_ONCE = Backoff(initial=timedelta(0), maximum=timedelta(0))
+AT_ONCE = msgspec.structs.replace(RETRIES, backoff=Backoff(initial=timedelta(0), maximum=timedelta(0)))
 SECRET = "hunter22"
 
 
@@ -50,7 +50,7 @@ class ServerHarness(HttpHarness):
     def __init__(self) -> None:
         self._answers: dict[tuple[str, str], list[Said]] = {}
         self.server = ScriptedServer(self._script)
-        self.http: TaskHttp = TaskHttp(user_agent="test", retry=AT_ONCE)
+        self.http: TaskHttp = TaskHttp(user_agent="test", retries=AT_ONCE)
         self.dead_url = f"http://127.0.0.1:{free_port()}"
 
     def answer(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
@@ -167,7 +167,7 @@ async def test_a_server_that_does_not_answer_in_time_is_asked_again_where_that_d
         return Said()
 
     async with ScriptedServer(wait) as server:
-        http = TaskHttp(user_agent="test", retry=AT_ONCE)
+        http = TaskHttp(user_agent="test", retries=AT_ONCE)
         with pytest.raises(HttpFailure, match=r"no complete answer within 0\.02 s"):
             await http.request(method, server.url, timeout=timedelta(milliseconds=20))
         released.set()

@@ -19,6 +19,7 @@ import click
 
 from sentinel.cli import options
 from sentinel.cli.wiring.pulse import build_fleet
+from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet import FetchError, Fleet
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
@@ -91,11 +92,11 @@ class Session:
             more = len(malformed) - _MALFORMED_SHOWN
             self.log.warning("resource.malformed", problem="and more", resources=more)
 
-    def refuse(self, why: str) -> ExitCode:
+    def refuse(self, why: str, code: ExitCode = ExitCode.FAILURE) -> ExitCode:
         """Says why there is no answer."""
         self.progress.clear()
         click.echo(printable(self.redactor.redact(why)), err=True)
-        return ExitCode.FAILURE
+        return code
 
 
 Look: TypeAlias = Callable[[Session], Coroutine[Any, Any, int]]
@@ -136,3 +137,5 @@ async def _answer(at: Look, session: Session) -> int:
         return await at(session)
     except FetchError as error:
         return session.refuse(f"the fleet could not be read: {error}")
+    except Misconfigured as error:
+        return session.refuse(str(error), ExitCode.MISCONFIGURED)

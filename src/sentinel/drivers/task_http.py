@@ -16,15 +16,13 @@ from typing import Unpack
 import aiohttp
 import msgspec
 
+from sentinel.drivers.rest.retries import REPEATABLE, Retries
 from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, RequestOptions, shown
-from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.telemetry import describe
 
 MAX_BODY = 16 * 1024 * 1024
-RETRY = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5), jitter=0.3)
+RETRIES = Retries(attempts=3)
 
-_ATTEMPTS = 3
-_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _FOLLOWED = frozenset({"GET", "HEAD"})
 _BUSY = frozenset(
     {
@@ -34,7 +32,6 @@ _BUSY = frozenset(
         HTTPStatus.GATEWAY_TIMEOUT,
     }
 )
-_LONGEST_WISH = timedelta(seconds=10)
 _JSON = "application/json"
 
 
@@ -47,14 +44,14 @@ class TaskHttp(HttpClient):
         user_agent: str,
         timeout: timedelta = timedelta(seconds=10),
         connections: int = 100,
-        retry: Backoff = RETRY,
+        retries: Retries = RETRIES,
         random: Callable[[], float] = randomness.random,
     ) -> None:
         """`timeout` bounds each attempt where a request brings none of its own."""
         self._user_agent = user_agent
         self._timeout = timeout
         self._connections = connections
-        self._retry = retry
+        self._retries = retries
         self._random = random
         self._session: aiohttp.ClientSession | None = None
 
@@ -67,26 +64,27 @@ class TaskHttp(HttpClient):
             if not any(name.lower() == "content-type" for name in headers):
                 headers["Content-Type"] = _JSON
         timeout = options.get("timeout") or self._timeout
-        for attempt in range(_ATTEMPTS):
-            is_last = attempt == _ATTEMPTS - 1
-            wish = timedelta(0)
+        attempt = 0
+        while True:
             try:
                 response = await self._send(method, url, body, headers, options.get("params"), timeout)
-                if is_last or method not in _REPEATABLE or response.status not in _BUSY:
+                if method not in REPEATABLE or response.status not in _BUSY:
                     return response
-                wish = _wish(response)
+                wait = self._retries.wait(attempt, random=self._random(), asked=_asked(response))
+                if wait is None:
+                    return response
             except aiohttp.InvalidURL:
                 # Not chained: it quotes the URL with all that is in it.
                 raise HttpFailure(f"{method} {shown(url)}: not a URL") from None
             except (aiohttp.ClientError, OSError) as error:  # which includes timeouts
                 was_sent = not isinstance(error, aiohttp.ClientConnectorError)
-                if is_last or (was_sent and method not in _REPEATABLE):
+                wait = self._retries.wait(attempt, random=self._random())
+                if wait is None or (was_sent and method not in REPEATABLE):
                     # Not chained: the representation of some of these errors shows the headers of the request.
                     said = _said(error, timeout).replace(url, shown(url))
                     raise HttpFailure(f"{method} {shown(url)}: {said}") from None
-            delay = max(self._retry.delay(attempt, self._random()), min(wish, _LONGEST_WISH))
-            await asyncio.sleep(delay.total_seconds())
-        raise AssertionError("the last attempt returns or raises")
+            attempt += 1
+            await asyncio.sleep(wait.total_seconds())
 
     async def close(self) -> None:
         """Closes the connections; harmless when repeated. A request opens them again."""
@@ -137,7 +135,8 @@ class TaskHttp(HttpClient):
         return self._session
 
 
-def _wish(response: HttpResponse) -> timedelta:
+def _asked(response: HttpResponse) -> timedelta:
+    """How long the server asks to be left alone."""
     asked = response.headers.get("retry-after", "").strip()
     return timedelta(seconds=int(asked)) if asked.isdecimal() and len(asked) < 6 else timedelta(0)
 

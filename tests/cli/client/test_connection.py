@@ -13,8 +13,10 @@ import pytest
 import trustme
 from aiohttp import web
 
-from sentinel.cli.client.connection import Connection, Refused, ServerError, Unreachable, segment
+from sentinel.cli.client.connection import Connection
 from sentinel.cli.client.get import get
+from sentinel.drivers.rest.errors import Refused, ServerError, Unreachable
+from sentinel.drivers.rest.url import segment
 from tests.cli.client.serving import run
 from tests.support.loopback import listen
 from tools.services import free_port

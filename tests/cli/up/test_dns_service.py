@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from sentinel.cli.up.dns_service import DnsService, Rerouted
+from sentinel.drivers.rest.retries import Retries
 from sentinel.drivers.task_http import TaskHttp
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.telemetry import get_logger
 from tests.support.up_process import get
 
-AT_ONCE = Backoff(initial=timedelta(0), maximum=timedelta(0))
+AT_ONCE = Retries(attempts=3, backoff=Backoff(initial=timedelta(0), maximum=timedelta(0)))
 ZONE = "http://dns.internal/zones/c1"
 
 
@@ -21,7 +22,7 @@ ZONE = "http://dns.internal/zones/c1"
 async def serving(service: DnsService) -> AsyncIterator[HttpClient]:
     """A client for which the service is where adapters expect it."""
     part = service.part()
-    client = TaskHttp(user_agent="test", retry=AT_ONCE)
+    client = TaskHttp(user_agent="test", retries=AT_ONCE)
     assert part.start is not None
     assert part.close is not None
     await part.start()

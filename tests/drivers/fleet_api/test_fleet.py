@@ -18,10 +18,10 @@ import msgspec
 import pytest
 import trustme
 
-from sentinel.core.labels import Selector, SelectorParam, equality
+from sentinel.core.labels import NotSearchable, Selector, SelectorParam, equality, parse
 from sentinel.core.listing import Shape
 from sentinel.core.model import FIELDS, PLAIN_FIELDS
-from sentinel.drivers.fleet_api.connection import ApiConnection
+from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.fleet import MAX_BODY, FleetApi
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.runtime.backoff import Backoff
@@ -67,7 +67,7 @@ async def make_api(server: FleetServer) -> AsyncIterator[MakeApi]:
         gzip: bool = False,
         **changes: Any,
     ) -> FleetApi:
-        connection = ApiConnection(
+        connection = connect(
             endpoint=endpoint,
             user_agent="hyperfleet-sentinel/1.2.3",
             keep_alive=60 * SECOND,
@@ -159,6 +159,23 @@ class TestRequest:
         assert queries(server.received) == [
             {"search": "labels.region='us-east' and labels.owner='o''brien'", "page": "1", "size": "2"}
         ]
+
+    async def test_every_operator_is_asked_for_and_checked(self, make_api: MakeApi) -> None:
+        async with FleetServer(honours_selector=False) as ignorant:
+            ignorant.put(make_resource("cls-1", labels={"region": "us-east", "cores": "8"}))
+            ignorant.put(make_resource("cls-2", labels={"region": "us-east", "cores": "8", "env": "dev"}))
+            ignorant.put(make_resource("cls-3", labels={"region": "us-west", "cores": "8"}))
+            ignorant.put(make_resource("cls-4", labels={"region": "us-east"}))
+            selector = parse("region in (eu,us-east),env notin (dev),cores,!paused")
+
+            found = await fetch_ids(make_api(endpoint=ignorant.url, selector=selector))
+
+        assert found == ["cls-1"]
+        assert queries(ignorant.received)[0]["labels"] == str(selector)
+
+    def test_a_selector_that_no_search_can_express_is_refused(self, make_api: MakeApi) -> None:
+        with pytest.raises(NotSearchable, match='got "!paused"'):
+            make_api(selector=parse("!paused"), selector_param=SelectorParam.SEARCH)
 
     @pytest.mark.parametrize("value", ["a b", "a+b", "a&b=c", "50%", "%41", "ü", "a/b#c?d", 'x"y'])
     async def test_a_value_arrives_as_it_was_written(

@@ -9,7 +9,7 @@ import pytest
 
 from sentinel.core.labels import Selector, SelectorParam
 from sentinel.core.listing import Shape
-from sentinel.drivers.fleet_api.connection import ApiConnection
+from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.fleet import FleetApi
 from sentinel.ports.fleet import Fleet
 from sentinel.runtime.backoff import Backoff
@@ -26,7 +26,7 @@ class ServerHarness(FleetHarness):
 
     def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> Fleet:
         api = FleetApi(
-            ApiConnection(endpoint=self._server.url, user_agent="test", keep_alive=60 * SECOND),
+            connect(endpoint=self._server.url, user_agent="test", keep_alive=60 * SECOND),
             resource_type="clusters",
             selector=selector,
             selector_param=SelectorParam.LABELS,

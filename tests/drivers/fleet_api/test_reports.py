@@ -15,7 +15,7 @@ from sentinel.core.fleet import Report
 from sentinel.core.hints import Pointer
 from sentinel.core.task import Conclusion, Done
 from sentinel.core.task_resource import Resource
-from sentinel.drivers.fleet_api.connection import ApiConnection
+from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession
 from sentinel.ports.api_trouble import ApiTrouble
@@ -55,7 +55,7 @@ async def reporting(
 ) -> AsyncIterator[tuple[FleetReports, ScriptedServer]]:
     heard: list[str] = []
     async with ScriptedServer(script) as server:
-        connection = ApiConnection(
+        connection = connect(
             endpoint=server.url,
             user_agent="hyperfleet-adapter/1.2.3",
             keep_alive=timedelta(seconds=30),
@@ -184,7 +184,18 @@ async def test_reports_are_read_page_by_page() -> None:
 
 @pytest.mark.parametrize(
     ("status", "needs_person"),
-    [(301, True), (401, True), (403, True), (408, False), (429, False), (500, False), (503, False)],
+    [
+        (301, True),
+        (401, True),
+        (403, True),
+        (407, True),
+        (421, True),
+        (408, False),
+        (425, False),
+        (429, False),
+        (500, False),
+        (503, False),
+    ],
 )
 async def test_what_says_nothing_about_the_question_is_trouble(status: int, needs_person: bool) -> None:
     async with reporting(lambda asked: problem(status, detail="that is so")) as (driver, _):
@@ -255,7 +266,7 @@ async def test_a_server_that_does_not_answer_in_time_is_trouble() -> None:
         return Said()
 
     async with ScriptedServer(wait) as server:
-        connection = ApiConnection(endpoint=server.url, user_agent="test", keep_alive=timedelta(seconds=30))
+        connection = connect(endpoint=server.url, user_agent="test", keep_alive=timedelta(seconds=30))
         session = FleetSession(connection, timeout=timedelta(milliseconds=20))
         with pytest.raises(ApiTrouble, match=r"no complete answer within 0\.02 s"):
             await FleetReports(session).read(Pointer("c1"))
@@ -318,7 +329,7 @@ async def test_a_token_file_that_will_not_do_is_trouble_for_a_person(tmp_path: P
 
 
 async def test_authorities_that_cannot_be_read_are_trouble_for_a_person(tmp_path: Path) -> None:
-    connection = ApiConnection(
+    connection = connect(
         endpoint="https://127.0.0.1:1",
         user_agent="test",
         keep_alive=timedelta(seconds=30),

@@ -17,9 +17,11 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from sentinel.cli.client.connection import BadName, Connection, ServerError
+from sentinel.cli.client.connection import Connection
 from sentinel.cli.client.fleet import Fetched, Fleet
 from sentinel.core import labels
+from sentinel.drivers.rest.errors import ServerError
+from sentinel.drivers.rest.url import BadName
 from sentinel.runtime import durations, process, telemetry
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable, quoted

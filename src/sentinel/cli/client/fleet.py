@@ -8,11 +8,14 @@ from typing import TypeVar
 import msgspec
 
 from sentinel.api.wire import KindList, StatusList, WaitingList
-from sentinel.cli.client.connection import Answer, Connection, Refused, ServerError, segment
+from sentinel.cli.client.connection import Connection
 from sentinel.core.fleet import AdapterStatus, KindRules, ResourceDocument
 from sentinel.core.model import UNREADABLE
 from sentinel.core.problem_codes import Code
 from sentinel.core.resource import ROOT
+from sentinel.drivers.rest.errors import Refused, ServerError
+from sentinel.drivers.rest.responses import Response
+from sentinel.drivers.rest.url import segment
 from sentinel.runtime.settings.report import closest
 
 T = TypeVar("T")
@@ -155,7 +158,7 @@ class Fleet:
         query: Mapping[str, str] | None = None,
         body: object = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> Response:
         fields = dict(headers or {})
         content = None
         if body is not None:
@@ -182,7 +185,7 @@ class Fleet:
         near = near or closest(plural, known)
         meant = f" Did you mean {near}?" if near else ""
         text = f'the server has no "{plural}".{meant} It has {", ".join(known)}'
-        return Refused(text, status=refused.status, code=refused.code)
+        return Refused(text, refused.refusal)
 
 
 def is_missing(refused: Refused) -> bool:
@@ -190,7 +193,7 @@ def is_missing(refused: Refused) -> bool:
     return refused.status == _NOT_FOUND and refused.code != Code.NO_ROUTE
 
 
-def _fetched(answer: Answer) -> Fetched:
+def _fetched(answer: Response) -> Fetched:
     document = read(answer.body, ResourceDocument)
     if document.href.count("/") < 2:
         raise ServerError("the server's answer is not what a fleet API says: href: expected a path")

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import msgspec
 
-from sentinel.cli.client.connection import ServerError
+from sentinel.drivers.rest.errors import ServerError
 from sentinel.runtime.settings.report import printable
 
 _FIRST, _LONGEST = timedelta(milliseconds=50), timedelta(seconds=1)

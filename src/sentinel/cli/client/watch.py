@@ -20,9 +20,9 @@ import msgspec
 from sentinel.cli import options, table
 from sentinel.cli.client import calling, rows
 from sentinel.cli.client.calling import Target
-from sentinel.cli.client.connection import Refused, ServerError
 from sentinel.cli.client.fleet import Fleet, is_missing, read
 from sentinel.cli.options import Output
+from sentinel.drivers.rest.errors import Refused, ServerError
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.process import ExitCode
 

@@ -13,9 +13,9 @@ import msgspec
 from sentinel.cli import options, table
 from sentinel.cli.client import calling, patience
 from sentinel.cli.client.calling import Target
-from sentinel.cli.client.connection import Refused
 from sentinel.cli.client.fleet import Fetched, Fleet, is_missing
 from sentinel.cli.options import Output
+from sentinel.drivers.rest.errors import Refused
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import quoted
 

@@ -19,11 +19,12 @@ import msgspec
 
 from sentinel.adapter.samples import zones
 from sentinel.adapter.samples.acceptance import objections_to
-from sentinel.cli.client.connection import Connection, Refused, ServerError
+from sentinel.cli.client.connection import Connection
 from sentinel.cli.client.fleet import Fleet, read
 from sentinel.cli.up.narration import Happening, Tell, Tone
 from sentinel.core.fleet import KindRules, ResourceDocument
 from sentinel.core.model import Json
+from sentinel.drivers.rest.errors import Refused, ServerError
 from sentinel.ports.clock import Clock
 from sentinel.runtime.lifecycle.stopping import Stopping
 

@@ -9,7 +9,7 @@ what they have begun.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -48,6 +48,8 @@ from sentinel.runtime.tracing import NO_TRACING
 _RESTART = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=10))
 _DRAIN = timedelta(seconds=3)
 """Short: somebody waits, and what is not reported by then is looked at again at the next start."""
+_NO_PROXY: Mapping[str, str] = {}
+"""An environment without proxies: parts call this process's own listener, whatever its address."""
 
 
 class Session:
@@ -162,7 +164,7 @@ class Session:
             )
             return build_pulse(
                 here,
-                fleet=build_fleet(here, on_token=self._redactor.add),
+                fleet=build_fleet(here, on_token=self._redactor.add, environ=_NO_PROXY),
                 publisher=self._publishers[plural],
                 clock=self._clock,
                 tracer=NO_TRACING,
@@ -193,6 +195,7 @@ class Session:
                     here.hyperfleet_api,
                     connections=max(100, here.concurrency),
                     on_token=self._redactor.add,
+                    environ=_NO_PROXY,
                 ),
                 clock=self._clock,
                 redact=self._redactor.redact,
@@ -230,7 +233,7 @@ class Session:
         return self._view.part(self._url, connect=lambda: self._connection(self._keys.pulse))
 
     def _connection(self, kept: Kept) -> Connection:
-        return Connection(server=self._url, token=kept.token)
+        return Connection(server=self._url, token=kept.token, environ=_NO_PROXY)
 
     def _demonstration(self) -> list[PartFactory]:
         if self._random is None or self._keys.demo is None:

@@ -5,7 +5,8 @@ Drivers are imported where one is chosen, so that a process loads only what its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
@@ -44,8 +45,9 @@ def build_reporting(
     connections: int,
     kinds: Sequence[str] = (),
     on_token: Callable[[str], None] = lambda token: None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Reporting:
-    """The HyperFleet API that the settings name; `on_token` hears of tokens that have to stay secret.
+    """The HyperFleet API that the settings name, as `build_api_connection` reaches it.
 
     `kinds` are those that resources may be of about which an event does not say it.
     """
@@ -53,7 +55,12 @@ def build_reporting(
     from sentinel.drivers.fleet_api.session import FleetSession
 
     connection = build_api_connection(
-        api, user_agent=_user_agent(), keep_alive=_KEEP_ALIVE, connections=connections, on_token=on_token
+        api,
+        user_agent=_user_agent(),
+        keep_alive=_KEEP_ALIVE,
+        connections=connections,
+        on_token=on_token,
+        environ=environ,
     )
     return FleetReports(FleetSession(connection, timeout=api.timeout), kinds=kinds)
 

@@ -5,7 +5,8 @@ Drivers are imported where one is chosen, so that a process loads only what its 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from sentinel.runtime.tracing import Tracer
 from sentinel.version import __version__
 
 if TYPE_CHECKING:
-    from sentinel.drivers.fleet_api.connection import ApiConnection
+    from sentinel.drivers.rest.client import RestClient
 
 _KEEP_ALIVE = timedelta(seconds=60)
 _FIRST_RETRY, _LONGEST_RETRY = timedelta(milliseconds=100), timedelta(seconds=5)
@@ -46,11 +47,16 @@ def build_api_connection(
     keep_alive: timedelta,
     on_token: Callable[[str], None],
     connections: int = 100,
-) -> ApiConnection:
-    """The way to the API that the settings name; `on_token` hears of tokens that have to stay secret."""
-    from sentinel.drivers.fleet_api.connection import ApiConnection
+    environ: Mapping[str, str] = os.environ,
+) -> RestClient:
+    """The way to the API that the settings name; `on_token` hears of tokens that have to stay secret.
 
-    return ApiConnection(
+    `environ` says which proxy leads there; one that cannot be used is `Misconfigured`.
+    """
+    from sentinel.drivers.fleet_api.connection import connect
+    from sentinel.drivers.rest.proxies import Proxies
+
+    return connect(
         endpoint=api.endpoint,
         user_agent=user_agent,
         connections=connections,
@@ -58,18 +64,28 @@ def build_api_connection(
         token=api.token.reveal() if api.token is not None else "",
         token_file=api.token_file,
         ca_file=api.ca_file,
+        proxies=Proxies(environ),
         gzip=api.gzip,
         on_token=on_token,
     )
 
 
-def build_fleet(settings: PulseSettings, *, on_token: Callable[[str], None] = lambda token: None) -> Fleet:
-    """The HyperFleet API that the settings name; `on_token` hears of tokens that have to stay secret."""
+def build_fleet(
+    settings: PulseSettings,
+    *,
+    on_token: Callable[[str], None] = lambda token: None,
+    environ: Mapping[str, str] = os.environ,
+) -> Fleet:
+    """The HyperFleet API that the settings name, as `build_api_connection` reaches it."""
     from sentinel.drivers.fleet_api.fleet import FleetApi
 
     api = settings.hyperfleet_api
     connection = build_api_connection(
-        api, user_agent=f"hyperfleet-sentinel/{__version__}", keep_alive=_KEEP_ALIVE, on_token=on_token
+        api,
+        user_agent=f"hyperfleet-sentinel/{__version__}",
+        keep_alive=_KEEP_ALIVE,
+        on_token=on_token,
+        environ=environ,
     )
     composed = Composer(settings.message_data).fields_read()
     log = telemetry.get_logger("pulse").bind(resource_type=settings.resource_type)

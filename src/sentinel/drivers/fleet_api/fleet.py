@@ -15,15 +15,14 @@ from datetime import timedelta
 from http import HTTPStatus
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from sentinel.core import listing
 from sentinel.core.labels import Selector, SelectorParam
 from sentinel.core.listing import Position
-from sentinel.drivers.fleet_api.connection import ApiConnection
-from sentinel.drivers.rest import responses
+from sentinel.drivers.fleet_api.connection import FAILURES, Failure, trouble
+from sentinel.drivers.rest.client import RestClient
+from sentinel.drivers.rest.errors import Refused, TooLarge
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.runtime.backoff import Backoff
@@ -31,16 +30,13 @@ from sentinel.runtime.backoff import Backoff
 MAX_BODY = 64 * 1024 * 1024
 """No page is larger; a server that sends more is not sending a page."""
 
-_ERROR_BODY = 16 * 1024
-_RETRIED = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
-
 
 class FleetApi:
     """Walks one type of resource; one connection, kept alive from walk to walk."""
 
     def __init__(
         self,
-        connection: ApiConnection,
+        client: RestClient,
         *,
         resource_type: str,
         selector: Selector,
@@ -59,9 +55,9 @@ class FleetApi:
         `fields` are the paths that somebody will read; they are asked for where the server has shown that it can
         restrict its answer to them; `plain_fields` are those of documents that are plain, and asked for as long
         as all have been. `on_retry` hears of the first failure of a walk that is not its end, so that somebody
-        learns of it before the patience for a page is over. The connection is closed with this.
+        learns of it before the patience for a page is over. The client is closed with this.
         """
-        self._connection = connection
+        self._client = client
         self._collection = quote(resource_type, safe="")
         self._selector = selector
         self._selection = (
@@ -97,7 +93,7 @@ class FleetApi:
 
     async def close(self) -> None:
         """Closes the connection; harmless when repeated. A walk opens it again."""
-        await self._connection.close()
+        await self._client.close()
 
     def _begin(self, position: Position) -> asyncio.Task[_Fetched]:
         return asyncio.create_task(self._fetch(position), name=f"fetch page {position.number}")
@@ -134,7 +130,7 @@ class FleetApi:
                     trouble = met
             delay = max(self._backoff.delay(attempt, self._random()), trouble.retry_after).total_seconds()
             attempt += 1
-            text = f"page {position.number} of {self._connection.root}/{self._collection}: {trouble}"
+            text = f"page {position.number} of {self._client.base_url}/{self._collection}: {trouble}"
             if trouble.needs_person or loop.time() + delay >= deadline:
                 tries = "1 try" if attempt == 1 else f"{attempt} tries"
                 raise FetchError(f"{text} ({tries})") from trouble.__cause__
@@ -167,39 +163,17 @@ class FleetApi:
             place = f"after={quote(position.after, safe='')}&size={position.size}{fields}"
         else:
             place = f"page={position.number}&size={position.size}"
-        return f"{self._collection}?{self._selection}{place}"
+        return f"/{self._collection}?{self._selection}{place}"
 
     async def _get(self, path: str, patience: timedelta) -> bytes:
         """One request; raises `ApiTrouble` for everything that can go wrong with it."""
-        return await self._connection.request("GET", path, patience=patience, read=self._read)
-
-    async def _read(self, response: aiohttp.ClientResponse, token: str) -> bytes:
+        try:
+            response = await self._client.request("GET", path, timeout=patience, limit=MAX_BODY)
+        except FAILURES as failure:
+            raise _trouble(failure) from failure.__cause__
         if response.status != HTTPStatus.OK:
-            raise await self._refusal(response, token)
-        body = await responses.read_up_to(response, MAX_BODY)
-        if len(body) > MAX_BODY:
-            raise ApiTrouble(f"more than {MAX_BODY} bytes came; lower page_size", needs_person=True)
-        return body
-
-    async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> ApiTrouble:
-        """What an answer other than 200 means."""
-        status = response.status
-        text = responses.status_line(response, token)
-        if 300 <= status < 400:
-            origin = _origin(response.headers.get("Location", ""))
-            return ApiTrouble(
-                f"{text} to {origin}; redirects are not followed, is endpoint right?", needs_person=True
-            )
-        said = responses.excerpt(await _read_error(response), token)
-        if said:
-            text = f"{text}: {said}"
-        if status in _RETRIED or status >= 500:
-            wait = responses.retry_after(response)
-            text = f"{text} (asks to wait {wait.total_seconds():g} s)" if wait else text
-            return ApiTrouble(text, retry_after=wait)
-        if status == HTTPStatus.UNAUTHORIZED and self._connection.has_replaced(token):
-            return ApiTrouble(f"{text}; the token has been replaced meanwhile")
-        return ApiTrouble(text, needs_person=400 <= status < 500)
+            raise ApiTrouble(response.line)
+        return response.body
 
 
 class _Fetched(msgspec.Struct, frozen=True):
@@ -212,18 +186,13 @@ def _fields_parameter(fields: tuple[str, ...]) -> str:
     return f"&fields={quote(','.join(fields), safe=',')}" if fields else ""
 
 
-async def _read_error(response: aiohttp.ClientResponse) -> str:
-    """What the server says about its refusal, as far as it is meant for reading."""
-    try:
-        body = await responses.read_up_to(response, _ERROR_BODY)
-    except aiohttp.ClientError:
-        return ""
-    return responses.refusal_in(response, body).text
-
-
-def _origin(location: str) -> str:
-    """Where a redirect leads, without the path and query, which may carry secrets."""
-    try:
-        return str(URL(location).origin())
-    except ValueError:
-        return "elsewhere"
+def _trouble(failure: Failure) -> ApiTrouble:
+    if isinstance(failure, TooLarge):
+        return ApiTrouble(f"more than {failure.limit} bytes came; lower page_size", needs_person=True)
+    met = trouble(failure)
+    if met.retry_after:
+        text = f"{met} (asks to wait {met.retry_after.total_seconds():g} s)"
+        return ApiTrouble(text, retry_after=met.retry_after)
+    if isinstance(failure, Refused) and failure.refusal.has_new_token:
+        return ApiTrouble(f"{met}; the token has been replaced meanwhile")
+    return met

@@ -9,17 +9,24 @@ from __future__ import annotations
 from datetime import timedelta
 from http import HTTPStatus
 
-import aiohttp
 import msgspec
 
-from sentinel.drivers.fleet_api.connection import ApiConnection
-from sentinel.drivers.rest import responses
-from sentinel.drivers.rest.responses import Problem
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.drivers.fleet_api.connection import FAILURES, trouble
+from sentinel.drivers.rest.client import RestClient
+from sentinel.drivers.rest.errors import Refused
+from sentinel.drivers.rest.problem import Problem
 
 _MAX_BODY = 16 * 1024 * 1024
-_FOR_A_PERSON = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST})
-_FOR_LATER = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+_NO_ANSWER = frozenset(
+    {
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.PROXY_AUTHENTICATION_REQUIRED,
+        HTTPStatus.MISDIRECTED_REQUEST,
+    }
+)
+"""Statuses below 500 that say nothing about the question, besides redirects and those that pass."""
+_JSON = {"Content-Type": "application/json"}
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -37,37 +44,30 @@ class Reply(msgspec.Struct, frozen=True):
 class FleetSession:
     """Asks one API, and judges what is the same about every answer."""
 
-    def __init__(self, connection: ApiConnection, *, timeout: timedelta) -> None:
-        """`timeout` bounds each request. The connection is closed with this."""
-        self._connection = connection
+    def __init__(self, client: RestClient, *, timeout: timedelta) -> None:
+        """`timeout` bounds each request. The client is closed with this."""
+        self._client = client
         self._timeout = timeout
 
     async def request(self, method: str, path: str, *, body: bytes | None = None) -> Reply:
         """One request for what is below the API's root; raises `ApiTrouble` where that says nothing about it."""
-        return await self._connection.request(method, path, patience=self._timeout, read=self._judge, body=body)
+        headers = _JSON if body is not None else None
+        try:
+            response = await self._client.request(
+                method, f"/{path}", timeout=self._timeout, limit=_MAX_BODY, body=body, headers=headers
+            )
+        except FAILURES as failure:
+            if isinstance(failure, Refused) and _is_answer(failure):
+                return Reply(failure.status, b"", "", failure.refusal.problem, str(failure))
+            raise trouble(failure) from failure.__cause__
+        discard_reason = response.headers.get("Discard-Reason", "")
+        return Reply(response.status, response.body, discard_reason, None, response.line)
 
     async def close(self) -> None:
         """Closes the connections; harmless when repeated. A request opens them again."""
-        await self._connection.close()
-
-    async def _judge(self, response: aiohttp.ClientResponse, token: str) -> Reply:
-        status, body = response.status, await _read(response)
-        text = responses.status_line(response, token)
-        if 300 <= status < 400:
-            raise ApiTrouble(f"{text}; redirects are not followed, is endpoint right?", needs_person=True)
-        problem = responses.problem_in(body) if status >= 400 else None
-        if problem is not None and problem.text:
-            text = f"{text}: {responses.excerpt(problem.text, token)}"
-        if status in _FOR_A_PERSON:
-            is_replaced = status == HTTPStatus.UNAUTHORIZED and self._connection.has_replaced(token)
-            raise ApiTrouble(text, needs_person=not is_replaced)
-        if status in _FOR_LATER or status >= 500:
-            raise ApiTrouble(text, retry_after=responses.retry_after(response))
-        return Reply(status, body, response.headers.get("Discard-Reason", ""), problem, text)
+        await self._client.close()
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    body = await responses.read_up_to(response, _MAX_BODY)
-    if len(body) > _MAX_BODY:
-        raise ApiTrouble(f"an answer of more than {_MAX_BODY} bytes came")
-    return body
+def _is_answer(refused: Refused) -> bool:
+    refusal = refused.refusal
+    return not (refusal.is_redirect or refusal.is_temporary or refusal.status in _NO_ANSWER)

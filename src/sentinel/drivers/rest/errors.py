@@ -1,0 +1,125 @@
+"""How a request fails: no response came, or one came that refuses it.
+
+Texts are one line and free of secrets, even where a server echoes the token. A token or a file of authorities that
+cannot be used is `ports.errors.Misconfigured`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from http import HTTPStatus
+
+import msgspec
+
+from sentinel.drivers.rest.problem import Problem
+from sentinel.ports.errors import Unavailable
+
+_TEMPORARY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+
+
+class ServerError(Exception):
+    """The server did not do what it was asked for."""
+
+    may_pass = False
+    """Whether the same request may well succeed later."""
+
+
+class Obstacle(StrEnum):
+    """Why no response came."""
+
+    TIMEOUT = "timeout"
+    CERTIFICATE = "certificate"
+    """Nobody whom we trust vouches for the server."""
+    CONNECTION = "connection"
+    """The server cannot be connected to."""
+    PROXY = "proxy"
+    """The proxy cannot be connected to, or does not let us through."""
+    MALFORMED = "malformed"
+    """What came is not HTTP."""
+    BROKEN = "broken"
+    """The connection broke on the way."""
+
+
+class Unreachable(ServerError, Unavailable):
+    """No response came."""
+
+    may_pass = True
+
+    def __init__(self, text: str, *, obstacle: Obstacle, detail: str = "", needs_person: bool = False) -> None:
+        super().__init__(text)
+        self.obstacle = obstacle
+        self.detail = detail
+        """The reason alone, such as `connection refused`."""
+        self.needs_person = needs_person
+        """Whether it will be the same until somebody changes something."""
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether the server may have received the request."""
+        return self.obstacle not in (Obstacle.CERTIFICATE, Obstacle.CONNECTION, Obstacle.PROXY)
+
+
+class TooLarge(ServerError):
+    """The response has a larger body than the caller takes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"expected a response of at most {limit} bytes, got more")
+        self.limit = limit
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What a response that refuses says. Texts are free of secrets; the problem is as the server sent it."""
+
+    status: int
+    phrase: str = ""
+    """What the server calls the status."""
+    said: str = ""
+    """The server's explanation, on any number of lines."""
+    problem: Problem | None = None
+    """Where the body is one."""
+    origin: str = ""
+    """Where a redirect leads, without path and query, which may carry secrets."""
+    retry_after: timedelta = timedelta(0)
+    """How long the server asks to be left alone; zero for what time does not change."""
+    has_new_token: bool = False
+    """Whether the token that was refused has been replaced since it was sent."""
+
+    @property
+    def is_redirect(self) -> bool:
+        """Whether it names another place. Redirects are not followed: they would carry the token elsewhere."""
+        return 300 <= self.status < 400
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the server says that it is about the moment, not about the request."""
+        return is_temporary(self.status)
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether it will be the same until somebody changes something."""
+        return self.status < 500 and not self.is_temporary and not self.has_new_token
+
+
+class Refused(ServerError):
+    """A response came, and it refuses the request."""
+
+    def __init__(self, text: str, refusal: Refusal) -> None:
+        super().__init__(text)
+        self.refusal = refusal
+        self.may_pass = refusal.is_temporary
+
+    @property
+    def status(self) -> int:
+        """The status of the response."""
+        return self.refusal.status
+
+    @property
+    def code(self) -> str:
+        """The problem's code, for programs; empty where there is none."""
+        return self.refusal.problem.code if self.refusal.problem is not None else ""
+
+
+def is_temporary(status: int) -> bool:
+    """Whether a status is about the moment, not about the request."""
+    return status in _TEMPORARY or status >= HTTPStatus.INTERNAL_SERVER_ERROR

@@ -1,0 +1,48 @@
+"""The bearer token of a client: a text, or a file that may change at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sentinel.ports.errors import Misconfigured
+
+
+class BearerToken:
+    """Reads the token for each request, so that a rotated file needs no restart."""
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        file: Path | None = None,
+        name: str = "token",
+        on_token: Callable[[str], None] = lambda token: None,
+    ) -> None:
+        """`text` wins over `file`; without both, requests carry no token. Errors call the text `name`.
+
+        `on_token` hears of every token before it is used, so that it can be kept out of the log.
+        """
+        self._text = text
+        self._file = file
+        self._name = name
+        self._on_token = on_token
+        self._last = ""
+
+    def read(self) -> str:
+        """The token as it is now, empty for none; raises `Misconfigured` where it cannot be read or sent."""
+        token, where = self._text, self._name
+        if not token and self._file is not None:
+            where = f"token_file {self._file}"
+            try:
+                token = self._file.read_bytes().strip().decode("ascii", "replace")
+            except OSError as error:
+                raise Misconfigured(f"{where}: {error.strerror}") from error
+            if not token:
+                raise Misconfigured(f"{where}: expected a token, got nothing")
+        if not all("!" <= character <= "~" for character in token):
+            raise Misconfigured(f"{where}: expected visible ASCII characters alone")
+        if token != self._last:
+            self._on_token(token)
+            self._last = token
+        return token
