@@ -15,9 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from sentinel.runtime import telemetry
 from sentinel.runtime.health import Health
-from sentinel.runtime.http import Answer, Listener, listeners, metrics_pages, probe_pages
+from sentinel.runtime.http import Listener, listeners
 from sentinel.runtime.listening import Address, ListenError, parse_address
 from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.probes import Answer, metrics_pages, probe_pages
 from sentinel.version import __version__
 
 LOOPBACK = Address("127.0.0.1", 0)

@@ -7,54 +7,24 @@ answers whenever the event loop turns. It is aiohttp's low-level server, which t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from http import HTTPStatus
 from types import TracebackType
-from typing import TypeAlias
 
 import msgspec
 from aiohttp import hdrs, web
 
-from sentinel.runtime.health import Health, Report
+from sentinel.runtime.health import Health
 from sentinel.runtime.listening import BACKLOG, Address, bind
 from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.probes import Answer, Page, metrics_pages, probe_pages
 from sentinel.runtime.telemetry import Log
 
 _SERVER = "sentinel"
 _IDLE = timedelta(seconds=30)
 """How long a connection may stay silent, between requests or within one."""
 _CLOSE = timedelta(seconds=1)
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What a page says."""
-
-    status: HTTPStatus
-    content_type: str
-    body: bytes
-
-
-Page: TypeAlias = Callable[[str], Answer]
-"""Answers a GET; it is given the request's `Accept`."""
-
-
-def probe_pages(health: Health) -> dict[str, Page]:
-    """`/healthz` and `/readyz`."""
-    return {
-        "/healthz": lambda accept: _health_answer(health.liveness()),
-        "/readyz": lambda accept: _health_answer(health.readiness()),
-    }
-
-
-def metrics_pages(metrics: Metrics) -> dict[str, Page]:
-    """`/metrics`."""
-
-    def page(accept: str) -> Answer:
-        body, content_type = metrics.render(accept)
-        return Answer(HTTPStatus.OK, content_type, body)
-
-    return {"/metrics": page}
 
 
 def listeners(
@@ -142,11 +112,6 @@ class _Connection(web.RequestHandler):
         response = _problem(HTTPStatus(status), HTTPStatus(status).description)
         response.force_close()
         return response
-
-
-def _health_answer(report: Report) -> Answer:
-    status = HTTPStatus.OK if report.is_ok else HTTPStatus.SERVICE_UNAVAILABLE
-    return Answer(status, "application/json", report.encode())
 
 
 def _problem(status: HTTPStatus, detail: str) -> web.Response:

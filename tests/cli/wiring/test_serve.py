@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -10,10 +14,12 @@ import pytest
 import sentinel.cli
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime.http import Answer, Listener
+from sentinel.runtime.http import Listener
+from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import Part, Shared
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
+from sentinel.runtime.probes import Answer
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.telemetry import Format
 
@@ -91,6 +97,42 @@ def test_secrets_known_at_the_start_or_later_stay_out_of_the_log(capfd: pytest.C
     assert "learned-later" not in said
 
 
+def test_a_part_may_join_while_the_service_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    dynamic, stopping = DynamicParts(), Stopping()
+
+    async def join(own: Stopping) -> None:
+        dynamic.add("late", lambda: Part(name="late", loops=(end,)))
+        await own.wait()
+
+    async def end(own: Stopping) -> None:
+        stopping.request()
+        await own.wait()
+
+    def assemble(context: ServiceContext) -> Assembly:
+        return Assembly(parts=[lambda: Part(name="first", loops=(join,))], dynamic=dynamic, stopping=stopping)
+
+    assert serve(assemble, name="test", component="test", log=JSON) == 0
+    assert "part.added" in [line.event for line in lines(capfd)]
+
+
+def test_sighup_reloads_a_service_that_can(capfd: pytest.CaptureFixture[str]) -> None:
+    stopping = Stopping()
+
+    async def hang_up(own: Stopping) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await own.wait()
+
+    async def reload() -> None:
+        stopping.request()
+
+    def assemble(context: ServiceContext) -> Assembly:
+        part = Part(name="first", loops=(hang_up,))
+        return Assembly(parts=[lambda: part], on_reload=reload, stopping=stopping)
+
+    assert serve(assemble, name="test", component="test", log=JSON) == 0
+    assert "service.reloaded" in [line.event for line in lines(capfd)]
+
+
 def test_refusals_are_printed_one_a_line_with_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:
     assert refuse(["first", "second"]) == 2
     assert capfd.readouterr().err == "first\nsecond\n"
@@ -105,3 +147,20 @@ def test_no_command_runs_a_lifecycle_by_itself() -> None:
 
 def _never(accept: str) -> Answer:
     raise AssertionError("nobody asks for this page")
+
+
+def test_a_rest_server_loads_no_second_http_server() -> None:
+    loaded = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, sentinel.cli.api, sentinel.cli.wiring.api; print(*sorted(sys.modules))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.split()
+
+    assert "uvicorn" in loaded
+    assert not {"aiohttp", "alembic", "aio_pika", "jwt", "rich"} & set(loaded)

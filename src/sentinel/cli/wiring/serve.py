@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TextIO
+from functools import partial
+from typing import TYPE_CHECKING, TextIO
 
 import click
 import msgspec
@@ -20,9 +21,9 @@ from sentinel.runtime import process, telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
-from sentinel.runtime.http import Listener, listeners
 from sentinel.runtime.lifecycle import runner
-from sentinel.runtime.lifecycle.part import PartFactory, Shared
+from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
+from sentinel.runtime.lifecycle.part import PartFactory, Shared, Step
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
 from sentinel.runtime.metrics import Metrics
@@ -30,6 +31,9 @@ from sentinel.runtime.process import ExitCode
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.telemetry import Log
+
+if TYPE_CHECKING:
+    from sentinel.runtime.http import Listener
 
 
 class ProbeAddresses(msgspec.Struct, frozen=True):
@@ -65,6 +69,10 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     """How a part that fails is restarted; None: its failure ends the service."""
     stopping: Stopping | None = None
     """For a service that may end itself."""
+    dynamic: DynamicParts | None = None
+    """For a service whose parts come and go while it runs."""
+    on_reload: Step | None = None
+    """What SIGHUP does; None: it stops the service."""
     has_large_answers: bool = False
     """It sends bodies of many megabytes; the allocator is told to keep large blocks."""
 
@@ -116,6 +124,8 @@ def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | N
         drain=assembly.drain,
         restart=assembly.restart,
         stopping=assembly.stopping,
+        dynamic=assembly.dynamic,
+        on_reload=assembly.on_reload,
     )
     if assembly.has_large_answers:
         process.settle_memory()
@@ -132,17 +142,17 @@ def refuse(problems: Iterable[object]) -> int:
 def _listening(probes: ProbeAddresses | None, context: ServiceContext) -> list[Shared]:
     if probes is None:
         return []
-    return [
-        _shared(listener)
-        for listener in listeners(
-            metrics_address=probes.metrics,
-            probes_address=probes.probes,
-            metrics=context.metrics,
-            health=context.health,
-            log=context.log,
-        )
-    ]
+    from sentinel.runtime.http import listeners  # loads aiohttp, which a REST server does without
+
+    opened = listeners(
+        metrics_address=probes.metrics,
+        probes_address=probes.probes,
+        metrics=context.metrics,
+        health=context.health,
+        log=context.log,
+    )
+    return [Shared(f"listener {listener.address}", partial(_itself, listener)) for listener in opened]
 
 
-def _shared(listener: Listener) -> Shared:
-    return Shared(f"listener {listener.address}", lambda: listener)
+def _itself(listener: Listener) -> Listener:
+    return listener

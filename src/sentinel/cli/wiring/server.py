@@ -23,9 +23,9 @@ from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.identity import Identities
 from sentinel.runtime.database_url import BadUrl
-from sentinel.runtime.http import metrics_pages, probe_pages
 from sentinel.runtime.lifecycle.part import Part, PartFactory
 from sentinel.runtime.listening import Address
+from sentinel.runtime.probes import metrics_pages, probe_pages
 from sentinel.runtime.retention import Retained, Retention
 from sentinel.runtime.settings.server import DatabaseSettings, RetentionSettings, ServerSettings
 from sentinel.runtime.telemetry import Log
