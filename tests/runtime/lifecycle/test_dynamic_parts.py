@@ -530,6 +530,27 @@ async def test_an_added_finite_part_that_returns_is_closed_and_its_name_is_free(
     assert journal.code == ExitCode.SUCCESS
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_finite_part_replaced_as_it_returns_leaves_the_new_one_alone(seed: int) -> None:
+    random = Random(seed)  # noqa: S311  # dice, not keys
+    journal = Journal()
+
+    async def scenario() -> None:
+        async with journal.serving() as parts:
+            parts.add("job", lambda: journal.part("old", returns, is_finite=True))
+            await asyncio.sleep(1)
+            for _ in range(random.randrange(12)):
+                await asyncio.sleep(0)
+
+            assert await parts.replace("job", lambda: journal.part("new"))
+
+            await asyncio.sleep(1)
+            assert parts.names == ("job",)
+            assert journal.entries == ["start old", "close old", "start new"]
+
+    simulated.run(scenario(), order=random)
+
+
 @on_virtual_time
 async def test_a_run_of_finite_parts_is_not_over_while_an_added_part_runs() -> None:
     journal = Journal()

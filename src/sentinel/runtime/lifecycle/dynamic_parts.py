@@ -110,11 +110,14 @@ class DynamicParts:
             finally:
                 self._entries.clear()
 
-    async def _remove(self, name: str, entry: _Entry) -> bool:
+    async def _remove(self, name: str, entry: _Entry, *, only: Supervisor | None = None) -> bool:
+        """Removes the part that has the name when its turn comes; where `only` is given, no other than that."""
         run = self._bound()
         async with entry.lock:
             if self._entries.get(name) is not entry:
                 return False  # another removal came first
+            if only is not None and entry.part is not only:
+                return False  # replaced meanwhile
             await self._end(run, entry.part, is_replaced=False)
             self._entries.pop(name, None)
         run.service.log.info("part.removed", name=name)
@@ -155,7 +158,7 @@ class DynamicParts:
 
         def ended(task: asyncio.Task[None]) -> None:
             if not part.stopping.requested:  # a finite part has returned
-                run.changes.create_task(self._remove(name, entry))
+                run.changes.create_task(self._remove(name, entry, only=part))
 
         run.running.start(part).add_done_callback(ended)
 
