@@ -399,9 +399,11 @@ class TransactionContract(StoreSuite):
         self, store: FleetStore, audit: AuditLog
     ) -> None:
         """The end of a child may be what is recorded, and a change of its parent what is written last."""
-        await store.transact(inserting(stored("cls-1", document=b"0")))
+        parent = stored("cls-1", document=b"0")
+        await store.transact(inserting(parent, stored("np-1", plural="nodepools", parent=parent)))
 
         def work(fleet: FleetTransaction) -> None:
+            removing("np-1")(fleet)
             fleet.record(entry(1, resource_id="np-1"))
             incrementing("cls-1")(fleet)
 

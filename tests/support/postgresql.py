@@ -53,6 +53,19 @@ async def fetch(url: str, statement: str) -> list[tuple[Any, ...]]:
         await connection.close()
 
 
+async def once_it_waits(url: str, what: str = "pid") -> None:
+    """Asks this of the connection of ours that waits for a lock, as soon as there is one."""
+    for _ in range(1_000):
+        found = await fetch(
+            url,
+            f"SELECT {what} FROM pg_stat_activity "  # noqa: S608 - a constant of a test
+            "WHERE application_name = 'sentinel' AND datname = current_database() AND wait_event_type = 'Lock'",
+        )
+        if found:
+            return
+    raise AssertionError("nobody waits for a lock")
+
+
 async def empty(url: str) -> None:
     """Removes every row; the tables are there."""
     await execute(url, f"TRUNCATE {', '.join(TABLES.tables)} RESTART IDENTITY")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.idempotency import StoredResponse
 from tests.support import backends, postgresql
 from tests.support.fleet_stores import MOMENT, SECOND
+
+AMPLE = 60.0
 
 Row: TypeAlias = Sequence[str | int | bool | bytes]
 
@@ -213,3 +216,23 @@ async def test_a_creation_from_before_can_be_repeated_afterwards(database: OldDa
     )
     assert expired == 1
     assert "fleet_answers" not in await database.tables()
+
+
+async def test_what_an_older_server_writes_meanwhile_is_moved_as_well(fresh_postgresql_database: str) -> None:
+    url = fresh_postgresql_database
+    await engine.migrate(url, history=until("0001"))
+    older_server = await postgresql.connect(url)
+    await older_server.execute("BEGIN")
+    await older_server.execute(
+        "INSERT INTO fleet_audit VALUES "
+        "('0195-1', 0, 'ops', 'operator', '', 'create', 'clusters', 'c', 1, '', 'r1')"
+    )
+
+    async with asyncio.timeout(AMPLE):
+        migrating = asyncio.create_task(engine.migrate(url))
+        await postgresql.once_it_waits(url)
+        await older_server.execute("COMMIT")
+        await migrating
+
+    await older_server.close()
+    assert await postgresql.fetch(url, "SELECT id, kind FROM audit_entries") == [("0195-1", "Cluster")]

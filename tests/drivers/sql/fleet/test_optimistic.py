@@ -63,19 +63,6 @@ class OneResource:
         raise AssertionError("an attempt writes once")
 
 
-async def once_it_waits(url: str, what: str) -> None:
-    """Asks this of the connection that waits for a lock, as soon as there is one."""
-    for _ in range(1_000):
-        found = await postgresql.fetch(
-            url,
-            f"SELECT {what} FROM pg_stat_activity "  # noqa: S608 - a constant of a test
-            "WHERE application_name = 'sentinel' AND datname = current_database() AND wait_event_type = 'Lock'",
-        )
-        if found:
-            return
-    raise AssertionError("nobody waits for a lock")
-
-
 def replacing(**changed: object) -> Callable[[FleetTransaction], None]:
     def work(fleet: FleetTransaction) -> None:
         before = fleet.lock("cls-1")
@@ -211,7 +198,7 @@ async def test_a_report_whose_answer_was_lost_is_not_repeated(postgresql_databas
     await holder.execute("BEGIN; SELECT 1 FROM fleet_resources WHERE id = 'cls-1' FOR UPDATE")
     async with asyncio.timeout(AMPLE):
         writing = asyncio.create_task(store.transact(work))
-        await once_it_waits(postgresql_database, "pg_terminate_backend(pid)")
+        await postgresql.once_it_waits(postgresql_database, "pg_terminate_backend(pid)")
         with pytest.raises(Unavailable, match="the write was not answered"):
             await writing
 
@@ -230,7 +217,7 @@ async def test_reports_on_one_resource_leave_connections_to_the_others(postgresq
 
     async with asyncio.timeout(AMPLE):
         hot = [asyncio.create_task(store.transact(reporting("cls-1", number))) for number in range(10)]
-        await once_it_waits(postgresql_database, "pid")
+        await postgresql.once_it_waits(postgresql_database, "pid")
         other = await store.transact(reporting("cls-2", 10))
         is_answered = any(each.done() for each in hot)
         await holder.execute("ROLLBACK")

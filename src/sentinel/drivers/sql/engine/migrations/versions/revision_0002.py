@@ -42,6 +42,9 @@ class _Document(msgspec.Struct):
 
 
 def upgrade() -> None:
+    if op.get_bind().dialect.name == "postgresql":
+        # An older server that still runs must not write behind the statements that copy the rows.
+        op.execute("LOCK TABLE fleet_audit, fleet_answers IN ACCESS EXCLUSIVE MODE")
     audit = op.create_table(
         "audit_entries",
         sa.Column("id", TEXT, nullable=False),
