@@ -50,12 +50,10 @@ class Compiled:
 class Statement:
     """A statement in both."""
 
-    def __init__(self, construct: ClauseElement, *columns: str, is_long: bool = False) -> None:
-        """`columns` are those that an insert or update writes, each from the value of its own name. `is_long`: its
-        answer is so long that it comes in many pieces."""
+    def __init__(self, construct: ClauseElement, *columns: str) -> None:
+        """`columns` are those that an insert or update writes, each from the value of its own name."""
         self._construct = construct
         self._columns = columns
-        self.is_long = is_long
 
     @cached_property
     def sqlite(self) -> Compiled:
