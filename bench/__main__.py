@@ -14,11 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from bench import api, compose, loop, publish, publish_pubsub, pulse
+from bench import api, compose, loop, memory, parts, publish, publish_pubsub, pulse
 from bench.api import ApiFigures
 from bench.budget import Budget
 from bench.compose import Composing
 from bench.loop import LoopFigures
+from bench.memory import MemoryFigures
+from bench.parts import PartsFigures
 from bench.publish import Publishing
 from bench.publish_pubsub import PubSubPublishing
 from bench.pulse import PulseFigures
@@ -53,6 +55,8 @@ class Figures(msgspec.Struct, frozen=True):
     pubsub: PubSubPublishing
     composing: Composing
     api: ApiFigures
+    memory: Sequence[MemoryFigures]
+    parts: PartsFigures
     loop: LoopFigures
 
 
@@ -79,6 +83,10 @@ async def measured() -> Figures:
     composing = compose.measure()
     _say(f"{loop.RESOURCES:,} resources through the whole loop")
     whole_loop = await loop.measure()
+    _say("memory of sentinel api")
+    resident = await memory.measure()
+    _say("parts of our own against libraries")
+    against_libraries = await parts.measure()
     return Figures(
         pulses=pulses,
         at_typical_size=at_typical_size,
@@ -87,6 +95,8 @@ async def measured() -> Figures:
         pubsub=pubsub,
         composing=composing,
         api=await api.measure(_say),
+        memory=resident,
+        parts=against_libraries,
         loop=whole_loop,
     )
 
@@ -143,6 +153,8 @@ def budgets(figures: Figures) -> list[Budget]:
             "compose a conditional", figures.composing.conditional_microseconds, "µs", compose.CONDITIONAL_BUDGET
         ),
         *api.budgets(figures.api),
+        *memory.budgets(figures.memory),
+        *parts.budgets(figures.parts, report_microseconds=figures.api.reports[0].together.server),
         *loop.budgets(figures.loop),
     ]
 
@@ -166,7 +178,9 @@ def page(figures: Figures) -> str:
             for one in figures.pulses
         ),
         *api.section(figures.api),
+        *memory.section(figures.memory),
         *loop.section(figures.loop),
+        *parts.section(figures.parts),
     ]
     return "\n".join(lines) + "\n"
 

@@ -16,7 +16,7 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import msgspec
 
 from bench.fleet_rows import NAME, REGION, Cloning, PostgresqlCloning, SqliteCloning
-from bench.processes import cpu_seconds, peak_mebibytes
+from bench.processes import Memory, cpu_seconds, memory, peak_mebibytes
 from tests.support.fleet_http import ROOT, report
 from tests.support.postgresql import database
 from tests.support.service import ApiProcess
@@ -177,6 +177,9 @@ class Server:
 
     def peak_mebibytes(self) -> float:
         return peak_mebibytes(self._process.pid)
+
+    def memory(self) -> Memory:
+        return memory(self._process.pid)
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 Line = dict[str, Any]
 
-_INHERITED = ("PATH", "HOME", "LANG", "COVERAGE_PROCESS_START")
+_INHERITED = ("PATH", "HOME", "LANG", "PYTHONPATH", "COVERAGE_PROCESS_START")
 _LINES_KEPT = 1_000_000
 
 

@@ -23,32 +23,12 @@ T = TypeVar("T")
 _CONNECT = timedelta(seconds=5)
 _STATEMENT = timedelta(seconds=15)
 """What the server allows a statement."""
-_PRODUCTION = timedelta(microseconds=1300)
-"""What a page of some hundred documents takes the server, more or less."""
-
-
-class Connection(asyncpg.Connection):  # type: ignore[misc]  # it ships no types
-    """One that can leave a long answer to gather for a while before it is read."""
-
-    def __init__(self, protocol: Any, transport: asyncio.Transport, *others: Any) -> None:
-        super().__init__(protocol, transport, *others)
-        self._read_from = transport
-
-    def let_gather(self) -> None:
-        """Reads nothing for a moment.
-
-        The server sends a page in a hundred pieces while it goes through it, and a loop that takes each as it
-        comes spends more on waking than on the page.
-        """
-        self._read_from.pause_reading()
-        asyncio.get_running_loop().call_later(_PRODUCTION.total_seconds(), self._read_from.resume_reading)
 
 
 async def connect(dsn: Secret) -> Any:
     """A connection as this program wants it."""
     return await asyncpg.connect(
         dsn.reveal(),
-        connection_class=Connection,
         timeout=_CONNECT.total_seconds(),
         server_settings={
             "application_name": "sentinel",
@@ -83,8 +63,6 @@ class PostgresqlSession:
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
         compiled = statement.postgresql
         connection = self._connected()
-        if statement.is_long:
-            connection.let_gather()
         try:
             return self._ask(connection.fetch(compiled.text, *compiled.arrange(values)))
         except asyncpg.CharacterNotInRepertoireError:

@@ -36,8 +36,6 @@ from sentinel.ports.fleet_store import OrderBy
 
 _SHAPES = 512
 """For how many differently shaped queries the statements are kept."""
-_LONG = 250
-"""How many documents make a long answer."""
 NUMERIC = (Operator.GREATER, Operator.LESS)
 _LARGEST_MERGE = 100
 """How many walks are merged, times the conditions in each. More take longer to read than the sorting which they
@@ -97,11 +95,11 @@ def documents_with_places(stretch: Stretch) -> Statement:
     if selection.leader is None and (not selection.has_parent or order.by is OrderBy.CREATED):
         source = _source(selection, order.by)
         documents = select(resources.c.document, source.value, source.id)
-        return Statement(_in_order(documents, source, order).limit(count), is_long=limit >= _LONG)
+        return Statement(_in_order(documents, source, order).limit(count))
     # What may have to be sorted is sorted without the documents, which are looked up for those that remain.
     places = _places(selection, order, count).limit(count).subquery("places")
     document = select(resources.c.document).where(resources.c.id == places.c.id).scalar_subquery()
-    return Statement(select(document, places.c.value, places.c.id), is_long=limit >= _LONG)
+    return Statement(select(document, places.c.value, places.c.id))
 
 
 @lru_cache(_SHAPES)
@@ -138,7 +136,7 @@ def page_at_once(stretch: Stretch, is_counted: bool) -> Statement:
         rows.append(select(cast(null(), LargeBinary), counted, cast(null(), last_id.type)))
     # The parts come in turn: without parallel workers, which none of our connections has, they are appended as
     # written.
-    return Statement(union_all(*rows), is_long=stretch.limit >= _LONG)
+    return Statement(union_all(*rows))
 
 
 def _in_stretch(stretch: Stretch, *wanted: ColumnElement[Any]) -> Select[Any]:

@@ -1,0 +1,117 @@
+"""What we wrote although a library exists, against that library: each as a ratio within one run.
+
+    python -m tools.services postgresql -- python -m bench.parts
+
+A part that is not clearly cheaper than its library has no reason to exist, and is then replaced by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from bench import parts_json, parts_postgresql, parts_sqlite
+from bench.alternating import OURS, SQLALCHEMY
+from bench.budget import Budget
+from bench.parts_json import JsonFigures
+from bench.parts_postgresql import BARE_POOL, PostgresqlFigures
+from bench.parts_sqlite import EXECUTOR, SqliteFigures
+
+WRITE_BUDGET = 0.5
+POOL_BUDGET = 0.85
+STATEMENT_BUDGET = 0.85
+CHECK_BUDGET = 0.03
+
+
+class PartsFigures(msgspec.Struct, frozen=True):
+    """Everything that was measured of them."""
+
+    sqlite: SqliteFigures
+    postgresql: PostgresqlFigures
+    json: JsonFigures
+
+
+async def measure() -> PartsFigures:
+    return PartsFigures(
+        sqlite=await parts_sqlite.measure(),
+        postgresql=await parts_postgresql.measure(),
+        json=await parts_json.measure(),
+    )
+
+
+def budgets(figures: PartsFigures, *, report_microseconds: float) -> list[Budget]:
+    """`report_microseconds` is what a whole report costs the server."""
+    sqlite, postgresql = figures.sqlite, figures.postgresql
+    writes = "worker threads on SQLite: 32 writes at once, against an executor"
+    pool = "pool of connections to PostgreSQL: one use, against asyncpg's that does not reset"
+    statements = {
+        "SQLite: read": sqlite.read_statement,
+        "SQLite: update": sqlite.update_statement,
+        "PostgreSQL: read": postgresql.read_statement,
+        "PostgreSQL: update": postgresql.update_statement,
+    }
+    return [
+        _ratio(writes, sqlite.writes_together, EXECUTOR, WRITE_BUDGET),
+        _ratio(pool, postgresql.pool, BARE_POOL, POOL_BUDGET),
+        *(
+            _ratio(f"compiled statements on {what} by id, against SQLAlchemy", ways, SQLALCHEMY, STATEMENT_BUDGET)
+            for what, ways in statements.items()
+        ),
+        Budget(
+            "strict JSON: its share of a report's CPU on SQLite",
+            figures.json.check_microseconds / report_microseconds,
+            "×",
+            CHECK_BUDGET,
+        ),
+    ]
+
+
+def section(figures: PartsFigures) -> list[str]:
+    """What belongs on the page of figures, in Markdown."""
+    return [
+        "\n## Parts of our own, against libraries\n",
+        "CPU of the process that does it, each way in turns, the cheapest turn of each. A write reads a document",
+        "of 1.8 kB, writes it back, adds an entry to a log and commits; a page is 500 such documents.\n",
+        "| what | ours | other ways |",
+        "|---|---|---|",
+        *_rows(figures),
+    ]
+
+
+def _rows(figures: PartsFigures) -> Iterator[str]:
+    sqlite, postgresql, json = figures.sqlite, figures.postgresql, figures.json
+    for what, ways in (
+        ("a write on SQLite, of 32 at once", sqlite.writes_together),
+        ("a write on SQLite, one at a time", sqlite.writes_alone),
+        ("a page from SQLite, of 4 at once", sqlite.reads),
+        ("a read by id on SQLite", sqlite.read_statement),
+        ("an update by id on SQLite", sqlite.update_statement),
+        ("a connection to PostgreSQL, used for one row", postgresql.pool),
+        ("a read by id on PostgreSQL", postgresql.read_statement),
+        ("an update by id on PostgreSQL", postgresql.update_statement),
+        ("the body of a report, checked and decoded", json.report),
+        ("the body of a creation, checked and decoded", json.creation),
+    ):
+        others = ", ".join(f"{name} {figure:.1f} µs" for name, figure in ways.items() if name != OURS)
+        yield f"| {what} | {ways[OURS]:.1f} µs | {others} |"
+
+
+def _ratio(what: str, ways: Mapping[str, float], other: str, limit: float) -> Budget:
+    return Budget(what, ways[OURS] / ways[other], "×", limit)
+
+
+def main() -> int:
+    """Measures these alone, and prints them. A report counts as the millisecond that it may cost."""
+    figures = asyncio.run(measure())
+    print("\n".join(section(figures)))
+    shown = budgets(figures, report_microseconds=1_000.0)
+    for budget in shown:
+        print(f"{'ok  ' if budget.is_kept else 'OVER'} {budget}")
+    return 0 if all(budget.is_kept for budget in shown) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
