@@ -18,8 +18,8 @@ from sqlalchemy.util import greenlet_spawn
 from bench import parts_tables
 from bench.alternating import OURS, SQLALCHEMY, Way, cheapest
 from bench.parts_tables import DOCUMENT, READ, READING, UPDATE, UPDATING
-from sentinel.drivers.sql.pool import Pool
-from sentinel.drivers.sql.postgresql_session import PostgresqlSession, connect
+from sentinel.drivers.sql.engine.pool import Pool
+from sentinel.drivers.sql.engine.postgresql_session import PostgresqlSession, connect
 from sentinel.runtime.secrets import Secret
 from tests.support.postgresql import database
 from tools.services import POSTGRESQL

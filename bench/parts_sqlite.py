@@ -24,9 +24,9 @@ from sqlalchemy.pool import StaticPool
 from bench import parts_tables
 from bench.alternating import OURS, SQLALCHEMY, Way, cheapest
 from bench.parts_tables import DOCUMENT, PAGE, PAGE_SIZE, READ, READING, RECORD, RESOURCES, UPDATE, UPDATING
-from sentinel.drivers.sql.sqlite import SqliteDatabase, SqliteSession
-from sentinel.drivers.sql.sqlite_file import connect
-from sentinel.drivers.sql.statements import Session, Value
+from sentinel.drivers.sql.engine.sqlite import SqliteDatabase, SqliteSession
+from sentinel.drivers.sql.engine.sqlite_file import connect
+from sentinel.drivers.sql.engine.statements import Session, Value
 
 Do: TypeAlias = Callable[[int], Awaitable[None]]
 """Does it once; the number says to which resource."""

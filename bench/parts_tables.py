@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateTable
 
-from sentinel.drivers.sql.statements import POSTGRESQL, SQLITE, Statement
+from sentinel.drivers.sql.engine.statements import POSTGRESQL, SQLITE, Statement
 
 RESOURCES = 1_000
 PAGE_SIZE = 500
