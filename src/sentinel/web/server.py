@@ -338,7 +338,7 @@ class _Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _give_up(self) -> None:
-        """Tell whoever answers that nobody listens any more."""
+        """Tell the application that the client has gone."""
         if self._answering is not None and not self._answering.response_complete:
             self._answering.disconnected = True
             self._answering.message_event.set()

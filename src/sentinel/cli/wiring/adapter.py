@@ -49,7 +49,7 @@ def build_reporting(
 ) -> Reporting:
     """The HyperFleet API that the settings name, as `build_api_connection` reaches it.
 
-    `kinds` are those that resources may be of about which an event does not say it.
+    `kinds` are tried when an event does not name the kind of its resource.
     """
     from sentinel.drivers.fleet_api.reports import FleetReports
     from sentinel.drivers.fleet_api.session import FleetSession

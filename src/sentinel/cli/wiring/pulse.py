@@ -1,4 +1,4 @@
-"""From settings to parts: which driver stands behind which port.
+"""A pulse from its settings: which driver reads the fleet, and with which limits.
 
 Drivers are imported where one is chosen, so that a process loads only what its configuration asks for.
 """

@@ -253,7 +253,7 @@ class RestClient:
 
 
 def authorities(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Who is trusted to vouch for servers: those in the file, or the system's; raises `OSError`."""
+    """The certificate authorities to trust: those in the file, or the system's. Raises `OSError`."""
     return True if ca_file is None else ssl.create_default_context(cafile=ca_file)
 
 

@@ -96,7 +96,7 @@ class Supervisor:
             await self.stopping.interrupts(asyncio.sleep(wait.total_seconds()))
 
     async def close(self) -> None:
-        """Closes the part that was built last, if it is open. Returns when it is closed, whoever closes it."""
+        """Closes the part that was built last, if it is open. Returns when it is closed, also by another task."""
         async with self._one_closes:
             part = self._part
             if part is None:
