@@ -116,15 +116,11 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     message: Message
 
 
-class Unreachable(Exception):
-    """The broker could not be reached, or did not answer in time; the text says which and why."""
-
-
 class DeadLetters(Protocol):
     """The dead letters of one subscription, for people.
 
     What is done to several is done to each by itself: after an error some may have been dealt with, and
-    repeating does the rest. Every call may raise `Unreachable` or `Misconfigured`.
+    repeating does the rest. Every call may raise `Unavailable` or `Misconfigured`.
     """
 
     async def peek(self, *, limit: int) -> Sequence[DeadLetter]:
