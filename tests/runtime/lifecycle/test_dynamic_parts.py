@@ -142,15 +142,8 @@ async def test_a_removed_part_that_resists_cancellation_is_closed_all_the_same()
     journal = Journal()
     release = asyncio.Event()
 
-    async def stubborn(stopping: Stopping) -> None:
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                journal.note("no")
-
     async with journal.serving() as parts:
-        parts.add("pulse", lambda: journal.part("pulse", stubborn))
+        parts.add("pulse", lambda: journal.part("pulse", journal.stubborn(release)))
         await asyncio.sleep(1)
 
         assert await parts.remove("pulse")

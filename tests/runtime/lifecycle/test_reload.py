@@ -102,20 +102,13 @@ async def test_a_reload_that_resists_cancellation_does_not_hold_up_the_end() -> 
     journal = Journal()
     release = asyncio.Event()
 
-    async def stubborn() -> None:
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                journal.note("no")
-
     async def hangs_up(stopping: Stopping) -> None:
         signal.raise_signal(signal.SIGHUP)
         await stopping.wait()
 
     async with journal.serving(
         journal.part("part", hangs_up),
-        on_reload=stubborn,
+        on_reload=journal.stubborn(release),
         signals=[signal.SIGHUP],
         shared=(journal.shared("broker"),),
     ):

@@ -182,17 +182,10 @@ def test_a_loop_that_resists_its_cancellation_does_not_hold_up_the_rest() -> Non
     journal = Journal()
     release = asyncio.Event()
 
-    async def stubborn(stopping: Stopping) -> None:
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                journal.note("no")
-
     async def scenario() -> int:
         asyncio.get_running_loop().call_later(10, journal.stopping.request)
         code = await runner.run(
-            parts=[lambda: journal.part("pulse", stubborn)],
+            parts=[lambda: journal.part("pulse", journal.stubborn(release))],
             shared=[journal.shared("broker")],
             log=LOG,
             stopping=journal.stopping,
