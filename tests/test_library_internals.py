@@ -45,7 +45,7 @@ MODULES = {
     "pamqp": "sentinel/drivers/rabbitmq/frames.py, reader.py and received.py",
     "SQLAlchemy": "sentinel/drivers/sql: the statements and the PostgreSQL session",
     "starlette": "sentinel/web/app.py",
-    "uvicorn": "sentinel/web/server.py",
+    "uvicorn": "sentinel/web/server.py and connection.py",
 }
 """For each library, the modules of ours that depend on its internals."""
 
@@ -78,7 +78,7 @@ class Call(NamedTuple):
 
 
 CALLS = [
-    # sentinel/web/server.py
+    # sentinel/web/server.py and connection.py
     Call("uvicorn", uvicorn.Server, "__init__(self, config)"),
     Call("uvicorn", uvicorn.Server, "async serve(self, sockets)"),
     Call("uvicorn", uvicorn.Server, "async startup(self, sockets)"),

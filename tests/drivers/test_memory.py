@@ -9,8 +9,8 @@ import pytest
 
 from sentinel.core.events import Mode
 from sentinel.drivers.memory import MemoryBroker, MemoryPublisher
+from sentinel.ports.errors import Unavailable
 from sentinel.ports.publisher import Outcome
-from sentinel.ports.subscription import Unreachable
 from sentinel.runtime.backoff import Backoff
 from sentinel.testing import loop
 from tests.contract.publisher import ids, make_event, make_events
@@ -216,7 +216,7 @@ def test_a_replay_that_finds_no_room_says_so_and_keeps_the_letter() -> None:
         await publisher.publish([make_event(2)], deadline=AT_ONCE)
         letters = broker.dead_letters("dns")
 
-        with pytest.raises(Unreachable, match="no room in subscription dns"):
+        with pytest.raises(Unavailable, match="no room in subscription dns"):
             await letters.replay()
         return [letter.id for letter in await letters.peek(limit=10)]
 

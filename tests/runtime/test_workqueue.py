@@ -573,7 +573,7 @@ async def test_runs_that_never_wait_leave_others_their_turn() -> None:
 
 
 class AdjustedClock(SimulatedClock):
-    """A wall clock that somebody adjusts while sleeps go on undisturbed."""
+    """A wall clock that is adjusted while sleeps go on undisturbed."""
 
     def __init__(self) -> None:
         self.adjustment = timedelta(0)

@@ -49,7 +49,7 @@ class Stores(ABC):
 
     @abstractmethod
     async def empty(self) -> Backend:
-        """A database with nothing in it, open. Whoever asks closes it, before asking for the next."""
+        """An empty database, open. The caller closes it before asking for the next."""
 
     @abstractmethod
     async def reopened(self, backend: Backend) -> Backend:

@@ -13,6 +13,7 @@ from sentinel.runtime import telemetry
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
 from sentinel.web.identity import Guard
+from sentinel.web.middleware import Exchange
 from sentinel.web.routing import Answer, Handler, Method, Parameter, Request, Response, Route
 
 LOG = telemetry.get_logger("test")
@@ -27,6 +28,20 @@ PERMISSIONS = table(
 )
 OPEN_GUARD = Guard(identities=(), permissions=PERMISSIONS, is_insecure=True)
 FINE = (Response(status=200, description="Fine."),)
+
+
+class Recorder:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.exchanges: list[Exchange] = []
+
+    def began(self) -> None:
+        self.begun += 1
+
+    def ended(self, exchange: Exchange) -> None:
+        self.exchanges.append(exchange)
 
 
 class Answered(msgspec.Struct, frozen=True):

@@ -15,13 +15,14 @@ from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message, client_address
 from sentinel.web.identity import Guard
 from sentinel.web.metrics import RequestMetrics
-from sentinel.web.middleware import AccessLog, Exchange, Middleware
+from sentinel.web.middleware import AccessLog, Middleware
 from sentinel.web.routing import OPEN, Answer, Request
 from tests.web.calling import (
     FORCE_DELETE,
     LOG,
     OPEN_GUARD,
     PERMISSIONS,
+    Recorder,
     answering,
     app_of,
     call,
@@ -32,20 +33,6 @@ from tests.web.calling import (
 
 FINE = answering(Answer(body=b"{}"))
 WAIT = 10
-
-
-class Recorder:
-    """An observer that keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.begun = 0
-        self.exchanges: list[Exchange] = []
-
-    def began(self) -> None:
-        self.begun += 1
-
-    def ended(self, exchange: Exchange) -> None:
-        self.exchanges.append(exchange)
 
 
 class Held:

@@ -10,27 +10,12 @@ from datetime import timedelta
 import pytest
 
 from sentinel.web import problem
-from sentinel.web.middleware import Exchange
 from sentinel.web.routing import Answer, Request, Stream
 from sentinel.web.streams import SEND_TIMEOUT
-from tests.web.calling import answering, app_of, call, route
+from tests.web.calling import Recorder, answering, app_of, call, route
 from tests.web.streaming import Feed, Listener, virtual_time
 
 HOUR = timedelta(hours=1)
-
-
-class Recorder:
-    """An observer that keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.begun = 0
-        self.exchanges: list[Exchange] = []
-
-    def began(self) -> None:
-        self.begun += 1
-
-    def ended(self, exchange: Exchange) -> None:
-        self.exchanges.append(exchange)
 
 
 class Unstarted:

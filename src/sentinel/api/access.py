@@ -24,4 +24,4 @@ PERMISSIONS: Final[Permissions] = table(
         Role.ADAPTER: (READ, REPORT),
     },
 )
-"""Reports come from adapters alone, not even from an admin. An agent has no row: it talks to the hub."""
+"""Only adapters report; not even an admin may. An agent has no row: it talks to the hub."""

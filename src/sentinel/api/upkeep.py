@@ -1,4 +1,4 @@
-"""What the fleet API does on its own: conditions that follow the kinds file, and what retention is about.
+"""Background work of the fleet API: conditions that follow the kinds file, and which rows expire.
 
 The loop works in bounded steps that may stop anywhere and be repeated: several servers on one database do the
 same work twice at worst.
@@ -26,7 +26,7 @@ _RETRY = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1), jit
 
 
 class Upkeep:
-    """A loop that outlives whatever goes wrong in a step: it is logged, and tried again later."""
+    """A loop that survives failures: a step that fails is logged and tried again later."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Upkeep:
 
 
 def retained(store: FleetStore, retention: FleetRetentionSettings) -> Sequence[Retained]:
-    """What the fleet keeps for a while only."""
+    """The fleet's rows that are deleted when they are old."""
     return (
         Retained("discarded reports", retention.discarded, store.expire_discarded),
         Retained("generations", retention.history, store.expire_history),

@@ -18,8 +18,8 @@ from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.cli.wiring.broker import build_dead_letters
 from sentinel.core import events
-from sentinel.ports.errors import Misconfigured
-from sentinel.ports.subscription import DeadLetter, DeadLetters, Unreachable
+from sentinel.ports.errors import Misconfigured, Unavailable
+from sentinel.ports.subscription import DeadLetter, DeadLetters
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.settings.broker import load_broker
@@ -206,7 +206,7 @@ def _done(work: Awaitable[T]) -> T:
 
     try:
         return asyncio.run(awaited())
-    except Unreachable as error:
+    except Unavailable as error:
         click.echo(Redactor().redact(str(error)), err=True)
         raise click.exceptions.Exit(ExitCode.FAILURE) from error
     except Misconfigured as error:

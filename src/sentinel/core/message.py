@@ -4,7 +4,7 @@ The configuration is compiled once into a tree of leaves; composing walks that t
 A leaf is a literal, a path such as `.metadata.labels.region`, or a Go template; a path is what the template
 `{{.metadata.labels.region}}` would be, only faster. Results are always strings, printed as Go prints values. A
 resource may lack a field, or have something else where an object was expected: neither stops an event, both are
-told to the caller, by field, so that it can count them and warn once.
+reported to the caller, by field, so that it can count them and warn once.
 
 Callers may also put leaves into the mapping themselves. That is how the reason of a decision gets into the data:
 it is not a member of the resource, so no path and no template names it, and a member called `reason` can still be

@@ -21,8 +21,9 @@ from datetime import UTC, datetime, timedelta
 from sentinel.core import events
 from sentinel.drivers import received
 from sentinel.drivers.intake import RETRY, Bell, HeldDelivery, Intake
+from sentinel.ports.errors import Unavailable
 from sentinel.ports.publisher import Outcome, Receipt
-from sentinel.ports.subscription import DeadLetter, Message, Unreachable
+from sentinel.ports.subscription import DeadLetter, Message
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.telemetry import Log, get_logger
 
@@ -308,7 +309,7 @@ class MemoryDeadLetters:
                     with suppress(ValueError):  # somebody else was faster
                         self._letters().remove(letter)
         except TimeoutError as error:
-            raise Unreachable(f"no room in subscription {self._subscription}") from error
+            raise Unavailable(f"no room in subscription {self._subscription}") from error
         return len(chosen)
 
     async def drop(self, letter_id: str | None = None) -> int:

@@ -31,7 +31,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What it was done to: `Cluster`, `instance`, `config`."""
     resource_id: str
     request_id: str
-    """Empty where it was no request that caused it."""
+    """Empty if no request caused it."""
     detail: str
     """What else matters: the reason given, the adapter that reported. Never what a spec contains."""
 

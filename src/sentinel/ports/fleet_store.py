@@ -161,9 +161,8 @@ class LongestWait(msgspec.Struct, frozen=True):
 class FleetStore(Protocol):
     """Where the fleet API keeps everything, in a database that is opened and closed elsewhere.
 
-    Whatever a call has returned from is durable: it survives the death of the process on the next instruction.
-    Readers see only what was committed. Every call may raise `Unavailable`, and then it may or may not have
-    taken effect where it writes.
+    What a call has written is durable when it returns, even if the process is killed right after. Readers see only
+    what was committed. Every call may raise `Unavailable`; a write may then have taken effect or not.
     """
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:

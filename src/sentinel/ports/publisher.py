@@ -39,7 +39,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Connectivity(msgspec.Struct, frozen=True):
-    """A change in the connection to a broker, for whoever renders it."""
+    """A change in the connection to a broker, for logs and metrics."""
 
     is_connected: bool
     broker: str

@@ -86,7 +86,7 @@ class Subscriber(Protocol):
     async def open(self) -> None:
         """Begins to connect and returns; an unreachable broker is not an error, it is retried for ever.
 
-        What the subscription needs is made where it is missing. Raises `ports.Misconfigured` where the
+        What the subscription needs is made where it is missing. Raises `Misconfigured` where the
         broker can be reached at once and will deliver nothing until a person changes something.
         """
 
@@ -116,15 +116,11 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     message: Message
 
 
-class Unreachable(Exception):
-    """The broker could not be reached, or did not answer in time; the text says which and why."""
-
-
 class DeadLetters(Protocol):
     """The dead letters of one subscription, for people.
 
     What is done to several is done to each by itself: after an error some may have been dealt with, and
-    repeating does the rest. Every call may raise `Unreachable` or `ports.Misconfigured`.
+    repeating does the rest. Every call may raise `Unavailable` or `Misconfigured`.
     """
 
     async def peek(self, *, limit: int) -> Sequence[DeadLetter]:

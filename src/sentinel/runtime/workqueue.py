@@ -14,8 +14,9 @@ Keys may carry items, such as the deliveries to acknowledge or the reasons to lo
 one run. A run that is repeated after an exception does not get its items a second time: a process that owes its
 items something settles that before it raises.
 
-The queue is as long as the number of different keys, so whoever adds keys bounds it: a broker by the deliveries
-it lets out, a watch by the objects it watches. A key that has nothing left to do leaves nothing behind.
+The queue is as long as the number of different keys, so the code that adds keys has to bound it: a broker by
+the deliveries it lets out, a watch by the objects it watches. A key that has nothing left to do leaves nothing
+behind.
 """
 
 from __future__ import annotations
@@ -263,7 +264,7 @@ def is_cancelled(error: BaseException) -> bool:
     """Whether `error` is the cancellation of the current task, and has to be raised again.
 
     Any other `CancelledError` comes from something the task waited for, such as a future that its owner cancelled.
-    That is a failure like any other; raised again, it would end the worker and nobody would notice.
+    That is a failure like any other; raised again, it would end the worker unnoticed.
     """
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -1,6 +1,8 @@
-"""Identities in memory, for tests of servers: tokens that a test hands out, takes back, or makes unavailable.
+"""Identities in memory, for tests of servers.
 
-identities = MemoryIdentities({"ops-token": Identity("ops", Role.OPERATOR)})
+A test hands out tokens, takes them back, or makes the source unavailable:
+
+    identities = MemoryIdentities({"ops-token": Identity("ops", Role.OPERATOR)})
 """
 
 from __future__ import annotations

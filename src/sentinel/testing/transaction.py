@@ -47,7 +47,7 @@ class MemoryTransaction:
         self._assign(self._responses, key, response)
 
     def end(self) -> None:
-        """Nothing can be done in it from now on. Raises what was taken, where the work has suppressed that."""
+        """Ends it. Raises the `Taken` of an earlier call if the work has suppressed it."""
         self._is_over = True
         if self._taken is not None:
             raise self._taken

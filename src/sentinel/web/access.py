@@ -1,4 +1,4 @@
-"""What every server needs permission for, whichever components it serves.
+"""The permissions that every server needs, besides those of its components.
 
 The audit has one route for all components, so its permission belongs to none of them.
 """

@@ -46,7 +46,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}
     """Descriptions of the tags of its routes, for the OpenAPI document, in the order in which to show them."""
     observers: Sequence[Observer] = ()
-    """Hear of the requests to its routes alone, such as metrics under a prefix of its own."""
+    """Told about the requests to its routes alone, such as metrics under a prefix of its own."""
 
 
 def build_app(
@@ -64,8 +64,8 @@ def build_app(
     """Build the application that serves these components, for `server.Server` or a test client.
 
     `routes` are the application's own, such as probes and metrics. With `info`, it also serves an OpenAPI document
-    of all components. `observers` hear of every request. `deadline` and `most_at_once` hold for all but streams,
-    of which `most_streams` may be open.
+    of all components. `observers` are told about every request. `deadline` and `most_at_once` hold for all but
+    streams, of which `most_streams` may be open.
     """
     permissions = access.combine(guard.permissions, *(component.permissions for component in components))
     guard = guard.permitting(permissions)

@@ -1,5 +1,4 @@
-"""ASGI in types of our own, so that only one module needs to know which framework finds the routes, and one which
-server serves them."""
+"""Types for ASGI, so that only one module depends on the framework that finds routes, and one on the server."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class Connection(Protocol):
 
 
 class _UnknownConnection:
-    """Stands in with servers that do not offer one: streams end when the client goes, and by themselves."""
+    """For servers that do not offer one: streams end when the client goes, and by themselves."""
 
     def __init__(self) -> None:
         self.stopping = Stopping()

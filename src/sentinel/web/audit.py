@@ -69,7 +69,7 @@ class AuditList(msgspec.Struct, frozen=True):
 
 
 def audit_routes(log: AuditLog) -> list[Route]:
-    """The route that reads the audit, for whichever components write it."""
+    """The route that reads the audit of all components."""
 
     async def read(request: Request) -> Answer:
         asked = request.query(AuditParameters)

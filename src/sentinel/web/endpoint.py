@@ -23,7 +23,7 @@ _BODILESS = frozenset((204, 304))
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """A route, and who hears of requests to it besides the application's own observers."""
+    """A route, and those who observe requests to it besides the application's own observers."""
 
     route: Route
     observers: tuple[Observer, ...] = ()
@@ -49,7 +49,7 @@ class Endpoint:
             await send_answer(answer, send)
 
     async def _respond(self, scope: Scope, receive: Receive) -> Answer | Stream:
-        """Turn every failure into an answer, except that the client has gone: nobody would read it."""
+        """Turn every failure into an answer, unless the client has gone and cannot read it."""
         try:
             return await self._answer(scope, receive)
         except body.Disconnected:

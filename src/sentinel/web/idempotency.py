@@ -85,10 +85,10 @@ def remember(
 
 
 async def attempt(key: IdempotencyKey | None, write: Callable[[], Awaitable[T]]) -> T:
-    """Carries a request out, and tries again where something is taken. Raises `Taken` in the end.
+    """Carries a request out. With a key it tries again after a `Taken`; raises the last one.
 
-    Under a key, it may be taken by the very request that this one repeats, which has only just ended. The next
-    attempt then recalls its response.
+    With a key, the value may have been taken by the request that this one repeats, if that has only just ended.
+    The next attempt then recalls its response.
     """
     for _ in range(_ATTEMPTS - 1 if key is not None else 0):
         with suppress(Taken):

@@ -66,7 +66,7 @@ class RequestContext:
         """The answer, where it is one."""
 
     def found(self, route: Route, observers: Sequence[Observer]) -> None:
-        """The router has found the route; its observers hear of the request from now on."""
+        """The router has found the route; its observers are told about the request from now on."""
         self.route = route
         self.observers = observers
         for observer in observers:

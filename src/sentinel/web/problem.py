@@ -1,6 +1,6 @@
-"""Errors as RFC 9457 problems: one shape for whatever a server of ours refuses.
+"""Errors as RFC 9457 problems: one shape for everything that our servers refuse.
 
-A `Problem` is raised wherever a request turns out not to do, and the application renders it. Its detail is for
+A `Problem` is raised where a request cannot be accepted, and the application renders it. Its detail is for
 people and says what was expected, what came, and where; its code, one of `core.problem_codes`, is for programs.
 """
 
@@ -208,7 +208,7 @@ def unsupported_media_type(detail: str, *, accepted: Iterable[str] = ()) -> Prob
 
 
 def unprocessable(detail: str, *, errors: Iterable[msgspec.Struct] = ()) -> Problem:
-    """422: every field will do by itself, and together they do not; or the content of one is not acceptable."""
+    """422: every field is valid, but they contradict each other; or the content of one is not acceptable."""
     return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, Code.UNPROCESSABLE, detail, findings=errors)
 
 

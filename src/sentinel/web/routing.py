@@ -1,5 +1,5 @@
 """How a server says what it offers: one table of routes, from which the application and its OpenAPI document are
-both built, so that neither can say what the other does not.
+both built, so that the two cannot differ.
 
 A handler knows nothing of the framework that calls it. It is given a `Request`, whose query has already been
 read into the struct that the route declares and whose caller has already been let in. It returns an `Answer` or a
@@ -88,7 +88,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An answer whose body comes into being while it is sent, such as a feed of events.
+    """An answer whose body is produced while it is sent, such as a feed of events.
 
     Its status and headers are sent when the handler returns it; from then on neither the deadline of requests nor
     the limit on requests at once concerns it.

@@ -1,8 +1,8 @@
-"""Answers that are sent while they come into being, for as long as the client listens.
+"""Answers whose body is produced while it is sent, for as long as the client listens.
 
 A stream takes no place among the requests at once and has no deadline, so it has bounds of its own: how many are
 open, and how long a client may take nothing of what it is sent. It ends when its iterator does, when the client
-goes or the server stops. Whichever it is, the iterator is closed, so that a `finally` in it runs.
+goes or the server stops. In each case the iterator is closed, so that a `finally` in it runs.
 """
 
 from __future__ import annotations

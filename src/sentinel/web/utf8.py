@@ -16,7 +16,7 @@ def decode(content: bytes) -> str:
 
 
 def decode_plain(content: bytes) -> str:
-    """The text of a body that is stored as it is. A NUL is refused too: databases take none in a text."""
+    """The text of a body that is stored as it is. A NUL is refused too: PostgreSQL stores none in a text."""
     text = decode(content)
     if (position := text.find("\0")) >= 0:
         raise _misplaced("expected text, got a NUL character", text[:position])

@@ -1,4 +1,4 @@
-"""A second component: notes that are written once, with an audit and idempotency keys, from shared rooms alone."""
+"""A second component: notes that are written once, with an audit and idempotency keys, on shared code alone."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ import pytest
 from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.drivers.pubsub.subscriber import LONGEST_HOLD, PubSubSubscriber
-from sentinel.ports.errors import Misconfigured
+from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.publisher import Connectivity, Outcome
-from sentinel.ports.subscription import DEAD_LETTERS, Unreachable
+from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
 from tests.contract.publisher import make_events
 from tests.contract.subscriber import settle_all, take
@@ -284,7 +284,7 @@ class TestDeadLetters:
         host = f"127.0.0.1:{free_port()}"
         letters = PubSubDeadLetters(project_id=PROJECT, topic="t", subscription="dns", emulator_host=host)
 
-        with pytest.raises(Unreachable, match=f"{host}: UNAVAILABLE"):
+        with pytest.raises(Unavailable, match=f"{host}: UNAVAILABLE"):
             await letters.peek(limit=1)
 
     async def test_whoever_may_not_look_is_told_so(self, service: FakeSubscription) -> None:

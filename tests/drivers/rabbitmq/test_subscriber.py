@@ -22,9 +22,9 @@ from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.drivers.received import Received
-from sentinel.ports.errors import Misconfigured
+from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.publisher import Connectivity, Outcome
-from sentinel.ports.subscription import DEAD_LETTERS, Message, Unreachable
+from sentinel.ports.subscription import DEAD_LETTERS, Message
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.telemetry import get_logger
 from tests.contract.subscriber import settle_all, take
@@ -426,7 +426,7 @@ class TestDeadLetters:
             await proxy.cut()
             letters = RabbitMQDeadLetters(url=url_of(proxy.port, user=("guest", "pa55word")), subscription="dns")
 
-            with pytest.raises(Unreachable, match=f"127.0.0.1:{proxy.port}: ") as caught:
+            with pytest.raises(Unavailable, match=f"127.0.0.1:{proxy.port}: ") as caught:
                 await letters.peek(limit=1)
 
         assert "pa55word" not in str(caught.value)

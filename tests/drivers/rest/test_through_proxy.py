@@ -17,7 +17,8 @@ from aiohttp import web
 from sentinel.cli.client.connection import Connection
 from sentinel.cli.client.get import get
 from sentinel.cli.explain import explain
-from sentinel.cli.wiring.pulse import build_api_connection, build_fleet
+from sentinel.cli.wiring.hyperfleet_api import build_api_client
+from sentinel.cli.wiring.pulse import build_fleet
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import Obstacle, Refused, ServerError, Unreachable
 from sentinel.drivers.rest.proxies import Proxies
@@ -281,9 +282,7 @@ async def test_another_environment_may_be_given_in_place_of_the_process_own(
     monkeypatch.setenv("HTTP_PROXY", f"http://{proxy.address}")
     api = ApiSettings(endpoint="http://192.0.2.1:9")  # nobody has this address
 
-    client = build_api_connection(
-        api, user_agent="test", keep_alive=SECOND, on_token=lambda token: None, environ={}
-    )
+    client = build_api_client(api, user_agent="test", keep_alive=SECOND, on_token=lambda token: None, environ={})
     with pytest.raises(Unreachable):
         await client.request("GET", "/x", timeout=SECOND / 20)
     await client.close()

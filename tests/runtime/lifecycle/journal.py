@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import wraps
@@ -84,6 +84,18 @@ class Journal:
                 raise
 
         return loop
+
+    def stubborn(self, release: asyncio.Event) -> Callable[..., Coroutine[Any, Any, None]]:
+        """Ignores its cancellation until it is released; a loop, or anything else that is awaited."""
+
+        async def resist(*arguments: object) -> None:
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    self.note("no")
+
+        return resist
 
     def run(
         self,

@@ -68,7 +68,7 @@ async def test_an_added_part_runs_until_it_alone_is_removed() -> None:
 
 
 @on_virtual_time
-async def test_added_parts_drain_with_the_rest_and_close_in_reverse_order_of_start() -> None:
+async def test_added_parts_drain_with_the_rest_and_close_in_reverse_order() -> None:
     journal = Journal()
 
     async with journal.serving(journal.part("operator"), shared=(journal.shared("broker"),)) as parts:
@@ -142,15 +142,8 @@ async def test_a_removed_part_that_resists_cancellation_is_closed_all_the_same()
     journal = Journal()
     release = asyncio.Event()
 
-    async def stubborn(stopping: Stopping) -> None:
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                journal.note("no")
-
     async with journal.serving() as parts:
-        parts.add("pulse", lambda: journal.part("pulse", stubborn))
+        parts.add("pulse", lambda: journal.part("pulse", journal.stubborn(release)))
         await asyncio.sleep(1)
 
         assert await parts.remove("pulse")
@@ -286,7 +279,7 @@ async def test_an_added_part_that_is_misconfigured_is_tried_again_with_a_backoff
 
 
 @on_virtual_time
-async def test_without_a_backoff_of_its_own_a_part_is_built_again_with_the_services() -> None:
+async def test_a_part_without_its_own_backoff_restarts_with_the_services() -> None:
     journal = Journal()
 
     async with journal.serving(restart=RESTART) as parts:
@@ -438,7 +431,7 @@ async def test_a_removal_goes_on_where_its_caller_is_cancelled() -> None:
 
 
 @on_virtual_time
-async def test_a_loop_that_removes_its_own_part_is_cancelled_and_the_part_is_closed() -> None:
+async def test_a_part_that_removes_itself_is_cancelled_and_closed() -> None:
     journal = Journal()
 
     async def removes_itself(stopping: Stopping) -> None:

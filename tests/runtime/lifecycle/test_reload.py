@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -17,6 +13,7 @@ from sentinel.runtime import process
 from sentinel.runtime.lifecycle.reload import Reload
 from sentinel.runtime.lifecycle.stopping import Stopping
 from tests.runtime.lifecycle.journal import LOG, SECOND, Journal, elapsed, on_virtual_time, recorded
+from tests.runtime.lifecycle.service_process import ServiceProcess
 
 
 class Reloads:
@@ -32,7 +29,7 @@ class Reloads:
 
 
 @on_virtual_time
-async def test_requests_that_come_during_a_reload_are_answered_by_one_more_after_it() -> None:
+async def test_requests_during_a_reload_are_answered_by_one_more_after_it() -> None:
     reloads, stopping = Reloads(), Stopping()
     reload = Reload(reloads, log=LOG)
     asyncio.get_running_loop().call_later(100, stopping.request)
@@ -105,20 +102,13 @@ async def test_a_reload_that_resists_cancellation_does_not_hold_up_the_end() -> 
     journal = Journal()
     release = asyncio.Event()
 
-    async def stubborn() -> None:
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                journal.note("no")
-
     async def hangs_up(stopping: Stopping) -> None:
         signal.raise_signal(signal.SIGHUP)
         await stopping.wait()
 
     async with journal.serving(
         journal.part("part", hangs_up),
-        on_reload=stubborn,
+        on_reload=journal.stubborn(release),
         signals=[signal.SIGHUP],
         shared=(journal.shared("broker"),),
     ):
@@ -160,34 +150,9 @@ sys.exit(process.main(service, log=log))
 """
 
 
-class Process:
-    """A service that can reload, in its own process."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def says(self) -> str:
-        """The next line it prints; the test's own timeout bounds the wait."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def receives(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def ends(self) -> tuple[int, list[str]]:
-        """Its exit code, and the events it logged."""
-        _, log = self._process.communicate(timeout=20)
-        return self._process.returncode, [json.loads(line)["event"] for line in log.splitlines()]
-
-
-@contextmanager
-def running(loop: str, reload: str = "reload") -> Iterator[Process]:
-    arguments = [sys.executable, "-c", PROGRAM, loop, reload]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        try:
-            yield Process(child)
-        finally:
-            child.kill()
+def running(loop: str, reload: str = "reload") -> ServiceProcess:
+    """A service that can reload."""
+    return ServiceProcess(PROGRAM, loop, reload)
 
 
 def test_a_hangup_reloads_every_time_and_a_termination_stops() -> None:
@@ -238,7 +203,7 @@ async def test_a_hangup_that_is_ignored_at_the_start_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_hangups_do_not_count_towards_the_signals_that_kill_a_stuck_process() -> None:
+def test_hangups_do_not_count_as_signals_that_kill_a_stuck_process() -> None:
     with running("stuck") as service:
         assert service.says() == "ready"
         service.receives(signal.SIGHUP)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -23,6 +20,7 @@ from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.process import ExitCode
 from sentinel.testing import loop as simulated
 from tests.runtime.lifecycle.journal import LOG, RESTART, SECOND, Journal, elapsed, fails, recorded, returns
+from tests.runtime.lifecycle.service_process import ServiceProcess
 
 
 def test_everything_begins_in_order_and_ends_in_reverse() -> None:
@@ -184,17 +182,10 @@ def test_a_loop_that_resists_its_cancellation_does_not_hold_up_the_rest() -> Non
     journal = Journal()
     release = asyncio.Event()
 
-    async def stubborn(stopping: Stopping) -> None:
-        while not release.is_set():
-            try:
-                await release.wait()
-            except asyncio.CancelledError:
-                journal.note("no")
-
     async def scenario() -> int:
         asyncio.get_running_loop().call_later(10, journal.stopping.request)
         code = await runner.run(
-            parts=[lambda: journal.part("pulse", stubborn)],
+            parts=[lambda: journal.part("pulse", journal.stubborn(release))],
             shared=[journal.shared("broker")],
             log=LOG,
             stopping=journal.stopping,
@@ -547,42 +538,14 @@ sys.exit(process.main(service, log=log, patience=timedelta(milliseconds=50)))
 """
 
 
-class Process:
-    """A service in a process of its own."""
-
-    def __init__(self, loop: str, *, drain: float = 30, hangup: str = "SIG_DFL") -> None:
-        """`hangup` is what whoever started it wants to become of SIGHUP."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, loop, str(drain), hangup],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def says(self) -> str:
-        """The next line it prints; the test's own timeout bounds the wait."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def receives(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def ends(self) -> tuple[int, list[str]]:
-        """Its exit code, and the events it logged."""
-        _, log = self._process.communicate(timeout=20)
-        return self._process.returncode, [json.loads(line)["event"] for line in log.splitlines()]
+def running(loop: str, *, drain: float = 30, hangup: str = "SIG_DFL") -> ServiceProcess:
+    """`hangup` is how the process handles SIGHUP when the service starts."""
+    return ServiceProcess(PROGRAM, loop, str(drain), hangup)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_process_with_success(number: signal.Signals) -> None:
-    with Process("patient") as process:
+    with running("patient") as process:
         assert process.says() == "ready"
 
         process.receives(number)
@@ -592,7 +555,7 @@ def test_a_signal_ends_the_process_with_success(number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> None:
-    with Process("draining") as process:
+    with running("draining") as process:
         assert process.says() == "ready"
         process.receives(signal.SIGTERM)
         assert process.says() == "draining"
@@ -603,7 +566,7 @@ def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> Non
 
 
 def test_a_terminal_that_closes_may_say_so_twice() -> None:
-    with Process("draining", drain=0.05) as process:
+    with running("draining", drain=0.05) as process:
         assert process.says() == "ready"
         process.receives(signal.SIGHUP)
         assert process.says() == "draining"
@@ -615,7 +578,7 @@ def test_a_terminal_that_closes_may_say_so_twice() -> None:
 
 
 def test_who_is_told_to_ignore_a_terminal_that_closes_does_so() -> None:
-    with Process("patient", hangup="SIG_IGN") as process:
+    with running("patient", hangup="SIG_IGN") as process:
         assert process.says() == "ready"
 
         process.receives(signal.SIGHUP)
@@ -625,7 +588,7 @@ def test_who_is_told_to_ignore_a_terminal_that_closes_does_so() -> None:
 
 
 def test_a_task_that_calls_exit_ends_the_process_and_that_is_said() -> None:
-    with Process("leaving") as process:
+    with running("leaving") as process:
         code, events = process.ends()
 
         assert code == 3
@@ -633,7 +596,7 @@ def test_a_task_that_calls_exit_ends_the_process_and_that_is_said() -> None:
 
 
 def test_a_second_signal_ends_a_process_whose_loop_is_stuck() -> None:
-    with Process("blocking") as process:
+    with running("blocking") as process:
         assert process.says() == "blocked"
         process.receives(signal.SIGTERM)
 
@@ -645,7 +608,7 @@ def test_a_second_signal_ends_a_process_whose_loop_is_stuck() -> None:
 
 
 def test_a_failure_is_the_exit_code_of_the_process() -> None:
-    with Process("broken") as process:
+    with running("broken") as process:
         code, events = process.ends()
 
         assert code == 1
@@ -653,7 +616,7 @@ def test_a_failure_is_the_exit_code_of_the_process() -> None:
 
 
 def test_a_task_that_resists_its_cancellation_does_not_keep_the_process() -> None:
-    with Process("stubborn", drain=0.05) as process:
+    with running("stubborn", drain=0.05) as process:
         assert process.says() == "ready"
         process.receives(signal.SIGTERM)
 
@@ -663,7 +626,7 @@ def test_a_task_that_resists_its_cancellation_does_not_keep_the_process() -> Non
 
 
 def test_a_thread_that_is_stuck_does_not_keep_the_process() -> None:
-    with Process("threaded") as process:
+    with running("threaded") as process:
         assert process.says() == "ready"
         process.receives(signal.SIGTERM)
 

@@ -223,7 +223,7 @@ values = st.recursive(
 
 
 def mappings(known: list[str]) -> st.SearchStrategy[dict[str, Json]]:
-    """Mappings of which some keys are settings, and some of those have a value that will do."""
+    """Mappings of which some keys are settings, and some of those have a valid value."""
     return st.dictionaries(st.sampled_from(known) | texts, values, max_size=5)
 
 

@@ -65,7 +65,7 @@ class Session:
         showing: Showing,
         random: Random | None,
     ) -> None:
-        """With `random` there is a demonstration, whose dice it is.
+        """`random` turns the demo on, and makes its random choices.
 
         Raises `Misconfigured` where a driver that the plan needs is not installed.
         """
@@ -107,7 +107,7 @@ class Session:
         """Everything that runs, for `serve`."""
         ready_file = self._view.ready_file
         return Assembly(
-            # Whoever receives comes before whoever sends, and the view when there is something to see.
+            # Receivers come before senders, and the view comes last, when there is something to see.
             parts=[
                 *self._server.factories,
                 self._dns.part,

@@ -1,1 +1,1 @@
-"""From settings to parts, and one way to run them. The only place where parts are wired together."""
+"""Builds parts from settings and runs them. The only place where parts are wired together."""

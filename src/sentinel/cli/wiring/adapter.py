@@ -16,7 +16,7 @@ from sentinel.adapter.observer import Observer
 from sentinel.adapter.service import AdapterService
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.adapter.telemetry import AdapterTelemetry
-from sentinel.cli.wiring.pulse import build_api_connection
+from sentinel.cli.wiring.hyperfleet_api import build_api_client
 from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
@@ -47,14 +47,14 @@ def build_reporting(
     on_token: Callable[[str], None] = lambda token: None,
     environ: Mapping[str, str] = os.environ,
 ) -> Reporting:
-    """The HyperFleet API that the settings name, as `build_api_connection` reaches it.
+    """The HyperFleet API that the settings name, as `build_api_client` reaches it.
 
-    `kinds` are those that resources may be of about which an event does not say it.
+    `kinds` are tried when an event does not name the kind of its resource.
     """
     from sentinel.drivers.fleet_api.reports import FleetReports
     from sentinel.drivers.fleet_api.session import FleetSession
 
-    connection = build_api_connection(
+    client = build_api_client(
         api,
         user_agent=_user_agent(),
         keep_alive=_KEEP_ALIVE,
@@ -62,7 +62,7 @@ def build_reporting(
         on_token=on_token,
         environ=environ,
     )
-    return FleetReports(FleetSession(connection, timeout=api.timeout), kinds=kinds)
+    return FleetReports(FleetSession(client, timeout=api.timeout), kinds=kinds)
 
 
 def build_adapter(

@@ -1,4 +1,4 @@
-"""Optional dependencies: what to install is said where one is missing."""
+"""Optional dependencies: if one is missing, the error says what to install."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sentinel.ports.errors import Misconfigured
 
 @contextmanager
 def extra(name: str, *, who: str) -> Iterator[None]:
-    """Around an import that needs an extra; `who` asks for it, as the message begins."""
+    """Wraps an import that needs an extra. `who` is what needs it, and begins the message."""
     try:
         yield
     except ModuleNotFoundError as error:

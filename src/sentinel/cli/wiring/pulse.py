@@ -1,4 +1,4 @@
-"""From settings to parts: which driver stands behind which port.
+"""A pulse from its settings: which driver reads the fleet, and with which limits.
 
 Drivers are imported where one is chosen, so that a process loads only what its configuration asks for.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
+from sentinel.cli.wiring.hyperfleet_api import build_api_client
 from sentinel.core.message import Composer
 from sentinel.core.model import FIELDS, PLAIN_FIELDS
 from sentinel.core.pacing import Pacer
@@ -28,46 +28,12 @@ from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.metrics import Metrics
-from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.tracing import Tracer
 from sentinel.version import __version__
-
-if TYPE_CHECKING:
-    from sentinel.drivers.rest.client import RestClient
 
 _KEEP_ALIVE = timedelta(seconds=60)
 _FIRST_RETRY, _LONGEST_RETRY = timedelta(milliseconds=100), timedelta(seconds=5)
 _SHORTEST_DEADLINE, _LONGEST_DEADLINE = timedelta(seconds=1), timedelta(seconds=15)
-
-
-def build_api_connection(
-    api: ApiSettings,
-    *,
-    user_agent: str,
-    keep_alive: timedelta,
-    on_token: Callable[[str], None],
-    connections: int = 100,
-    environ: Mapping[str, str] = os.environ,
-) -> RestClient:
-    """The way to the API that the settings name; `on_token` hears of tokens that have to stay secret.
-
-    `environ` says which proxy leads there; one that cannot be used is `Misconfigured`.
-    """
-    from sentinel.drivers.fleet_api.connection import connect
-    from sentinel.drivers.rest.proxies import Proxies
-
-    return connect(
-        endpoint=api.endpoint,
-        user_agent=user_agent,
-        connections=connections,
-        keep_alive=keep_alive,
-        token=api.token.reveal() if api.token is not None else "",
-        token_file=api.token_file,
-        ca_file=api.ca_file,
-        proxies=Proxies(environ),
-        gzip=api.gzip,
-        on_token=on_token,
-    )
 
 
 def build_fleet(
@@ -76,11 +42,11 @@ def build_fleet(
     on_token: Callable[[str], None] = lambda token: None,
     environ: Mapping[str, str] = os.environ,
 ) -> Fleet:
-    """The HyperFleet API that the settings name, as `build_api_connection` reaches it."""
+    """The HyperFleet API that the settings name, as `build_api_client` reaches it."""
     from sentinel.drivers.fleet_api.fleet import FleetApi
 
     api = settings.hyperfleet_api
-    connection = build_api_connection(
+    client = build_api_client(
         api,
         user_agent=f"hyperfleet-sentinel/{__version__}",
         keep_alive=_KEEP_ALIVE,
@@ -90,7 +56,7 @@ def build_fleet(
     composed = Composer(settings.message_data).fields_read()
     log = telemetry.get_logger("pulse").bind(resource_type=settings.resource_type)
     return FleetApi(
-        connection,
+        client,
         resource_type=settings.resource_type,
         selector=settings.selector,
         selector_param=api.selector_param,

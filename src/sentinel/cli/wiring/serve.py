@@ -1,4 +1,4 @@
-"""One way to run a service: every command that is one calls `serve`.
+"""Runs a service: every service command calls `serve`.
 
 It configures logging, logs the warnings about settings, has the command assemble its parts, opens the listeners
 for probes and metrics, runs the lifecycle, and returns the exit code. A command brings only what is its own: how
@@ -48,7 +48,7 @@ class ServiceContext(msgspec.Struct, frozen=True, kw_only=True):
 
     log: Log
     redactor: Redactor
-    """Takes secrets out of whatever leaves the process; told of secrets that become known later."""
+    """Masks secrets in all output; parts register the secrets that they learn later."""
     health: Health
     metrics: Metrics
     clock: Clock
@@ -74,7 +74,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     on_reload: Step | None = None
     """What SIGHUP does; None: it stops the service."""
     has_large_answers: bool = False
-    """It sends bodies of many megabytes; the allocator is told to keep large blocks."""
+    """Whether it sends bodies of many megabytes; the allocator is then told to keep large blocks."""
 
 
 def serve(

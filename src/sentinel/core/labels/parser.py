@@ -2,7 +2,7 @@
 
 It is read exactly as Kubernetes reads it, because that is where people learned the syntax: `=`, `==`, `!=`, `in`,
 `notin`, existence, `>` and `<`, joined by commas that mean "and". The limits keep a selector from becoming a query
-that nobody can afford.
+that is too expensive.
 """
 
 from __future__ import annotations

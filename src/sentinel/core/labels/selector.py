@@ -1,9 +1,9 @@
 """Selectors as data: requirements on labels, all of which must hold.
 
 One value serves every place that must agree: the query that asks a server, the database that answers it, the check
-of what came back (a server may ignore the query), and the name of the shard in metrics and logs. `matches` says in
-plain code what any other evaluation must amount to. Whether keys and values are valid labels is for whoever reads
-a selector to check: `resource_selector` accepts values that Kubernetes does not.
+of what came back (a server may ignore the query), and the name of the shard in metrics and logs. `matches` is
+the reference for every other evaluation. Keys and values are not checked here: `parser` and `match_labels` take
+only what Kubernetes takes, `resource_selector` accepts more values.
 """
 
 from __future__ import annotations
@@ -133,13 +133,13 @@ class Selector(msgspec.Struct, frozen=True):
 
     @property
     def shard(self) -> str:
-        """The same name for the same set of requirements, in whichever order they were written: Kubernetes' text,
-        sorted by key; `all` for everything."""
+        """A name for the set of requirements, the same in every order: Kubernetes' text, sorted by key; `all` for
+        everything."""
         return ",".join(map(str, sorted(self.requirements, key=lambda each: (each.key, str(each))))) or "all"
 
 
 def as_integer(value: str) -> int | None:
-    """The integer that `>` and `<` see in a label's value, None for a value that is none, or beyond 64 bits."""
+    """The integer that `>` and `<` see in a label's value; None if it is not one, or beyond 64 bits."""
     if not (value.isascii() and value.isdigit() and len(value) <= MAX_NAME):
         return None
     integer = int(value)

@@ -36,8 +36,8 @@ def connect(
 ) -> RestClient:
     """A client whose paths begin below the API's root; an endpoint that cannot be used is a `ValueError`.
 
-    `token` wins over `token_file`, which is read for every request and may change at any time; `on_token` hears of
-    every token that it has held, before it is used: it must be kept out of the log. `ca_file` replaces the
+    `token` wins over `token_file`, which is read for every request and may change at any time. `on_token` is
+    called with every token before it is used, so that it can be kept out of the log. `ca_file` replaces the
     system's authorities.
     """
     try:

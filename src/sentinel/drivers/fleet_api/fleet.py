@@ -52,10 +52,10 @@ class FleetApi:
     ) -> None:
         """`timeout` bounds each request, `retry_for` everything that is done for one page.
 
-        `fields` are the paths that somebody will read; they are asked for where the server has shown that it can
-        restrict its answer to them; `plain_fields` are those of documents that are plain, and asked for as long
-        as all have been. `on_retry` hears of the first failure of a walk that is not its end, so that somebody
-        learns of it before the patience for a page is over. The client is closed with this.
+        `fields` are the paths that will be read. They are requested once the server has shown that it can restrict
+        its answer to them; `plain_fields` are requested instead as long as all documents have been plain.
+        `on_retry` is called with the first failure of a walk that is retried, so that it shows long before
+        `retry_for` is over. The client is closed with this.
         """
         self._client = client
         self._collection = quote(resource_type, safe="")
@@ -75,7 +75,7 @@ class FleetApi:
         self._has_told = False
 
     async def walk(self) -> AsyncGenerator[Page, None]:
-        """Every selected resource, page by page; see `sentinel.ports.Fleet`."""
+        """Every selected resource, page by page; see `ports.fleet.Fleet`."""
         self._has_told = False
         fetching: asyncio.Task[_Fetched] | None = self._begin(Position(size=self._page_size))
         try:

@@ -25,7 +25,7 @@ _NO_ANSWER = frozenset(
         HTTPStatus.MISDIRECTED_REQUEST,
     }
 )
-"""Statuses below 500 that say nothing about the question, besides redirects and those that pass."""
+"""Statuses below 500 that do not answer the request. Redirects and temporary statuses do not, either."""
 _JSON = {"Content-Type": "application/json"}
 
 

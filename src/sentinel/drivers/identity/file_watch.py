@@ -34,7 +34,7 @@ class Reread(Generic[T]):
         on_trouble: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Loads the file; raises what `load` raises, which is `Misconfigured`. Later ones go to `on_trouble`."""
+        """Loads the file. Raises the `Misconfigured` of `load`; later ones go to `on_trouble`."""
         self._path = path
         self._load = load
         self._on_trouble = on_trouble

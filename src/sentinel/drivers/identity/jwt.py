@@ -69,7 +69,7 @@ class JwtKey:
     def __init__(
         self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises `Misconfigured` where the file has no such key; later, the last that was one keeps holding."""
+        """Raises `Misconfigured` if the file has no such key. If it has none later, the last key stays valid."""
         log = log or get_logger("jwt")
         self._key = Reread(
             path,

@@ -26,9 +26,9 @@ _EMPTY = Written("", (), ())
 
 
 def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance: str = "") -> str:
-    """Makes a token, keeps its hash in the file (a new one, if need be), and returns it: nobody can later.
+    """Makes a token, stores its hash in the file (created if missing), and returns it: it cannot be read later.
 
-    Raises `Misconfigured` where the entry or the file will not do, and `OSError` where it cannot be written.
+    Raises `Misconfigured` if the entry or the file is invalid, and `OSError` if the file cannot be written.
     """
     token = new_token()
     entry = Token(name, role, digest_of(token), adapter, instance)

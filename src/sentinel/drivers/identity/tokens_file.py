@@ -112,7 +112,7 @@ class TokensFile:
     def __init__(
         self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises `Misconfigured` where the file is not one; later, the last that was one keeps holding."""
+        """Raises `Misconfigured` if the file is invalid. If it becomes so later, the last tokens stay valid."""
         log = log or get_logger("tokens")
         self._tokens = Reread(
             path,

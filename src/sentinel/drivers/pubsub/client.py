@@ -83,7 +83,7 @@ class Connection:
 async def connect(*, endpoint: str, emulator_host: str) -> Connection:
     """The way to the emulator, or else to Google's service with what credentials the environment has.
 
-    Nothing is sent yet. Raises `ports.Misconfigured` where there are no credentials.
+    Nothing is sent yet. Raises `Misconfigured` where there are no credentials.
     """
     if emulator_host:
         return Connection(grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL))
@@ -129,7 +129,7 @@ class Line:
 async def require_topic(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:
     """Finds the topic, or creates it; false where we may not look, so that only publishing will tell.
 
-    The publisher's role does not include looking. Raises `ports.Misconfigured` where every event would be
+    The publisher's role does not include looking. Raises `Misconfigured` where every event would be
     refused, and what `CALL_FAILED` names where Pub/Sub could not be asked.
     """
     with _explained(f"topic {topic!r}"):

@@ -16,8 +16,8 @@ from google.pubsub_v1.types import PublishRequest, PullRequest, ReceivedMessage
 
 from sentinel.drivers.pubsub import client, received
 from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, describe
-from sentinel.ports.errors import Misconfigured
-from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter, Unreachable
+from sentinel.ports.errors import Misconfigured, Unavailable
+from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter
 
 PULL = timedelta(seconds=3)
 """How long a pull waits before it is believed that there is no more."""
@@ -82,7 +82,7 @@ class PubSubDeadLetters:
         except _FOR_A_PERSON as error:
             raise Misconfigured(f"{self._subscription}: {describe(error)}") from error
         except CALL_FAILED as error:
-            raise Unreachable(f"{self._emulator_host or self._endpoint}: {describe(error)}") from error
+            raise Unavailable(f"{self._emulator_host or self._endpoint}: {describe(error)}") from error
         finally:
             await connection.close()
 

@@ -23,8 +23,8 @@ from sentinel.drivers.keeper import loss_as_error
 from sentinel.drivers.rabbitmq import connection, received
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.connection import CALL_FAILED, Endpoint
-from sentinel.ports.errors import Misconfigured
-from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter, Unreachable
+from sentinel.ports.errors import Misconfigured, Unavailable
+from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter
 
 _ANSWER = timedelta(seconds=10)
 _NOWHERE = logging.NullHandler()
@@ -85,7 +85,7 @@ class RabbitMQDeadLetters:
                 async with self._endpoint.connect(self._begin) as session:
                     yield session
         except CALL_FAILED as error:
-            raise Unreachable(f"{self._endpoint.broker}: {describe(error)}") from error
+            raise Unavailable(f"{self._endpoint.broker}: {describe(error)}") from error
 
     async def _begin(self, wire: AbstractConnection) -> _Session:
         count = 0

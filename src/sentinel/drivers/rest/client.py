@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -94,9 +95,8 @@ class RestClient:
         beginning to the last byte of the response, `limit` for the bytes of its body. Raises `Unreachable`,
         `Refused`, `TooLarge` and `Misconfigured`.
         """
-        if self._retries.attempts <= 1:
-            return self._send(method, path, timeout, limit, body, headers)
-        return self._send_again(method, path, timeout, limit, body, headers)
+        send = partial(self._send, method, path, timeout, limit, body, headers)
+        return send() if self._retries.attempts <= 1 else self._retry(send, method)
 
     async def close(self) -> None:
         """Closes the connections; harmless when repeated. A request opens them again."""
@@ -104,19 +104,11 @@ class RestClient:
         if session is not None:
             await session.close()
 
-    async def _send_again(
-        self,
-        method: str,
-        path: str,
-        timeout: timedelta,
-        limit: int,
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-    ) -> Response:
+    async def _retry(self, send: Callable[[], Awaitable[Response]], method: str) -> Response:
         attempt = 0
         while True:
             try:
-                return await self._send(method, path, timeout, limit, body, headers)
+                return await send()
             except Unreachable as error:
                 if error.needs_person or (error.was_sent and method not in REPEATABLE):
                     raise
@@ -253,7 +245,7 @@ class RestClient:
 
 
 def authorities(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Who is trusted to vouch for servers: those in the file, or the system's; raises `OSError`."""
+    """The certificate authorities to trust: those in the file, or the system's. Raises `OSError`."""
     return True if ca_file is None else ssl.create_default_context(cafile=ca_file)
 
 

@@ -30,7 +30,7 @@ class Obstacle(StrEnum):
 
     TIMEOUT = "timeout"
     CERTIFICATE = "certificate"
-    """Nobody whom we trust vouches for the server."""
+    """The server's certificate is not trusted."""
     CONNECTION = "connection"
     """The server cannot be connected to."""
     PROXY = "proxy"
@@ -52,7 +52,7 @@ class Unreachable(ServerError, Unavailable):
         self.detail = detail
         """The reason alone, such as `connection refused`."""
         self.needs_person = needs_person
-        """Whether it will be the same until somebody changes something."""
+        """Whether it will fail the same way until a person changes something."""
 
     @property
     def was_sent(self) -> bool:
@@ -81,7 +81,7 @@ class Refusal(msgspec.Struct, frozen=True):
     origin: str = ""
     """Where a redirect leads, without path and query, which may carry secrets."""
     retry_after: timedelta = timedelta(0)
-    """How long the server asks to be left alone; zero for what time does not change."""
+    """How long the server asks clients to wait; zero where waiting does not help."""
     has_new_token: bool = False
     """Whether the token that was refused has been replaced since it was sent."""
 
@@ -92,12 +92,12 @@ class Refusal(msgspec.Struct, frozen=True):
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the server says that it is about the moment, not about the request."""
+        """Whether the status says that the same request may succeed later."""
         return is_temporary(self.status)
 
     @property
     def needs_person(self) -> bool:
-        """Whether it will be the same until somebody changes something."""
+        """Whether it will fail the same way until a person changes something."""
         return self.status < 500 and not self.is_temporary and not self.has_new_token
 
 
@@ -121,5 +121,5 @@ class Refused(ServerError):
 
 
 def is_temporary(status: int) -> bool:
-    """Whether a status is about the moment, not about the request."""
+    """Whether a status says that the same request may succeed later."""
     return status in _TEMPORARY or status >= HTTPStatus.INTERNAL_SERVER_ERROR

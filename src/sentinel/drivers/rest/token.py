@@ -21,7 +21,7 @@ class BearerToken:
     ) -> None:
         """`text` wins over `file`; without both, requests carry no token. Errors call the text `name`.
 
-        `on_token` hears of every token before it is used, so that it can be kept out of the log.
+        `on_token` is called with every token before it is used, so that it can be kept out of the log.
         """
         self._text = text
         self._file = file

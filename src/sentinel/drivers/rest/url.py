@@ -11,12 +11,12 @@ from sentinel.runtime.settings.report import quoted
 
 
 class InvalidUrl(ValueError):
-    """Not `http` or `https` with a host and nothing behind the path. The text is not shown, for it may contain a
+    """Not `http` or `https` with a host and nothing behind the path. The URL is not shown: it may contain a
     password."""
 
 
 class CredentialsInUrl(InvalidUrl):
-    """A user or a password, which belong into a token."""
+    """The URL has a user or a password, where a token has to be used."""
 
 
 class BadName(ValueError):

@@ -1,7 +1,7 @@
-"""A transaction as every component has it: with the audit and idempotency keys, and over once something was taken.
+"""The transaction of every component: it writes the audit and idempotency keys beside the component's own rows.
 
-A component derives its own from it, adds what can be done to its tables, and names the constraints of them that a
-caller may run into. `transact` runs a piece of work in one.
+A component derives its own, adds methods for its tables, and names the unique constraints that a caller may
+violate. The first violation ends the transaction. `transact` runs a piece of work in one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SqlTransaction:
         self._run(idempotency.REMEMBER, idempotency.values(response))
 
     def finish(self) -> None:
-        """Writes what was kept for the end. Raises what was taken, where the work has suppressed that."""
+        """Writes the audit entries. Raises the `Taken` of an earlier statement if the work has suppressed it."""
         if self._taken is not None:
             raise self._taken
         self._write_last()
@@ -64,7 +64,7 @@ class SqlTransaction:
             self._run(audit.RECORD, audit.values(entry))
 
     def _write_pending(self) -> None:
-        """Called before every statement, for a component that delays one of its own."""
+        """Called before every statement; a component that delays a statement overrides it."""
 
     def _run(self, statement: Statement, values: Mapping[str, Value]) -> None:
         self._require_open()

@@ -210,9 +210,9 @@ class _Child:
     def kill_group(self) -> None:
         """The child and what it has started in its process group.
 
-        Also when the child has exited. Its number is not given away while a process of its group is left. If there
-        is none, it could belong to another group by now, but the kernel counts through all numbers before it uses
-        one again, and this is called right after the exit.
+        Also when the child has exited. The kernel does not reuse its process id while a process of its group is
+        left. With none left the id could name another group by now, but the kernel counts through all ids before
+        it reuses one, and this is called right after the exit.
         """
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)

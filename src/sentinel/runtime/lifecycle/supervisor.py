@@ -46,11 +46,6 @@ class Supervisor:
         self._is_retired = False
         self._one_closes = asyncio.Lock()
 
-    @property
-    def is_retired(self) -> bool:
-        """Whether this part alone was asked to stop, for good."""
-        return self._is_retired
-
     def announce(self) -> None:
         """Shows the part in readiness, in place of an earlier part of this name."""
         self._service.health.add(readiness={self.name: self._readiness})
@@ -96,7 +91,7 @@ class Supervisor:
             await self.stopping.interrupts(asyncio.sleep(wait.total_seconds()))
 
     async def close(self) -> None:
-        """Closes the part that was built last, if it is open. Returns when it is closed, whoever closes it."""
+        """Closes the part that was built last, if it is open. Returns when it is closed, also by another task."""
         async with self._one_closes:
             part = self._part
             if part is None:

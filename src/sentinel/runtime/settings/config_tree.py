@@ -1,7 +1,7 @@
 """A configuration as a tree of texts, each of which knows where it was written.
 
-Nothing is interpreted yet: what a text means is for the setting to say that it belongs to. Every source of
-settings yields such a tree, within the same limits, so that nothing else depends on the source.
+Nothing is interpreted yet: the setting that a text belongs to says what it means. Every source of settings yields
+such a tree, within the same limits, so that nothing else depends on the source.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Parsed(msgspec.Struct, frozen=True):
             return cls(Table((), at), at, problems)
         if isinstance(root, Table):
             return cls(root, at, problems)
-        # Its text is not repeated: it may be a token, where the wrong file was named.
+        # Do not show the text: if the wrong file was named, it may be a token.
         message = f"expected a mapping of settings, got {'a list' if isinstance(root, Listing) else 'text'}"
         return cls(None, at, (*problems, Problem.at(root.at, "", message)))
 

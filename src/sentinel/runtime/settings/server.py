@@ -76,7 +76,7 @@ class ServerSettings(DatabaseSettings, frozen=True, kw_only=True):
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long is kept what nobody deletes, in the tables that all components share."""
+    """How long rows are kept in the tables that all components share."""
 
     audit: timedelta = timedelta(days=90)
     """How long it can be read who has written what."""
@@ -97,7 +97,7 @@ def listen_address(settings: ServerSettings) -> tuple[Address | None, Sequence[s
 
 
 def exposures(settings: ServerSettings, address: Address | None) -> Iterator[str]:
-    """Settings that would let in callers that nobody knows."""
+    """Problems with settings that would let in unknown callers."""
     if settings.insecure:
         if address is not None and not is_loopback(address.host):
             yield (

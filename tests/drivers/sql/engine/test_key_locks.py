@@ -1,4 +1,4 @@
-"""Locks by key: one task holds a key, the others wait, and nobody for ever."""
+"""Locks by key: one task holds a key, the others wait, and none for ever."""
 
 from __future__ import annotations
 

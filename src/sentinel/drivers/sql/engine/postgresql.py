@@ -106,7 +106,7 @@ class PostgresqlDatabase:
             await pool.close()
 
     async def prepare(self, *, migrate: bool) -> Migration:
-        """Sees to the tables. Raises `Misconfigured`, `Unavailable`."""
+        """Checks or migrates the tables. Raises `Misconfigured`, `Unavailable`."""
         return await self._with_engine(
             lambda found: schema.prepare(found, where=str(self._dsn), migrate=migrate, history=self._history)
         )

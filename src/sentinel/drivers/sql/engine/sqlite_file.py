@@ -110,7 +110,7 @@ def connect(file: Path, *, is_reader: bool = False, busy: timedelta = BUSY) -> s
 
 
 def prepare(file: Path, *, migrate: bool, history: History) -> Migration:
-    """Sees to the tables; the caller has the lock. Raises `Misconfigured`."""
+    """Checks or migrates the tables; the caller has the lock. Raises `Misconfigured`."""
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import NullPool
 

@@ -1,4 +1,4 @@
-"""How resources, reports and generations look in a row, and back again."""
+"""Resources, reports and generations to rows, and back."""
 
 from __future__ import annotations
 

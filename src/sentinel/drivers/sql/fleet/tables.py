@@ -1,7 +1,6 @@
 """The fleet's tables, as both databases have them.
 
-What is written here says how statements are built; how the tables come to be is in the migrations, and a test
-compares the two.
+Statements are built from these definitions. The migrations create the tables, and a test compares the two.
 """
 
 from __future__ import annotations

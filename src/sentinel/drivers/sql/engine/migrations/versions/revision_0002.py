@@ -110,7 +110,7 @@ def _move_entries(connection: sa.Connection, audit: sa.Table) -> None:
 
 
 def _kinds(connection: sa.Connection) -> dict[str, str]:
-    """The kind of each plural in the audit: as a live resource has it, else the default, else not in here."""
+    """The kind of each plural in the audit: as a live resource has it, else the default, else absent."""
     kinds: dict[str, str] = {}
     for plural in connection.scalars(sa.select(_old.c.plural).distinct()).all():
         newest = (

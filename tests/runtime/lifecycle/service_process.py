@@ -1,0 +1,40 @@
+"""A service in its own process, for tests with real signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+
+class ServiceProcess:
+    """A Python program that prints what it does and logs JSON; killed when the context ends."""
+
+    def __init__(self, program: str, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> ServiceProcess:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def says(self) -> str:
+        """The next line it prints; the test's own timeout bounds the wait."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def receives(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def ends(self) -> tuple[int, list[str]]:
+        """Its exit code, and the events it logged."""
+        _, log = self._process.communicate(timeout=20)
+        return self._process.returncode, [json.loads(line)["event"] for line in log.splitlines()]
