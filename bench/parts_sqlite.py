@@ -27,6 +27,7 @@ from bench.parts_tables import DOCUMENT, PAGE, PAGE_SIZE, READ, READING, RECORD,
 from sentinel.drivers.sql.engine.sqlite import SqliteDatabase, SqliteSession
 from sentinel.drivers.sql.engine.sqlite_file import connect
 from sentinel.drivers.sql.engine.statements import Session, Value
+from sentinel.drivers.sql.history import HISTORY
 
 Do: TypeAlias = Callable[[int], Awaitable[None]]
 """Does it once; the number says to which resource."""
@@ -61,7 +62,7 @@ async def measure() -> SqliteFigures:
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="sentinel-bench-"))
         file = Path(directory) / "parts.db"
-        database = SqliteDatabase(file, migrate=True)
+        database = SqliteDatabase(file, migrate=True, history=HISTORY)
         await database.open()
         stack.push_async_callback(database.close)
         connection = stack.enter_context(closing(connect(file)))

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from sentinel.cli.backup import backup, restore
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.engine.schema import HISTORY
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet_store import ListQuery
 from tests.support.backends import SqlFleet
@@ -24,7 +24,7 @@ from tests.support.fleet_stores import inserting, stored
 
 
 def store_on(file: Path) -> SqlFleet:
-    return SqlFleet(engine.database(f"sqlite:///{file}", migrate=True))
+    return SqlFleet(engine.database(f"sqlite:///{file}", migrate=True, history=HISTORY))
 
 
 def fill(file: Path, *names: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sentinel.cli.migrate import migrate
-from sentinel.drivers.sql.engine.schema import HISTORY
+from sentinel.drivers.sql.history import HISTORY
 from tools.services import LOOPBACK, free_port
 
 

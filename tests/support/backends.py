@@ -11,6 +11,7 @@ from sentinel.drivers.sql import transaction as sql_transaction
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.ports.audit import AuditLog, AuditWriter
@@ -80,7 +81,7 @@ def memory(
 
 def sql(url: str) -> SqlBackend:
     """In SQLite or PostgreSQL, not yet open."""
-    return SqlBackend(engine.database(url, migrate=True))
+    return SqlBackend(engine.database(url, migrate=True, history=HISTORY))
 
 
 class SqlFleet(SqlFleetStore):

@@ -43,10 +43,11 @@ def backup(database_url: str, to: Path, force: bool, output: Output) -> None:
     """
     with database.failures("backup"):
         from sentinel.drivers.sql.engine import backup as copies
+        from sentinel.drivers.sql.history import HISTORY
 
         file = _sqlite_file(database_url, "backup")
         with _progress("copying") as progress:
-            made = copies.back_up(file, to, force=force, progress=progress)
+            made = copies.back_up(file, to, force=force, progress=progress, history=HISTORY)
     _print(Copied(f"sqlite:///{file}", str(to), made.revision, made.bytes), output, f"{file} → {to}")
 
 
@@ -68,10 +69,11 @@ def restore(source: Path, database_url: str, force: bool, output: Output) -> Non
     """
     with database.failures("restore"):
         from sentinel.drivers.sql.engine import backup as copies
+        from sentinel.drivers.sql.history import HISTORY
 
         file = _sqlite_file(database_url, "restore")
         with _progress("copying") as progress:
-            made = copies.restore(source, file, force=force, progress=progress)
+            made = copies.restore(source, file, force=force, progress=progress, history=HISTORY)
     _print(Copied(f"sqlite:///{file}", str(source), made.revision, made.bytes), output, f"{source} → {file}")
 
 

@@ -46,18 +46,18 @@ def migrate(database_url: str, check: bool, output: Output) -> None:
 
 async def _migrate(url: str) -> Migrated:
     from sentinel.drivers.sql import engine
-    from sentinel.drivers.sql.engine.schema import HISTORY
+    from sentinel.drivers.sql.history import HISTORY
 
-    done = await engine.migrate(url)
+    done = await engine.migrate(url, history=HISTORY)
     return Migrated(str(parse(url)), done.before, HISTORY.head, up_to_date=True)
 
 
 async def _check(url: str) -> Migrated:
     from sentinel.drivers.sql import engine
-    from sentinel.drivers.sql.engine.schema import HISTORY
+    from sentinel.drivers.sql.history import HISTORY
 
     where = str(parse(url))
-    found = await engine.revision(url)
+    found = await engine.revision(url, history=HISTORY)
     HISTORY.require_known(found, where=where)
     return Migrated(where, found, HISTORY.head, up_to_date=found == HISTORY.head)
 

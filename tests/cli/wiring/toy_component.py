@@ -10,8 +10,8 @@ from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, Table, Text, bind
 
 from sentinel.cli.wiring.server import BuiltComponent
 from sentinel.core.access import Action, Role, table
-from sentinel.drivers.sql.engine.schema import HISTORY
 from sentinel.drivers.sql.engine.statements import SqlDatabase, Statement
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.drivers.sql.transaction import SqlTransaction, transact
 from sentinel.ports.clock import Clock
 from sentinel.ports.database import Taken

@@ -12,9 +12,9 @@ from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, Table, UniqueCons
 from sentinel.drivers.sql import engine, transaction
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.drivers.sql.engine.columns import TEXT
-from sentinel.drivers.sql.engine.schema import HISTORY
 from sentinel.drivers.sql.engine.statements import SqlDatabase, Statement
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.database import Taken

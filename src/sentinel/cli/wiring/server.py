@@ -17,8 +17,9 @@ from prometheus_client import CollectorRegistry
 from sentinel.cli.wiring.serve import ServiceContext
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.audit import SqlAuditLog
-from sentinel.drivers.sql.engine.schema import HISTORY, History
+from sentinel.drivers.sql.engine.schema import History
 from sentinel.drivers.sql.engine.statements import SqlDatabase
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.identity import Identities

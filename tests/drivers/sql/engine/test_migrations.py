@@ -15,7 +15,8 @@ import pytest
 from sentinel.core.access import Role
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.columns import micros
-from sentinel.drivers.sql.engine.schema import HISTORY, History, Migration
+from sentinel.drivers.sql.engine.schema import History, Migration
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.idempotency import StoredResponse
 from tests.support import backends, postgresql
@@ -170,7 +171,7 @@ async def test_old_audit_entries_name_the_kind_and_keep_the_generation(database:
         ],
     )
 
-    done = await engine.migrate(database.url)
+    done = await engine.migrate(database.url, history=HISTORY)
 
     assert done == Migration("0001", HISTORY.head)
     backend = backends.sql(database.url)
@@ -193,7 +194,7 @@ async def test_old_audit_entries_name_the_kind_and_keep_the_generation(database:
 async def test_an_old_database_without_entries_is_migrated(database: OldDatabase) -> None:
     await engine.migrate(database.url, history=until("0001"))
 
-    assert await engine.migrate(database.url) == Migration("0001", HISTORY.head)
+    assert await engine.migrate(database.url, history=HISTORY) == Migration("0001", HISTORY.head)
 
 
 async def test_a_creation_from_before_can_be_repeated_afterwards(database: OldDatabase) -> None:
@@ -204,7 +205,7 @@ async def test_a_creation_from_before_can_be_repeated_afterwards(database: OldDa
         [("ops", "schlüssel", "f1", micros(MOMENT), 2**53, b"{}\x00"), ("dns", "k", "f2", 1, 1, b"")],
     )
 
-    await engine.migrate(database.url)
+    await engine.migrate(database.url, history=HISTORY)
 
     backend = backends.sql(database.url)
     await backend.database.open()
@@ -229,7 +230,7 @@ async def test_what_an_older_server_writes_meanwhile_is_moved_as_well(fresh_post
     )
 
     async with asyncio.timeout(AMPLE):
-        migrating = asyncio.create_task(engine.migrate(url))
+        migrating = asyncio.create_task(engine.migrate(url, history=HISTORY))
         await postgresql.once_it_waits(url)
         await older_server.execute("COMMIT")
         await migrating

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sentinel.drivers.sql import engine
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, Stored
 from sentinel.runtime.database_url import BadUrl
@@ -23,7 +24,7 @@ SECRET = "p4ssw0rd-nobody-may-see"
 
 
 def on(url: str, *, connections: int = 10) -> SqlFleet:
-    return SqlFleet(engine.database(url, migrate=True, connections=connections))
+    return SqlFleet(engine.database(url, migrate=True, connections=connections, history=HISTORY))
 
 
 @pytest.fixture

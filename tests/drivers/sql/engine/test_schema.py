@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -21,14 +22,15 @@ from sqlalchemy.pool import NullPool
 
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine import schema
-from sentinel.drivers.sql.engine.schema import HISTORY, Migration
+from sentinel.drivers.sql.engine.schema import Migration
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured
 from tests.support import postgresql
 from tests.support.sql_tables import TABLES
 
 AMPLE = 60.0
 HEAD = HISTORY.head
-MIGRATIONS = Path(schema.__file__).parent / "migrations"
+ENVIRONMENT = Path(schema.__file__).parent / "alembic_environment"
 NEWER = "UPDATE sentinel_schema SET version_num = '9999'"
 
 
@@ -41,7 +43,8 @@ def differences(connection: Connection) -> list[object]:
 
 def test_the_revisions_are_those_of_the_migrations() -> None:
     config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("script_location", str(ENVIRONMENT))
+    config.set_main_option("version_locations", os.pathsep.join(map(str, HISTORY.folders)))
     config.set_main_option("path_separator", "os")
     scripts = ScriptDirectory.from_config(config)
 
@@ -52,7 +55,7 @@ def test_the_revisions_are_those_of_the_migrations() -> None:
 async def test_the_migrations_make_what_the_code_expects_of_sqlite(tmp_path: Path) -> None:
     file = tmp_path / "fleet.db"
 
-    done = await engine.migrate(f"sqlite:///{file}")
+    done = await engine.migrate(f"sqlite:///{file}", history=HISTORY)
 
     assert done == Migration(None, HEAD)
     with create_engine(f"sqlite:///{file}", poolclass=NullPool).connect() as connection:
@@ -60,7 +63,7 @@ async def test_the_migrations_make_what_the_code_expects_of_sqlite(tmp_path: Pat
 
 
 async def test_the_migrations_make_what_the_code_expects_of_postgresql(fresh_postgresql_database: str) -> None:
-    done = await engine.migrate(fresh_postgresql_database)
+    done = await engine.migrate(fresh_postgresql_database, history=HISTORY)
 
     assert done == Migration(None, HEAD)
     url = fresh_postgresql_database.replace("postgresql://", "postgresql+asyncpg://")
@@ -70,7 +73,9 @@ async def test_the_migrations_make_what_the_code_expects_of_postgresql(fresh_pos
 
 async def test_of_many_who_migrate_postgresql_at_once_one_does_it(fresh_postgresql_database: str) -> None:
     async with asyncio.timeout(AMPLE):
-        done = await asyncio.gather(*(engine.migrate(fresh_postgresql_database) for _ in range(8)))
+        done = await asyncio.gather(
+            *(engine.migrate(fresh_postgresql_database, history=HISTORY) for _ in range(8))
+        )
 
     assert sorted(done, key=str) == sorted([Migration(None, HEAD)] + [Migration(HEAD, HEAD)] * 7, key=str)
 
@@ -78,7 +83,8 @@ async def test_of_many_who_migrate_postgresql_at_once_one_does_it(fresh_postgres
 def test_of_many_processes_that_migrate_sqlite_at_once_one_does_it(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys; from sentinel.drivers.sql import engine; "
-        "print(asyncio.run(engine.migrate(sys.argv[1])).before)"
+        "from sentinel.drivers.sql.history import HISTORY; "
+        "print(asyncio.run(engine.migrate(sys.argv[1], history=HISTORY)).before)"
     )
     command = [sys.executable, "-c", script, f"sqlite:///{tmp_path / 'fleet.db'}"]
 
@@ -106,10 +112,10 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Calla
 async def test_migrating_again_changes_nothing(database: tuple[str, Callable[[str], None]]) -> None:
     url, _ = database
 
-    assert await engine.revision(url) is None
-    assert await engine.migrate(url) == Migration(None, HEAD)
-    assert await engine.migrate(url) == Migration(HEAD, HEAD)
-    assert await engine.revision(url) == HEAD
+    assert await engine.revision(url, history=HISTORY) is None
+    assert await engine.migrate(url, history=HISTORY) == Migration(None, HEAD)
+    assert await engine.migrate(url, history=HISTORY) == Migration(HEAD, HEAD)
+    assert await engine.revision(url, history=HISTORY) == HEAD
 
 
 @pytest.mark.parametrize("migrate", [False, True])
@@ -117,13 +123,13 @@ async def test_tables_of_a_newer_program_are_refused(
     database: tuple[str, Callable[[str], None]], migrate: bool
 ) -> None:
     url, execute = database
-    await engine.migrate(url)
+    await engine.migrate(url, history=HISTORY)
     execute(NEWER)
 
     with pytest.raises(Misconfigured, match=f"at revision 9999, this program knows them up to {HEAD}"):
-        await engine.database(url, migrate=migrate).open()
+        await engine.database(url, migrate=migrate, history=HISTORY).open()
     with pytest.raises(Misconfigured, match="9999"):
-        await engine.migrate(url)
+        await engine.migrate(url, history=HISTORY)
 
 
 async def test_without_leave_to_migrate_missing_tables_are_an_error(
@@ -132,9 +138,9 @@ async def test_without_leave_to_migrate_missing_tables_are_an_error(
     url, _ = database
 
     with pytest.raises(schema.Behind, match="has no tables yet"):
-        await engine.database(url, migrate=False).open()
+        await engine.database(url, migrate=False, history=HISTORY).open()
 
-    assert await engine.revision(url) is None
+    assert await engine.revision(url, history=HISTORY) is None
 
 
 TOY = """
@@ -157,12 +163,12 @@ async def test_a_component_brings_a_migration_of_its_own(
     folder.mkdir()
     (folder / "revision_toy_1.py").write_text(TOY.format(down=HEAD))
     history = HISTORY.followed_by("toy_1", folder=folder)
-    await engine.migrate(url)
+    await engine.migrate(url, history=HISTORY)
 
     assert await engine.migrate(url, history=history) == Migration(HEAD, "toy_1")
     execute("INSERT INTO toy_things VALUES ('robot')")
     with pytest.raises(Misconfigured, match="at revision toy_1"):
-        await engine.database(url, migrate=True).open()
+        await engine.database(url, migrate=True, history=HISTORY).open()
 
 
 async def test_a_migration_that_fails_leaves_nothing(database: tuple[str, Callable[[str], None]]) -> None:
@@ -170,7 +176,7 @@ async def test_a_migration_that_fails_leaves_nothing(database: tuple[str, Callab
     execute("CREATE TABLE fleet_answers (theirs INTEGER)")
 
     with pytest.raises(Exception, match="already exists"):
-        await engine.migrate(url)
+        await engine.migrate(url, history=HISTORY)
 
     execute("DROP TABLE fleet_answers")
-    assert await engine.migrate(url) == Migration(None, HEAD)
+    assert await engine.migrate(url, history=HISTORY) == Migration(None, HEAD)

@@ -20,6 +20,7 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.sqlite import SqliteDatabase, SqliteSession
 from sentinel.drivers.sql.engine.sqlite_file import connect
 from sentinel.drivers.sql.fleet import lists
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, NameTaken
 from sentinel.runtime.database_url import BadUrl
@@ -36,14 +37,14 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(file: Path) -> AsyncIterator[SqlFleet]:
-    made = SqlFleet(SqliteDatabase(file, migrate=True, busy=timedelta(milliseconds=20)))
+    made = SqlFleet(SqliteDatabase(file, migrate=True, busy=timedelta(milliseconds=20), history=HISTORY))
     await made.open()
     yield made
     await made.close()
 
 
 def on(file: Path) -> SqlFleet:
-    return SqlFleet(engine.database(f"sqlite:///{file}", migrate=True))
+    return SqlFleet(engine.database(f"sqlite:///{file}", migrate=True, history=HISTORY))
 
 
 class Gate:
@@ -133,7 +134,7 @@ async def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 async def test_without_leave_to_migrate_nothing_is_made(file: Path) -> None:
     with pytest.raises(Misconfigured, match=r"has no tables yet, this program needs .*: run `sentinel migrate`"):
-        await SqlFleet(SqliteDatabase(file, migrate=False)).open()
+        await SqlFleet(SqliteDatabase(file, migrate=False, history=HISTORY)).open()
 
     assert [each.name for each in file.parent.iterdir()] == ["fleet.db.lock"]
 
@@ -360,4 +361,4 @@ async def test_kill_9_in_mid_write_loses_nothing_that_was_answered(file: Path) -
 )
 def test_a_url_without_a_file_is_refused(url: str) -> None:
     with pytest.raises(BadUrl, match=r"sqlite:///fleet\.db"):
-        engine.database(url, migrate=True)
+        engine.database(url, migrate=True, history=HISTORY)

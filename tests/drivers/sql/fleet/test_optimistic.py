@@ -12,6 +12,7 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.statements import NeedsTransaction, Row, Statement, Value
 from sentinel.drivers.sql.fleet.optimistic import attempt
 from sentinel.drivers.sql.fleet.rows import STORED, changing, described, lasting
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, Stored
@@ -159,7 +160,7 @@ def test_a_second_look_needs_a_transaction_also_where_the_first_found_nothing() 
 
 
 async def test_reports_of_several_servers_at_once_are_all_kept(postgresql_database: str) -> None:
-    servers = [SqlFleet(engine.database(postgresql_database, migrate=True)) for _ in range(3)]
+    servers = [SqlFleet(engine.database(postgresql_database, migrate=True, history=HISTORY)) for _ in range(3)]
     for server in servers:
         await server.open()
     await postgresql.empty(postgresql_database)
@@ -183,7 +184,7 @@ async def test_reports_of_several_servers_at_once_are_all_kept(postgresql_databa
 
 
 async def test_a_report_whose_answer_was_lost_is_not_repeated(postgresql_database: str) -> None:
-    store = SqlFleet(engine.database(postgresql_database, migrate=True))
+    store = SqlFleet(engine.database(postgresql_database, migrate=True, history=HISTORY))
     await store.open()
     await postgresql.empty(postgresql_database)
     await store.transact(inserting(stored("cls-1", document=b"0")))
@@ -208,7 +209,7 @@ async def test_a_report_whose_answer_was_lost_is_not_repeated(postgresql_databas
 
 
 async def test_reports_on_one_resource_leave_connections_to_the_others(postgresql_database: str) -> None:
-    store = SqlFleet(engine.database(postgresql_database, migrate=True, connections=2))
+    store = SqlFleet(engine.database(postgresql_database, migrate=True, connections=2, history=HISTORY))
     await store.open()
     await postgresql.empty(postgresql_database)
     await store.transact(inserting(stored("cls-1", document=b"0"), stored("cls-2", document=b"0")))

@@ -19,6 +19,7 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.postgresql_session import connect
 from sentinel.drivers.sql.engine.statements import Row, Statement, Value
 from sentinel.drivers.sql.fleet import lists
+from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, OrderBy, Place, Stored
 from sentinel.runtime.secrets import Secret
 from tests.support import postgresql
@@ -114,7 +115,7 @@ def resource(number: int) -> Stored:
 
 
 async def filled(url: str) -> None:
-    store = SqlFleet(engine.database(url, migrate=True))
+    store = SqlFleet(engine.database(url, migrate=True, history=HISTORY))
     await store.open()
     await store.transact(fill)
     await store.close()

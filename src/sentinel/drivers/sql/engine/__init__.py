@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from sentinel.drivers.sql.engine.schema import HISTORY, History, Migration
+from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.runtime.database_url import PostgresqlServer, SqliteFile, parse
 
@@ -17,9 +17,7 @@ _MIGRATION_PATIENCE = timedelta(seconds=30)
 CONNECTIONS = 10
 
 
-def database(
-    url: str, *, migrate: bool, connections: int = CONNECTIONS, history: History = HISTORY
-) -> SqlDatabase:
+def database(url: str, *, migrate: bool, connections: int = CONNECTIONS, history: History) -> SqlDatabase:
     """A database that is yet to be opened. `connections` limits those to PostgreSQL. Raises `BadUrl`."""
     match parse(url):
         case SqliteFile(path):
@@ -32,7 +30,7 @@ def database(
             return PostgresqlDatabase(dsn, migrate=migrate, connections=connections, history=history)
 
 
-async def migrate(url: str, *, history: History = HISTORY) -> Migration:
+async def migrate(url: str, *, history: History) -> Migration:
     """Brings the tables up to date. Raises `BadUrl`, `Misconfigured`, `Unavailable`."""
     match parse(url):
         case SqliteFile(path):
@@ -48,7 +46,7 @@ async def migrate(url: str, *, history: History = HISTORY) -> Migration:
             return await migrating.prepare(migrate=True)
 
 
-async def revision(url: str) -> str | None:
+async def revision(url: str, *, history: History) -> str | None:
     """The revision of the tables, None where there are none. Changes nothing. Raises like `migrate`."""
     match parse(url):
         case SqliteFile(path):
@@ -58,4 +56,4 @@ async def revision(url: str) -> str | None:
         case PostgresqlServer(dsn):
             from sentinel.drivers.sql.engine.postgresql import PostgresqlDatabase
 
-            return await PostgresqlDatabase(dsn, migrate=False, connections=1).revision()
+            return await PostgresqlDatabase(dsn, migrate=False, connections=1, history=history).revision()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.drivers.sql.engine.schema import HISTORY
+from sentinel.drivers.sql.engine.schema import History
 from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, FileLock, connect, revision
 from sentinel.ports.errors import Misconfigured
 
@@ -38,24 +38,24 @@ class Exists(Misconfigured):
     """Something is there that was not to be overwritten."""
 
 
-def back_up(database: Path, to: Path, *, force: bool, progress: Progress) -> Copy:
+def back_up(database: Path, to: Path, *, force: bool, progress: Progress, history: History) -> Copy:
     """Copies a database, which may be in use. Raises `Misconfigured`; `Exists` without `force`."""
-    return _copy(database, to, force=force, progress=progress)
+    return _copy(database, to, force=force, progress=progress, history=history)
 
 
-def restore(copy: Path, database: Path, *, force: bool, progress: Progress) -> Copy:
+def restore(copy: Path, database: Path, *, force: bool, progress: Progress, history: History) -> Copy:
     """Puts a copy in the place of a database, which nobody may use. Raises like `back_up`."""
     lock = FileLock(database.absolute())
     lock.take()
     try:
-        return _copy(copy, database, force=force, progress=progress)
+        return _copy(copy, database, force=force, progress=progress, history=history)
     finally:
         lock.release()
 
 
-def _copy(source: Path, target: Path, *, force: bool, progress: Progress) -> Copy:
+def _copy(source: Path, target: Path, *, force: bool, progress: Progress, history: History) -> Copy:
     source, target = source.absolute(), target.resolve()  # a link stays one
-    found = _require_usable(source)
+    found = _require_usable(source, history)
     if target.exists():
         if target.samefile(source):
             raise Misconfigured(f"{target}: expected another file than the one that is copied")
@@ -73,7 +73,7 @@ def _copy(source: Path, target: Path, *, force: bool, progress: Progress) -> Cop
     return Copy(found, size)
 
 
-def _require_usable(file: Path) -> str:
+def _require_usable(file: Path, history: History) -> str:
     """The revision of its tables. Raises `Misconfigured` unless it is a whole database of ours, and not newer."""
     if not file.is_file():
         raise Misconfigured(f"{file} does not exist")
@@ -82,7 +82,7 @@ def _require_usable(file: Path) -> str:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
     if found is None or application != APPLICATION_ID:
         raise Misconfigured(f"{file} is not a database of Sentinel")
-    HISTORY.require_known(found, where=str(file))
+    history.require_known(found, where=str(file))
     return found
 
 

@@ -20,7 +20,7 @@ from sentinel.drivers.sql.engine import schema
 from sentinel.drivers.sql.engine.key_locks import KeyLocks
 from sentinel.drivers.sql.engine.pool import Pool
 from sentinel.drivers.sql.engine.postgresql_session import PostgresqlBriefSession, PostgresqlSession, connect
-from sentinel.drivers.sql.engine.schema import HISTORY, History, Migration
+from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.engine.statements import BriefSession, NeedsTransaction, Session
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
@@ -75,7 +75,7 @@ class _LostBeforeCommit(Exception):
 class PostgresqlDatabase:
     """A PostgreSQL database, with a pool of connections."""
 
-    def __init__(self, dsn: Secret, *, migrate: bool, connections: int, history: History = HISTORY) -> None:
+    def __init__(self, dsn: Secret, *, migrate: bool, connections: int, history: History) -> None:
         """`dsn` shows itself without its password. Where the tables are older than `history`, opening changes them
         if told to `migrate`."""
         self._dsn = dsn

@@ -18,7 +18,7 @@ VERSION_TABLE = "sentinel_schema"
 LOCK_KEY = 0x534E_544C
 """Whoever changes the tables of a PostgreSQL database holds the advisory lock of this number."""
 
-_MIGRATIONS = Path(__file__).parent / "migrations"
+_ENVIRONMENT = Path(__file__).parent / "alembic_environment"
 _ENCODINGS = ("UTF8", "SQL_ASCII")
 """Those that hold every character; SQL_ASCII keeps bytes as they come."""
 
@@ -63,10 +63,6 @@ class History(msgspec.Struct, frozen=True):
         if revision != self.head:
             found = "has no tables yet" if revision is None else f"has tables at revision {revision}"
             raise Behind(f"{where} {found}, this program needs {self.head}: run `sentinel migrate`")
-
-
-HISTORY = History(("0001", "0002"), (_MIGRATIONS / "versions",))
-"""That of the components that ship."""
 
 
 def revision_of(connection: Connection) -> str | None:
@@ -120,7 +116,7 @@ def _upgrade(connection: Connection, history: History) -> None:
 
     config = Config()
     folders = os.pathsep.join(map(str, history.folders))
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(_ENVIRONMENT).replace("%", "%%"))
     config.set_main_option("version_locations", folders.replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection

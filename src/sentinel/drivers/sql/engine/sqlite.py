@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from sentinel.drivers.sql.engine.schema import HISTORY, History
+from sentinel.drivers.sql.engine.schema import History
 from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, BUSY, FileLock, connect, prepare
 from sentinel.drivers.sql.engine.statements import BriefSession, Duplicate, Row, Session, Statement, TooLong, Value
 from sentinel.drivers.sql.engine.worker_threads import Job, WorkerThreads
@@ -187,7 +187,7 @@ class _Reader:
 class SqliteDatabase:
     """A SQLite file, open."""
 
-    def __init__(self, file: Path, *, migrate: bool, history: History = HISTORY, busy: timedelta = BUSY) -> None:
+    def __init__(self, file: Path, *, migrate: bool, history: History, busy: timedelta = BUSY) -> None:
         """Where its tables are older than `history`, opening changes them if told to `migrate`. `busy` is how long
         to wait for another process that holds SQLite's own lock, as its shell may."""
         self._file = file.absolute()

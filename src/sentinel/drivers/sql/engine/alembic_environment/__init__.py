@@ -1,0 +1,1 @@
+"""How Alembic is run; the revisions themselves are those of a `History`."""
