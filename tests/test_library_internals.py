@@ -97,6 +97,8 @@ CALLS = [
     Call("uvicorn", httptools_impl.HttpToolsProtocol, "send_400_response(self, msg)"),
     Call("uvicorn", httptools_impl.HttpToolsProtocol, "_unsupported_upgrade_warning(self)"),
     Call("uvicorn", httptools_impl.HttpToolsProtocol, "_start_asgi_task(self, cycle, app)"),
+    # sentinel/web/app.py
+    Call("starlette", Route, "matches(self, scope)"),
     # sentinel/drivers/rabbitmq
     Call(
         "aiormq",
@@ -201,7 +203,7 @@ async def _no_app(scope: object, receive: object, send: object) -> None:
     raise AssertionError("nobody calls this application")
 
 
-def test_starlette_matches_paths_by_the_pattern_that_we_replace() -> None:
+def test_starlette_keeps_the_pattern_of_a_path_that_we_match() -> None:
     found = Route("/things/{id}", _no_app).path_regex.pattern
 
     assert found == "^/things/(?P<id>[^/]+)$", changed("starlette", f"the pattern of a route is {found}")

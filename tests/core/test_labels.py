@@ -420,6 +420,11 @@ class TestRendering:
     def test_a_shard_is_named_after_its_sorted_labels(self) -> None:
         assert Selector((US_EAST, PRODUCTION)).shard == "environment=production,region=us-east"
 
+    def test_a_shard_of_equalities_is_sorted_as_text(self) -> None:
+        selector = Selector((equality("region", "us"), equality("region-zone", "a")))
+
+        assert selector.shard == "region-zone=a,region=us"
+
     def test_the_shard_without_requirements_is_all(self) -> None:
         assert Selector().shard == "all"
 

@@ -377,6 +377,19 @@ def test_a_delayed_add_during_a_run_waits_for_both(delay: int, start: int) -> No
 
 
 @on_virtual_time
+async def test_a_delay_beyond_the_calendar_counts_as_a_year() -> None:
+    script = Script(Again(timedelta.max), Done())
+    async with script.processing() as queue:
+        queue.add_after("a", delay=timedelta.max)
+        queue.add("a")
+        await asyncio.sleep(1)
+        assert (queue.depth, queue.delayed) == (0, 1)
+        await asyncio.sleep(timedelta(days=366).total_seconds())
+
+    assert script.starts == [0, timedelta(days=365).total_seconds()]
+
+
+@on_virtual_time
 async def test_again_runs_a_key_after_exactly_that_delay() -> None:
     script = Script(Again(10 * SECOND), Again(timedelta(0)), takes=1)
     async with script.processing() as queue:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from sentinel.ports.errors import Unavailable
 
-class ApiTrouble(Exception):
+
+class ApiTrouble(Unavailable):
     """The API could not be asked, or did not answer the question; the same request may well succeed later.
 
     The text says why, free of secrets.

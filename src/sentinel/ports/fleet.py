@@ -8,9 +8,10 @@ from typing import Protocol
 import msgspec
 
 from sentinel.core.model import Resource
+from sentinel.ports.errors import Unavailable
 
 
-class FetchError(Exception):
+class FetchError(Unavailable):
     """A walk could not be completed. The text says which page, how often it was tried, and why."""
 
 

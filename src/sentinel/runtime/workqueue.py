@@ -43,6 +43,8 @@ T = TypeVar("T")
 BACKOFF = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(minutes=5), jitter=0.2)
 """Between runs of one key that raise."""
 _NOW = timedelta(0)
+_LONGEST_DELAY = timedelta(days=365)
+"""A longer delay counts as this one: a server may ask for more than a calendar holds."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -201,7 +203,7 @@ class WorkQueue(Generic[K, T]):
         if is_due:
             return
         if delay > _NOW:
-            self._delay(key, self._now() + delay)
+            self._delay(key, self._now() + min(delay, _LONGEST_DELAY))
             return
         self._end_delay(key)
         self._make_ready(key)

@@ -133,9 +133,15 @@ class Selector(msgspec.Struct, frozen=True):
 
     @property
     def shard(self) -> str:
-        """A name for the set of requirements, the same in every order: Kubernetes' text, sorted by key; `all` for
-        everything."""
-        return ",".join(map(str, sorted(self.requirements, key=lambda each: (each.key, str(each))))) or "all"
+        """A name for the set of requirements, the same in every order: Kubernetes' text, sorted; `all` for
+        everything.
+
+        Equalities alone are sorted as texts, as metrics have always named them: `env-2=a` comes before `env=b`.
+        Any other selector is sorted by key.
+        """
+        if all(each.operator is _IN and len(each.values) == 1 for each in self.requirements):
+            return ",".join(sorted(map(str, self.requirements))) or "all"
+        return ",".join(map(str, sorted(self.requirements, key=lambda each: (each.key, str(each)))))
 
 
 def as_integer(value: str) -> int | None:

@@ -198,11 +198,12 @@ class RestClient:
         with suppress(aiohttp.ClientError):  # the status says more than an explanation that breaks off
             body = await responses.read_up_to(response, _LARGEST_REFUSAL)
         status = response.status
+        found = problem.read_problem(body)
         refusal = Refusal(
             status,
             phrase=self._redacted(response.reason or "", token),
-            said=self._redacted(problem.explanation(body, content_type=response.content_type), token),
-            problem=problem.read_problem(body),
+            said=self._redacted(problem.explanation(found, body, content_type=response.content_type), token),
+            problem=None if found is None else found.redacted(lambda text: self._redacted(text, token)),
             origin=_origin(response.headers.get("Location", "")) if 300 <= status < 400 else "",
             retry_after=responses.retry_after(response.headers) if is_temporary(status) else timedelta(0),
             has_new_token=status == HTTPStatus.UNAUTHORIZED and self._token.read() != token,

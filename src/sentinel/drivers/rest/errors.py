@@ -69,7 +69,7 @@ class TooLarge(ServerError):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What a response that refuses says. Texts are free of secrets; the problem is as the server sent it."""
+    """What a response that refuses says, free of what the request carried."""
 
     status: int
     phrase: str = ""

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
 import msgspec
 
 from sentinel.core.model import UNREADABLE
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """What a problem says about one field."""
+    """What a problem says about one field, or about one place in a text that was sent."""
 
     field: str = ""
     message: str = ""
     line: int | None = None
-    """In a text that was sent, counted from 1, as is the column."""
+    """Counted from 1, as is the column."""
     column: int | None = None
+    level: int | None = None
+    """How deep a check went that found it: 1 syntax, 2 schema, 3 meaning."""
+    code: str = ""
+    """For programs."""
+    suggestion: str = ""
 
     def __str__(self) -> str:
         named = f"{self.field}: {self.message}" if self.field else self.message
         return named if self.line is None else f"{named} (line {self.line}, column {self.column or 1})"
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """A problem as it came, its errors not decoded yet: one of an unexpected shape must not hide the code."""
+
+    code: str = ""
+    detail: str = ""
+    reason: str = ""
+    message: str = ""
+    title: str = ""
+    errors: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -30,12 +49,28 @@ class Problem(msgspec.Struct, frozen=True):
     reason: str = ""
     message: str = ""
     title: str = ""
-    errors: tuple[FieldError, ...] | None = None
+    field_errors: tuple[FieldError, ...] = ()
+    """What it says about single fields, as far as it can be read."""
 
-    @property
-    def field_errors(self) -> tuple[FieldError, ...]:
-        """What it says about single fields; empty where the server says null, or nothing."""
-        return self.errors or ()
+    def redacted(self, redact: Callable[[str], str]) -> Problem:
+        """The problem with every text redacted: a server may echo what it was sent."""
+        return Problem(
+            code=redact(self.code),
+            detail=redact(self.detail),
+            reason=redact(self.reason),
+            message=redact(self.message),
+            title=redact(self.title),
+            field_errors=tuple(
+                msgspec.structs.replace(
+                    error,
+                    field=redact(error.field),
+                    message=redact(error.message),
+                    code=redact(error.code),
+                    suggestion=redact(error.suggestion),
+                )
+                for error in self.field_errors
+            ),
+        )
 
     @property
     def text(self) -> str:
@@ -54,14 +89,24 @@ class Problem(msgspec.Struct, frozen=True):
 def read_problem(body: bytes) -> Problem | None:
     """The problem that a body is; None for anything else."""
     try:
-        return msgspec.json.decode(body, type=Problem)
+        sent = msgspec.json.decode(body, type=_Sent)
     except UNREADABLE:
         return None
+    return Problem(sent.code, sent.detail, sent.reason, sent.message, sent.title, tuple(_errors(sent.errors)))
 
 
-def explanation(body: bytes, *, content_type: str) -> str:
+def _errors(sent: msgspec.Raw) -> Iterator[FieldError]:
+    try:
+        entries = msgspec.json.decode(sent, type=list[msgspec.Raw] | None)
+    except UNREADABLE:
+        return
+    for entry in entries or ():
+        with suppress(*UNREADABLE):
+            yield msgspec.json.decode(entry, type=FieldError)
+
+
+def explanation(problem: Problem | None, body: bytes, *, content_type: str) -> str:
     """A refusal in the server's words; empty for a page of HTML, which says nothing in one line."""
-    problem = read_problem(body)
     if problem is not None:
         return problem.full_text
     return "" if "html" in content_type else body.decode("utf-8", "replace")

@@ -1,0 +1,56 @@
+"""What a client reads from the body of a refusal."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sentinel.drivers.rest.problem import FieldError, Problem, read_problem
+
+
+def read(**members: object) -> Problem:
+    found = read_problem(msgspec.json.encode(members))
+    assert found is not None
+    return found
+
+
+def test_errors_keep_every_member_that_a_server_of_ours_sends() -> None:
+    sent = {
+        "level": 2,
+        "code": "unknown-key",
+        "line": 3,
+        "column": 7,
+        "message": "no such key",
+        "suggestion": "port",
+    }
+
+    (error,) = read(code="HYPERFLEET-VAL-002", errors=[sent]).field_errors
+
+    assert error == FieldError("", "no such key", 3, 7, 2, "unknown-key", "port")
+    assert str(error) == "no such key (line 3, column 7)"
+
+
+def test_an_error_of_another_shape_hides_neither_code_nor_the_others() -> None:
+    found = read(code="HYPERFLEET-NTF-000", errors=[{"field": ["a"]}, {"field": "b", "message": "bad"}, 7])
+
+    assert found.code == "HYPERFLEET-NTF-000"
+    assert found.field_errors == (FieldError("b", "bad"),)
+
+
+def test_errors_that_are_no_list_are_none() -> None:
+    assert read(detail="no", errors={"a": 1}).field_errors == ()
+    assert read(detail="no", errors=None).field_errors == ()
+
+
+def test_a_redacted_problem_shows_no_text_as_it_was() -> None:
+    error = FieldError("secret", "secret", 1, 2, 3, "secret", "secret")
+    found = Problem("secret", "secret", "secret", "secret", "secret", (error,))
+
+    redacted = found.redacted(lambda text: text.replace("secret", "***"))
+
+    assert "secret" not in repr(redacted)
+    assert redacted.field_errors == (FieldError("***", "***", 1, 2, 3, "***", "***"),)
+
+
+def test_a_body_that_is_no_problem_is_none() -> None:
+    assert read_problem(b"<html>") is None
+    assert read_problem(b'{"code": 7}') is None
