@@ -5,6 +5,7 @@ A list never decodes what it lists: the store's bytes are joined into the answer
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC
 from typing import Annotated
 
@@ -24,10 +25,10 @@ from sentinel.api.wire import (
     PageParameters,
     StatusList,
 )
-from sentinel.core import access, labels, projection, reports
+from sentinel.core import access, reports
 from sentinel.core.fleet import KindRules, Report
 from sentinel.ports.fleet_store import ListQuery, OrderBy, Place
-from sentinel.web import cursor, etag, idempotency, problem
+from sentinel.web import cursor, etag, idempotency, list_parameters, problem
 from sentinel.web.routing import Answer, Request
 
 
@@ -57,9 +58,9 @@ class Collection:
         parent = request.path.get("parent_id")
         if parent is not None:
             await self._service.get(Target(self.kind.parent, parent))
-        selected = _requirements(parameters.labels)
+        selected = list_parameters.selector(parameters.labels).requirements
         order_by, is_descending = _order(parameters.order)
-        wanted = _projection(parameters.fields)
+        wanted = list_parameters.projection(parameters.fields)
         query = (self.kind.plural, parent, selected, order_by, is_descending)
         mark: _Mark | None = None
         if parameters.after:
@@ -215,30 +216,12 @@ class _Located(msgspec.Struct):
     href: str
 
 
-def _answer(status: int, written: Written, headers: dict[str, str] | None = None) -> Answer:
-    return Answer(status, written.document, {"ETag": etag.strong(written.version), **(headers or {})})
+def _answer(status: int, written: Written, headers: Mapping[str, str] | None = None) -> Answer:
+    return etag.answer(status, written.document, version=written.version, headers=headers)
 
 
 def _unless_known(request: Request, written: Written) -> Answer:
-    if etag.is_not_modified(request.header("If-None-Match"), etag.strong(written.version)):
-        return Answer(304, headers={"ETag": etag.strong(written.version)})
-    return _answer(200, written)
-
-
-def _requirements(text: str) -> tuple[labels.Requirement, ...]:
-    try:
-        return labels.parse(text).requirements
-    except labels.SelectorError as error:
-        raise problem.bad_field("labels", str(error)) from None
-
-
-def _projection(text: str) -> projection.Projection | None:
-    if not text:
-        return None
-    try:
-        return projection.compile_fields(text)
-    except ValueError as error:
-        raise problem.bad_field("fields", str(error)) from None
+    return etag.unless_known(request, written.document, version=written.version)
 
 
 def _order(text: str) -> tuple[OrderBy, bool]:

@@ -47,7 +47,7 @@ from sentinel.ports.fleet_store import (
 from sentinel.ports.idempotency import KeyTaken
 from sentinel.web import etag, idempotency
 from sentinel.web.audit import Auditor
-from sentinel.web.errors import Conflict, Invalid, NotFound, PreconditionFailed
+from sentinel.web.errors import Conflict, Invalid, NotFound
 from sentinel.web.idempotency import IdempotencyKey
 from sentinel.web.problem import FieldError
 from sentinel.web.routing import Caller
@@ -201,7 +201,7 @@ class FleetService:
 
         def work(change: Change) -> Written:
             stored, state = _locked(change.transaction, target)
-            _require_match(stored, if_match)
+            etag.require_match(if_match, version=stored.version, name=_name(stored))
             if state.document.is_deleting:
                 raise Conflict(f"{_name(stored)} is being deleted")
             labels, spec = patched(state.document, patch)
@@ -224,7 +224,7 @@ class FleetService:
 
         def work(change: Change) -> Written:
             stored, state = _locked(change.transaction, target)
-            _require_match(stored, if_match)
+            etag.require_match(if_match, version=stored.version, name=_name(stored))
             if state.document.is_deleting:
                 return Written(stored.document, stored.version)
             # Its parent lives, or it would be on its way already: nobody else waits for its end.
@@ -402,12 +402,6 @@ def _take(change: Change, stored: Stored, state: State, status: AdapterStatus) -
 
 def _name(stored: Stored) -> str:
     return f"{stored.plural}/{stored.id}"
-
-
-def _require_match(stored: Stored, if_match: etag.Condition | None) -> None:
-    current = etag.strong(stored.version)
-    if if_match is not None and not if_match.matches(current):
-        raise PreconditionFailed(f"If-Match: {_name(stored)} has changed; its ETag is {current} now")
 
 
 def _discarded(report: Report, reason: DiscardReason, now: datetime) -> DiscardedReport:

@@ -15,22 +15,15 @@ from sentinel.api.settings import FleetApiSettings
 from sentinel.cli import options
 from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
-from sentinel.runtime.lifecycle.part import opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.settings import loader
 from sentinel.runtime.settings.server import exposures, listen_address
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="A settings file; flags and environment beat it.")
-@click.option("--listen", metavar="ADDRESS", help="Where to listen; 127.0.0.1:8000 where nothing else is said.")
-@click.option(
-    "--database-url", metavar="URL", help="sqlite:///FILE (fleet.db where nothing is said) or postgresql://…"
-)
+@options.server_options(listen="127.0.0.1:8000", database="fleet.db")
 @click.option("--kinds-file", metavar="FILE", help="Which kinds are served, and the adapters that each requires.")
-@click.option("--tokens-file", metavar="FILE", help="The tokens that are accepted; see `sentinel token new`.")
-@click.option("--jwt-key-file", metavar="FILE", help="The key that JSON web tokens are checked with.")
-@click.option("--insecure", is_flag=True, help="Let everybody do everything; on a loopback address only.")
+@options.credential_options
 @options.set_option
 @options.log_options
 def api(
@@ -50,16 +43,15 @@ def api(
     Requests need a token (--tokens-file, --jwt-key-file) unless --insecure is given. Everything is kept in the
     database, which is brought up to date at start. SIGTERM or Ctrl-C finishes the requests under way and ends it.
     """
-    overrides = options.log_overrides(log_level=log_level, log_format=log_format)
-    given = {
-        "listen": listen,
-        "database_url": database_url,
-        "kinds_file": kinds_file,
-        "tokens_file": tokens_file,
-        "jwt_key_file": jwt_key_file,
-        "insecure": "true" if insecure else None,
-    }
-    overrides |= {key: value for key, value in given.items() if value is not None}
+    overrides = options.overrides(
+        listen=listen,
+        database_url=database_url,
+        kinds_file=kinds_file,
+        tokens_file=tokens_file,
+        jwt_key_file=jwt_key_file,
+        insecure=insecure,
+    )
+    overrides |= options.log_overrides(log_level=log_level, log_format=log_format)
     loaded = loader.load(FleetApiSettings, file=config, environ=os.environ, sets=sets, overrides=overrides)
     if loaded.settings is None:
         return refuse(loaded.problems)
@@ -82,19 +74,22 @@ def api(
 
 def _assemble(settings: FleetApiSettings, address: Address, kinds: Kinds, context: ServiceContext) -> Assembly:
     with extra("api", who="sentinel api"):
-        from sentinel.cli.wiring.api import build_api_server
-    built = build_api_server(settings, kinds=kinds, address=address, context=context)
-    return Assembly(
-        parts=[*built.factories, built.listener.part],
-        shared=[opened("database", built.database)],
-        description={
-            "listen": str(address),
-            "database": str(settings.database_url),
-            "kinds": [kind.plural for kind in kinds],
-            "insecure": settings.insecure,
-        },
-        has_large_answers=True,
+        from sentinel.cli.wiring import api as wiring
+        from sentinel.cli.wiring.server import build_database, build_server
+        from sentinel.web.audit import Auditor
+    database = build_database(settings)
+    built = build_server(
+        [wiring.build_api(settings, kinds=kinds, database=database, auditor=Auditor(), clock=context.clock)],
+        database=database,
+        settings=settings,
+        retention=settings.retention,
+        address=address,
+        info=wiring.info(settings),
+        metrics_prefix=wiring.METRICS_PREFIX,
+        context=context,
+        log=context.log,
     )
+    return built.assembly(kinds=[kind.plural for kind in kinds])
 
 
 def kinds_of(settings: FleetApiSettings) -> tuple[Kinds | None, Sequence[str]]:

@@ -76,6 +76,47 @@ def log_overrides(*, log_level: str | None, log_format: str | None) -> dict[str,
     return {key: value for key, value in given.items() if value is not None}
 
 
+def server_options(*, listen: str, database: str) -> Callable[[F], F]:
+    """`--config`, `--listen` and `--database-url`, as parameters of these names; the help names the defaults."""
+
+    def decorate(command: F) -> F:
+        config = click.option(
+            "--config", type=click.Path(path_type=Path), help="A settings file; flags and environment beat it."
+        )
+        address = click.option(
+            "--listen", metavar="ADDRESS", help=f"Where to listen; {listen} where nothing else is said."
+        )
+        url = click.option(
+            "--database-url",
+            metavar="URL",
+            help=f"sqlite:///FILE ({database} where nothing is said) or postgresql://…",
+        )
+        return config(address(url(command)))
+
+    return decorate
+
+
+def credential_options(command: F) -> F:
+    """`--tokens-file`, `--jwt-key-file` and `--insecure`, as parameters of these names."""
+    tokens = click.option(
+        "--tokens-file", metavar="FILE", help="The tokens that are accepted; see `sentinel token new`."
+    )
+    key = click.option("--jwt-key-file", metavar="FILE", help="The key that JSON web tokens are checked with.")
+    insecure = click.option(
+        "--insecure", is_flag=True, help="Let everybody do everything; on a loopback address only."
+    )
+    return tokens(key(insecure(command)))
+
+
+def overrides(**flags: str | bool | None) -> dict[str, str]:
+    """A command's own flags as settings, for `load`; those that were not given are left out."""
+    return {
+        key: "true" if value is True else str(value)
+        for key, value in flags.items()
+        if value is not None and value is not False
+    }
+
+
 def encode(data: object, output: Output) -> str:
     """Data as JSON or YAML text, for scripts; without a newline at its end."""
     encoded = msgspec.json.encode(data)

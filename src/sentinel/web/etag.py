@@ -7,10 +7,13 @@ nobody's having written since; `If-None-Match` spares a reader what it has alrea
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
 from sentinel.web import problem
+from sentinel.web.errors import PreconditionFailed
+from sentinel.web.routing import Answer, Request
 
 _TAG = re.compile(r'(?P<weak>W/)?"(?P<opaque>[\x21\x23-\x7e\x80-\xff]*)"|(?P<bare>[0-9A-Za-z._-]+)')
 _SEPARATOR = re.compile(r"[ \t]*(?:,[ \t]*)*")
@@ -67,6 +70,25 @@ def is_not_modified(if_none_match: str | None, etag: str) -> bool:
     """Whether a GET with this header `If-None-Match` is answered with 304."""
     condition = parse(if_none_match, name="If-None-Match")
     return condition is not None and condition.matches_weakly(etag)
+
+
+def answer(status: int, body: bytes, *, version: int | str, headers: Mapping[str, str] | None = None) -> Answer:
+    """A response that carries its ETag."""
+    return Answer(status, body, {"ETag": strong(version), **(headers or {})})
+
+
+def unless_known(request: Request, body: bytes, *, version: int | str) -> Answer:
+    """A response to a GET: 304 without the body where the client has this version."""
+    if is_not_modified(request.header("If-None-Match"), strong(version)):
+        return Answer(304, headers={"ETag": strong(version)})
+    return answer(200, body, version=version)
+
+
+def require_match(if_match: Condition | None, *, version: int | str, name: str) -> None:
+    """Raises `PreconditionFailed` where a write is meant for another version. `name` is what the text calls it."""
+    current = strong(version)
+    if if_match is not None and not if_match.matches(current):
+        raise PreconditionFailed(f"If-Match: {name} has changed; its ETag is {current} now")
 
 
 def _skip(header: str, position: int) -> int:

@@ -112,6 +112,9 @@ class _Document:
         self._permissions = permissions
         types = list(_types(routes))
         schemas, self._components = msgspec.json.schema_components(types, ref_template=_SCHEMAS + "{name}")
+        # msgspec qualifies names that two types share, which would rename the schemas of the older component.
+        if shared := sorted({name.rpartition(".")[2] for name in self._components if "." in name}):
+            raise ValueError(f"expected a name of its own for each schema, got several called {', '.join(shared)}")
         self._schemas = dict(zip(map(_key, types), schemas, strict=True))
         self._queries = {
             _key(route.query): self._components.pop(_name(self._schema(route.query)), {"properties": {}})

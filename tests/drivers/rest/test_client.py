@@ -137,7 +137,7 @@ class TestRefusals:
         assert refused.refusal.problem == Problem(
             code="HYPERFLEET-VAL-002",
             detail="will not do",
-            field_errors=(FieldError("spec.a", "expected a number"), FieldError("", "odd", 3, 5)),
+            field_errors=(FieldError("spec.a", "expected a number"), FieldError("", "odd", 3, 5, level=2)),
         )
         assert (refused.status, refused.code) == (422, "HYPERFLEET-VAL-002")
         assert str(refused) == (

@@ -27,11 +27,13 @@ from sentinel.cli.up.keys import Keys
 from sentinel.cli.up.narration import AdapterNarrator, PulseNarrator
 from sentinel.cli.up.plan import Plan, PlannedAdapter
 from sentinel.cli.up.view import Showing, View
+from sentinel.cli.wiring import api as wiring
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
-from sentinel.cli.wiring.api import build_api_server
 from sentinel.cli.wiring.broker import build_publisher, build_subscriber
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
+from sentinel.cli.wiring.server import build_database, build_server
+from sentinel.core.pacing import Pacer
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Subscriber
@@ -44,6 +46,7 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.tracing import NO_TRACING
+from sentinel.web.audit import Auditor
 
 _RESTART = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=10))
 _DRAIN = timedelta(seconds=3)
@@ -89,18 +92,34 @@ class Session:
         self._dns = DnsService(log=telemetry.get_logger("dns"))
         self._memory = MemoryBroker()
         self._publishers = {each.resource_type: self._publisher(each) for each in plan.pulses}
+        self._pacers = {each.resource_type: Pacer() for each in plan.pulses}
+        """Kept from one build of a pulse to the next, so that a restart publishes nothing again."""
         pulses = pulse_metrics(context.metrics)
         self._series = {
             each.resource_type: pulses.claim(shard=each.shard, resource_type=each.resource_type)
             for each in plan.pulses
         }
-        self._server = build_api_server(
-            plan.server,
-            kinds=plan.kinds,
+        database = build_database(plan.server)
+        self._server = build_server(
+            [
+                wiring.build_api(
+                    plan.server,
+                    kinds=plan.kinds,
+                    database=database,
+                    auditor=Auditor(),
+                    clock=context.clock,
+                    policies={each.resource_type: each.policy for each in plan.pulses},
+                )
+            ],
+            database=database,
+            settings=plan.server,
+            retention=plan.server.retention,
             address=plan.address,
+            info=wiring.info(plan.server),
+            metrics_prefix=wiring.METRICS_PREFIX,
             context=context,
-            policies={each.resource_type: each.policy for each in plan.pulses},
-            pages=[welcome.page()],
+            log=telemetry.get_logger("api"),
+            routes=[welcome.page()],
         )
 
     def assembly(self) -> Assembly:
@@ -169,6 +188,7 @@ class Session:
                 clock=self._clock,
                 tracer=NO_TRACING,
                 series=self._series[plural],
+                pacer=self._pacers[plural],
                 watch=watch,
             )
 

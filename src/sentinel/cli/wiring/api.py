@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -12,20 +13,20 @@ from sentinel.api.service import FleetService
 from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.api.upkeep import Upkeep, retained
-from sentinel.cli.wiring.serve import ServiceContext
-from sentinel.cli.wiring.server import BuiltComponent, BuiltServer, build_database, build_server
+from sentinel.cli.wiring.server import BuiltComponent
 from sentinel.core.decision import Policy
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.clock import Clock
 from sentinel.runtime import telemetry
 from sentinel.runtime.lifecycle.part import Part
-from sentinel.runtime.listening import Address
 from sentinel.version import __version__
 from sentinel.web.app import Component
 from sentinel.web.audit import Auditor
 from sentinel.web.openapi import Info
-from sentinel.web.routing import Route
+
+METRICS_PREFIX: Final = f"{PREFIX}_"
+"""Begins the names of the metrics of a server that serves the fleet API."""
 
 
 def build_api(
@@ -57,37 +58,6 @@ def build_api(
         web=Component(routes=routes.routes(kinds, service), permissions=access.PERMISSIONS),
         retained=retained(store, settings.retention),
         refresh=measured.refresh_if_stale,
-    )
-
-
-def build_api_server(
-    settings: FleetApiSettings,
-    *,
-    kinds: Kinds,
-    address: Address,
-    context: ServiceContext,
-    policies: Mapping[str, Policy] | None = None,
-    pages: Sequence[Route] = (),
-) -> BuiltServer:
-    """The server of `sentinel api` and `sentinel up`. `pages` are for people, and not in the OpenAPI document.
-
-    Raises `Misconfigured`.
-    """
-    database = build_database(settings)
-    api = build_api(
-        settings, kinds=kinds, database=database, auditor=Auditor(), clock=context.clock, policies=policies
-    )
-    return build_server(
-        [api],
-        database=database,
-        settings=settings,
-        retention=settings.retention,
-        address=address,
-        info=info(settings),
-        metrics_prefix=f"{PREFIX}_",
-        context=context,
-        log=telemetry.get_logger("api"),
-        routes=pages,
     )
 
 

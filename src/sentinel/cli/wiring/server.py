@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from sentinel.cli.wiring.serve import ServiceContext
+from sentinel.cli.wiring.serve import Assembly, ServiceContext
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.drivers.sql.engine.schema import History
@@ -24,7 +24,7 @@ from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.identity import Identities
 from sentinel.runtime.database_url import BadUrl
-from sentinel.runtime.lifecycle.part import Part, PartFactory
+from sentinel.runtime.lifecycle.part import Part, PartFactory, opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.probes import metrics_pages, probe_pages
 from sentinel.runtime.retention import Retained, Retention
@@ -64,6 +64,21 @@ class BuiltServer(msgspec.Struct, frozen=True, kw_only=True):
     database: DatabaseOpener
     """Shared by the parts: opened before the first, closed after the last."""
     listener: Server
+    settings: ServerSettings
+
+    def assembly(self, **description: object) -> Assembly:
+        """The whole service, where the server is all of it. `description` adds fields to the first log line."""
+        return Assembly(
+            parts=[*self.factories, self.listener.part],
+            shared=[opened("database", self.database)],
+            description={
+                "listen": str(self.listener.address),
+                "database": str(self.settings.database_url),
+                **description,
+                "insecure": self.settings.insecure,
+            },
+            has_large_answers=True,
+        )
 
     @property
     def factories(self) -> list[PartFactory]:
@@ -99,11 +114,13 @@ def build_server(
     context: ServiceContext,
     log: Log,
     routes: Sequence[Route] = (),
+    identities: Sequence[Identities] = (),
 ) -> BuiltServer:
     """One listener for these components.
 
     `info` introduces the OpenAPI document. `routes` are further ones that the document leaves out, such as a page
-    for people. Raises `Misconfigured` where a file with tokens or keys cannot be used.
+    for people. `identities` are asked beside those that the settings name. Raises `Misconfigured` where a file
+    with tokens or keys cannot be used.
     """
     audit = SqlAuditLog(database)
     opener = DatabaseOpener(database, clock=context.clock, log=log)
@@ -119,7 +136,7 @@ def build_server(
         [*_pages(components, context), *routes],
         components=[*(component.web for component in components), audit_component(audit)],
         info=info,
-        guard=build_guard(settings, log=log),
+        guard=build_guard(settings, identities=identities, log=log),
         log=log,
         observers=(AccessLog(log), RequestMetrics(registry=registry, prefix=metrics_prefix)),
         deadline=settings.request_timeout,
@@ -132,7 +149,10 @@ def build_server(
         checks={"database": database.trouble, **first.checks},
     )
     return BuiltServer(
-        parts=(first, *others), database=opener, listener=Server(app, address=address, log=context.log)
+        parts=(first, *others),
+        database=opener,
+        listener=Server(app, address=address, log=context.log),
+        settings=settings,
     )
 
 
@@ -141,18 +161,18 @@ def audit_component(audit: SqlAuditLog) -> Component:
     return Component(routes=audit_routes(audit), permissions=access.PERMISSIONS)
 
 
-def build_guard(settings: ServerSettings, *, log: Log) -> Guard:
+def build_guard(settings: ServerSettings, *, identities: Sequence[Identities] = (), log: Log) -> Guard:
     """Who may call the server. Raises `Misconfigured` where a file with tokens or keys cannot be used."""
-    identities: list[Identities] = []
+    known: list[Identities] = []
     if settings.tokens_file is not None:
         from sentinel.drivers.identity.tokens_file import TokensFile
 
-        identities.append(TokensFile(settings.tokens_file, log=log))
+        known.append(TokensFile(settings.tokens_file, log=log))
     if settings.jwt_key_file is not None:
         from sentinel.drivers.identity.jwt import JwtKey
 
-        identities.append(JwtKey(settings.jwt_key_file, log=log))
-    return Guard(identities=identities, is_insecure=settings.insecure)
+        known.append(JwtKey(settings.jwt_key_file, log=log))
+    return Guard(identities=[*known, *identities], is_insecure=settings.insecure)
 
 
 def _pages(components: Sequence[BuiltComponent], context: ServiceContext) -> Sequence[Route]:

@@ -106,7 +106,10 @@ def _errors(sent: msgspec.Raw) -> Iterator[FieldError]:
 
 
 def explanation(problem: Problem | None, body: bytes, *, content_type: str) -> str:
-    """A refusal in the server's words; empty for a page of HTML, which says nothing in one line."""
-    if problem is not None:
+    """A refusal in the server's words; empty for a page of HTML, which says nothing in one line.
+
+    A problem that says nothing but errors of another shape is shown as it came.
+    """
+    if problem is not None and (problem.full_text or b'"errors"' not in body):
         return problem.full_text
     return "" if "html" in content_type else body.decode("utf-8", "replace")
