@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import hashlib
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,22 @@ from sentinel.api.kinds import DEFAULT
 from sentinel.api.settings import FleetApiSettings
 from sentinel.cli.wiring import server
 from sentinel.cli.wiring.api import build_api
-from sentinel.cli.wiring.serve import ServiceContext
+from sentinel.cli.wiring.serve import Assembly, ServiceContext, serve
 from sentinel.cli.wiring.server import BuiltComponent, BuiltServer
+from sentinel.core.access import Identity, Permissions, Role
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
-from sentinel.runtime.lifecycle.part import Part, opened
-from sentinel.runtime.lifecycle.runner import run
+from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
 from sentinel.runtime.metrics import Metrics
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.secrets import Secret
+from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.telemetry import Level, get_logger
+from sentinel.testing.identities import MemoryIdentities
 from sentinel.web.app import BadRoutes
 from sentinel.web.audit import Auditor
 from sentinel.web.openapi import Info
@@ -38,7 +40,11 @@ from tests.cli.wiring.toy_component import MIGRATED, build_notes
 
 HERE = Path(__file__).parent
 LOG = get_logger("test")
+WAIT = 30
+NOTE = {"name": "one", "text": "remember"}
+
 Build = Callable[[SqlDatabase, ServiceContext], Sequence[BuiltComponent]]
+Scenario = Callable[[aiohttp.ClientSession], Coroutine[Any, Any, None]]
 
 
 def notes_alone(database: SqlDatabase, context: ServiceContext) -> Sequence[BuiltComponent]:
@@ -51,55 +57,56 @@ def notes_and_fleet(database: SqlDatabase, context: ServiceContext) -> Sequence[
     return [api, build_notes(database, auditor=auditor, clock=context.clock)]
 
 
-def built(url: str, build: Build) -> tuple[BuiltServer, ServiceContext]:
-    settings = ServerSettings(database_url=Secret(url), insecure=True)
-    context = ServiceContext(
-        log=LOG, redactor=Redactor(), health=Health(), metrics=Metrics(component="test"), clock=SystemClock()
-    )
+def built(settings: ServerSettings, build: Build, context: ServiceContext) -> BuiltServer:
     database = server.build_database(settings, history=MIGRATED)
-    return (
-        server.build_server(
-            build(database, context),
-            database=database,
-            settings=settings,
-            retention=RetentionSettings(),
-            address=Address("127.0.0.1", 0),
-            info=Info(title="Notes", version="1"),
-            metrics_prefix="notes_",
-            context=context,
-            log=LOG,
-        ),
-        context,
+    guest = Identity("guest", Role.VIEWER)
+    return server.build_server(
+        build(database, context),
+        database=database,
+        settings=settings,
+        retention=RetentionSettings(),
+        address=Address("127.0.0.1", 0),
+        info=Info(title="Notes", version="1"),
+        metrics_prefix="notes_",
+        context=context,
+        log=LOG,
+        identities=[MemoryIdentities({"guest-token": guest})],
     )
 
 
-@asynccontextmanager
-async def serving(url: str, build: Build = notes_alone) -> AsyncIterator[aiohttp.ClientSession]:
-    """The server in a lifecycle of its own, and a client of it."""
-    server, context = built(url, build)
-    stopping, is_serving = Stopping(), asyncio.Event()
+def play(scenario: Scenario, settings: ServerSettings, build: Build = notes_alone) -> None:
+    """Runs the server as a command does, and ends it when the scenario has ended."""
+    stopping = Stopping()
+    failures: list[BaseException] = []
 
-    async def announce(stopping: Stopping) -> None:
-        is_serving.set()
-        await stopping.wait()
+    def assemble(context: ServiceContext) -> Assembly:
+        server = built(settings, build, context)
 
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        service = group.create_task(
-            run(
-                parts=[*server.factories, server.listener.part, lambda: Part(name="last", loops=(announce,))],
-                shared=[opened("database", server.database)],
-                log=LOG,
-                health=context.health,
-                metrics=context.metrics,
-                stopping=stopping,
-                signals=(),
-            )
-        )
-        await is_serving.wait()
-        async with aiohttp.ClientSession(f"http://{server.listener.address}") as session:
-            yield session
-        stopping.request()
-        assert await service == 0
+        async def client(own: Stopping) -> None:
+            try:
+                async with (
+                    asyncio.timeout(WAIT),
+                    aiohttp.ClientSession(f"http://{server.listener.address}") as session,
+                ):
+                    await scenario(session)
+            except BaseException as error:
+                failures.append(error)
+                raise
+            finally:
+                stopping.request()
+
+        assembly = server.assembly()
+        parts = [*assembly.parts, lambda: Part(name="client", loops=(client,), is_finite=True)]
+        return msgspec.structs.replace(assembly, parts=parts, stopping=stopping)
+
+    code = serve(assemble, name="notes", component="notes", log=LogSettings(level=Level.WARNING))
+    for failure in failures:
+        raise failure
+    assert code == 0
+
+
+def insecure(url: str) -> ServerSettings:
+    return ServerSettings(database_url=Secret(url), insecure=True)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -110,56 +117,87 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return found
 
 
-async def test_a_second_component_is_routes_a_service_and_a_table(url: str) -> None:
-    note = {"name": "one", "text": "remember"}
-    async with serving(url) as client:
-        written = await client.post("/api/v1/notes", json=note, headers={"Idempotency-Key": "k"})
-        repeated = await client.post("/api/v1/notes", json=note, headers={"Idempotency-Key": "k"})
-        reused = await client.post("/api/v1/notes", json={**note, "text": "x"}, headers={"Idempotency-Key": "k"})
-        taken = await client.post("/api/v1/notes", json=note)
+def test_a_second_component_is_routes_a_service_and_a_table(url: str) -> None:
+    async def scenario(client: aiohttp.ClientSession) -> None:
+        key = {"Idempotency-Key": "k"}
+        written = await client.post("/api/v1/notes", json=NOTE, headers=key)
+        repeated = await client.post("/api/v1/notes", json=NOTE, headers=key)
+        reused = await client.post("/api/v1/notes", json={**NOTE, "text": "x"}, headers=key)
+        taken = await client.post("/api/v1/notes", json=NOTE)
         found = await client.get("/api/v1/notes/one")
         missing = await client.get("/api/v1/notes/two")
 
         assert [each.status for each in (written, repeated, reused, taken)] == [201, 201, 422, 409]
-        assert await found.json() == await repeated.json() == note
+        assert await found.json() == await repeated.json() == NOTE
         assert missing.status == 404
         (entry,) = (await _json(client, "/api/v1/audit"))["items"]
         assert (entry["actor"], entry["action"], entry["kind"]) == ("anonymous", "create", "note")
         assert (entry["resource_id"], entry["role"], entry["address"]) == ("one", "admin", "127.0.0.1")
 
+    play(scenario, insecure(url))
 
-async def test_it_has_a_document_metrics_and_probes(tmp_path: Path) -> None:
-    async with serving(f"sqlite:///{tmp_path}/notes.db") as client:
+
+def test_its_permissions_hold_for_tokens_of_every_source(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"writer-token").hexdigest()
+    tokens = tmp_path / "tokens.yaml"
+    tokens.write_text(f"tokens:\n  - {{name: writer, role: operator, sha256: {digest}}}\n")
+    url = Secret(f"sqlite:///{tmp_path}/notes.db")
+
+    async def scenario(client: aiohttp.ClientSession) -> None:
+        guest = {"Authorization": "Bearer guest-token"}
+        writer = {"Authorization": "Bearer writer-token"}
+        refused = await client.post("/api/v1/notes", json=NOTE, headers=guest)
+        written = await client.post("/api/v1/notes", json=NOTE, headers=writer)
+        found = await client.get("/api/v1/notes/one", headers=guest)
+        audit = await client.get("/api/v1/audit", headers=writer)
+
+        assert [each.status for each in (refused, written, found, audit)] == [403, 201, 200, 403]
+        assert (await refused.json())["detail"] == "the role viewer of guest may not write"
+        assert (await client.get("/api/v1/notes/one")).status == 401
+
+    play(scenario, ServerSettings(database_url=url, tokens_file=tokens))
+
+
+def test_it_has_a_document_metrics_and_probes(tmp_path: Path) -> None:
+    async def scenario(client: aiohttp.ClientSession) -> None:
         document = await _json(client, "/openapi.json")
         ready = await _json(client, "/readyz")
         metrics = await (await client.get("/metrics")).text()
 
-    assert sorted(document["paths"]) == ["/api/v1/audit", "/api/v1/notes", "/api/v1/notes/{name}"]
-    assert document["paths"]["/api/v1/notes"]["post"]["x-roles"] == ["operator"]
-    assert ready["checks"]["notes.database"]["status"] == "ok"
-    assert 'notes_http_requests_total{method="GET",route="/openapi.json",status="200"} 1.0' in metrics
+        assert sorted(document["paths"]) == ["/api/v1/audit", "/api/v1/notes", "/api/v1/notes/{name}"]
+        assert document["paths"]["/api/v1/notes"]["post"]["x-roles"] == ["operator"]
+        assert ready["checks"]["notes.database"]["status"] == "ok"
+        assert 'notes_http_requests_total{method="GET",route="/openapi.json",status="200"} 1.0' in metrics
+
+    play(scenario, insecure(f"sqlite:///{tmp_path}/notes.db"))
 
 
-async def test_two_components_share_listener_database_audit_and_document(url: str) -> None:
-    async with serving(url, notes_and_fleet) as client:
-        note = await client.post("/api/v1/notes", json={"name": "one", "text": "remember"})
+def test_two_components_share_listener_database_audit_and_document(url: str) -> None:
+    async def scenario(client: aiohttp.ClientSession) -> None:
+        note = await client.post("/api/v1/notes", json=NOTE)
         cluster = await client.post("/api/hyperfleet/v1/clusters", json={"name": "one"})
         document = await _json(client, "/openapi.json")
         audit = await _json(client, "/api/v1/audit")
 
-    assert (note.status, cluster.status) == (201, 201)
-    assert {"/api/v1/notes", "/api/hyperfleet/v1/clusters", "/api/v1/audit"} <= document["paths"].keys()
-    assert [entry["kind"] for entry in audit["items"]] == ["Cluster", "note"]
+        assert (note.status, cluster.status) == (201, 201)
+        assert {"/api/v1/notes", "/api/hyperfleet/v1/clusters", "/api/v1/audit"} <= document["paths"].keys()
+        assert [entry["kind"] for entry in audit["items"]] == ["Cluster", "note"]
+
+    play(scenario, insecure(url), notes_and_fleet)
 
 
 def test_two_components_with_the_same_routes_are_refused(tmp_path: Path) -> None:
+    context = ServiceContext(
+        log=LOG, redactor=Redactor(), health=Health(), metrics=Metrics(component="test"), clock=SystemClock()
+    )
+
     def twice(database: SqlDatabase, context: ServiceContext) -> Sequence[BuiltComponent]:
-        notes = build_notes(database, auditor=Auditor(), clock=context.clock)
-        other = msgspec.structs.replace(notes.web, permissions=type(notes.web.permissions)())
+        (notes,) = notes_alone(database, context)
+        other = msgspec.structs.replace(notes.web, permissions=Permissions())
         return [notes, msgspec.structs.replace(notes, web=other)]
 
     with pytest.raises(BadRoutes, match="POST /api/v1/notes: declared twice"):
-        built(f"sqlite:///{tmp_path}/notes.db", twice)
+        built(insecure(f"sqlite:///{tmp_path}/notes.db"), twice, context)
 
 
 def test_the_component_is_small_and_knows_nothing_of_the_fleet() -> None:
