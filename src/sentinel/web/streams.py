@@ -2,7 +2,8 @@
 
 A stream takes no place among the requests at once and has no deadline, so it has bounds of its own: how many are
 open, and how long a client may take nothing of what it is sent. It ends when its iterator does, when the client
-goes or the server stops. In each case the iterator is closed, so that a `finally` in it runs.
+goes or the server stops. In each case the iterator is closed, so that a `finally` in it runs
+if its first chunk was asked for. For HEAD, and for a stream that is refused, it never is: acquire nothing before.
 """
 
 from __future__ import annotations
