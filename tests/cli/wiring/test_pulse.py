@@ -313,6 +313,7 @@ class TestRebuild:
                 publisher=MemoryBroker().publisher(),
                 clock=SimulatedClock(),
                 tracer=NO_TRACING,
+                pacer=Pacer(),
                 series=series,
             )
 
@@ -327,6 +328,7 @@ class TestRebuild:
                 publisher=MemoryBroker().publisher(),
                 clock=SimulatedClock(),
                 tracer=NO_TRACING,
+                pacer=Pacer(),
                 series=pulses.claim(shard="all", resource_type="clusters"),
             )
 
@@ -392,7 +394,13 @@ async def a_minute(fleet: FakeFleet, chosen: PulseSettings) -> list[bytes]:
     await publisher.open()
     series = PulseMetrics(CollectorRegistry()).claim(shard=chosen.shard, resource_type=chosen.resource_type)
     part = build_pulse(
-        chosen, fleet=fleet, publisher=publisher, clock=SimulatedClock(), tracer=NO_TRACING, series=series
+        chosen,
+        fleet=fleet,
+        publisher=publisher,
+        clock=SimulatedClock(),
+        tracer=NO_TRACING,
+        pacer=Pacer(),
+        series=series,
     )
     bodies: list[bytes] = []
 

@@ -85,15 +85,14 @@ def build_pulse(
     clock: Clock,
     tracer: Tracer,
     series: PulseSeries,
-    pacer: Pacer | None = None,
+    pacer: Pacer,
     watch: Callable[[Observer], Observer] = lambda observer: observer,
 ) -> Part:
-    """A pulse as a part; the caller owns the publisher and the series. `watch` may put another observer around its
-    telemetry.
+    """A pulse as a part; the caller owns the publisher, the series and the pacer. `watch` may put another observer
+    around its telemetry.
 
     To rebuild a pulse for new settings, let the old one end, then hand in its `pacer` and, if the labels are still
-    the same, its `series`: what it has published stays paced, and its counters go on. Without a `pacer` the pulse
-    remembers nothing.
+    the same, its `series`: what it has published stays paced, and its counters go on.
     """
     if (series.shard, series.resource_type) != (settings.shard, settings.resource_type):
         raise ValueError(
@@ -105,8 +104,6 @@ def build_pulse(
         log=telemetry.get_logger("pulse").bind(resource_type=settings.resource_type),
         broker_type=publisher.broker_type,
     )
-    if pacer is None:
-        pacer = Pacer()
     pacer.republish_interval = settings.republish_interval
     pulse = Pulse(
         resource_type=settings.resource_type,
