@@ -388,3 +388,11 @@ async def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> 
     _, errors = await asyncio.wait_for(process.communicate(), 60)
 
     assert (process.returncode, errors) == (0, b"")
+
+
+async def test_it_ends_by_itself_when_its_time_is_up(tmp_path: Path) -> None:
+    async with UpProcess(tmp_path, "--for", "100ms") as up:
+        await up.url()
+
+        assert await up.exit_code() == 0
+        assert b"0 events published, 0 failed, 0 evaluations in" in up.stdout

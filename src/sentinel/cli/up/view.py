@@ -184,7 +184,7 @@ class View:
     async def _end_in_time(self, stopping: Stopping) -> None:
         lasts = self._showing.lasts
         if lasts is not None and not await stopping.interrupts(self._clock.sleep(lasts)):
-            stopping.request()
+            self._stopping.request()
 
     def _end_quietly(self) -> None:
         """Whoever read our lines has gone; told by the thread that writes them."""
