@@ -8,7 +8,7 @@ BIN := .venv/bin
 SEEDS := 1000:2000
 WORKERS := 2
 # It reaches no branch of the core that no other test reaches, and takes thrice as long while they are counted.
-AGAINST_GO := tests/core/test_gotemplate_against_go.py
+AGAINST_GO := tests/core/gotemplate/test_against_go.py
 # The longest first, so that in the end no worker is left alone with it.
 BEYOND_CORE := $(AGAINST_GO) tests/sim/ \
 	$(filter-out tests/core/ tests/e2e/ tests/sim/,$(wildcard tests/[a-z]*/ tests/test_*.py))

@@ -15,7 +15,7 @@ from bench import fleet_bed
 from bench.budget import Budget
 from bench.fleet_bed import ADAPTERS, Bed, Cost, DatabaseName
 from bench.fleet_rows import REGION
-from sentinel.core.model import PLAIN_FIELDS
+from sentinel.core.pulse.observation import PLAIN_FIELDS
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TYPICAL = 100_000

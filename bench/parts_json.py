@@ -17,7 +17,7 @@ import msgspec
 
 from bench.alternating import OURS, Way, cheapest
 from sentinel.api.drafts import NewResource
-from sentinel.core.fleet import Report
+from sentinel.core.fleet.documents import Report
 from sentinel.web import decoding, strictjson
 from tests.support.fleet_http import report
 

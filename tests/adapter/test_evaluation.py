@@ -15,8 +15,8 @@ from sentinel.adapter import Adapter, Context, Done, Failed, Finalized, HttpFail
 from sentinel.adapter.context import Cancellation
 from sentinel.adapter.evaluation import Evaluated
 from sentinel.adapter.evaluation import evaluate as run_task
-from sentinel.core.fleet import ConditionStatus, Report
-from sentinel.core.task import Ending
+from sentinel.core.adapter.task import Ending
+from sentinel.core.fleet.documents import ConditionStatus, Report
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing import loop

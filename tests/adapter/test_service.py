@@ -11,8 +11,8 @@ from msgspec import UNSET
 from sentinel.adapter import Adapter, Context, Done, Finalized, InProgress, Outcome, PreconditionsNotMet, Resource
 from sentinel.adapter.observer import ReportAnswer, SkipReason
 from sentinel.adapter.service import DeliveriesEnded
-from sentinel.core.fleet import ConditionStatus
-from sentinel.core.task import Ending
+from sentinel.core.adapter.task import Ending
+from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.subscription import Message
 from tests.support.workplace import Workplace, run

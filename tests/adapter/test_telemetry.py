@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from sentinel.adapter.asking import Operation
 from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.adapter.telemetry import AdapterTelemetry
-from sentinel.core.fleet import DiscardReason
-from sentinel.core.task import Ending
+from sentinel.core.adapter.task import Ending
+from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.runtime import telemetry
 from sentinel.testing.adapter import make_resource

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sentinel.api import kinds
-from sentinel.core.fleet import KindRules
+from sentinel.core.fleet.documents import KindRules
 
 
 def written(tmp_path: Path, text: str) -> Path:

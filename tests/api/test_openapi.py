@@ -20,7 +20,7 @@ from schemathesis import GenerationMode, checks
 from schemathesis.schemas import APIOperation
 
 from sentinel.api.kinds import Kinds
-from sentinel.core.fleet import KindRules
+from sentinel.core.fleet.documents import KindRules
 from sentinel.web import openapi
 from tests.support.fleet_client import PERMISSIONS, FleetClient
 

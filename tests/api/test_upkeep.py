@@ -14,7 +14,7 @@ import pytest
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import FleetRetentionSettings
 from sentinel.api.upkeep import BATCH, Upkeep, retained
-from sentinel.core.fleet import KindRules
+from sentinel.core.fleet.documents import KindRules
 from sentinel.ports.fleet_store import FleetTransaction
 from sentinel.runtime.lifecycle.part import Loop
 from sentinel.runtime.lifecycle.stopping import Stopping

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from sentinel.core.fleet import DiscardedReport, GenerationRecord
+from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Operator, Requirement, Selector
 from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.database import Taken

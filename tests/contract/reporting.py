@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sentinel.core import task as tasks
-from sentinel.core.fleet import ConditionStatus, DiscardReason, Report
-from sentinel.core.hints import Pointer
-from sentinel.core.model import Json
-from sentinel.core.task import Broken, Conclusion, Done, InProgress
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter import task as tasks
+from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.adapter.task import Broken, Conclusion, Done, InProgress
+from sentinel.core.fleet.documents import ConditionStatus, DiscardReason, Report
+from sentinel.core.pulse.observation import Json
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.reporting import Answer, Reporting, ReportRefused, Taken
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sentinel.core import merge_patch
 from sentinel.core.merge_patch import canonical
-from sentinel.core.model import Json
+from sentinel.core.pulse.observation import Json
 
 scalars = st.one_of(
     st.none(),

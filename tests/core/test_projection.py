@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.model import FIELDS, PLAIN_FIELDS, Json, observe
 from sentinel.core.projection import FieldsError, askable, compile_fields
+from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS, Json, observe
 
 CLUSTER: Json = {
     "id": "c1",

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sentinel.core.listing import Shape
+from sentinel.core.pulse.listing import Shape
 from tests.support.fleet_server import Answer, Document, FleetServer, condition, make_resource
 from tests.support.inbox import Inbox
 from tests.support.service import SentinelProcess

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.decision import OBSERVED_AHEAD, Reason
-from sentinel.core.message import reason_data
-from sentinel.core.pacing import Verdict
+from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason
+from sentinel.core.pulse.message import reason_data
+from sentinel.core.pulse.pacing import Verdict
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.pulse.explain import Expectation, Explanation, Findings, Nowhere, Row, UnknownResource, explain
 from sentinel.pulse.settings import LabelMatch, PulseSettings

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from sentinel.core.decision import Policy, Reason
 from sentinel.core.events import Event
-from sentinel.core.model import NO_LABELS, Observation
+from sentinel.core.pulse.decision import Policy, Reason
+from sentinel.core.pulse.observation import NO_LABELS, Observation
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.pulse.forecast import EmptyFleet, Forecast, forecast

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sentinel.core.decision import OBSERVED_AHEAD, Decision, Reason
 from sentinel.core.events import Event
-from sentinel.core.model import Observation
-from sentinel.core.pacing import Verdict
+from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Reason
+from sentinel.core.pulse.observation import Observation
+from sentinel.core.pulse.pacing import Verdict
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport, Pending

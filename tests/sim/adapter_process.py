@@ -10,8 +10,8 @@ from typing import Any
 from sentinel.adapter.asking import Operation
 from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.adapter.service import AdapterService
-from sentinel.core.fleet import DiscardReason
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.fleet.documents import DiscardReason
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.reporting import Reporting

@@ -1,7 +1,7 @@
 """What adapters' reports amount to, once more: written from the specification, as plainly as can be.
 
-It knows nothing of `core.aggregate` and is no faster, shorter or more general than it has to be. Where the two
-disagree, a simulation has found something.
+It knows nothing of `core.fleet.aggregate` and is no faster, shorter or more general than it has to be. Where the
+two disagree, a simulation has found something.
 
 The rules. `Ready`: every required adapter says Available at the resource's own generation. `Available` turns
 True when all of them say so at one generation, whichever; it turns False only when one of them takes back the

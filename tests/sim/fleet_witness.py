@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sentinel.core import fleet, reports
-from sentinel.core.aggregate import condition_type
-from sentinel.core.fleet import AdapterStatus, Report, ResourceDocument
+from sentinel.core.fleet import documents, reports
+from sentinel.core.fleet.aggregate import condition_type
+from sentinel.core.fleet.documents import AdapterStatus, Report, ResourceDocument
 from sentinel.ports.fleet_store import Stored
 from tests.sim import conditions
 from tests.sim.conditions import Facts, Held, Progress, Said
@@ -84,7 +84,7 @@ class FleetWitness:
 
         `value` is what its spec was changed to.
         """
-        written = fleet.decode_document(document)
+        written = documents.decode_document(document)
         spec = self._specs.get((written.id, written.generation))
         self._trace.require(
             spec == bytes(written.spec) and (value is None or spec == b'{"v":%d}' % value),
@@ -103,7 +103,7 @@ class FleetWitness:
             assert before is not None
             self._removed(before.id)
             return
-        document = fleet.decode_document(after.document)
+        document = documents.decode_document(after.document)
         known = self.resources.get(after.id)
         if known is None:
             self._trace.require(document.generation == 1, "a resource begins at generation 1:", after.id)
@@ -114,7 +114,7 @@ class FleetWitness:
         known.document = document
         self._specs.setdefault((after.id, document.generation), bytes(document.spec))
         said_before = {adapter: said for adapter, said in _all_said(known).items() if adapter in known.required}
-        statuses = {status.adapter: status for status in fleet.decode_statuses(after.statuses)}
+        statuses = {status.adapter: status for status in documents.decode_statuses(after.statuses)}
         self._reports.compare(document, known.statuses, statuses)
         known.statuses = statuses
         if not is_mark:
@@ -153,8 +153,8 @@ class FleetWitness:
         known.available = self._with_open_times(known, conditions.available(facts, known.available))
         known.progress = conditions.progress(facts, said_before, known.progress)
         status = document.status
-        self._compare(known, fleet.READY, known.ready)
-        self._compare(known, fleet.AVAILABLE, known.available)
+        self._compare(known, documents.READY, known.ready)
+        self._compare(known, documents.AVAILABLE, known.available)
         flat = (
             status.phase,
             status.observed_generation,
@@ -190,7 +190,7 @@ class FleetWitness:
                 self._trace.require(seen == wanted, "a mirror contradicts its report:", document.id, mirror, said)
 
     def _with_open_times(self, known: Known, available: Held) -> Held:
-        condition = known.document.status.condition(fleet.AVAILABLE)
+        condition = known.document.status.condition(documents.AVAILABLE)
         if condition is None or available.transition is not None:
             return available
         return msgspec.structs.replace(available, transition=condition.last_transition_time)
@@ -230,13 +230,13 @@ class FleetWitness:
                 self._trace.violation(f"{resource_id} is finalised, and still there")
 
     def _waiting_for(self, known: Known) -> set[str]:
-        wanted = fleet.FINALIZED if known.document.is_deleting else fleet.AVAILABLE
+        wanted = documents.FINALIZED if known.document.is_deleting else documents.AVAILABLE
         return {
             adapter
             for adapter in known.required
             if (status := known.statuses.get(adapter)) is None
             or status.observed_generation != known.document.generation
-            or status.status_of(fleet.AVAILABLE) == "Unknown"
+            or status.status_of(documents.AVAILABLE) == "Unknown"
             or status.status_of(wanted) != "True"
         }
 
@@ -263,7 +263,7 @@ def _all_said(known: Known) -> dict[str, Said]:
 
 
 def _said(status: AdapterStatus) -> Said:
-    available = status.condition(fleet.AVAILABLE)
+    available = status.condition(documents.AVAILABLE)
     assert available is not None
     return Said(
         status.observed_generation, status.last_report_time, str(available.status), available.last_transition_time
@@ -276,6 +276,6 @@ def _marks(document: ResourceDocument) -> tuple[object, ...]:
 
 def _told(known: Known) -> list[str]:
     return [
-        f"{adapter}={status.status_of(fleet.AVAILABLE)}@{status.observed_generation}"
+        f"{adapter}={status.status_of(documents.AVAILABLE)}@{status.observed_generation}"
         for adapter, status in known.statuses.items()
     ]

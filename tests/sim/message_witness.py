@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import datetime, timedelta
 
 from sentinel.adapter import Adapter
-from sentinel.core.fleet import AVAILABLE, Report, ReportedCondition
-from sentinel.core.hints import Pointer, kind_of
-from sentinel.core.task_resource import INTERRUPTED, Resource
+from sentinel.core.adapter.event_target import Pointer, kind_of
+from sentinel.core.adapter.resource import INTERRUPTED, Resource
+from sentinel.core.fleet.documents import AVAILABLE, Report, ReportedCondition
 from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Answer, Reporting
 from sentinel.ports.subscription import Delivery, Message, Subscriber

@@ -17,12 +17,12 @@ import msgspec
 
 from sentinel.api.service import FleetService, Target
 from sentinel.api.upkeep import Upkeep
-from sentinel.core import reports
 from sentinel.core.access import Identity, Role
-from sentinel.core.fleet import Report
-from sentinel.core.hints import Pointer
-from sentinel.core.model import read_resource
-from sentinel.core.task_resource import Resource, read_document, read_statuses, with_reports
+from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.resource import Resource, read_document, read_statuses, with_reports
+from sentinel.core.fleet import reports
+from sentinel.core.fleet.documents import Report
+from sentinel.core.pulse.observation import read_resource
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet import FetchError, Page

@@ -13,8 +13,10 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from sentinel.core import fleet
-from sentinel.core.fleet import (
+from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.resource import INTERRUPTED, KnownReport, Resource
+from sentinel.core.fleet import documents
+from sentinel.core.fleet.documents import (
     AVAILABLE,
     Condition,
     ConditionStatus,
@@ -22,8 +24,6 @@ from sentinel.core.fleet import (
     DiscardReason,
     ResourceStatus,
 )
-from sentinel.core.hints import Pointer
-from sentinel.core.task_resource import INTERRUPTED, KnownReport, Resource
 from sentinel.ports.fleet_store import FleetTransaction, Stored
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Delivery, Subscriber
@@ -166,11 +166,11 @@ def _without_interruption(report: KnownReport) -> KnownReport:
 
 
 def _with_available(stored: Stored, change: Callable[[Condition, ResourceStatus], Condition]) -> Stored:
-    document = fleet.decode_document(stored.document)
+    document = documents.decode_document(stored.document)
     status = document.status
     conditions = tuple(change(each, status) if each.type == AVAILABLE else each for each in status.conditions)
     altered = msgspec.structs.replace(document, status=msgspec.structs.replace(status, conditions=conditions))
-    return msgspec.structs.replace(stored, document=fleet.encode_document(altered))
+    return msgspec.structs.replace(stored, document=documents.encode_document(altered))
 
 
 def _unstick(available: Condition, status: ResourceStatus) -> Condition:
@@ -194,23 +194,23 @@ def _stir(available: Condition, status: ResourceStatus) -> Condition:
 
 def _lose_a_report(stored: Stored) -> Stored | None:
     """The one that would complete a cluster's."""
-    return None if len(fleet.decode_statuses(stored.statuses)) > 3 else stored
+    return None if len(documents.decode_statuses(stored.statuses)) > 3 else stored
 
 
 def _forget_a_report(stored: Stored) -> Stored:
     """The one of validation, which is long there when provision is done."""
-    statuses = {each.adapter: each for each in fleet.decode_statuses(stored.statuses)}
+    statuses = {each.adapter: each for each in documents.decode_statuses(stored.statuses)}
     if "provision" in statuses and statuses["provision"].status_of(AVAILABLE) is ConditionStatus.TRUE:
         del statuses["validation"]
-    return msgspec.structs.replace(stored, statuses=fleet.encode_statuses(tuple(statuses.values())))
+    return msgspec.structs.replace(stored, statuses=documents.encode_statuses(tuple(statuses.values())))
 
 
 def _count_wrong(stored: Stored) -> Stored:
-    document = fleet.decode_document(stored.document)
+    document = documents.decode_document(stored.document)
     if document.generation != 3:
         return stored
     altered = msgspec.structs.replace(document, generation=2)
-    return msgspec.structs.replace(stored, document=fleet.encode_document(altered))
+    return msgspec.structs.replace(stored, document=documents.encode_document(altered))
 
 
 DEAF = Plan(around_subscriber=_Deaf)

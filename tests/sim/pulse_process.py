@@ -8,10 +8,10 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from sentinel.core.decision import Policy
 from sentinel.core.events import Event
-from sentinel.core.message import Composer
-from sentinel.core.pacing import Pacer
+from sentinel.core.pulse.decision import Policy
+from sentinel.core.pulse.message import Composer
+from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.pulse.service import Pulse

@@ -12,9 +12,9 @@ from collections import defaultdict, deque
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from sentinel.core.decision import Policy
-from sentinel.core.model import Observation
-from sentinel.core.pacing import Verdict
+from sentinel.core.pulse.decision import Policy
+from sentinel.core.pulse.observation import Observation
+from sentinel.core.pulse.pacing import Verdict
 from sentinel.ports.clock import Clock
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import Answer, CycleReport, PageReport

@@ -13,8 +13,8 @@ from datetime import datetime
 
 import msgspec
 
-from sentinel.core import fleet, reports
-from sentinel.core.fleet import AdapterStatus, DiscardReason, Report, ResourceDocument
+from sentinel.core.fleet import documents, reports
+from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, ResourceDocument
 from tests.sim.trace import Trace
 
 
@@ -37,7 +37,7 @@ class ReportWitness:
             resource_id,
             report,
         )
-        if report.status_of(fleet.FINALIZED) == "True":
+        if report.status_of(documents.FINALIZED) == "True":
             self._finalized.add((resource_id, report.adapter, report.observed_generation))
 
     def judged(
@@ -64,7 +64,7 @@ class ReportWitness:
                     and report.observed_generation < status.observed_generation
                 )
                 or (reason is DiscardReason.STALE_TIME and _rank(report) < _rank(status))
-                or (reason is DiscardReason.UNKNOWN and report.status_of(fleet.AVAILABLE) == "Unknown")
+                or (reason is DiscardReason.UNKNOWN and report.status_of(documents.AVAILABLE) == "Unknown")
             )
             self._trace.require(is_right, "a report was discarded wrongly:", reason, resource_id, report, status)
 
@@ -97,7 +97,7 @@ class ReportWitness:
         is_news = (
             report.observed_generation <= document.generation
             and (before is None or _rank(report) >= _rank(before))
-            and (before is None or report.status_of(fleet.AVAILABLE) != "Unknown")
+            and (before is None or report.status_of(documents.AVAILABLE) != "Unknown")
         )
         self._trace.require(is_news, "a report was accepted that is none:", document.id, report, before)
         said = [(each.type, each.status) for each in report.conditions]

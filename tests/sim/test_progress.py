@@ -13,10 +13,9 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from sentinel.core import model, reports, resource
-from sentinel.core.decision import Reason
 from sentinel.core.events import Event
-from sentinel.core.fleet import (
+from sentinel.core.fleet import lifecycle, reports
+from sentinel.core.fleet.documents import (
     APPLIED,
     AVAILABLE,
     HEALTH,
@@ -27,7 +26,9 @@ from sentinel.core.fleet import (
     ReportedCondition,
     encode_document,
 )
-from sentinel.core.resource import Rules
+from sentinel.core.fleet.lifecycle import Rules
+from sentinel.core.pulse import observation
+from sentinel.core.pulse.decision import Reason
 from sentinel.ports.fleet import Page
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -50,7 +51,7 @@ class Chained:
         self._skews = skews
         self._ticks = ticks
         self._rules = Rules(KindRules("clusters", "Cluster", "", CHAIN))
-        self.state = resource.create(
+        self.state = lifecycle.create(
             self._rules,
             resource_id="one",
             name="one",
@@ -66,7 +67,7 @@ class Chained:
 
     async def walk(self) -> AsyncGenerator[Page, None]:
         await asyncio.sleep(0)
-        yield Page([model.read_resource(msgspec.Raw(encode_document(self.state.document)))], ())
+        yield Page([observation.read_resource(msgspec.Raw(encode_document(self.state.document)))], ())
 
     async def open(self) -> None: ...
 
@@ -84,7 +85,7 @@ class Chained:
 
     def change(self) -> None:
         """Somebody asks for something else."""
-        changed = resource.change(
+        changed = lifecycle.change(
             self.state, self._rules, labels={}, spec=msgspec.Raw(b"[]"), actor="", now=self._clock.now()
         )
         assert changed is not None
@@ -111,7 +112,7 @@ class Chained:
             report, generation=self.state.document.generation, stored=stored, now=self._clock.now()
         )
         if isinstance(verdict, reports.Accepted):
-            self.state = resource.take(self.state, self._rules, verdict.status, children=0)
+            self.state = lifecycle.take(self.state, self._rules, verdict.status, children=0)
         if self.ready_at is None and self.state.document.status.phase is Phase.READY:
             self.ready_at = self._clock.now()
 

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from sentinel.core.decision import Reason
 from sentinel.core.events import Event
+from sentinel.core.pulse.decision import Reason
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.fleet import Page
 from sentinel.ports.publisher import Outcome, Receipt

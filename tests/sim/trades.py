@@ -25,7 +25,7 @@ from sentinel.adapter import (
     PreconditionsNotMet,
     Resource,
 )
-from sentinel.core.fleet import FINALIZED, KindRules
+from sentinel.core.fleet.documents import FINALIZED, KindRules
 
 
 class Trade(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from sentinel.api.change import Written
 from sentinel.api.drafts import Draft, Patch
 from sentinel.api.service import FleetService, Target
 from sentinel.core.access import Identity, Role
-from sentinel.core.fleet import KindRules
+from sentinel.core.fleet.documents import KindRules
 from sentinel.ports.errors import Unavailable
 from sentinel.web import errors
 from sentinel.web.idempotency import IdempotencyKey

@@ -14,8 +14,8 @@ import msgspec
 from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.upkeep import Upkeep
-from sentinel.core.decision import Policy
-from sentinel.core.fleet import DiscardReason
+from sentinel.core.fleet.documents import DiscardReason
+from sentinel.core.pulse.decision import Policy
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber

@@ -16,8 +16,8 @@ from sentinel.api.kinds import DEFAULT, Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.telemetry import FleetTelemetry
 from sentinel.core.access import Identity, combine
-from sentinel.core.decision import Policy
-from sentinel.core.fleet import KindRules
+from sentinel.core.fleet.documents import KindRules
+from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.identities import MemoryIdentities

@@ -12,7 +12,7 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
-from sentinel.core.fleet import AdapterStatus, ResourceDocument, decode_document, decode_statuses
+from sentinel.core.fleet.documents import AdapterStatus, ResourceDocument, decode_document, decode_statuses
 
 ROOT = "/api/hyperfleet/v1"
 PATIENCE = aiohttp.ClientTimeout(total=30)

@@ -23,8 +23,8 @@ from typing import Any, Self, TypeAlias, assert_never
 import msgspec
 from aiohttp import web
 
-from sentinel.core.listing import Shape
 from sentinel.core.projection import compile_fields
+from sentinel.core.pulse.listing import Shape
 from tests.support.loopback import listen
 
 Document: TypeAlias = dict[str, Any]

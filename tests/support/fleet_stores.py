@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sentinel.core.access import Role
-from sentinel.core.fleet import (
+from sentinel.core.fleet.documents import (
     ConditionStatus,
     DiscardedReport,
     DiscardReason,

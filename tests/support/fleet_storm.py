@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from sentinel.core import aggregate
-from sentinel.core.aggregate import Situation
+from sentinel.core.fleet import aggregate
+from sentinel.core.fleet.aggregate import Situation
 from tests.support.fleet_http import FleetHttp, report
 
 REQUIRED = ("validation", "dns")

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import aio_pika
 import msgspec
 
-from sentinel.core import hints
-from sentinel.core.hints import ReceivedEvent
+from sentinel.core.adapter import event_target
+from sentinel.core.adapter.event_target import ReceivedEvent
 from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.ports.subscription import Subscriber
@@ -248,7 +248,9 @@ class Listener:
         """Takes everything as it comes."""
         async for delivery in self._subscriber.deliveries():
             message = delivery.message
-            hint = hints.read(body=message.body, content_type=message.content_type, attributes=message.attributes)
+            hint = event_target.read(
+                body=message.body, content_type=message.content_type, attributes=message.attributes
+            )
             async with self._arrival:
                 self._heard.append(hint.event)
                 self._arrival.notify_all()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from sentinel.core import aggregate, reports
-from sentinel.core.fleet import (
+from sentinel.core.fleet import aggregate, reports
+from sentinel.core.fleet.documents import (
     APPLIED,
     AVAILABLE,
     FINALIZED,

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import msgspec
 
-from sentinel.core.decision import Policy
 from sentinel.core.events import Mode
-from sentinel.core.message import Composer, MessageData
-from sentinel.core.pacing import Pacer
+from sentinel.core.pulse.decision import Policy
+from sentinel.core.pulse.message import Composer, MessageData
+from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import Fleet
 from sentinel.ports.publisher import Outcome, Publisher

@@ -14,10 +14,10 @@ from sentinel.adapter import Adapter
 from sentinel.adapter.asking import Operation
 from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.adapter.service import AdapterService
+from sentinel.core.adapter.resource import Resource
 from sentinel.core.events import Event, event_type
-from sentinel.core.fleet import DiscardReason
-from sentinel.core.model import Json
-from sentinel.core.task_resource import Resource
+from sentinel.core.fleet.documents import DiscardReason
+from sentinel.core.pulse.observation import Json
 from sentinel.drivers.intake import RETRY
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.api_trouble import ApiTrouble

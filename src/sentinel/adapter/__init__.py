@@ -17,10 +17,10 @@ becomes a report, also one that fails. `sentinel adapter --config F` runs it; `s
 
 from sentinel.adapter.context import Context
 from sentinel.adapter.declaration import Adapter, Task
-from sentinel.core.fleet import ConditionStatus
-from sentinel.core.hints import ReceivedEvent
-from sentinel.core.task import Done, Failed, Finalized, InProgress, Outcome, PreconditionsNotMet
-from sentinel.core.task_resource import KnownReport, Owner, Resource, ResourceCondition
+from sentinel.core.adapter.event_target import ReceivedEvent
+from sentinel.core.adapter.resource import KnownReport, Owner, Resource, ResourceCondition
+from sentinel.core.adapter.task import Done, Failed, Finalized, InProgress, Outcome, PreconditionsNotMet
+from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse
 
 __all__ = [

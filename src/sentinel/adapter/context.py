@@ -6,8 +6,8 @@ from datetime import datetime
 
 import msgspec
 
-from sentinel.core.hints import ReceivedEvent
-from sentinel.core.task_resource import KnownReport
+from sentinel.core.adapter.event_target import ReceivedEvent
+from sentinel.core.adapter.resource import KnownReport
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime.telemetry import Log
 

@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from sentinel.adapter.context import Context
-from sentinel.core.reports import MAX_ADAPTER_LENGTH, is_adapter_name
-from sentinel.core.task import Outcome
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.adapter.task import Outcome
+from sentinel.core.fleet.reports import MAX_ADAPTER_LENGTH, is_adapter_name
 
 Task: TypeAlias = Callable[[Resource, Context], Awaitable[Outcome]]
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])

@@ -17,10 +17,10 @@ from msgspec import UnsetType
 
 from sentinel.adapter.context import Context
 from sentinel.adapter.declaration import Task
-from sentinel.core import task as tasks
-from sentinel.core.model import Json
-from sentinel.core.task import Broken, Conclusion, Finalized
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter import task as tasks
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.adapter.task import Broken, Conclusion, Finalized
+from sentinel.core.pulse.observation import Json
 from sentinel.runtime import durations
 from sentinel.runtime.telemetry import describe
 

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from sentinel.adapter.context import Cancellation, Context
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.evaluation import evaluate
-from sentinel.core import task as tasks
-from sentinel.core.fleet import Report
-from sentinel.core.hints import ReceivedEvent
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter import task as tasks
+from sentinel.core.adapter.event_target import ReceivedEvent
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.fleet.documents import Report
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime.telemetry import get_logger
 

@@ -22,12 +22,12 @@ from sentinel.adapter.context import Cancellation, Context
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.evaluation import Evaluated, broken, evaluate
 from sentinel.adapter.observer import Evaluation, Observer, ReportAnswer, SkipReason
-from sentinel.core import hints
-from sentinel.core import task as tasks
-from sentinel.core.fleet import Report
-from sentinel.core.hints import Hint, Pointer
-from sentinel.core.task import Conclusion
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter import event_target
+from sentinel.core.adapter import task as tasks
+from sentinel.core.adapter.event_target import Hint, Pointer
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.adapter.task import Conclusion
+from sentinel.core.fleet.documents import Report
 from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Reporting, ReportRefused
 from sentinel.ports.subscription import Delivery, Subscriber
@@ -134,8 +134,10 @@ class AdapterService:
         """Settling is not waited for here: a broker that is slow to answer must not keep the others waiting."""
         message = delivery.message
         try:
-            hint = hints.read(body=message.body, content_type=message.content_type, attributes=message.attributes)
-        except hints.NoHint as error:
+            hint = event_target.read(
+                body=message.body, content_type=message.content_type, attributes=message.attributes
+            )
+        except event_target.NoHint as error:
             self._refuse(delivery, str(error), group)
             return
         except Exception as error:  # the loop's edge: nothing that strangers send may end the work on the others

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sentinel.adapter.asking import Operation
 from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
-from sentinel.core.fleet import DiscardReason
-from sentinel.core.task import Ending
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.adapter.task import Ending
+from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.runtime.telemetry import Log
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from sentinel.api.kinds import Kinds
-from sentinel.core import fleet, resource
-from sentinel.core.fleet import GenerationRecord, KindRules, Write
-from sentinel.core.resource import Rules, State
+from sentinel.core.fleet import documents, lifecycle
+from sentinel.core.fleet.documents import GenerationRecord, KindRules, Write
+from sentinel.core.fleet.lifecycle import Rules, State
 from sentinel.ports.fleet_store import FleetTransaction, Stored
 from sentinel.web.audit import Auditor
 from sentinel.web.routing import Caller
@@ -93,7 +93,7 @@ class Change:
         if not before.document.is_deleting:
             return
         children = self.transaction.count_children(parent.id)
-        after = resource.refresh(before, self.rules(parent.plural), children=children)
+        after = lifecycle.refresh(before, self.rules(parent.plural), children=children)
         self.settle(parent, before, after, children=children)
 
     def delete(self, stored: Stored, state: State) -> tuple[Written, bool]:
@@ -104,7 +104,7 @@ class Change:
             if child_state.document.is_deleting or not self.delete(child, child_state)[1]:
                 left += 1
         rules = self.rules(stored.plural)
-        deleted = resource.delete(state, rules, children=left, actor=self._caller.identity.name, now=self._now)
+        deleted = lifecycle.delete(state, rules, children=left, actor=self._caller.identity.name, now=self._now)
         written = self.raise_generation(stored, deleted, Write.DELETE)
         is_gone = deleted.is_finalized(rules, children=left)
         if is_gone:
@@ -180,11 +180,11 @@ class Change:
             created_time=document.created_time,
             updated_time=document.updated_time,
             version=version,
-            is_ready=document.status.phase is fleet.Phase.READY,
+            is_ready=document.status.phase is documents.Phase.READY,
             waiting=state.waiting,
             adapters=aggregated_for(self._kinds.of(plural), emits_public_names=self._emits_public_names),
-            document=fleet.encode_document(document),
-            statuses=fleet.encode_statuses(state.statuses),
+            document=documents.encode_document(document),
+            statuses=documents.encode_statuses(state.statuses),
         )
 
 
@@ -199,4 +199,6 @@ def aggregated_for(kind: KindRules, *, emits_public_names: bool) -> str:
 
 def state_of(stored: Stored) -> State:
     """What the store has kept, decoded."""
-    return State(fleet.decode_document(stored.document), fleet.decode_statuses(stored.statuses), stored.waiting)
+    return State(
+        documents.decode_document(stored.document), documents.decode_statuses(stored.statuses), stored.waiting
+    )

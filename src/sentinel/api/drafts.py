@@ -14,8 +14,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from sentinel.core import labels as label_rules
 from sentinel.core import merge_patch
-from sentinel.core.fleet import KindRules, Owner, ResourceDocument
-from sentinel.core.resource import LONGEST_ID, segment
+from sentinel.core.fleet.documents import KindRules, Owner, ResourceDocument
+from sentinel.core.fleet.lifecycle import LONGEST_ID, segment
 from sentinel.web.errors import Invalid
 from sentinel.web.problem import FieldError, shown
 

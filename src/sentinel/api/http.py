@@ -25,8 +25,9 @@ from sentinel.api.wire import (
     PageParameters,
     StatusList,
 )
-from sentinel.core import access, reports
-from sentinel.core.fleet import KindRules, Report
+from sentinel.core import access
+from sentinel.core.fleet import reports
+from sentinel.core.fleet.documents import KindRules, Report
 from sentinel.ports.fleet_store import ListQuery, OrderBy, Place
 from sentinel.web import cursor, etag, idempotency, list_parameters, problem
 from sentinel.web.routing import Answer, Request

@@ -12,10 +12,10 @@ from typing import Annotated
 
 import msgspec
 
-from sentinel.core.aggregate import condition_type
-from sentinel.core.fleet import KindRules
-from sentinel.core.reports import is_adapter_name
-from sentinel.core.resource import segment
+from sentinel.core.fleet.aggregate import condition_type
+from sentinel.core.fleet.documents import KindRules
+from sentinel.core.fleet.lifecycle import segment
+from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.runtime.settings import field_types, loader
 from sentinel.runtime.settings.config_tree import Listing, Member, Node, Table, described
 from sentinel.runtime.settings.field_types import Leaf, Refused

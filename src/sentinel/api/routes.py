@@ -18,8 +18,8 @@ from sentinel.api.wire import (
     StatusList,
     WaitingList,
 )
-from sentinel.core.fleet import AdapterStatus, DiscardReason, Report, ResourceDocument
-from sentinel.core.resource import ROOT
+from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, ResourceDocument
+from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.web import idempotency
 from sentinel.web.routing import (
     JSON,

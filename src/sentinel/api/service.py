@@ -1,7 +1,7 @@
 """What the fleet API does, apart from HTTP: each use case is one transaction over the store.
 
-The rules themselves are `core.resource`'s, the writing is `Change`'s. Here is read what the rules need to know,
-and refused what cannot be done.
+The rules themselves are `core.fleet.lifecycle`'s, the writing is `Change`'s. Here is read what the rules need to
+know, and refused what cannot be done.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from sentinel.api.change import Change, Written, aggregated_for, state_of
 from sentinel.api.drafts import Draft, Patch, patched
 from sentinel.api.kinds import Kinds
 from sentinel.api.wire import Waiting, WaitingList
-from sentinel.core import fleet, reports, resource
 from sentinel.core.access import Identity, Role
-from sentinel.core.decision import Policy
 from sentinel.core.events import uuid7
-from sentinel.core.fleet import (
+from sentinel.core.fleet import documents, lifecycle, reports
+from sentinel.core.fleet.documents import (
     AdapterStatus,
     DiscardedReport,
     DiscardReason,
@@ -33,7 +32,8 @@ from sentinel.core.fleet import (
     Report,
     Write,
 )
-from sentinel.core.resource import State
+from sentinel.core.fleet.lifecycle import State
+from sentinel.core.pulse.decision import Policy
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet_store import (
     FleetStore,
@@ -118,7 +118,7 @@ class FleetService:
 
     async def statuses(self, target: Target) -> tuple[AdapterStatus, ...]:
         """The latest report of each adapter, by name."""
-        return fleet.decode_statuses((await self.get(target)).statuses)
+        return documents.decode_statuses((await self.get(target)).statuses)
 
     async def find(self, query: ListQuery) -> Found:
         """A stretch of a list."""
@@ -172,7 +172,7 @@ class FleetService:
             if earlier is not None:
                 return Created(Written(earlier.body, earlier.version), is_replayed=True)
             owner, root = _adopted(change.transaction, kind, parent, draft)
-            state = resource.create(
+            state = lifecycle.create(
                 change.rules(kind.plural),
                 resource_id=resource_id,
                 name=draft.name,
@@ -205,7 +205,7 @@ class FleetService:
             if state.document.is_deleting:
                 raise Conflict(f"{_name(stored)} is being deleted")
             labels, spec = patched(state.document, patch)
-            changed = resource.change(
+            changed = lifecycle.change(
                 state,
                 change.rules(stored.plural),
                 labels=labels,
@@ -247,16 +247,16 @@ class FleetService:
     async def request_pulse(self, target: Target, *, caller: Caller) -> Written:
         """Asks the pulse for an event now."""
         now = self._clock.now()
-        step = partial(resource.request_pulse, now=now)
+        step = partial(lifecycle.request_pulse, now=now)
         return await self._mark(target, Write.PULSE, step, caller, now)
 
     async def pause(self, target: Target, *, caller: Caller) -> Written:
         """Asks the pulse for no events until further notice."""
-        return await self._mark(target, Write.PAUSE, resource.pause, caller, self._clock.now())
+        return await self._mark(target, Write.PAUSE, lifecycle.pause, caller, self._clock.now())
 
     async def resume(self, target: Target, *, caller: Caller) -> Written:
         """Ends a pause."""
-        return await self._mark(target, Write.RESUME, resource.resume, caller, self._clock.now())
+        return await self._mark(target, Write.RESUME, lifecycle.resume, caller, self._clock.now())
 
     async def report(
         self, target: Target, report: Report, *, caller: Caller
@@ -305,7 +305,7 @@ class FleetService:
                 return
             before = state_of(stored)
             children = change.transaction.count_children(stored.id)
-            after = resource.refresh(before, change.rules(stored.plural), children=children)
+            after = lifecycle.refresh(before, change.rules(stored.plural), children=children)
             if after == before:
                 # Written all the same: it now counts as aggregated for these adapters.
                 change.update(stored, after)
@@ -395,7 +395,7 @@ def _what_is(
 
 def _take(change: Change, stored: Stored, state: State, status: AdapterStatus) -> None:
     children = change.transaction.count_children(stored.id) if state.document.is_deleting else 0
-    taken = resource.take(state, change.rules(stored.plural), status, children=children)
+    taken = lifecycle.take(state, change.rules(stored.plural), status, children=children)
     change.audit(Write.REPORT, taken, detail=status.adapter)
     change.settle(stored, state, taken, children=children)
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from sentinel.api.kinds import Kinds
-from sentinel.core.fleet import DiscardReason
+from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetStore

@@ -12,7 +12,7 @@ from datetime import timedelta
 from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.settings import FleetRetentionSettings
-from sentinel.core.fleet import KindRules
+from sentinel.core.fleet.documents import KindRules
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetStore

@@ -9,14 +9,14 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from sentinel.core.decision import Policy
-from sentinel.core.fleet import (
+from sentinel.core.fleet.documents import (
     AdapterStatus,
     DiscardedReport,
     GenerationRecord,
     KindRules,
     ResourceDocument,
 )
+from sentinel.core.pulse.decision import Policy
 from sentinel.web.cursor import PageSize
 
 _DEEPEST_PAGE = 1_000_000

@@ -14,7 +14,7 @@ from sentinel.cli import inspection, options, table
 from sentinel.cli.inspection import Session
 from sentinel.cli.options import Output
 from sentinel.core.events import timestamp
-from sentinel.core.pacing import Verdict
+from sentinel.core.pulse.pacing import Verdict
 from sentinel.pulse.explain import Explanation, Row, UnknownResource
 from sentinel.pulse.explain import explain as explain_fleet
 from sentinel.runtime.clock import SystemClock

@@ -11,7 +11,7 @@ import click
 from sentinel.cli import inspection, options, table
 from sentinel.cli.inspection import Session
 from sentinel.cli.options import Output
-from sentinel.core.decision import Reason
+from sentinel.core.pulse.decision import Reason
 from sentinel.pulse.forecast import EmptyFleet, Forecast, Outlook
 from sentinel.pulse.forecast import forecast as forecast_fleet
 from sentinel.runtime import durations

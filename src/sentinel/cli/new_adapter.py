@@ -12,7 +12,7 @@ from string import Template
 
 import click
 
-from sentinel.core.reports import is_adapter_name
+from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.runtime.process import ExitCode
 
 _ADAPTER = '''\

@@ -15,7 +15,7 @@ from sentinel.cli.addresses import listen_options
 from sentinel.cli.wiring.broker import build_publisher
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
-from sentinel.core.pacing import Pacer
+from sentinel.core.pulse.pacing import Pacer
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import tracing

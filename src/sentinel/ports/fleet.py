@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.core.model import Resource
+from sentinel.core.pulse.observation import Resource
 from sentinel.ports.errors import Unavailable
 
 

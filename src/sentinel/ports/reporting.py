@@ -11,9 +11,9 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.core.fleet import DiscardReason, Report
-from sentinel.core.hints import Pointer
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.fleet.documents import DiscardReason, Report
 
 
 class ReportRefused(Exception):

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from sentinel.core.pacing import Pacer
+from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.publisher import Outcome, Publisher
 from sentinel.pulse.report import Answer, Observer, Pending
 from sentinel.runtime.backoff import Backoff

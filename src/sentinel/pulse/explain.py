@@ -15,11 +15,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from sentinel.core.decision import Reason
 from sentinel.core.events import Event
-from sentinel.core.message import Composer
-from sentinel.core.model import Malformed, Observation
-from sentinel.core.pacing import Pacer, Verdict
+from sentinel.core.pulse.decision import Reason
+from sentinel.core.pulse.message import Composer
+from sentinel.core.pulse.observation import Malformed, Observation
+from sentinel.core.pulse.pacing import Pacer, Verdict
 from sentinel.ports.fleet import FetchError, Fleet
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport

@@ -16,7 +16,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-from sentinel.core.decision import Reason
+from sentinel.core.pulse.decision import Reason
 from sentinel.ports.errors import Misconfigured
 
 _PREFIX = "hyperfleet_sentinel_"

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.core.decision import Decision
 from sentinel.core.events import Event
-from sentinel.core.model import Observation, Resource
-from sentinel.core.pacing import Verdict
+from sentinel.core.pulse.decision import Decision
+from sentinel.core.pulse.observation import Observation, Resource
+from sentinel.core.pulse.pacing import Verdict
 from sentinel.ports.publisher import Outcome
 from sentinel.runtime.telemetry import Log
 

@@ -15,11 +15,11 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from sentinel.core import events
-from sentinel.core.ceiling import Allowance, Shortlist
-from sentinel.core.decision import Policy, decide
-from sentinel.core.message import Composer
-from sentinel.core.model import Malformed, Resource
-from sentinel.core.pacing import Pacer, Verdict
+from sentinel.core.pulse.decision import Policy, decide
+from sentinel.core.pulse.message import Composer
+from sentinel.core.pulse.observation import Malformed, Resource
+from sentinel.core.pulse.pacing import Pacer, Verdict
+from sentinel.core.pulse.rate_limit import Allowance, Shortlist
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, Fleet, Page
 from sentinel.ports.publisher import Publisher

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from sentinel.core import message
-from sentinel.core.decision import Policy
 from sentinel.core.events import Mode
 from sentinel.core.labels import Selector, equality
+from sentinel.core.pulse import message
+from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.settings import field_types, loader
 from sentinel.runtime.settings.config_tree import Listing, Node, Parsed, Scalar, Table
 from sentinel.runtime.settings.field_types import Leaf, Refused
@@ -27,7 +27,7 @@ from sentinel.runtime.settings.schema import Items, Texts, section
 from sentinel.runtime.settings.validation import FAILED, Reading
 
 if TYPE_CHECKING:
-    from sentinel.core.message import MessageData
+    from sentinel.core.pulse.message import MessageData
 else:
     MessageData = Mapping  # annotations are evaluated here, and a recursive alias would have no end
 

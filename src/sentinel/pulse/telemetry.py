@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterable
 
-from sentinel.core.decision import OBSERVED_AHEAD
-from sentinel.core.pacing import Verdict
+from sentinel.core.pulse.decision import OBSERVED_AHEAD
+from sentinel.core.pulse.pacing import Verdict
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.metrics import PulseSeries
 from sentinel.pulse.report import Answer, CycleReport, PageReport, Pending

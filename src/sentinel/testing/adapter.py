@@ -30,18 +30,11 @@ from msgspec import UNSET
 
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.rehearsal import rehearse
-from sentinel.core.fleet import (
-    APPLIED,
-    AVAILABLE,
-    HEALTH,
-    ConditionStatus,
-    Report,
-    ReportedCondition,
-)
-from sentinel.core.hints import ReceivedEvent
-from sentinel.core.model import Json
-from sentinel.core.resource import ROOT
-from sentinel.core.task_resource import KnownReport, Owner, Resource, ResourceCondition
+from sentinel.core.adapter.event_target import ReceivedEvent
+from sentinel.core.adapter.resource import KnownReport, Owner, Resource, ResourceCondition
+from sentinel.core.fleet.documents import APPLIED, AVAILABLE, HEALTH, ConditionStatus, Report, ReportedCondition
+from sentinel.core.fleet.lifecycle import ROOT
+from sentinel.core.pulse.observation import Json
 from sentinel.ports.task_http import HttpClient
 from sentinel.testing.clock import START
 from sentinel.testing.task_http import FakeHttp, SentRequest

@@ -15,7 +15,7 @@ from itertools import count
 import msgspec
 
 from sentinel.core.labels import Selector
-from sentinel.core.model import Json, Malformed, read_resource
+from sentinel.core.pulse.observation import Json, Malformed, read_resource
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.testing.clock import START
 

@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from sentinel.core.fleet import DiscardedReport, GenerationRecord
+from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.ports.fleet_store import (
     FleetTransaction,
     Found,

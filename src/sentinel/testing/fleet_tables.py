@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TypeAlias, TypeVar, assert_never
 
-from sentinel.core.fleet import DiscardedReport, GenerationRecord
+from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Selector
 from sentinel.ports.fleet_store import Found, ListQuery, OrderBy, Place, Stored
 from sentinel.testing.transaction import assign

@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.core import reports
-from sentinel.core.fleet import AdapterStatus, Report, ReportedCondition
-from sentinel.core.hints import Pointer
-from sentinel.core.model import Json
-from sentinel.core.resource import ROOT
-from sentinel.core.task_resource import KnownReport, Owner, Resource
+from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.resource import KnownReport, Owner, Resource
+from sentinel.core.fleet import reports
+from sentinel.core.fleet.documents import AdapterStatus, Report, ReportedCondition
+from sentinel.core.fleet.lifecycle import ROOT
+from sentinel.core.pulse.observation import Json
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Answer, ReportRefused, Taken

@@ -11,7 +11,7 @@ import msgspec
 from click.testing import CliRunner, Result
 
 from sentinel.core.access import Identity
-from sentinel.core.decision import Policy
+from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.listening import Address
 from sentinel.runtime.telemetry import get_logger
 from sentinel.web.asgi import Message, Receive, Scope, Send

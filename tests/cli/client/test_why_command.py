@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from sentinel.cli.client.why import why
-from sentinel.core.decision import Policy
+from sentinel.core.pulse.decision import Policy
 from tests.cli.client.serving import ServedFleet, decoded
 
 

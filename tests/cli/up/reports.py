@@ -9,13 +9,13 @@ import msgspec
 
 from sentinel.adapter.observer import Evaluation
 from sentinel.cli.client.rows import Item
-from sentinel.core.aggregate import condition_type
-from sentinel.core.decision import Policy, decide
+from sentinel.core.adapter.task import Ending
 from sentinel.core.events import Event
-from sentinel.core.fleet import Condition, ConditionStatus, Phase, ResourceStatus
-from sentinel.core.model import Observation
-from sentinel.core.pacing import Verdict
-from sentinel.core.task import Ending
+from sentinel.core.fleet.aggregate import condition_type
+from sentinel.core.fleet.documents import Condition, ConditionStatus, Phase, ResourceStatus
+from sentinel.core.pulse.decision import Policy, decide
+from sentinel.core.pulse.observation import Observation
+from sentinel.core.pulse.pacing import Verdict
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import Answer, CycleReport, Judgement, Observer, PageReport, Pending
 from sentinel.testing.adapter import make_resource

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sentinel.cli.up.board import Board, Shelf
 from sentinel.cli.up.narration import AdapterNarrator, Happening
-from sentinel.core.pacing import Verdict
-from sentinel.core.task import Ending
+from sentinel.core.adapter.task import Ending
+from sentinel.core.pulse.pacing import Verdict
 from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import REQUIRED, SECOND, cycle, evaluation, item, judge

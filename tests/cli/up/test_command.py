@@ -14,7 +14,7 @@ import pytest
 
 from sentinel.cli.main import main
 from sentinel.cli.up import welcome
-from sentinel.core.fleet import KindRules
+from sentinel.core.fleet.documents import KindRules
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 from sentinel.cli.client.connection import Connection
 from sentinel.cli.up.demo import LABEL, Demo
 from sentinel.cli.up.narration import Happening
-from sentinel.core.fleet import KindRules
+from sentinel.core.fleet.documents import KindRules
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START
 from tests.cli.client.serving import ServedFleet

@@ -15,7 +15,7 @@ from sentinel.cli.up.live import HeldLog, LiveView
 from sentinel.cli.up.narration import Happening, Tone
 from sentinel.cli.up.screen import draw
 from sentinel.cli.up.welcome import Hint
-from sentinel.core.fleet import ConditionStatus
+from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle.stopping import Stopping

@@ -12,7 +12,7 @@ from sentinel.adapter.observer import ReportAnswer
 from sentinel.cli.up.lines import Lines
 from sentinel.cli.up.narration import AdapterNarrator, Happening, PulseNarrator, Tone
 from sentinel.cli.up.outlet import Outlet
-from sentinel.core.task import Ending
+from sentinel.core.adapter.task import Ending
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock

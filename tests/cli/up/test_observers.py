@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sentinel.adapter import observer as adapter_observer
 from sentinel.cli.up.narration import AdapterNarrator, Happening, PulseNarrator
-from sentinel.core.task import Ending
+from sentinel.core.adapter.task import Ending
 from sentinel.pulse import report as pulse_report
 from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock

@@ -8,7 +8,7 @@ from datetime import timedelta
 from sentinel.adapter import Adapter, Context, Done, Outcome, Resource
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting
-from sentinel.core.hints import Pointer
+from sentinel.core.adapter.event_target import Pointer
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.subscription import Message
 from sentinel.runtime.lifecycle.stopping import Stopping

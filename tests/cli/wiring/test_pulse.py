@@ -18,10 +18,10 @@ from sentinel.cli.wiring.broker import build_publisher
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.core.events import Event, Mode
 from sentinel.core.labels import SelectorParam
-from sentinel.core.listing import Shape
-from sentinel.core.message import reason_data
-from sentinel.core.model import PLAIN_FIELDS
-from sentinel.core.pacing import Pacer
+from sentinel.core.pulse.listing import Shape
+from sentinel.core.pulse.message import reason_data
+from sentinel.core.pulse.observation import PLAIN_FIELDS
+from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome

@@ -19,8 +19,8 @@ import pytest
 import trustme
 
 from sentinel.core.labels import NotSearchable, Selector, SelectorParam, equality, parse
-from sentinel.core.listing import Shape
-from sentinel.core.model import FIELDS, PLAIN_FIELDS
+from sentinel.core.pulse.listing import Shape
+from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS
 from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.fleet import MAX_BODY, FleetApi
 from sentinel.ports.fleet import FetchError, Page

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from sentinel.core.labels import Selector, SelectorParam
-from sentinel.core.listing import Shape
+from sentinel.core.pulse.listing import Shape
 from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.fleet import FleetApi
 from sentinel.ports.fleet import Fleet

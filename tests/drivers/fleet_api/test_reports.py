@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sentinel.core import task as tasks
-from sentinel.core.fleet import Report
-from sentinel.core.hints import Pointer
-from sentinel.core.task import Conclusion, Done
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter import task as tasks
+from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.adapter.task import Conclusion, Done
+from sentinel.core.fleet.documents import Report
 from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession

@@ -9,9 +9,9 @@ import msgspec
 
 from sentinel.adapter.context import Context
 from sentinel.adapter.declaration import Adapter
-from sentinel.core.model import Json
-from sentinel.core.task import Done, Failed, Outcome
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.adapter.task import Done, Failed, Outcome
+from sentinel.core.pulse.observation import Json
 
 NAME: Final = "validation"
 NEEDS: Final[tuple[str, ...]] = ()

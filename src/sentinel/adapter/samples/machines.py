@@ -12,8 +12,8 @@ from typing import Final
 from sentinel.adapter.context import Context
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.samples import zones
-from sentinel.core.task import Done, Failed, Finalized, Outcome, PreconditionsNotMet
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.adapter.task import Done, Failed, Finalized, Outcome, PreconditionsNotMet
 
 NAME: Final = "provision"
 NEEDS: Final = (zones.NAME,)

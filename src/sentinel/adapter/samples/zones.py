@@ -17,8 +17,8 @@ import msgspec
 from sentinel.adapter.context import Context
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.samples import acceptance
-from sentinel.core.task import Done, Failed, Finalized, InProgress, Outcome, PreconditionsNotMet
-from sentinel.core.task_resource import Resource
+from sentinel.core.adapter.resource import Resource
+from sentinel.core.adapter.task import Done, Failed, Finalized, InProgress, Outcome, PreconditionsNotMet
 from sentinel.ports.task_http import HttpResponse
 
 NAME: Final = "dns"

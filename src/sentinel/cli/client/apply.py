@@ -20,7 +20,7 @@ from sentinel.cli.client.calling import Target
 from sentinel.cli.client.fleet import Fleet
 from sentinel.cli.client.plan import Action, Planner, Step, as_is
 from sentinel.cli.options import Output
-from sentinel.core.model import Json
+from sentinel.core.pulse.observation import Json
 from sentinel.drivers.rest.errors import Refused, ServerError
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable

@@ -9,10 +9,10 @@ import msgspec
 
 from sentinel.api.wire import KindList, StatusList, WaitingList
 from sentinel.cli.client.connection import Connection
-from sentinel.core.fleet import AdapterStatus, KindRules, ResourceDocument
-from sentinel.core.model import UNREADABLE
+from sentinel.core.fleet.documents import AdapterStatus, KindRules, ResourceDocument
+from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.core.problem_codes import Code
-from sentinel.core.resource import ROOT
+from sentinel.core.pulse.observation import UNREADABLE
 from sentinel.drivers.rest.errors import Refused, ServerError
 from sentinel.drivers.rest.responses import Response
 from sentinel.drivers.rest.url import segment

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.core.model import Json
+from sentinel.core.pulse.observation import Json
 from sentinel.runtime.settings import yaml_file
 from sentinel.runtime.settings.config_tree import Listing, Node, Scalar, Table
 from sentinel.runtime.settings.report import Origin, Problem, closest, file_origin, quoted

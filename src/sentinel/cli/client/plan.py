@@ -16,8 +16,8 @@ import msgspec
 from sentinel.cli.client import difference
 from sentinel.cli.client.fleet import Fetched, Fleet, is_missing, read
 from sentinel.cli.client.manifest import Manifest
-from sentinel.core.fleet import KindRules
-from sentinel.core.model import Json
+from sentinel.core.fleet.documents import KindRules
+from sentinel.core.pulse.observation import Json
 from sentinel.drivers.rest.errors import Refused, ServerError
 from sentinel.runtime.settings.report import closest, quoted
 

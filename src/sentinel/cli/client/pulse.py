@@ -12,7 +12,7 @@ from sentinel.cli.client import calling, patience
 from sentinel.cli.client.calling import Target
 from sentinel.cli.client.fleet import Fetched, Fleet
 from sentinel.cli.options import Output
-from sentinel.core.fleet import Phase
+from sentinel.core.fleet.documents import Phase
 from sentinel.runtime.process import ExitCode
 
 

@@ -10,9 +10,9 @@ import msgspec
 
 from sentinel.cli import table
 from sentinel.cli.client import calling, fleet
-from sentinel.core import why
-from sentinel.core.aggregate import Reason
-from sentinel.core.fleet import AVAILABLE, READY, Phase, ResourceDocument, ResourceStatus
+from sentinel.core.fleet import why
+from sentinel.core.fleet.aggregate import Reason
+from sentinel.core.fleet.documents import AVAILABLE, READY, Phase, ResourceDocument, ResourceStatus
 
 HEADER = ("NAME", "ID", "READY", "AVAILABLE", "GENERATION", "AGE", "WAITING FOR")
 

@@ -14,9 +14,9 @@ from sentinel.cli.client import calling
 from sentinel.cli.client.calling import Target
 from sentinel.cli.client.fleet import Fleet
 from sentinel.cli.options import Output
-from sentinel.core import why as reasons
-from sentinel.core.decision import Policy
-from sentinel.core.why import Wait, Why
+from sentinel.core.fleet import why as reasons
+from sentinel.core.fleet.why import Wait, Why
+from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable

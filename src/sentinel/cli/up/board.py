@@ -14,7 +14,7 @@ import msgspec
 
 from sentinel.cli.client.rows import Item
 from sentinel.cli.up.narration import Happening
-from sentinel.core.pacing import Verdict
+from sentinel.core.pulse.pacing import Verdict
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport
 

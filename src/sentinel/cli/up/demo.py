@@ -22,8 +22,8 @@ from sentinel.adapter.samples.acceptance import objections_to
 from sentinel.cli.client.connection import Connection
 from sentinel.cli.client.fleet import Fleet, read
 from sentinel.cli.up.narration import Happening, Tell, Tone
-from sentinel.core.fleet import KindRules, ResourceDocument
-from sentinel.core.model import Json
+from sentinel.core.fleet.documents import KindRules, ResourceDocument
+from sentinel.core.pulse.observation import Json
 from sentinel.drivers.rest.errors import Refused, ServerError
 from sentinel.ports.clock import Clock
 from sentinel.runtime.lifecycle.stopping import Stopping

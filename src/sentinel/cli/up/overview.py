@@ -18,7 +18,7 @@ from sentinel.cli.client.fleet import Fleet, Page, read
 from sentinel.cli.client.rows import Item
 from sentinel.cli.up.board import Board, Shelf
 from sentinel.cli.up.narration import Happening, Tell, Tone
-from sentinel.core.fleet import KindRules
+from sentinel.core.fleet.documents import KindRules
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.ports.clock import Clock
 from sentinel.runtime.lifecycle.stopping import Stopping

@@ -17,7 +17,7 @@ from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import FleetApiSettings
 from sentinel.cli.up.sharing import Sharing
-from sentinel.core.fleet import KindRules
+from sentinel.core.fleet.documents import KindRules
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.listening import Address, is_loopback

@@ -17,9 +17,9 @@ from sentinel.cli.client.rows import Item
 from sentinel.cli.up.board import Board, Shelf
 from sentinel.cli.up.narration import Happening, Tone
 from sentinel.cli.up.welcome import Hint
-from sentinel.core.aggregate import condition_type
-from sentinel.core.fleet import AVAILABLE, Condition
-from sentinel.core.pacing import Verdict
+from sentinel.core.fleet.aggregate import condition_type
+from sentinel.core.fleet.documents import AVAILABLE, Condition
+from sentinel.core.pulse.pacing import Verdict
 from sentinel.runtime.settings.report import printable
 
 _LEAST_HAPPENINGS = 5

@@ -14,7 +14,7 @@ from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
 from sentinel.api.upkeep import Upkeep, retained
 from sentinel.cli.wiring.server import BuiltComponent
-from sentinel.core.decision import Policy
+from sentinel.core.pulse.decision import Policy
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.clock import Clock

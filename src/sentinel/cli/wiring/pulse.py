@@ -12,10 +12,10 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry
 
 from sentinel.cli.wiring.hyperfleet_api import build_api_client
-from sentinel.core.message import Composer
-from sentinel.core.model import FIELDS, PLAIN_FIELDS
-from sentinel.core.pacing import Pacer
 from sentinel.core.projection import askable
+from sentinel.core.pulse.message import Composer
+from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS
+from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import Fleet
 from sentinel.ports.publisher import Publisher

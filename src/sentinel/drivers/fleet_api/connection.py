@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeAlias
 
-from sentinel.core.resource import ROOT
+from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import Obstacle, Refused, TooLarge, Unreachable
 from sentinel.drivers.rest.proxies import NO_PROXIES, Proxies

@@ -1,6 +1,6 @@
 """The HyperFleet API as a fleet to walk.
 
-`sentinel.core.listing` knows how a list is read to its end; this driver gets it the answers. Each page is
+`sentinel.core.pulse.listing` knows how a list is read to its end; this driver gets it the answers. Each page is
 retried by itself, because a walk of hundreds of pages that starts again at every fault never ends, and the next
 page is on its way while the consumer is busy with the current one. A server that errs, stalls, cuts its answers
 short or talks nonsense costs a retry; one that says no costs the walk.
@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from sentinel.core import listing
 from sentinel.core.labels import Selector, SelectorParam
-from sentinel.core.listing import Position
+from sentinel.core.pulse import listing
+from sentinel.core.pulse.listing import Position
 from sentinel.drivers.fleet_api.connection import FAILURES, Failure, trouble
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import Refused, TooLarge

@@ -14,12 +14,12 @@ from http import HTTPStatus
 
 import msgspec
 
-from sentinel.core.fleet import DiscardReason, Report
-from sentinel.core.hints import Pointer
-from sentinel.core.model import UNREADABLE, Malformed
+from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.resource import KnownReport, Resource, read_document, read_statuses, with_reports
+from sentinel.core.fleet.documents import DiscardReason, Report
+from sentinel.core.fleet.lifecycle import LONGEST_ID, ROOT, segment
 from sentinel.core.problem_codes import Code
-from sentinel.core.resource import LONGEST_ID, ROOT, segment
-from sentinel.core.task_resource import KnownReport, Resource, read_document, read_statuses, with_reports
+from sentinel.core.pulse.observation import UNREADABLE, Malformed
 from sentinel.drivers.fleet_api.session import FleetSession, Reply
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.reporting import Answer, ReportRefused, Taken

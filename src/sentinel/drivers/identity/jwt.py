@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from sentinel.core.access import ANONYMOUS, Identity, Role
-from sentinel.core.model import UNREADABLE
-from sentinel.core.reports import is_adapter_name
+from sentinel.core.fleet.reports import is_adapter_name
+from sentinel.core.pulse.observation import UNREADABLE
 from sentinel.drivers.identity.file_watch import Reread
 from sentinel.drivers.identity.tokens_file import is_instance_id
 from sentinel.ports.errors import Misconfigured

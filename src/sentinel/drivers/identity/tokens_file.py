@@ -17,8 +17,8 @@ from typing import Annotated, Final
 import msgspec
 
 from sentinel.core.access import Identity, Role
-from sentinel.core.reports import is_adapter_name
-from sentinel.core.resource import LONGEST_ID, segment
+from sentinel.core.fleet.lifecycle import LONGEST_ID, segment
+from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.drivers.identity.file_watch import Reread
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.config_tree import Listing, Node, Table

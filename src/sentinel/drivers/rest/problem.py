@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from sentinel.core.model import UNREADABLE
+from sentinel.core.pulse.observation import UNREADABLE
 
 
 class FieldError(msgspec.Struct, frozen=True):

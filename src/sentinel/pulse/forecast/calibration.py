@@ -17,11 +17,12 @@ from resource import RUSAGE_SELF, getrusage
 
 import msgspec
 
-from sentinel.core import events, listing
-from sentinel.core.decision import Policy, Reason, decide
-from sentinel.core.message import Composer
-from sentinel.core.model import Malformed
-from sentinel.core.pacing import Pacer, Verdict
+from sentinel.core import events
+from sentinel.core.pulse import listing
+from sentinel.core.pulse.decision import Policy, Reason, decide
+from sentinel.core.pulse.message import Composer
+from sentinel.core.pulse.observation import Malformed
+from sentinel.core.pulse.pacing import Pacer, Verdict
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, Fleet, Page
 from sentinel.pulse.explain import Nowhere

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import msgspec
 
-from sentinel.core.decision import Reason
+from sentinel.core.pulse.decision import Reason
 from sentinel.pulse.forecast.rehearsal import Plan, Profile, Rehearsal, rehearse
 
 PUBLISH_MICROSECONDS = 40.0

@@ -21,10 +21,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.core.ceiling import Allowance, Shortlist
-from sentinel.core.decision import Decision, Policy, Reason, decide
-from sentinel.core.model import NO_LABELS, Observation
-from sentinel.core.pacing import Pacer, Verdict
+from sentinel.core.pulse.decision import Decision, Policy, Reason, decide
+from sentinel.core.pulse.observation import NO_LABELS, Observation
+from sentinel.core.pulse.pacing import Pacer, Verdict
+from sentinel.core.pulse.rate_limit import Allowance, Shortlist
 
 _CAST = 300
 """How many play each standing. Ages are drawn evenly, so that more would only smooth what is smooth already."""

@@ -18,7 +18,7 @@ from typing import NoReturn, TypeVar
 
 from sqlalchemy import bindparam
 
-from sentinel.core.fleet import DiscardedReport, GenerationRecord
+from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql import audit
 from sentinel.drivers.sql.engine.statements import BriefSession, NeedsTransaction, Statement
 from sentinel.drivers.sql.fleet import rows

@@ -7,7 +7,7 @@ import zlib
 import msgspec
 from sqlalchemy import Select, select
 
-from sentinel.core.fleet import DiscardedReport, GenerationRecord
+from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql.engine.columns import micros, moment
 from sentinel.drivers.sql.engine.statements import Row, Value
 from sentinel.drivers.sql.fleet import tables

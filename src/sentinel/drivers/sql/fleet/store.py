@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, union_all
 
-from sentinel.core.fleet import DiscardedReport, GenerationRecord
+from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql import transaction
 from sentinel.drivers.sql.engine.columns import NUMBER, micros, moment
 from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Statement

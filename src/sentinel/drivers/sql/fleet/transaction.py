@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from sqlalchemy import CTE, ColumnElement, bindparam, delete, func, insert, select, text, update
 
-from sentinel.core.fleet import DiscardedReport, GenerationRecord
+from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import as_integer
 from sentinel.drivers.sql import audit
 from sentinel.drivers.sql.engine.columns import micros

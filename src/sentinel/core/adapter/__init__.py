@@ -1,0 +1,1 @@
+"""Rules of adapters: which resource an event is about, and what a task's outcome reports."""

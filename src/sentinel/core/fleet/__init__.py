@@ -1,0 +1,1 @@
+"""Rules of the fleet API: resources, reports and aggregated conditions."""

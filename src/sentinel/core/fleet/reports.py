@@ -1,0 +1,178 @@
+"""What becomes of an adapter's report: taken, discarded, or refused.
+
+Adapters work on their own time: a report may come late, twice, or from a clock that is off. Taking each at its
+word would let an old one overwrite a newer, and work in progress undo what is known. So every report is judged
+against what is stored before anything is written. To *discard* is not to blame the sender: the report was well
+formed, and came too late (or too early) to say anything; to *refuse* is to say that the sender has a bug.
+
+The order of the rules is part of the contract with the adapters that exist: form, then generation and time, then
+the mandatory conditions, then `Unknown`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from sentinel.core.fleet.documents import (
+    AVAILABLE,
+    MANDATORY,
+    AdapterCondition,
+    AdapterStatus,
+    ConditionStatus,
+    DiscardReason,
+    Report,
+    ReportedCondition,
+)
+
+MAX_AGE = timedelta(minutes=30)
+"""A report that was observed longer ago is refused; one of exactly this age is not."""
+MAX_AHEAD = timedelta(minutes=5)
+"""How far an adapter's clock may be ahead of ours."""
+MAX_ADAPTER_LENGTH = 63
+MAX_GENERATION = 2**63 - 1
+"""What every store can hold; no resource comes near it."""
+MAX_CONDITIONS = 50
+MAX_TYPE_LENGTH = 128
+MAX_REASON_LENGTH = 256
+MAX_MESSAGE_LENGTH = 4096
+MAX_DATA_BYTES = 64 * 1024
+"""Of `data`, and of `metadata`, encoded: the reports of a resource are read and written as one."""
+
+_AGE = f"{MAX_AGE // timedelta(minutes=1)} minutes"
+_AHEAD = f"{MAX_AHEAD // timedelta(minutes=1)} minutes"
+_ADAPTER = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
+
+
+class Accepted(msgspec.Struct, frozen=True, tag=True):
+    """The report is the adapter's latest word."""
+
+    status: AdapterStatus
+    """What to store in place of the adapter's former status."""
+
+
+class Discarded(msgspec.Struct, frozen=True, tag=True):
+    """The report was well formed, and changes nothing."""
+
+    reason: DiscardReason
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The report is none."""
+
+    errors: tuple[tuple[str, str], ...]
+    """The path of each field at fault, such as `conditions[2].type`, and what is wrong with it."""
+
+
+def judge(
+    report: Report, *, generation: int, stored: AdapterStatus | None, now: datetime
+) -> Accepted | Discarded | Refused:
+    """What becomes of a report on a resource at this generation; `stored` is the adapter's status until now."""
+    if faults := tuple(_faults(report, now)):
+        return Refused(faults)
+    if report.observed_generation > generation:
+        return Discarded(DiscardReason.FUTURE_GENERATION)
+    if stored is not None:
+        if report.observed_generation < stored.observed_generation:
+            return Discarded(DiscardReason.STALE_GENERATION)
+        # An equal time is taken: adapters whose clocks tick in seconds report twice within one, and the second
+        # report is the one that is true.
+        is_same_generation = report.observed_generation == stored.observed_generation
+        if is_same_generation and report.observed_time < stored.last_report_time:
+            return Discarded(DiscardReason.STALE_TIME)
+    if missing := [name for name in MANDATORY if report.status_of(name) is None]:
+        wanted = ", ".join(MANDATORY)
+        return Refused((("conditions", f"expected all of {wanted}; missing: {', '.join(missing)}"),))
+    # The first one of an adapter is kept so that it can be seen to be at work; aggregation passes over it.
+    if report.status_of(AVAILABLE) is ConditionStatus.UNKNOWN and stored is not None:
+        return Discarded(DiscardReason.UNKNOWN)
+    return Accepted(apply(report, stored))
+
+
+def apply(report: Report, stored: AdapterStatus | None) -> AdapterStatus:
+    """The adapter's status after this report, which has been judged acceptable.
+
+    The report replaces the whole set of conditions; a condition that was there before keeps the moment it was
+    created, and where its status is the same, the moment of its last transition.
+    """
+    observed = report.observed_time.astimezone(UTC)
+    return AdapterStatus(
+        adapter=report.adapter,
+        observed_generation=report.observed_generation,
+        created_time=observed if stored is None else stored.created_time,
+        last_report_time=observed,
+        conditions=tuple(
+            _applied(condition, None if stored is None else stored.condition(condition.type), observed)
+            for condition in report.conditions
+        ),
+        data=report.data,
+        metadata=report.metadata,
+    )
+
+
+def is_adapter_name(name: str) -> bool:
+    """Whether an adapter may be called that: a safe segment of a URL, without a dot or dash at either end."""
+    return len(name) <= MAX_ADAPTER_LENGTH and _ADAPTER.fullmatch(name) is not None
+
+
+def _applied(
+    condition: ReportedCondition, before: AdapterCondition | None, observed: datetime
+) -> AdapterCondition:
+    is_same = before is not None and before.status is condition.status
+    return AdapterCondition(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message,
+        created_time=observed if before is None else before.created_time,
+        last_transition_time=before.last_transition_time if before is not None and is_same else observed,
+    )
+
+
+def _faults(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
+    if not is_adapter_name(report.adapter):
+        yield (
+            "adapter",
+            f"expected 1 to {MAX_ADAPTER_LENGTH} letters, digits, dashes, dots and underscores, "
+            "with a letter or digit at both ends",
+        )
+    if not 1 <= report.observed_generation <= MAX_GENERATION:
+        yield "observed_generation", f"expected 1 to {MAX_GENERATION}, got {report.observed_generation}"
+    if report.observed_time.tzinfo is None:
+        yield "observed_time", "expected a time with its offset, such as 2025-10-17T10:00:00Z"
+    elif report.observed_time > now + MAX_AHEAD:
+        yield "observed_time", f"expected at most {_AHEAD} ahead of the server's clock, got {_shown(report)}"
+    elif report.observed_time < now - MAX_AGE:
+        yield "observed_time", f"expected an observation at most {_AGE} old, got {_shown(report)}"
+    for field, raw in (("data", report.data), ("metadata", report.metadata)):
+        if isinstance(raw, msgspec.Raw) and len(raw) > MAX_DATA_BYTES:
+            yield field, f"expected at most {MAX_DATA_BYTES} bytes, got {len(raw)}"
+    yield from _condition_faults(report)
+
+
+def _shown(report: Report) -> str:
+    return report.observed_time.isoformat()
+
+
+def _condition_faults(report: Report) -> Iterator[tuple[str, str]]:
+    if len(report.conditions) > MAX_CONDITIONS:
+        yield "conditions", f"expected at most {MAX_CONDITIONS}, got {len(report.conditions)}"
+        return
+    seen: set[str] = set()
+    for index, condition in enumerate(report.conditions):
+        where = f"conditions[{index}]"
+        if not condition.type.strip():
+            yield f"{where}.type", "expected a name, got an empty one"
+        elif condition.type in seen:
+            yield f"{where}.type", "expected each type once, got this one a second time"
+        seen.add(condition.type)
+        for field, text, limit in (
+            ("type", condition.type, MAX_TYPE_LENGTH),
+            ("reason", condition.reason, MAX_REASON_LENGTH),
+            ("message", condition.message, MAX_MESSAGE_LENGTH),
+        ):
+            if len(text) > limit:
+                yield f"{where}.{field}", f"expected at most {limit} characters, got {len(text)}"

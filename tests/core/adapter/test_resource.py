@@ -1,0 +1,199 @@
+"""A resource as a task sees it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import msgspec
+import pytest
+
+from sentinel.core.adapter.resource import (
+    KnownReport,
+    Owner,
+    Resource,
+    ResourceCondition,
+    read_document,
+    read_statuses,
+    with_reports,
+)
+from sentinel.core.fleet.documents import ConditionStatus, ReportedCondition
+from sentinel.core.pulse.observation import Malformed
+
+AVAILABLE = ReportedCondition("Available", ConditionStatus.TRUE)
+FULL = {
+    "id": "n1",
+    "kind": "NodePool",
+    "name": "workers",
+    "href": "/api/hyperfleet/v1/clusters/c1/nodepools/n1",
+    "labels": {"region": "us-east"},
+    "spec": {"replicas": 3},
+    "generation": 2,
+    "owner_references": {"id": "c1", "kind": "Cluster", "href": "/api/hyperfleet/v1/clusters/c1"},
+    "deleted_time": "2025-10-17T10:00:00Z",
+    "pulse_requested_time": "2025-10-17T11:00:00Z",
+    "status": {
+        "phase": "NotReady",
+        "last_progress_time": "2025-10-17T12:00:00Z",
+        "conditions": [{"type": "Ready", "status": "False", "reason": "Waiting"}],
+    },
+    "something": "else",
+}
+
+
+def resource(*reports: KnownReport, generation: int = 2) -> Resource:
+    return Resource(id="c1", kind="Cluster", generation=generation, reports=reports)
+
+
+def test_a_document_is_read_whole() -> None:
+    read = read_document(msgspec.json.encode(FULL))
+
+    assert read == Resource(
+        id="n1",
+        kind="NodePool",
+        name="workers",
+        href="/api/hyperfleet/v1/clusters/c1/nodepools/n1",
+        labels={"region": "us-east"},
+        spec={"replicas": 3},
+        generation=2,
+        owner=Owner("c1", "Cluster", "/api/hyperfleet/v1/clusters/c1"),
+        deleted_time=datetime(2025, 10, 17, 10, tzinfo=UTC),
+        pulse_requested_time=datetime(2025, 10, 17, 11, tzinfo=UTC),
+        last_progress_time=datetime(2025, 10, 17, 12, tzinfo=UTC),
+        conditions=(ResourceCondition("Ready", ConditionStatus.FALSE, 0, "Waiting"),),
+    )
+    assert read.is_deleting
+
+
+@pytest.mark.parametrize("status", [{}, {"conditions": None}, None])
+def test_a_document_needs_no_more_than_id_kind_and_generation(status: object) -> None:
+    body = msgspec.json.encode({"id": "c1", "kind": "Cluster", "generation": 1, "labels": None, "status": status})
+
+    read = read_document(body, href="/api/hyperfleet/v1/clusters/c1")
+
+    assert read == Resource(id="c1", kind="Cluster", generation=1, href="/api/hyperfleet/v1/clusters/c1")
+    assert not read.is_deleting
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"<html>",
+        b'{"id": "c1"}',
+        b'{"id": "", "kind": "Cluster", "generation": 1}',
+        b'{"id": "c1", "kind": "", "generation": 1}',
+        b'{"id": "c1", "kind": "Cluster", "generation": 0}',
+    ],
+)
+def test_what_is_no_resource_is_malformed(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        read_document(body)
+
+
+def test_a_page_of_reports_is_read() -> None:
+    page = read_statuses(
+        b'{"page":1,"size":1,"total":7,"items":[{"adapter":"dns","observed_generation":2,'
+        b'"last_report_time":"2025-10-17T10:00:00Z","data":{"zone":"z1"},'
+        b'"conditions":[{"type":"Available","status":"True","created_time":"2025-10-17T10:00:00Z"}]}]}'
+    )
+
+    [known] = page.items
+    assert page.total == 7
+    assert known.adapter == "dns"
+    assert known.last_report_time == datetime(2025, 10, 17, 10, tzinfo=UTC)
+    assert known.read_data() == {"zone": "z1"}
+    assert known.status_of("Available") is ConditionStatus.TRUE
+    assert known.status_of("Health") is None
+
+
+def test_an_adapter_is_available_when_it_says_so_of_the_current_generation() -> None:
+    seen = resource(KnownReport("validation", 2, (AVAILABLE,)))
+
+    assert seen.is_available("validation")
+    assert seen.status_of("validation") is ConditionStatus.TRUE
+
+
+def test_what_an_adapter_said_of_another_generation_does_not_count() -> None:
+    seen = resource(KnownReport("validation", 1, (AVAILABLE,)))
+
+    assert not seen.is_available("validation")
+    assert seen.status_of("validation") is None
+    assert seen.report_of("validation") is not None
+
+
+def test_an_adapter_that_has_said_nothing_is_not_available() -> None:
+    assert not resource().is_available("validation")
+    assert resource().report_of("validation") is None
+
+
+def test_a_report_without_data_has_none() -> None:
+    assert KnownReport("dns", 1, ()).read_data() is None
+
+
+def test_aggregated_conditions_are_found_by_their_type() -> None:
+    read = read_document(msgspec.json.encode(FULL))
+
+    assert read.condition("Ready") == ResourceCondition("Ready", ConditionStatus.FALSE, 0, "Waiting")
+    assert read.condition("Available") is None
+
+
+def test_reports_are_added_to_what_was_read() -> None:
+    known = KnownReport("dns", 1, (AVAILABLE,))
+
+    assert with_reports(resource(), [known]).reports == (known,)
+
+
+REPORTED = datetime(2025, 10, 17, 10, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+GO_ZERO = datetime(1, 1, 1, tzinfo=UTC)
+"""How a Go server writes that there is no time."""
+NEVER = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
+"""A time that no clock in UTC can show."""
+
+
+def reported(
+    *, generation: int = 2, reason: str = "Completed", at: datetime | None = REPORTED, **fields: datetime
+) -> Resource:
+    condition = ReportedCondition("Available", ConditionStatus.TRUE, reason)
+    return msgspec.structs.replace(resource(KnownReport("dns", generation, (condition,), at)), **fields)
+
+
+def is_fresh(known: Resource, *, age: timedelta = MINUTE, max_age: timedelta = 2 * MINUTE) -> bool:
+    return known.has_fresh_report("dns", now=REPORTED + age, max_age=max_age)
+
+
+def test_a_report_is_fresh_until_its_max_age() -> None:
+    assert is_fresh(reported())
+    assert is_fresh(reported(at=REPORTED.replace(tzinfo=None)))
+    assert not is_fresh(reported(), age=2 * MINUTE)
+    assert not is_fresh(reported(), age=-MINUTE)
+    assert not is_fresh(reported(), max_age=timedelta(0))
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        resource(),
+        reported(generation=1),
+        reported(at=None),
+        reported(at=GO_ZERO),
+        reported(reason="Interrupted"),
+        reported(pulse_requested_time=REPORTED),
+        reported(pulse_requested_time=REPORTED + MINUTE),
+        reported(last_progress_time=REPORTED),
+        reported(last_progress_time=REPORTED + MINUTE),
+        reported(last_progress_time=NEVER),
+    ],
+)
+def test_no_report_is_fresh_where_there_is_something_new_to_look_at(known: Resource) -> None:
+    assert not is_fresh(known)
+
+
+def test_what_was_asked_for_before_the_report_has_been_answered_by_it() -> None:
+    assert is_fresh(reported(pulse_requested_time=REPORTED - MINUTE, last_progress_time=REPORTED - MINUTE))
+    assert is_fresh(reported(pulse_requested_time=GO_ZERO, last_progress_time=GO_ZERO))
+
+
+def test_a_report_without_a_condition_has_no_reason_for_it() -> None:
+    assert KnownReport("dns", 1, ()).reason_of("Available") == ""

@@ -1,0 +1,215 @@
+"""From what a task came to, to the report that says so."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from sentinel.core.adapter import task
+from sentinel.core.adapter.task import (
+    Broken,
+    Conclusion,
+    Done,
+    Ending,
+    Failed,
+    Finalized,
+    InProgress,
+    Outcome,
+    PreconditionsNotMet,
+)
+from sentinel.core.fleet import reports
+from sentinel.core.fleet.documents import MANDATORY, ConditionStatus, Report
+
+NOW = datetime(2025, 10, 17, 10, 0, tzinfo=UTC)
+TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
+
+
+def report_of(outcome: Outcome | Broken, *, is_deleting: bool = False) -> Report:
+    return task.report(Conclusion(outcome), adapter="dns", generation=3, is_deleting=is_deleting, at=NOW)
+
+
+def statuses(report: Report) -> list[tuple[str, ConditionStatus]]:
+    return [(each.type, each.status) for each in report.conditions]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "applied", "available", "health"),
+    [
+        (Done(), TRUE, TRUE, TRUE),
+        (InProgress(), TRUE, UNKNOWN, TRUE),
+        (PreconditionsNotMet(), FALSE, FALSE, TRUE),
+        (Failed(), TRUE, FALSE, TRUE),
+        (Broken("ValueError: no"), FALSE, FALSE, FALSE),
+    ],
+)
+def test_each_outcome_has_its_three_conditions(
+    outcome: Outcome | Broken,
+    applied: ConditionStatus,
+    available: ConditionStatus,
+    health: ConditionStatus,
+) -> None:
+    report = report_of(outcome)
+
+    assert statuses(report) == [("Applied", applied), ("Available", available), ("Health", health)]
+    assert (report.adapter, report.observed_generation, report.observed_time) == ("dns", 3, NOW)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Finalized(), [("Applied", FALSE), ("Available", FALSE), ("Health", TRUE), ("Finalized", TRUE)]),
+        (InProgress(), [("Applied", TRUE), ("Available", UNKNOWN), ("Health", TRUE), ("Finalized", FALSE)]),
+        (Failed(), [("Applied", TRUE), ("Available", FALSE), ("Health", TRUE), ("Finalized", FALSE)]),
+        (Broken("x"), [("Applied", FALSE), ("Available", FALSE), ("Health", FALSE), ("Finalized", FALSE)]),
+    ],
+)
+def test_while_a_resource_is_being_deleted_every_report_says_whether_it_is_finalised(
+    outcome: Outcome | Broken, expected: list[tuple[str, ConditionStatus]]
+) -> None:
+    assert statuses(report_of(outcome, is_deleting=True)) == expected
+
+
+def test_reason_and_message_are_those_of_the_outcome_and_a_healthy_adapter_has_no_errors() -> None:
+    report = report_of(PreconditionsNotMet("Waiting for validation to complete"))
+
+    applied, available, health = report.conditions
+    assert (applied.reason, applied.message) == ("PreconditionsNotMet", "Waiting for validation to complete")
+    assert (available.reason, available.message) == (applied.reason, applied.message)
+    assert (health.reason, health.message) == ("NoErrors", "Adapter is healthy")
+
+
+def test_an_adapter_that_is_not_healthy_says_why() -> None:
+    health = report_of(Broken("ValueError: no such zone")).conditions[2]
+
+    assert (health.reason, health.message) == ("AdapterError", "ValueError: no such zone")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ending"),
+    [
+        (Done(), Ending.DONE),
+        (InProgress(), Ending.IN_PROGRESS),
+        (PreconditionsNotMet(), Ending.PRECONDITIONS_NOT_MET),
+        (Failed(), Ending.FAILED),
+        (Finalized(), Ending.FINALIZED),
+        (Broken("x"), Ending.BROKEN),
+    ],
+)
+def test_each_outcome_has_a_name_for_metrics(outcome: Outcome | Broken, ending: Ending) -> None:
+    assert Conclusion(outcome).ending is ending
+
+
+def test_data_goes_along_encoded() -> None:
+    conclusion = task.conclude(Done(data={"zone": "z1", "records": [1, 2]}), is_deleting=False)
+
+    report = task.report(conclusion, adapter="dns", generation=1, is_deleting=False, at=NOW)
+
+    assert report.data == msgspec.Raw(b'{"zone":"z1","records":[1,2]}')
+
+
+def test_without_data_the_report_has_none() -> None:
+    assert task.conclude(Done(), is_deleting=False) == Conclusion(Done(), UNSET)
+
+
+def test_what_is_broken_already_stays_so() -> None:
+    assert task.conclude(Broken("x"), is_deleting=True) == Conclusion(Broken("x"))
+
+
+@pytest.mark.parametrize("result", [None, True, "done", Done, {"status": "done"}])
+def test_a_result_that_is_no_outcome_is_the_adapter_s_error(result: object) -> None:
+    conclusion = task.conclude(result, is_deleting=False)
+
+    assert conclusion.ending is Ending.BROKEN
+    assert conclusion.outcome.reason == "InvalidResult"
+    assert conclusion.outcome.message == f"expected an outcome such as Done(), got {type(result).__name__}"
+
+
+@pytest.mark.parametrize(
+    ("result", "field"),
+    [(Done(message=5), "message"), (Failed(reason=ValueError("x")), "reason")],  # type: ignore[arg-type]
+)
+def test_a_text_that_is_none_is_the_adapter_s_error(result: Outcome, field: str) -> None:
+    conclusion = task.conclude(result, is_deleting=False)
+
+    assert conclusion.ending is Ending.BROKEN
+    assert conclusion.outcome.message.startswith(f"{field}: expected text, got ")
+
+
+def test_a_live_resource_cannot_be_finalised() -> None:
+    assert task.conclude(Finalized(), is_deleting=False).ending is Ending.BROKEN
+
+
+def test_a_finalizer_that_says_done_is_told_what_was_expected() -> None:
+    conclusion = task.conclude(Done(), is_deleting=True)
+
+    assert conclusion.ending is Ending.BROKEN
+    assert "Finalized()" in conclusion.outcome.message
+
+
+def endless() -> list[object]:
+    data: list[object] = []
+    data.append(data)
+    return data
+
+
+@pytest.mark.parametrize("data", [object(), {1j: 2}, endless(), "\ud800"])
+def test_data_that_is_no_json_is_the_adapter_s_error(data: object) -> None:
+    conclusion = task.conclude(Done(data=data), is_deleting=False)
+
+    assert conclusion.ending is Ending.BROKEN
+    assert "cannot be written as JSON" in conclusion.outcome.message
+    assert conclusion.data is UNSET
+
+
+def test_data_of_the_greatest_length_is_taken_and_one_byte_more_is_not() -> None:
+    longest = "x" * (reports.MAX_DATA_BYTES - 2)
+
+    assert task.conclude(Done(data=longest), is_deleting=False).ending is Ending.DONE
+    assert task.conclude(Done(data=longest + "x"), is_deleting=False).ending is Ending.BROKEN
+
+
+texts = st.text(st.characters(), max_size=5000)
+outcomes = st.one_of(
+    *(st.builds(kind, message=texts, reason=texts) for kind in (Done, InProgress, PreconditionsNotMet, Failed)),
+    st.builds(Broken, message=texts, reason=texts),
+)
+
+
+@given(outcome=outcomes, is_deleting=st.booleans())
+def test_every_shortened_report_is_one_that_the_api_takes(outcome: Outcome | Broken, is_deleting: bool) -> None:
+    shortened = task.shortened(Conclusion(outcome)).outcome
+
+    report = report_of(shortened, is_deleting=is_deleting)
+    sent = msgspec.json.decode(msgspec.json.encode(report), type=Report)
+    verdict = reports.judge(sent, generation=3, stored=None, now=NOW)
+
+    assert isinstance(verdict, reports.Accepted)
+    assert set(MANDATORY) <= {condition.type for condition in sent.conditions}
+    assert all("\0" not in f"{each.reason}{each.message}" for each in sent.conditions)
+
+
+class _Odd(str):
+    """A text that answers in its own ways."""
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        raise RuntimeError("no")
+
+
+def test_texts_of_a_class_of_its_own_are_taken_for_what_they_say() -> None:
+    conclusion = task.conclude(Done(_Odd("all is well"), reason=_Odd("Fine")), is_deleting=False)
+
+    report = task.report(conclusion, adapter="dns", generation=1, is_deleting=False, at=NOW)
+
+    assert (report.conditions[0].message, report.conditions[0].reason) == ("all is well", "Fine")
+
+
+def test_work_that_was_cut_off_had_begun_and_nothing_else_is_known() -> None:
+    report = task.report(task.interrupted(), adapter="dns", generation=1, is_deleting=False, at=NOW)
+
+    assert statuses(report) == [("Applied", TRUE), ("Available", UNKNOWN), ("Health", TRUE)]
+    assert report.conditions[1].reason == "Interrupted"

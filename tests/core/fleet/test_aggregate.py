@@ -1,0 +1,619 @@
+"""Conditions and flat fields, time by time: what each is, and when it moves."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from sentinel.core.fleet import aggregate, reports
+from sentinel.core.fleet.documents import Phase
+from tests.support.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
+
+# Flat fields
+
+
+def test_a_new_resource_has_its_conditions_from_the_start() -> None:
+    cluster = OneResource("dns")
+
+    assert [each.type for each in cluster.status.conditions] == ["Ready", "Available"]
+    for condition in cluster.status.conditions:
+        assert (condition.status, condition.observed_generation) == (FALSE, 1)
+        assert condition.created_time == condition.last_updated_time == condition.last_transition_time == minute(0)
+    assert cluster.status.phase is Phase.NOT_READY
+    assert cluster.status.observed_generation == 0
+    assert cluster.status.last_updated_time == cluster.status.last_transition_time == minute(0)
+
+
+def test_the_observed_generation_is_zero_while_a_required_adapter_is_missing() -> None:
+    cluster = OneResource("dns", "validation")
+
+    cluster.report("dns", TRUE, at=1)
+
+    assert cluster.status.observed_generation == 0
+
+
+def test_an_adapter_that_has_only_said_unknown_is_missing() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+
+    cluster.report("validation", UNKNOWN, at=2)
+
+    assert cluster.status.observed_generation == 0
+    assert cluster.status.last_updated_time == minute(1)
+
+
+def test_the_observed_generation_is_the_lowest_that_every_required_adapter_has_reported() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.patch(at=1)
+    cluster.patch(at=2)
+
+    cluster.report("dns", FALSE, at=3, generation=3)
+    cluster.report("validation", TRUE, at=4, generation=2)
+
+    assert cluster.status.observed_generation == 2
+
+
+def test_an_adapter_that_is_not_required_changes_nothing() -> None:
+    cluster = OneResource("dns")
+    cluster.report("dns", TRUE, at=1)
+    before = cluster.status
+
+    cluster.report("billing", FALSE, at=2)
+
+    assert cluster.status == before
+
+
+def test_a_status_ahead_of_the_resource_counts_for_nothing() -> None:
+    cluster = OneResource("dns")
+    before = cluster.status
+    cluster.statuses["dns"] = reports.apply(report_of(generation=2), None)
+
+    assert cluster.refresh() == before
+
+
+def test_a_status_without_available_counts_for_nothing() -> None:
+    cluster = OneResource("dns")
+    before = cluster.status
+    cluster.statuses["dns"] = reports.apply(msgspec.structs.replace(report_of(), conditions=()), None)
+
+    assert cluster.refresh() == before
+
+
+def test_the_flat_times_are_those_of_ready() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=2)
+    cluster.report("dns", TRUE, at=3)
+
+    assert cluster.status.last_updated_time == cluster.ready.last_updated_time == minute(2)
+    assert cluster.status.last_transition_time == cluster.ready.last_transition_time == minute(1)
+    assert cluster.status.phase is Phase.READY
+
+
+def test_without_required_adapters_nothing_is_ever_ready() -> None:
+    cluster = OneResource()
+    cluster.patch(at=1)
+
+    cluster.report("dns", TRUE, at=2)
+
+    assert (cluster.ready.status, cluster.ready.observed_generation) == (FALSE, 2)
+    assert cluster.ready.last_updated_time == minute(1)
+    assert cluster.ready.reason == cluster.available.reason == "NoRequiredAdapters"
+    assert (cluster.available.status, cluster.available.observed_generation) == (FALSE, 1)
+    assert cluster.status.observed_generation == 0
+    assert cluster.waiting == {}
+
+
+# Ready, time by time
+
+
+def test_ready_is_as_old_as_the_oldest_report_of_a_required_adapter_at_this_generation() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("validation", FALSE, at=1)
+    cluster.report("dns", TRUE, at=2)
+    cluster.patch(at=3)
+    on_no_report = cluster.ready.last_updated_time
+
+    cluster.report("dns", FALSE, at=5)
+    on_one = cluster.ready.last_updated_time
+    cluster.report("validation", TRUE, at=4)
+
+    assert (on_no_report, on_one, cluster.ready.last_updated_time) == (minute(3), minute(5), minute(4))
+
+
+def test_ready_is_always_at_the_resources_generation() -> None:
+    cluster = OneResource("dns")
+    cluster.patch(at=1)
+
+    cluster.report("dns", TRUE, at=2, generation=1)
+
+    assert (cluster.ready.status, cluster.ready.observed_generation) == (FALSE, 2)
+
+
+def test_ready_becomes_true_as_of_the_oldest_report_that_makes_it_so() -> None:
+    cluster = OneResource("dns", "validation")
+
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=2)
+
+    assert cluster.ready.is_true
+    assert cluster.ready.last_transition_time == minute(1)
+    assert cluster.ready.created_time == minute(0)
+
+
+def test_ready_keeps_its_transition_while_reports_go_on() -> None:
+    cluster = OneResource("dns")
+
+    for at in (1, 2, 3):
+        cluster.report("dns", TRUE, at=at)
+
+    assert (cluster.ready.last_updated_time, cluster.ready.last_transition_time) == (minute(3), minute(1))
+
+
+def test_ready_falls_with_a_report_as_of_the_oldest_at_this_generation() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=2)
+
+    cluster.report("dns", FALSE, at=3)
+
+    assert cluster.ready.status is FALSE
+    assert cluster.ready.last_updated_time == cluster.ready.last_transition_time == minute(2)
+
+
+def test_ready_falls_with_a_new_spec_at_the_moment_of_the_change() -> None:
+    cluster = OneResource("dns")
+    cluster.report("dns", TRUE, at=1)
+    cluster.patch(at=5)
+    cluster.patch(at=6)
+
+    cluster.report("dns", FALSE, at=7)
+
+    assert (cluster.ready.last_updated_time, cluster.ready.last_transition_time) == (minute(7), minute(5))
+
+
+def test_ready_falls_with_a_new_spec_at_its_moment_though_a_report_on_it_is_already_there() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=2)
+    cluster.generation, cluster.updated_time = 2, minute(5)
+
+    cluster.report("dns", TRUE, at=7)
+
+    assert (cluster.ready.last_updated_time, cluster.ready.last_transition_time) == (minute(7), minute(5))
+
+
+def test_ready_rises_with_the_reports_on_a_new_spec_not_with_the_change() -> None:
+    cluster = OneResource("dns")
+    cluster.generation, cluster.updated_time = 2, minute(5)
+
+    cluster.report("dns", TRUE, at=7)
+
+    assert cluster.ready.last_transition_time == minute(7)
+
+
+def test_conditions_that_were_never_aggregated_before_take_the_times_of_the_reports() -> None:
+    situation = aggregate.Situation(
+        generation=1,
+        updated_time=minute(0),
+        required=["dns"],
+        statuses=[reports.apply(report_of(available=FALSE, at=1), None)],
+    )
+
+    status = aggregate.aggregate(situation, previous=None)
+
+    for condition in status.conditions[:2]:
+        assert condition.created_time == minute(0)
+        assert condition.last_updated_time == condition.last_transition_time == minute(1)
+
+
+# Available, time by time
+
+
+def test_available_becomes_true_as_of_the_oldest_report() -> None:
+    cluster = OneResource("dns", "validation")
+
+    cluster.report("dns", TRUE, at=2)
+    cluster.report("validation", TRUE, at=1)
+
+    assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(1)
+
+
+def test_available_moves_on_with_its_oldest_report_and_keeps_its_transition() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=2)
+
+    cluster.report("dns", TRUE, at=30)
+
+    assert cluster.available.last_updated_time == minute(2)
+    assert cluster.available.last_transition_time == minute(1)
+
+
+def test_an_available_that_sticks_keeps_everything() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=2)
+    cluster.patch(at=3)
+
+    cluster.report("dns", TRUE, at=4)
+
+    assert (cluster.available.status, cluster.available.observed_generation) == (TRUE, 1)
+    assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(1)
+    assert cluster.available.message == "Last known to be available at generation 1. Now at another: [dns]"
+
+
+def test_available_falls_at_the_time_of_the_report_that_fells_it() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=2)
+
+    cluster.report("dns", FALSE, at=5)
+
+    assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(5)
+
+
+def test_a_late_report_on_the_tracked_generation_fells_available_though_another_adapter_is_ahead() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=2)
+    cluster.patch(at=3)
+    cluster.report("validation", TRUE, at=4)
+
+    cluster.report("dns", FALSE, at=5, generation=1)
+
+    assert (cluster.available.status, cluster.available.observed_generation) == (FALSE, 2)
+    assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(5)
+
+
+def test_the_time_of_the_fall_stands_while_the_report_that_brought_it_does() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=2)
+    cluster.patch(at=3)
+    cluster.report("validation", FALSE, at=8)
+    cluster.report("dns", FALSE, at=4, generation=1)
+    fallen = cluster.available
+
+    cluster.refresh()
+    again = cluster.available
+    cluster.report("dns", FALSE, at=9)
+
+    assert fallen.last_updated_time == fallen.last_transition_time == minute(4)
+    assert again == fallen
+    assert cluster.available.last_updated_time == minute(8)
+    assert cluster.available.last_transition_time == minute(4)
+
+
+def test_an_unavailable_resource_is_as_old_as_the_oldest_report_at_the_generation_that_fails() -> None:
+    cluster = OneResource("dns", "validation")
+
+    cluster.report("dns", TRUE, at=1)
+    before = cluster.available.last_updated_time
+    cluster.report("validation", FALSE, at=2)
+
+    assert (before, cluster.available.last_updated_time) == (minute(0), minute(1))
+    assert cluster.available.last_transition_time == minute(0)
+
+
+def test_an_unavailable_resource_keeps_its_time_where_nobody_fails_at_the_newest_generation() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", FALSE, at=1)
+    cluster.report("validation", TRUE, at=2)
+    cluster.patch(at=3)
+
+    cluster.report("validation", TRUE, at=4)
+
+    assert (cluster.available.status, cluster.available.observed_generation) == (FALSE, 2)
+    assert cluster.available.last_updated_time == minute(1)
+
+
+def test_an_adapter_that_becomes_required_makes_both_false_until_it_reports() -> None:
+    cluster = OneResource("dns")
+    cluster.report("dns", TRUE, at=1)
+
+    cluster.require("dns", "validation")
+    missed = cluster.status
+    cluster.report("validation", TRUE, at=2)
+
+    assert missed.phase is Phase.NOT_READY
+    assert [each.status for each in missed.conditions[:2]] == [FALSE, FALSE]
+    assert missed.observed_generation == 0
+    assert cluster.ready.is_true
+    assert cluster.available.is_true
+
+
+def test_several_that_fell_available_at_once_do_so_at_the_time_of_the_first() -> None:
+    cluster = OneResource("dns")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("billing", FALSE, at=5)
+    cluster.report("quota", FALSE, at=3)
+
+    cluster.require("dns", "billing", "quota")
+
+    assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(3)
+
+
+def test_an_available_resource_of_a_kind_that_requires_nobody_any_more_is_not() -> None:
+    cluster = OneResource("dns")
+    cluster.patch(at=1)
+    cluster.report("dns", TRUE, at=2)
+
+    cluster.require()
+
+    assert (cluster.available.status, cluster.available.observed_generation) == (FALSE, 2)
+    assert cluster.available.last_updated_time == minute(2)
+
+
+# Reasons and messages
+
+
+def test_ready_says_whom_it_misses_and_who_reports() -> None:
+    cluster = OneResource("validation", "provision", "dns")
+
+    cluster.report("validation", TRUE, at=1)
+
+    assert cluster.ready.reason == "ReconciledMissingAdapters"
+    assert cluster.ready.message == (
+        "Required adapters not reporting Available=True: [dns, provision]. Currently reporting: [validation]"
+    )
+    assert cluster.available.reason == "AdaptersMissingReports"
+    assert cluster.available.message == (
+        "Required adapters that have not reported: [dns, provision]. Currently reporting: [validation]"
+    )
+
+
+def test_available_says_who_fails() -> None:
+    cluster = OneResource("validation", "dns")
+    cluster.report("validation", FALSE, at=1)
+
+    cluster.report("dns", TRUE, at=2)
+
+    assert cluster.available.reason == "AdapterReportedNotAvailable"
+    assert cluster.available.message == "Required adapters reporting Available=False: [validation]"
+    assert cluster.ready.message.endswith("Available=True: [validation]. Currently reporting: [dns, validation]")
+
+
+def test_available_says_who_is_at_which_generation() -> None:
+    cluster = OneResource("validation", "dns")
+    cluster.report("validation", TRUE, at=1)
+    cluster.patch(at=2)
+
+    cluster.report("dns", TRUE, at=3)
+
+    assert cluster.available.reason == "AdaptersNotAtSameGeneration"
+    assert cluster.available.message.endswith("at different generations: [dns=2, validation=1]")
+
+
+def test_all_being_well_is_said_of_a_generation() -> None:
+    cluster = OneResource("dns")
+
+    cluster.report("dns", TRUE, at=1)
+
+    assert (cluster.ready.reason, cluster.available.reason) == ("ReconciledAll", "AllAdaptersReconciled")
+    assert cluster.ready.message == "All required adapters report Available=True at generation 1"
+
+
+# Conditions of the adapters, and the public names
+
+
+def test_each_required_adapter_that_has_answered_is_mirrored_in_the_order_of_their_names() -> None:
+    cluster = OneResource("validation", "my-adapter", "dns", "quota")
+    cluster.report("validation", FALSE, at=1, reason="NoQuota", message="3 more cores needed")
+    cluster.report("my-adapter", TRUE, at=2)
+    cluster.report("dns", UNKNOWN, at=3)
+    cluster.report("billing", TRUE, at=4)
+
+    cluster.patch(at=5)
+
+    assert [each.type for each in cluster.status.conditions[2:]] == ["MyAdapterSuccessful", "ValidationSuccessful"]
+    mirrored = cluster.condition("ValidationSuccessful")
+    assert (mirrored.status, mirrored.observed_generation) == (FALSE, 1)
+    assert (mirrored.reason, mirrored.message) == ("NoQuota", "3 more cores needed")
+
+
+def test_a_mirrored_condition_has_the_times_of_the_adapters_own() -> None:
+    cluster = OneResource("dns")
+    for at, available in ((1, UNKNOWN), (2, FALSE), (3, TRUE), (4, TRUE)):
+        cluster.report("dns", available, at=at)
+
+    mirrored = cluster.condition("DnsSuccessful")
+
+    assert mirrored.created_time == minute(1)
+    assert mirrored.last_transition_time == minute(3)
+    assert mirrored.last_updated_time == minute(4)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "name"),
+    [
+        ("dns", "DnsSuccessful"),
+        ("my-adapter", "MyAdapterSuccessful"),
+        ("gcp.dns_zone", "GcpDnsZoneSuccessful"),
+        ("pullSecret", "PullSecretSuccessful"),
+        ("a--b", "ABSuccessful"),
+        ("2nd", "2ndSuccessful"),
+    ],
+)
+def test_a_mirrored_condition_is_named_after_its_adapter(adapter: str, name: str) -> None:
+    assert aggregate.condition_type(adapter) == name
+
+
+def test_the_public_names_are_twins_that_come_next() -> None:
+    cluster = OneResource("dns", public_names=True)
+    cluster.report("dns", TRUE, at=1)
+    cluster.patch(at=2)
+
+    assert [each.type for each in cluster.status.conditions] == [
+        "Ready",
+        "Available",
+        "Reconciled",
+        "LastKnownReconciled",
+        "DnsSuccessful",
+    ]
+    for name, public in (("Ready", "Reconciled"), ("Available", "LastKnownReconciled")):
+        twin = msgspec.structs.replace(cluster.condition(public), type=name)
+        assert twin == cluster.condition(name)
+
+
+# Deletion
+
+
+def test_a_deletion_makes_ready_false_at_its_moment() -> None:
+    cluster = OneResource("dns")
+    cluster.report("dns", TRUE, at=1)
+
+    cluster.delete(at=2)
+
+    assert (cluster.ready.status, cluster.ready.observed_generation) == (FALSE, 2)
+    assert cluster.ready.last_transition_time == minute(2)
+    assert cluster.ready.reason == "ReconciledMissingAdapters"
+    assert cluster.ready.message == (
+        "Required adapters not reporting Finalized=True: [dns]. Currently reporting: [dns]"
+    )
+    assert not aggregate.is_finalized(cluster.situation)
+
+
+def test_a_resource_goes_when_every_required_adapter_has_finalized_it_at_its_last_generation() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("validation", FALSE, at=1, is_finalized=True)
+    cluster.delete(at=2)
+    cluster.report("dns", FALSE, at=3, is_finalized=True)
+    at_an_older_generation = aggregate.is_finalized(cluster.situation)
+
+    cluster.report("validation", FALSE, at=4, is_finalized=True)
+
+    assert not at_an_older_generation
+    assert aggregate.is_finalized(cluster.situation)
+    assert cluster.ready.is_true
+    assert cluster.ready.message == "All required adapters report Finalized=True at generation 2"
+
+
+def test_available_at_the_last_generation_does_not_finalize() -> None:
+    cluster = OneResource("dns")
+    cluster.delete(at=1)
+
+    cluster.report("dns", TRUE, at=2)
+
+    assert cluster.ready.status is FALSE
+    assert not aggregate.is_finalized(cluster.situation)
+
+
+def test_a_resource_waits_for_its_last_child() -> None:
+    cluster = OneResource("dns")
+    cluster.delete(at=1, children=2)
+    cluster.report("dns", FALSE, at=2, is_finalized=True)
+    waiting = cluster.ready
+    is_finalized = aggregate.is_finalized(cluster.situation)
+
+    cluster.children = 0
+    cluster.refresh()
+
+    assert (waiting.status, waiting.reason) == (FALSE, "ReconciledWaitingForChildren")
+    assert waiting.message == "Children that are not gone yet: 2"
+    assert not is_finalized
+    assert aggregate.is_finalized(cluster.situation)
+    assert cluster.ready.is_true
+
+
+def test_without_required_adapters_a_deletion_waits_for_the_children_alone() -> None:
+    cluster = OneResource()
+
+    cluster.delete(at=1, children=1)
+    before = aggregate.is_finalized(cluster.situation)
+    reason = cluster.ready.reason
+    cluster.children = 0
+
+    assert not before
+    assert reason == "ReconciledWaitingForChildren"
+    assert aggregate.is_finalized(cluster.situation)
+
+
+def test_children_do_not_matter_to_a_resource_that_stays() -> None:
+    cluster = OneResource("dns")
+    cluster.children = 3
+
+    cluster.report("dns", TRUE, at=1)
+
+    assert cluster.ready.is_true
+
+
+def test_a_resource_that_stays_is_never_finalized() -> None:
+    cluster = OneResource("dns")
+
+    cluster.report("dns", TRUE, at=1, is_finalized=True)
+
+    assert not aggregate.is_finalized(cluster.situation)
+    assert not aggregate.is_finalized(OneResource().situation)
+
+
+# Who keeps it waiting, and since when
+
+
+def test_a_new_resource_waits_for_every_required_adapter_since_its_creation() -> None:
+    cluster = OneResource("dns", "validation")
+
+    assert cluster.waiting == {"dns": minute(0), "validation": minute(0)}
+
+
+def test_an_adapter_that_has_done_its_part_is_not_waited_for() -> None:
+    cluster = OneResource("dns", "validation")
+
+    cluster.report("dns", TRUE, at=1)
+    one = cluster.waiting
+    cluster.report("validation", TRUE, at=2)
+
+    assert one == {"validation": minute(0)}
+    assert cluster.waiting == {}
+
+
+def test_an_adapter_that_fails_is_waited_for_since_it_did() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+    cluster.report("validation", TRUE, at=2)
+
+    cluster.report("dns", FALSE, at=30)
+    cluster.report("dns", FALSE, at=31, reason="StillBroken")
+
+    assert cluster.waiting == {"dns": minute(30)}
+
+
+def test_a_wait_since_the_change_of_the_spec_does_not_begin_anew_with_the_first_failure() -> None:
+    cluster = OneResource("dns")
+    cluster.report("dns", TRUE, at=1)
+    cluster.patch(at=10)
+
+    cluster.report("dns", FALSE, at=40)
+
+    assert cluster.waiting == {"dns": minute(10)}
+
+
+def test_a_change_of_the_spec_does_not_hide_how_long_an_adapter_has_been_in_the_way() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("validation", TRUE, at=1)
+
+    cluster.patch(at=10)
+
+    assert cluster.waiting == {"dns": minute(0), "validation": minute(10)}
+
+
+def test_an_adapter_that_becomes_required_is_not_missed_since_the_last_change_of_the_spec() -> None:
+    cluster = OneResource("dns")
+    for at in (1, 600):
+        cluster.report("dns", TRUE, at=at)
+
+    cluster.require("dns", "validation")
+
+    assert cluster.waiting == {"validation": minute(600)}
+
+
+def test_a_deletion_waits_for_every_adapter_since_its_own_moment() -> None:
+    cluster = OneResource("dns", "validation")
+    cluster.report("dns", TRUE, at=1)
+
+    cluster.delete(at=10)
+    at_first = cluster.waiting
+    cluster.report("dns", FALSE, at=11, is_finalized=True)
+
+    assert at_first == {"dns": minute(10), "validation": minute(10)}
+    assert cluster.waiting == {"validation": minute(10)}

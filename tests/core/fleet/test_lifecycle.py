@@ -1,0 +1,241 @@
+"""A resource's life."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from msgspec import UNSET
+
+from sentinel.core.fleet import lifecycle, reports
+from sentinel.core.fleet.documents import (
+    AdapterStatus,
+    ConditionStatus,
+    KindRules,
+    Owner,
+    Phase,
+    Report,
+    ReportedCondition,
+    decode_document,
+    decode_statuses,
+    encode_document,
+    encode_statuses,
+)
+from sentinel.core.fleet.lifecycle import Rules, State
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RULES = Rules(KindRules("clusters", "Cluster", "", ("dns", "validation")))
+FREE = Rules(KindRules("manifests", "Manifest"))
+SPEC = msgspec.Raw(b'{"replicas":3}')
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def new(rules: Rules = RULES, owner: Owner | None = None) -> State:
+    return lifecycle.create(
+        rules,
+        resource_id="c1",
+        name="one",
+        labels={"region": "eu"},
+        spec=SPEC,
+        owner=owner,
+        actor="ops",
+        now=NOW,
+    )
+
+
+def report(adapter: str, *, generation: int = 1, at: datetime = NOW, finalized: bool = False) -> AdapterStatus:
+    status = ConditionStatus.FALSE if finalized else ConditionStatus.TRUE
+    conditions = [
+        ReportedCondition("Applied", status),
+        ReportedCondition("Available", status),
+        ReportedCondition("Health", ConditionStatus.TRUE),
+    ]
+    if finalized:
+        conditions.append(ReportedCondition("Finalized", ConditionStatus.TRUE))
+    return reports.apply(Report(adapter, generation, at, tuple(conditions)), None)
+
+
+def ready() -> State:
+    state = new()
+    for adapter in RULES.kind.required_adapters:
+        state = lifecycle.take(state, RULES, report(adapter, at=after(1)), children=0)
+    return state
+
+
+def test_a_new_resource_is_at_generation_1_and_has_its_conditions() -> None:
+    document = new().document
+
+    assert document.generation == 1
+    assert document.href == "/api/hyperfleet/v1/clusters/c1"
+    assert [condition.type for condition in document.status.conditions] == ["Ready", "Available"]
+    assert document.status.phase is Phase.NOT_READY
+    assert document.status.observed_generation == 0
+    assert document.status.last_updated_time == NOW
+    assert document.metadata.name == "one"
+    assert document.metadata.labels == {"region": "eu"}
+
+
+def test_a_new_resource_waits_for_every_required_adapter() -> None:
+    assert new().waiting == {"dns": NOW, "validation": NOW}
+
+
+def test_a_child_names_its_owner_twice_and_lives_below_it() -> None:
+    owner = Owner("c1", "Cluster", "/api/hyperfleet/v1/clusters/c1")
+
+    document = new(Rules(KindRules("nodepools", "NodePool", "clusters")), owner).document
+
+    assert document.owner_references == owner
+    assert document.owner_resource == owner
+    assert document.href == "/api/hyperfleet/v1/clusters/c1/nodepools/c1"
+
+
+def test_it_is_ready_once_every_required_adapter_is_available() -> None:
+    state = ready()
+
+    assert state.document.status.phase is Phase.READY
+    assert state.waiting == {}
+    assert [status.adapter for status in state.statuses] == ["dns", "validation"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "spec"), [({"region": "us"}, SPEC), ({"region": "eu"}, msgspec.Raw(b'{"replicas":4}'))]
+)
+def test_a_changed_spec_or_label_raises_the_generation_and_ends_readiness(
+    labels: dict[str, str], spec: msgspec.Raw
+) -> None:
+    changed = lifecycle.change(ready(), RULES, labels=labels, spec=spec, actor="dev", now=after(9))
+
+    assert changed is not None
+    assert changed.document.generation == 2
+    assert changed.document.status.phase is Phase.NOT_READY
+    assert changed.document.updated_time == after(9)
+    assert changed.document.updated_by == "dev"
+    assert changed.document.created_by == "ops"
+    assert changed.document.metadata.labels == labels
+    assert changed.waiting == {"dns": after(9), "validation": after(9)}
+
+
+def test_nothing_changed_is_no_new_generation() -> None:
+    unchanged = lifecycle.change(
+        ready(), RULES, labels={"region": "eu"}, spec=msgspec.Raw(bytes(SPEC)), actor="dev", now=after(9)
+    )
+
+    assert unchanged is None
+
+
+def test_a_clock_that_was_set_back_does_not_turn_back_the_time_of_a_change() -> None:
+    changed = lifecycle.change(ready(), RULES, labels={}, spec=SPEC, actor="dev", now=after(-60))
+
+    assert changed is not None
+    assert changed.document.updated_time == NOW
+
+
+def test_deleting_raises_the_generation_once() -> None:
+    deleted = lifecycle.delete(ready(), RULES, children=0, actor="dev", now=after(9))
+
+    again = lifecycle.delete(deleted, RULES, children=0, actor="dev", now=after(10))
+
+    assert deleted.document.generation == 2
+    assert deleted.document.deleted_time == after(9)
+    assert deleted.document.status.phase is Phase.NOT_READY
+    assert again == deleted
+
+
+def test_a_resource_goes_when_every_required_adapter_has_finalised_that_generation() -> None:
+    state = lifecycle.delete(ready(), RULES, children=0, actor="dev", now=after(9))
+
+    first = lifecycle.take(state, RULES, report("dns", generation=2, at=after(10), finalized=True), children=0)
+    stale = lifecycle.take(
+        first, RULES, report("validation", generation=1, at=after(11), finalized=True), children=0
+    )
+    last = lifecycle.take(
+        first, RULES, report("validation", generation=2, at=after(11), finalized=True), children=0
+    )
+
+    assert not state.is_finalized(RULES, children=0)
+    assert not first.is_finalized(RULES, children=0)
+    assert not stale.is_finalized(RULES, children=0)
+    assert last.is_finalized(RULES, children=0)
+    assert not last.is_finalized(RULES, children=1)
+
+
+def test_without_required_adapters_a_deleted_resource_goes_at_once_and_a_living_one_does_not() -> None:
+    state = new(FREE)
+
+    deleted = lifecycle.delete(state, FREE, children=0, actor="dev", now=after(9))
+
+    assert not state.is_finalized(FREE, children=0)
+    assert deleted.is_finalized(FREE, children=0)
+
+
+def test_a_second_report_of_an_adapter_takes_the_place_of_its_first() -> None:
+    state = lifecycle.take(ready(), RULES, report("dns", at=after(5)), children=0)
+
+    assert [(status.adapter, status.last_report_time) for status in state.statuses] == [
+        ("dns", after(5)),
+        ("validation", after(1)),
+    ]
+
+
+def test_a_kind_that_requires_another_adapter_makes_its_resources_wait_for_it() -> None:
+    stricter = Rules(KindRules("clusters", "Cluster", "", ("dns", "validation", "provision")))
+
+    refreshed = lifecycle.refresh(ready(), stricter, children=0)
+
+    assert refreshed.document.status.phase is Phase.NOT_READY
+    assert set(refreshed.waiting) == {"provision"}
+
+
+def test_the_public_names_are_there_where_they_are_asked_for() -> None:
+    state = new(Rules(RULES.kind, emits_public_names=True))
+
+    types = [condition.type for condition in state.document.status.conditions]
+
+    assert types == ["Ready", "Available", "Reconciled", "LastKnownReconciled"]
+
+
+def test_pulse_and_pause_are_marks_that_change_neither_generation_nor_times() -> None:
+    state = ready()
+
+    asked = lifecycle.request_pulse(state, now=after(20))
+    paused = lifecycle.pause(state)
+
+    assert asked.document.pulse_requested_time == after(20)
+    assert paused.document.paused is True
+    assert lifecycle.resume(paused) == state
+    for marked in (asked, paused):
+        assert marked.document.generation == state.document.generation
+        assert marked.document.updated_time == state.document.updated_time
+        assert marked.document.status == state.document.status
+
+
+def test_a_document_survives_being_stored() -> None:
+    state = lifecycle.take(
+        ready(),
+        RULES,
+        msgspec.structs.replace(report("dns", at=after(3)), data=msgspec.Raw(b'{"a":1}')),
+        children=0,
+    )
+
+    encoded = encode_document(state.document)
+
+    assert decode_document(encoded) == state.document
+    assert decode_statuses(encode_statuses(state.statuses)) == state.statuses
+    assert b"deleted_time" not in encoded
+    assert b"paused" not in encoded
+    assert state.document.deleted_time is UNSET
+
+
+@pytest.mark.parametrize("given", ["c1", "a.b", "..a", "~x_-", "x" * 128])
+def test_what_needs_no_escaping_is_one_segment_of_a_url(given: str) -> None:
+    assert re.fullmatch(lifecycle.segment(128), given)
+
+
+@pytest.mark.parametrize("given", ["", ".", "..", "a/b", "a b", "a%2f", "é", "x" * 129])
+def test_what_a_url_would_read_otherwise_is_none(given: str) -> None:
+    assert re.fullmatch(lifecycle.segment(128), given) is None

@@ -1,0 +1,412 @@
+"""What becomes of a report: the rules one by one, and in their order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.core.fleet import reports
+from sentinel.core.fleet.documents import (
+    APPLIED,
+    AVAILABLE,
+    HEALTH,
+    AdapterStatus,
+    ConditionStatus,
+    DiscardReason,
+    Report,
+    ReportedCondition,
+)
+from tests.support.one_resource import FALSE, TRUE, UNKNOWN, minute, report_of
+
+NOW = minute(60)
+
+
+def judge(
+    report: Report, *, generation: int = 1, stored: AdapterStatus | None = None, now: datetime = NOW
+) -> reports.Accepted | reports.Discarded | reports.Refused:
+    return reports.judge(report, generation=generation, stored=stored, now=now)
+
+
+def stored(available: ConditionStatus = TRUE, *, at: int = 50, generation: int = 1) -> AdapterStatus:
+    return reports.apply(report_of(available=available, at=at, generation=generation), None)
+
+
+def fields(verdict: object) -> list[str]:
+    assert isinstance(verdict, reports.Refused)
+    return [field for field, _ in verdict.errors]
+
+
+def with_conditions(*conditions: ReportedCondition) -> Report:
+    mandatory = report_of(at=60).conditions
+    return msgspec.structs.replace(report_of(at=60), conditions=(*mandatory, *conditions))
+
+
+# Form
+
+
+@pytest.mark.parametrize("name", ["dns", "a", "my-adapter", "Adapter_2", "gcp.dns", "0", "x" * 63])
+def test_a_name_that_adapters_have_in_the_wild_is_taken(name: str) -> None:
+    assert isinstance(judge(report_of(name, at=60)), reports.Accepted)
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a b", "a/b", "a\n", "dns\x00", "-dns", "dns-", ".", "..", "é", "x" * 64, "a%2Fb"]
+)
+def test_a_name_that_is_no_safe_segment_is_refused(name: str) -> None:
+    assert fields(judge(report_of(name, at=60))) == ["adapter"]
+
+
+@pytest.mark.parametrize("generation", [0, -1, 2**63, 10**30])
+def test_a_generation_that_no_resource_can_have_is_refused(generation: int) -> None:
+    assert fields(judge(report_of(at=60, generation=generation))) == ["observed_generation"]
+
+
+def test_the_largest_generation_is_merely_in_the_future() -> None:
+    verdict = judge(report_of(at=60, generation=2**63 - 1))
+
+    assert verdict == reports.Discarded(DiscardReason.FUTURE_GENERATION)
+
+
+@pytest.mark.parametrize("age", [timedelta(minutes=30), timedelta(minutes=-5)])
+def test_a_time_on_the_very_boundary_is_taken(age: timedelta) -> None:
+    report = msgspec.structs.replace(report_of(), observed_time=NOW - age)
+
+    assert isinstance(judge(report), reports.Accepted)
+
+
+@pytest.mark.parametrize(
+    ("observed", "message"),
+    [
+        (NOW - timedelta(minutes=30, microseconds=1), "expected an observation at most 30 minutes old"),
+        (NOW + timedelta(minutes=5, microseconds=1), "expected at most 5 minutes ahead of the server's clock"),
+        (datetime(1, 1, 1, tzinfo=UTC), "expected an observation at most 30 minutes old"),
+        (datetime(9999, 12, 31, 23, 59, tzinfo=UTC), "expected at most 5 minutes ahead of the server's clock"),
+    ],
+)
+def test_a_time_beyond_the_boundary_is_refused(observed: datetime, message: str) -> None:
+    report = msgspec.structs.replace(report_of(), observed_time=observed)
+
+    assert judge(report) == reports.Refused((("observed_time", f"{message}, got {observed.isoformat()}"),))
+
+
+def test_a_time_without_its_offset_is_refused() -> None:
+    report = msgspec.structs.replace(report_of(), observed_time=NOW.replace(tzinfo=None))
+
+    assert fields(judge(report)) == ["observed_time"]
+
+
+@pytest.mark.parametrize("empty", ["", " ", "\t\n"])
+def test_a_condition_without_a_type_is_refused(empty: str) -> None:
+    assert fields(judge(with_conditions(ReportedCondition(empty, TRUE)))) == ["conditions[3].type"]
+
+
+def test_a_type_that_comes_twice_is_refused_where_it_comes_again() -> None:
+    verdict = judge(with_conditions(ReportedCondition("Extra", TRUE), ReportedCondition("Extra", FALSE)))
+
+    message = "expected each type once, got this one a second time"
+    assert verdict == reports.Refused((("conditions[4].type", message),))
+
+
+def test_types_differ_in_case() -> None:
+    assert isinstance(judge(with_conditions(ReportedCondition("available", FALSE))), reports.Accepted)
+
+
+@pytest.mark.parametrize(
+    ("field", "limit"),
+    [
+        ("type", reports.MAX_TYPE_LENGTH),
+        ("reason", reports.MAX_REASON_LENGTH),
+        ("message", reports.MAX_MESSAGE_LENGTH),
+    ],
+)
+def test_a_text_is_taken_up_to_its_limit_and_refused_beyond(field: str, limit: int) -> None:
+    extra = ReportedCondition("Extra", TRUE)
+
+    at_the_limit = judge(with_conditions(msgspec.structs.replace(extra, **{field: "x" * limit})))
+    beyond = judge(with_conditions(msgspec.structs.replace(extra, **{field: "x" * (limit + 1)})))
+
+    assert isinstance(at_the_limit, reports.Accepted)
+    message = f"expected at most {limit} characters, got {limit + 1}"
+    assert beyond == reports.Refused(((f"conditions[3].{field}", message),))
+
+
+def test_so_many_conditions_are_taken_and_no_more() -> None:
+    extra = [ReportedCondition(f"Extra{n}", TRUE) for n in range(reports.MAX_CONDITIONS - 2)]
+
+    assert isinstance(judge(with_conditions(*extra[:-1])), reports.Accepted)
+    assert judge(with_conditions(*extra)) == reports.Refused((("conditions", "expected at most 50, got 51"),))
+
+
+def test_too_many_conditions_are_one_fault_however_many_are_bad() -> None:
+    verdict = judge(with_conditions(*[ReportedCondition("", TRUE)] * reports.MAX_CONDITIONS))
+
+    assert fields(verdict) == ["conditions"]
+
+
+@pytest.mark.parametrize("field", ["data", "metadata"])
+def test_what_an_adapter_encloses_is_bounded(field: str) -> None:
+    def enclosing(size: int) -> Report:
+        return msgspec.structs.replace(report_of(at=60), **{field: msgspec.Raw(b'"' + b"x" * (size - 2) + b'"')})
+
+    assert isinstance(judge(enclosing(reports.MAX_DATA_BYTES)), reports.Accepted)
+    assert fields(judge(enclosing(reports.MAX_DATA_BYTES + 1))) == [field]
+
+
+def test_every_fault_is_named_at_once() -> None:
+    report = Report("", 0, minute(0), (ReportedCondition("", TRUE), ReportedCondition("", TRUE)))
+
+    assert fields(judge(report)) == [
+        "adapter",
+        "observed_generation",
+        "observed_time",
+        "conditions[0].type",
+        "conditions[1].type",
+    ]
+
+
+# Generation and time
+
+
+def test_a_report_on_a_generation_that_is_not_there_yet_is_discarded() -> None:
+    assert judge(report_of(at=60, generation=2)) == reports.Discarded(DiscardReason.FUTURE_GENERATION)
+
+
+def test_a_report_on_an_older_generation_is_taken_where_the_adapter_has_not_seen_a_newer() -> None:
+    assert isinstance(judge(report_of(at=60, generation=1), generation=3), reports.Accepted)
+
+
+def test_a_report_never_replaces_one_on_a_newer_generation() -> None:
+    verdict = judge(report_of(at=60, generation=1), generation=2, stored=stored(generation=2, at=50))
+
+    assert verdict == reports.Discarded(DiscardReason.STALE_GENERATION)
+
+
+def test_a_report_never_replaces_a_later_one_on_the_same_generation() -> None:
+    assert judge(report_of(at=49), stored=stored(at=50)) == reports.Discarded(DiscardReason.STALE_TIME)
+
+
+def test_a_newer_generation_is_taken_whatever_the_adapters_clock_says() -> None:
+    verdict = judge(report_of(at=49, generation=2), generation=2, stored=stored(at=50, generation=1))
+
+    assert isinstance(verdict, reports.Accepted)
+
+
+def test_the_second_report_within_one_tick_of_the_adapters_clock_replaces_the_first() -> None:
+    verdict = judge(report_of(available=FALSE, at=50), stored=stored(TRUE, at=50))
+
+    assert isinstance(verdict, reports.Accepted)
+    assert verdict.status.status_of(AVAILABLE) is FALSE
+
+
+def test_the_very_same_report_again_changes_nothing() -> None:
+    first = judge(report_of(at=50))
+    assert isinstance(first, reports.Accepted)
+
+    assert judge(report_of(at=50), stored=first.status) == first
+
+
+def test_offsets_of_time_zones_do_not_matter() -> None:
+    east = msgspec.structs.replace(
+        report_of(), observed_time=minute(50).astimezone(timezone(timedelta(hours=5, minutes=30)))
+    )
+
+    verdict = judge(east, stored=stored(at=50))
+
+    assert isinstance(verdict, reports.Accepted)
+    assert verdict.status.last_report_time == minute(50)
+    assert verdict.status.last_report_time.tzinfo is UTC
+
+
+# The mandatory conditions
+
+
+@pytest.mark.parametrize("name", [APPLIED, AVAILABLE, HEALTH])
+def test_a_report_without_a_mandatory_condition_is_refused(name: str) -> None:
+    report = report_of(at=60)
+    lacking = msgspec.structs.replace(report, conditions=tuple(c for c in report.conditions if c.type != name))
+
+    verdict = judge(lacking)
+
+    assert verdict == reports.Refused(
+        (("conditions", f"expected all of Applied, Available, Health; missing: {name}"),)
+    )
+
+
+def test_a_report_without_conditions_lacks_all_three() -> None:
+    verdict = judge(msgspec.structs.replace(report_of(at=60), conditions=()))
+
+    assert isinstance(verdict, reports.Refused)
+    assert verdict.errors[0][1].endswith("missing: Applied, Available, Health")
+
+
+def test_the_order_is_form_then_generation_then_time_then_conditions_then_unknown() -> None:
+    known = stored(at=50, generation=2)
+    incomplete = msgspec.structs.replace(report_of(), conditions=(ReportedCondition(AVAILABLE, UNKNOWN),))
+
+    def verdict(**changes: object) -> object:
+        return judge(msgspec.structs.replace(incomplete, **changes), generation=2, stored=known)
+
+    assert fields(verdict(adapter="", observed_generation=3, observed_time=minute(60))) == ["adapter"]
+    assert verdict(observed_generation=3, observed_time=minute(40)) == reports.Discarded(
+        DiscardReason.FUTURE_GENERATION
+    )
+    assert verdict(observed_generation=1, observed_time=minute(40)) == reports.Discarded(
+        DiscardReason.STALE_GENERATION
+    )
+    assert verdict(observed_generation=2, observed_time=minute(40)) == reports.Discarded(DiscardReason.STALE_TIME)
+    assert fields(verdict(observed_generation=2, observed_time=minute(60))) == ["conditions"]
+
+
+# Unknown
+
+
+def test_the_first_unknown_of_an_adapter_is_kept() -> None:
+    verdict = judge(report_of(available=UNKNOWN, at=60))
+
+    assert isinstance(verdict, reports.Accepted)
+    assert verdict.status.status_of(AVAILABLE) is UNKNOWN
+
+
+@pytest.mark.parametrize("known", [TRUE, FALSE, UNKNOWN])
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_later_unknown_is_discarded_whatever_is_known_and_at_any_generation(
+    known: ConditionStatus, generation: int
+) -> None:
+    verdict = judge(
+        report_of(available=UNKNOWN, at=60, generation=generation),
+        generation=2,
+        stored=stored(known, generation=1),
+    )
+
+    assert verdict == reports.Discarded(DiscardReason.UNKNOWN)
+
+
+@pytest.mark.parametrize("answer", [TRUE, FALSE])
+def test_an_answer_after_an_unknown_is_taken_under_the_usual_rules(answer: ConditionStatus) -> None:
+    known = stored(UNKNOWN, at=50)
+
+    assert isinstance(judge(report_of(available=answer, at=50), stored=known), reports.Accepted)
+    assert judge(report_of(available=answer, at=49), stored=known) == reports.Discarded(DiscardReason.STALE_TIME)
+
+
+def test_other_conditions_may_be_unknown() -> None:
+    report = report_of(at=60)
+    unsure = tuple(
+        msgspec.structs.replace(each, status=UNKNOWN) if each.type == HEALTH else each
+        for each in report.conditions
+    )
+
+    verdict = judge(msgspec.structs.replace(report, conditions=unsure), stored=stored())
+
+    assert isinstance(verdict, reports.Accepted)
+
+
+# What is stored
+
+
+def test_a_first_report_is_stored_with_its_own_time_throughout() -> None:
+    data = msgspec.Raw(b'{"zone":"a"}')
+    report = msgspec.structs.replace(
+        report_of(at=5, reason="Done", message="all records are there"), data=data, metadata=data
+    )
+
+    status = reports.apply(report, None)
+
+    assert (status.adapter, status.observed_generation) == ("dns", 1)
+    assert status.created_time == status.last_report_time == minute(5)
+    assert {each.created_time for each in status.conditions} == {minute(5)}
+    assert {each.last_transition_time for each in status.conditions} == {minute(5)}
+    available = status.condition(AVAILABLE)
+    assert available is not None
+    assert (available.reason, available.message) == ("Done", "all records are there")
+    assert status.data == status.metadata == data
+
+
+def test_a_condition_keeps_its_transition_while_its_status_is_the_same() -> None:
+    first = reports.apply(report_of(at=5, reason="Done"), None)
+
+    second = reports.apply(report_of(at=6, generation=2, reason="StillDone"), first)
+
+    available = second.condition(AVAILABLE)
+    assert available is not None
+    assert (available.last_transition_time, available.reason) == (minute(5), "StillDone")
+    assert (second.created_time, second.last_report_time) == (minute(5), minute(6))
+
+
+def test_a_condition_whose_status_changes_has_its_transition_then_and_its_creation_as_before() -> None:
+    first = reports.apply(report_of(at=5), None)
+
+    second = reports.apply(report_of(available=FALSE, at=6), first)
+
+    available, health = second.condition(AVAILABLE), second.condition(HEALTH)
+    assert available is not None
+    assert health is not None
+    assert (available.created_time, available.last_transition_time) == (minute(5), minute(6))
+    assert health.last_transition_time == minute(5)
+
+
+def test_a_report_replaces_the_whole_set_of_conditions() -> None:
+    first = reports.apply(with_conditions(ReportedCondition("Extra", TRUE)), None)
+
+    second = reports.apply(report_of(at=61), first)
+
+    assert second.condition("Extra") is None
+    assert second.data is msgspec.UNSET
+
+
+# Properties
+
+histories = st.lists(
+    st.builds(
+        report_of,
+        available=st.sampled_from(ConditionStatus),
+        at=st.integers(40, 60),
+        generation=st.integers(1, 4),
+    ),
+    max_size=12,
+)
+
+
+@given(histories)
+def test_what_is_stored_never_goes_back(history: list[Report]) -> None:
+    known: AdapterStatus | None = None
+    for report in history:
+        before = known
+        verdict = judge(report, generation=3, stored=known)
+        if isinstance(verdict, reports.Accepted):
+            known = verdict.status
+        if before is not None and known is not None:
+            assert (known.observed_generation, known.last_report_time) >= (
+                before.observed_generation,
+                before.last_report_time if known.observed_generation == before.observed_generation else minute(0),
+            )
+            assert known.created_time == before.created_time
+
+
+@given(histories)
+def test_once_an_adapter_has_answered_it_is_never_unknown_again(history: list[Report]) -> None:
+    known: AdapterStatus | None = None
+    has_answered = False
+    for report in history:
+        verdict = judge(report, generation=3, stored=known)
+        if isinstance(verdict, reports.Accepted):
+            known = verdict.status
+            has_answered = has_answered or known.status_of(AVAILABLE) is not UNKNOWN
+        if has_answered:
+            assert known is not None
+            assert known.status_of(AVAILABLE) is not UNKNOWN
+
+
+@given(histories)
+def test_to_send_the_last_report_that_was_taken_again_changes_nothing(history: list[Report]) -> None:
+    known: AdapterStatus | None = None
+    for report in history:
+        verdict = judge(report, generation=3, stored=known)
+        if isinstance(verdict, reports.Accepted):
+            known = verdict.status
+            again = judge(report, generation=3, stored=known)
+            assert again in (verdict, reports.Discarded(DiscardReason.UNKNOWN))

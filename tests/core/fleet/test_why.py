@@ -1,0 +1,236 @@
+"""Why a resource is not ready, or not gone: which adapter, since when, in its own words, and what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from sentinel.core.fleet import lifecycle, why
+from sentinel.core.fleet.documents import AdapterCondition, AdapterStatus, ConditionStatus, KindRules
+from sentinel.core.fleet.lifecycle import Rules, State
+from sentinel.core.fleet.why import Wait, Why
+from sentinel.core.pulse.decision import Policy
+
+T0 = datetime(2025, 1, 1, 12, 0, tzinfo=UTC)
+POLICY = Policy(timedelta(seconds=10), timedelta(minutes=30))
+REQUIRED = ("dns", "validation")
+RULES = Rules(KindRules("clusters", "Cluster", "", REQUIRED))
+
+
+def after(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def created(rules: Rules = RULES) -> State:
+    return lifecycle.create(
+        rules, resource_id="c1", name="one", labels={}, spec=msgspec.Raw(b"{}"), owner=None, actor="me", now=T0
+    )
+
+
+def status(
+    adapter: str,
+    available: ConditionStatus = ConditionStatus.TRUE,
+    *,
+    at: float,
+    generation: int = 1,
+    reason: str = "",
+    message: str = "",
+    finalized: ConditionStatus | None = None,
+) -> AdapterStatus:
+    conditions = [AdapterCondition("Available", available, reason, message, after(at), after(at))]
+    if finalized is not None:
+        conditions.append(AdapterCondition("Finalized", finalized, "Cleaning", "two left", after(at), after(at)))
+    return AdapterStatus(adapter, generation, after(at), after(at), tuple(conditions))
+
+
+def taking(state: State, *statuses: AdapterStatus, children: int = 0) -> State:
+    for each in statuses:
+        state = lifecycle.take(state, RULES, each, children=children)
+    return state
+
+
+def explained(state: State, *, at: float, required: Sequence[str] = REQUIRED, children: int = 0) -> Why:
+    return why.explain(
+        state.document,
+        statuses=state.statuses,
+        waiting=state.waiting,
+        required=required,
+        children=children,
+        policy=POLICY,
+        now=after(at),
+    )
+
+
+def words(found: Why, *, at: float) -> list[str]:
+    return list(why.in_words(found, now=after(at), duration=lambda span: f"{span.total_seconds():g}s"))
+
+
+def test_one_that_has_just_been_created_waits_for_everybody() -> None:
+    found = explained(created(), at=5)
+
+    assert found.waiting_for == (
+        Wait("dns", why.NOT_REPORTED, "it has not reported yet", T0),
+        Wait("validation", why.NOT_REPORTED, "it has not reported yet", T0),
+    )
+    assert words(found, at=5) == [
+        "Cluster one: not ready for 5s",
+        "waiting for dns for 5s: it has not reported yet",
+        "waiting for validation for 5s: it has not reported yet",
+        "next pulse due now, and every 10s until it is answered: generation changed - new spec to reconcile",
+    ]
+
+
+def test_an_adapter_is_quoted() -> None:
+    blocked = status(
+        "dns", ConditionStatus.FALSE, at=60, reason="PreconditionsNotMet", message="Waiting for validation"
+    )
+    state = taking(created(), status("validation", at=63), blocked)
+
+    found = explained(state, at=66)
+
+    assert (found.is_ready, found.next_pulse) == (False, after(70))
+    assert words(found, at=66.5) == [
+        "Cluster one: not ready for 66.5s",
+        "waiting for dns for 66.5s: PreconditionsNotMet – Waiting for validation",
+        "next pulse in 4s (max age 10s)",
+    ]
+
+
+def test_the_cause_comes_before_those_that_only_wait_for_it() -> None:
+    state = taking(
+        created(),
+        status("dns", ConditionStatus.FALSE, at=1, reason="PreconditionsNotMet", message="Waiting for validation"),
+        status("validation", ConditionStatus.FALSE, at=1, reason="SpecRejected", message="no replicas"),
+    )
+
+    found = explained(state, at=2)
+
+    assert [wait.adapter for wait in found.waiting_for] == ["validation", "dns"]
+
+
+def test_an_adapter_that_says_nothing_more_is_named_alone() -> None:
+    state = taking(created(), status("validation", at=1), status("dns", ConditionStatus.FALSE, at=1))
+
+    assert words(explained(state, at=2), at=2)[1] == "waiting for dns for 2s"
+
+
+def test_work_in_progress_is_quoted_too() -> None:
+    state = taking(
+        created(), status("validation", at=1), status("dns", ConditionStatus.UNKNOWN, at=1, message="still at it")
+    )
+
+    (wait,) = explained(state, at=2).waiting_for
+
+    assert (wait.adapter, wait.message) == ("dns", "still at it")
+
+
+def test_a_report_on_an_older_generation_is_told_from_none() -> None:
+    ready = taking(created(), status("validation", at=1), status("dns", at=1))
+    changed = lifecycle.change(ready, RULES, labels={}, spec=msgspec.Raw(b'{"a":1}'), actor="me", now=after(10))
+    assert changed is not None
+    state = taking(changed, status("validation", at=11, generation=2))
+
+    (wait,) = explained(state, at=12).waiting_for
+
+    assert (wait.adapter, wait.reason, wait.since) == ("dns", why.OUTDATED_REPORT, after(10))
+    assert wait.message == "it has reported on generation 1, and not yet on 2"
+
+
+def test_a_ready_resource_says_since_when_and_when_it_is_looked_at_again() -> None:
+    state = taking(created(), status("validation", at=1), status("dns", at=2))
+
+    found = explained(state, at=62)
+
+    assert (found.is_ready, found.waiting_for) == (True, ())
+    assert words(found, at=62) == [
+        "Cluster one: ready for 61s, at generation 1",
+        "next check in 1739s (max age 1800s)",
+    ]
+
+
+def test_a_check_that_is_overdue_is_due_now() -> None:
+    state = taking(created(), status("validation", at=1), status("dns", at=1))
+
+    line = words(explained(state, at=4000), at=4000)[-1]
+
+    assert line == "next check due now, and every 1800s until it is answered: max age expired (ready)"
+
+
+def test_a_paused_resource_has_no_next_pulse() -> None:
+    found = explained(lifecycle.pause(created()), at=1)
+
+    assert found.is_paused
+    assert found.next_pulse is None
+    assert words(found, at=1)[-1] == "paused: no events are sent for it until it is resumed"
+
+
+def test_where_no_adapter_is_required_nobody_is_waited_for() -> None:
+    rules = Rules(KindRules("manifests", "Manifest"))
+
+    found = explained(created(rules), at=3, required=())
+
+    assert words(found, at=3)[0] == (
+        "Manifest one: not ready for 3s: no adapter is required, so none can say that it is ready"
+    )
+
+
+@pytest.mark.parametrize(
+    ("children", "line"), [(1, "waiting for 1 child to go"), (2, "waiting for 2 children to go")]
+)
+def test_a_deletion_waits_for_adapters_and_children(children: int, line: str) -> None:
+    state = lifecycle.delete(created(), RULES, children=children, actor="me", now=after(10))
+    state = taking(
+        state,
+        status("dns", ConditionStatus.FALSE, at=11, generation=2, finalized=ConditionStatus.FALSE),
+        status("validation", ConditionStatus.FALSE, at=11, generation=2),
+        children=children,
+    )
+
+    found = explained(state, at=20, children=children)
+
+    assert words(found, at=20)[:4] == [
+        "Cluster one: being deleted for 10s",
+        "waiting for dns to finalise for 10s: Cleaning – two left",
+        "waiting for validation to finalise for 10s: it has not reported that it has cleaned up",
+        line,
+    ]
+
+
+def test_children_of_one_that_lives_are_not_waited_for() -> None:
+    assert explained(created(), at=1, children=5).children == 0
+
+
+def test_clocks_that_differ_do_not_count_backwards() -> None:
+    assert words(explained(created(), at=-5), at=-5)[0] == "Cluster one: not ready for 0s"
+
+
+def test_without_a_ready_condition_the_flat_time_counts() -> None:
+    document = created().document
+    bare = msgspec.structs.replace(document, status=msgspec.structs.replace(document.status, conditions=()))
+
+    found = explained(State(bare), at=7)
+
+    assert words(found, at=7)[0] == "Cluster one: not ready for 7s"
+
+
+def test_a_document_alone_tells_who_is_in_the_way() -> None:
+    def in_the_way(state: State) -> list[str]:
+        document = state.document
+        return why.in_the_way(document.status, generation=document.generation, required=REQUIRED)
+
+    new = created()
+    blocked = taking(new, status("validation", at=1), status("dns", ConditionStatus.FALSE, at=1))
+    ready = taking(new, status("validation", at=1), status("dns", at=1))
+    changed = lifecycle.change(ready, RULES, labels={"a": "b"}, spec=msgspec.Raw(b"{}"), actor="me", now=after(2))
+    assert changed is not None
+
+    assert [in_the_way(state) for state in (new, blocked, ready, changed)] == [
+        ["dns", "validation"],
+        ["dns"],
+        [],
+        ["dns", "validation"],
+    ]
+    assert all(in_the_way(state) == list(state.waiting) for state in (new, blocked, ready, changed))

@@ -1,0 +1,171 @@
+"""No template runs for ever, fills the memory or overflows a stack: it is stopped, and says so."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sentinel.core.gotemplate import Failed, Template, TemplateError
+from sentinel.core.gotemplate.printer import LONGEST_TEXT
+from sentinel.core.gotemplate.stream import DEEPEST
+from sentinel.core.pulse.observation import Json
+from tests.golden.gotemplate.author import Author
+from tests.golden.gotemplate.oracle import ours
+
+WIDE: Json = {"map": {f"key{n}": n for n in range(10_000)}, "list": list(range(10_000)), "text": "é" * 100_000}
+
+PIECES = (
+    "{{", "}}", "{{- ", " -}}", "/*", "*/", "(", ")", "|", ":=", "=", ",", "$x", "$", ".a", ".", '"s"', "`r`",
+    "'c'", "1", "if ", "else ", "end", "range ", "with ", "define ", "template ", "block ", "break", "continue",
+    "nil", " ", "\n", "len ", "true", "x", "é", "#", "{{if .a}}", "{{range .a}}", "{{else}}", "{{end}}",
+    '{{define "s"}}',
+    '{{template "s" .}}', "{{.a}}", "\0",
+)  # fmt: skip
+
+
+def failure(source: str, document: Json = None) -> str:
+    with pytest.raises(Failed) as caught:
+        Template(source).render(document)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{range 9223372036854775807}}{{end}}",
+        "{{range 1000000}}{{range 1000000}}{{end}}{{end}}",
+        "{{range 1000}}{{range 1000}}{{continue}}{{end}}{{end}}",
+        "{{range 99999}}{{$x := print .}}{{end}}",
+        "{{range 100000}}{{range $.map}}{{break}}{{end}}{{end}}",
+        "{{range 100000}}{{$x := slice $.list 1}}{{end}}",
+        "{{range 100000}}{{$x := len $.text}}{{end}}",
+        "{{range 100000}}{{$x := print $.map}}{{end}}",
+        '{{define "a"}}{{template "b"}}{{template "b"}}{{end}}{{define "b"}}{{range 300}}{{end}}{{end}}'
+        '{{range 300}}{{template "a"}}{{end}}',
+    ],
+)
+def test_a_template_that_does_too_much_is_stopped(source: str) -> None:
+    assert failure(source, WIDE).startswith(
+        "stopped after 100000 steps: a loop or a recursion without end? (line 1"
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '{{define "t"}}{{template "t"}}{{end}}{{template "t"}}',
+        '{{define "a"}}{{template "b"}}{{end}}{{define "b"}}{{template "a"}}{{end}}{{template "a"}}',
+        '{{template "message_data"}}',
+    ],
+)
+def test_a_template_that_calls_itself_without_end_is_stopped(source: str) -> None:
+    assert "exceeded maximum template depth (1000) (line 1, column" in failure(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '{{range 99}}{{printf "%99999d" 1}}{{end}}',
+        '{{$x := "0123456789"}}{{range 99}}{{$x = print $x $x}}{{end}}',
+        '{{$x := "0123456789"}}{{range 99}}{{$x = printf "%s%s" $x $x}}{{end}}',
+        '{{printf "%999999d%999999d" 1 2}}',
+        '{{printf "%9999999d" 1}}',
+        '{{printf "%1000000d" .list}}',
+        '{{printf "%.1000000f" .list}}',
+        "{{println .text .text .text .text .text .text .text .text .text .text .text .text}}",
+    ],
+)
+def test_a_text_that_grows_without_end_is_stopped(source: str) -> None:
+    assert f"stopped: the text grew beyond {LONGEST_TEXT} characters (line 1, column" in failure(source, WIDE)
+
+
+def test_what_is_large_and_reasonable_is_not_stopped() -> None:
+    assert len(Template("{{range .list}}{{.}},{{end}}").render(WIDE)) == 48_890
+    assert len(Template('{{printf "%1000000d" 1}}').render(None)) == 1_000_000
+
+
+@pytest.mark.parametrize("depth", [DEEPEST, DEEPEST + 1, 10_000])
+@pytest.mark.parametrize(
+    ("opening", "inside", "closing"),
+    [
+        ("{{if true}}", "x", "{{end}}"),
+        ("{{with 1}}", "x", "{{end}}"),
+        ("{{range 1}}", "x", "{{end}}"),
+        ('{{block "t" .x.y}}', "", "{{end}}"),
+        ("(", "1", ")"),
+        ("(print ", "1", ")"),
+        ("(print 1 | print ", "1", ")"),
+    ],
+)
+def test_nesting_is_refused_where_it_becomes_too_deep(opening: str, inside: str, closing: str, depth: int) -> None:
+    source = opening * depth + inside + closing * depth
+    if opening[0] == "(":
+        source = "{{" + source + "}}"
+
+    if depth <= DEEPEST:
+        ours(source, None)
+    else:
+        with pytest.raises(TemplateError, match=f"nested too deeply: more than {DEEPEST} blocks and parentheses"):
+            Template(source)
+
+
+def test_a_chain_of_many_else_ifs_is_not_deep() -> None:
+    source = "{{if false}}" + "{{else if false}}" * 5000 + "{{else}}x{{end}}"
+
+    assert Template(source).render(None) == "x"
+
+
+def test_templates_that_call_each_other_in_a_long_row_are_not_deep() -> None:
+    row = "".join(f'{{{{define "{n}"}}}}{{{{template "{n + 1}"}}}}{{{{end}}}}' for n in range(900))
+
+    assert Template('{{template "0"}}{{define "900"}}x{{end}}' + row).render(None) == "x"
+
+
+@pytest.mark.parametrize("source", ["{{.}}", '{{printf "%3v" .}}', "{{html .}}", '{{printf "%#v" .}}'])
+def test_a_document_that_is_nested_deeper_than_pythons_stack_is_printed(source: str) -> None:
+    document: Json = 1
+    for _ in range(20_000):
+        document = [document]
+
+    text = Template(source).render(document)
+
+    assert text.count("[") == text.count("]") == 20_000
+
+
+@pytest.mark.parametrize("digits", [100, 10_000, 300_000])
+@pytest.mark.parametrize("prefix", ["1", "0x1", "0b1", "01", "1.", "1e1", "0x1p1", "'1", "1+1", "1_"])
+def test_a_constant_of_any_length_is_read_or_refused(prefix: str, digits: int) -> None:
+    answer = ours("{{" + prefix + "0" * digits + "}}", None)
+
+    assert answer.output or answer.fails == "parse"
+
+
+bounded = settings(
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@bounded
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text().map("{{{}}}".format) | st.text())
+def test_every_text_compiles_or_says_where_it_does_not(source: str) -> None:
+    try:
+        Template(source)
+    except TemplateError as error:
+        assert 1 <= error.line <= source.count("\n") + 1
+        assert 1 <= error.column <= len(source) + 1
+        assert error.problem
+
+
+@bounded
+@given(st.randoms(use_true_random=False))
+def test_every_template_gives_a_text_or_the_reason_why_not(random: Random) -> None:
+    author = Author(random)
+    source, document = author.template(), author.document()
+
+    answer = ours(source, document)
+
+    assert answer.problem or (answer.output or "").encode() is not None

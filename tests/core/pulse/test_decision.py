@@ -1,0 +1,279 @@
+"""The decision: the specification's eight scenarios by name, then what must hold for every resource."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Policy, Reason, decide
+from sentinel.core.pulse.observation import Observation
+
+NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+POLICY = Policy(max_age_not_ready=10 * SECOND, max_age_ready=30 * MINUTE)
+
+
+def resource(
+    *,
+    ready: bool = True,
+    generation: int = 1,
+    observed: int = 1,
+    age: timedelta | None = timedelta(0),
+    paused: bool = False,
+    requested: timedelta | None = None,
+) -> Observation:
+    """`age` and `requested` say how long ago the last status came, and the last request."""
+    updated, asked = (None if ago is None else NOW - ago for ago in (age, requested))
+    return Observation("cls-1", "Cluster", generation, observed, ready, updated, {}, paused, asked)
+
+
+def test_scenario_1_a_ready_cluster_with_a_new_generation_is_due_at_once() -> None:
+    decision = decide(resource(generation=2, observed=1, age=5 * SECOND), POLICY, NOW)
+
+    assert decision.is_due
+    assert decision.reason == "generation changed - new spec to reconcile"
+    assert decision.next_event_time == NOW
+
+
+def test_scenario_2_a_ready_cluster_at_its_generation_waits_for_max_age() -> None:
+    decision = decide(resource(generation=2, observed=2, age=5 * MINUTE), POLICY, NOW)
+
+    assert not decision.is_due
+    assert decision.reason == "max age not expired"
+    assert decision.next_event_time == NOW + 25 * MINUTE
+
+
+def test_scenario_3_a_not_ready_cluster_with_a_new_generation_is_due_at_once() -> None:
+    decision = decide(resource(ready=False, generation=3, observed=2, age=2 * SECOND), POLICY, NOW)
+
+    assert decision.is_due
+    assert decision.reason == "generation changed - new spec to reconcile"
+
+
+def test_scenario_4_a_not_ready_cluster_past_max_age_is_due() -> None:
+    decision = decide(resource(ready=False, age=15 * SECOND), POLICY, NOW)
+
+    assert decision.is_due
+    assert decision.reason == "max age expired (not ready)"
+    assert decision.due_time == NOW - 5 * SECOND
+
+
+def test_scenario_5_a_not_ready_cluster_within_max_age_is_skipped() -> None:
+    decision = decide(resource(ready=False, age=5 * SECOND), POLICY, NOW)
+
+    assert not decision.is_due
+    assert decision.reason == "max age not expired"
+    assert decision.next_event_time == NOW + 5 * SECOND
+
+
+def test_scenario_6_a_ready_cluster_past_max_age_is_due() -> None:
+    decision = decide(resource(age=31 * MINUTE), POLICY, NOW)
+
+    assert decision.is_due
+    assert decision.reason == "max age expired (ready)"
+
+
+def test_scenario_7_an_observed_generation_ahead_counts_as_a_match_with_a_warning() -> None:
+    decision = decide(resource(generation=1, observed=2, age=None), POLICY, NOW)
+
+    assert not decision.is_due
+    assert decision.warning == "observed_generation ahead of generation - potential API issue"
+
+
+def test_scenario_8_a_missing_observed_generation_is_due_at_once() -> None:
+    decision = decide(resource(ready=False, generation=1, observed=0, age=2 * SECOND), POLICY, NOW)
+
+    assert decision.is_due
+    assert decision.reason == "generation changed - new spec to reconcile"
+
+
+def test_the_boundary_publishes() -> None:
+    assert decide(resource(ready=False, age=10 * SECOND), POLICY, NOW).is_due
+
+
+def test_a_resource_nobody_has_reported_on_is_due_at_once() -> None:
+    decision = decide(resource(ready=False, age=None), POLICY, NOW)
+
+    assert decision.is_due
+    assert decision.reason == "never updated - no adapter has reported"
+
+
+def test_a_warning_stays_when_an_observed_generation_ahead_is_due_by_age() -> None:
+    decision = decide(resource(generation=1, observed=2, age=31 * MINUTE), POLICY, NOW)
+
+    assert decision.is_due
+    assert decision.warning == OBSERVED_AHEAD
+
+
+def test_without_the_generation_check_age_alone_decides() -> None:
+    policy = Policy(POLICY.max_age_not_ready, POLICY.max_age_ready, checks_generation=False)
+
+    assert not decide(resource(generation=5, observed=1, age=5 * MINUTE), policy, NOW).is_due
+    assert decide(resource(generation=1, observed=2, age=None), policy, NOW).reason is Reason.NEVER_UPDATED
+
+
+def test_a_new_generation_is_repeated_at_the_quicker_pace_even_where_the_old_one_is_ready() -> None:
+    assert decide(resource(ready=True, generation=2, observed=1), POLICY, NOW).max_age == 10 * SECOND
+
+
+def test_a_future_time_counts_from_when_it_was_first_seen() -> None:
+    fast = resource(ready=False, age=-4 * MINUTE)
+
+    first = decide(fast, POLICY, NOW, first_seen=NOW)
+    later = decide(fast, POLICY, NOW + 10 * SECOND, first_seen=NOW)
+
+    assert not first.is_due
+    assert first.next_event_time == NOW + 10 * SECOND
+    assert later.is_due
+
+
+def test_a_future_time_seen_for_the_first_time_counts_as_just_now() -> None:
+    decision = decide(resource(ready=False, age=-4 * MINUTE), POLICY, NOW)
+
+    assert decision.next_event_time == NOW + 10 * SECOND
+
+
+def test_a_max_age_beyond_the_calendar_is_never_due() -> None:
+    policy = Policy(timedelta.max, timedelta.max)
+
+    assert not decide(resource(), policy, NOW).is_due
+
+
+class TestRequestedPulse:
+    def test_a_request_later_than_the_last_status_is_due_at_once(self) -> None:
+        decision = decide(resource(age=5 * MINUTE, requested=SECOND), POLICY, NOW)
+
+        assert decision.is_due
+        assert decision.reason == "pulse requested"
+        assert decision.next_event_time == decision.due_time == NOW
+        assert decision.max_age == 30 * MINUTE
+        assert decision.trigger == NOW - SECOND
+
+    @pytest.mark.parametrize("age", [timedelta(0), SECOND])
+    def test_a_request_that_a_status_has_answered_is_none(self, age: timedelta) -> None:
+        decision = decide(resource(age=age, requested=SECOND), POLICY, NOW)
+
+        assert decision.reason is Reason.NOT_EXPIRED
+        assert decision.trigger is None
+
+    def test_without_any_status_a_request_stands(self) -> None:
+        decision = decide(resource(ready=False, age=None, requested=10 * MINUTE), POLICY, NOW)
+
+        assert decision.reason is Reason.PULSE_REQUESTED
+
+    def test_a_new_generation_comes_first_and_answers_the_request_too(self) -> None:
+        decision = decide(resource(generation=2, age=MINUTE, requested=SECOND), POLICY, NOW)
+
+        assert decision.reason is Reason.GENERATION_CHANGED
+        assert decision.trigger == NOW - SECOND
+
+    def test_it_is_honoured_without_the_generation_check(self) -> None:
+        policy = Policy(POLICY.max_age_not_ready, POLICY.max_age_ready, checks_generation=False)
+
+        assert decide(resource(generation=2, age=MINUTE, requested=SECOND), policy, NOW).is_due
+
+    def test_a_warning_stays(self) -> None:
+        decision = decide(resource(observed=2, age=None, requested=SECOND), POLICY, NOW)
+
+        assert decision.reason is Reason.PULSE_REQUESTED
+        assert decision.warning == OBSERVED_AHEAD
+
+    def test_a_server_clock_ahead_of_ours_delays_nothing(self) -> None:
+        assert decide(resource(requested=-MINUTE), POLICY, NOW).reason is Reason.PULSE_REQUESTED
+
+    def test_an_adapter_clock_ahead_hides_no_request_made_after_its_status_was_seen(self) -> None:
+        fast = resource(age=-4 * MINUTE, requested=SECOND)
+
+        assert decide(fast, POLICY, NOW, first_seen=NOW - 5 * SECOND).reason is Reason.PULSE_REQUESTED
+
+
+class TestPaused:
+    @pytest.mark.parametrize(
+        "seen",
+        [
+            resource(paused=True),
+            resource(paused=True, generation=2),
+            resource(paused=True, age=None),
+            resource(paused=True, age=60 * MINUTE),
+            resource(paused=True, age=MINUTE, requested=SECOND),
+        ],
+    )
+    def test_a_paused_resource_is_never_due(self, seen: Observation) -> None:
+        decision = decide(seen, POLICY, NOW)
+
+        assert not decision.is_due
+        assert decision.reason == "paused"
+        assert decision.next_event_time is None
+
+
+moments = st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC))
+durations = st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=400))
+policies = st.builds(Policy, durations, durations, st.booleans())
+resources = st.builds(
+    Observation,
+    st.text(min_size=1),
+    st.text(),
+    st.integers(),
+    st.integers(),
+    st.booleans(),
+    st.none() | moments,
+    st.just({}),
+    st.booleans(),
+    st.none() | moments,
+)
+
+
+@given(resources, policies, moments, st.none() | moments)
+def test_deciding_never_raises_and_names_the_next_event_unless_paused(
+    seen: Observation, policy: Policy, now: datetime, first_seen: datetime | None
+) -> None:
+    decision = decide(seen, policy, now, first_seen)
+
+    assert isinstance(decision, Decision)
+    assert decision.is_due == decision.reason.is_due == (decision.next_event_time == now)
+    if seen.is_paused:
+        assert decision.next_event_time is None
+    else:
+        assert decision.next_event_time is not None
+        assert decision.next_event_time >= now
+
+
+@given(resources, policies, moments, durations, st.none() | moments)
+def test_what_is_due_stays_due_while_nobody_reports(
+    seen: Observation, policy: Policy, now: datetime, later: timedelta, first_seen: datetime | None
+) -> None:
+    if now > datetime.max.replace(tzinfo=UTC) - later:
+        return
+    if first_seen is None and seen.last_updated_time is not None and seen.last_updated_time > now:
+        first_seen = now  # as pacing remembers it
+
+    if decide(seen, policy, now, first_seen).is_due:
+        assert decide(seen, policy, now + later, first_seen).is_due
+
+
+@given(resources, policies, moments)
+def test_a_new_generation_wins_over_every_age(seen: Observation, policy: Policy, now: datetime) -> None:
+    if seen.generation > seen.observed_generation and policy.checks_generation and not seen.is_paused:
+        assert decide(seen, policy, now).reason is Reason.GENERATION_CHANGED
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_reason_can_be_reached(reason: Reason) -> None:
+    seen = [
+        resource(generation=2),
+        resource(ready=False, age=MINUTE),
+        resource(age=60 * MINUTE),
+        resource(),
+        resource(age=None),
+        resource(age=MINUTE, requested=SECOND),
+        resource(paused=True),
+        msgspec.structs.replace(resource(age=MINUTE), last_progress_time=NOW),
+    ]
+    policy = msgspec.structs.replace(POLICY, follows_progress=True)
+
+    assert reason in {decide(one, policy, NOW).reason for one in seen}

@@ -1,0 +1,504 @@
+"""Lists are read to their end, whatever their shape and whatever happens to them meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.core.pulse import listing
+from sentinel.core.pulse.listing import (
+    BadPage,
+    EndlessList,
+    Listing,
+    OddPage,
+    Position,
+    Shape,
+    ShortPage,
+    Step,
+    advance,
+    read,
+)
+
+NOTHING_MORE = None
+
+
+def items(*ids: str) -> list[dict[str, Any]]:
+    return [{"id": each} for each in ids]
+
+
+def page(*ids: str, **members: Any) -> Listing:
+    return read(msgspec.json.encode({"items": items(*ids), **members}))
+
+
+def follow(step: Step) -> Position:
+    assert step.following is not None
+    return step.following
+
+
+def walk(pages: Iterable[Listing], *, size: int) -> None:
+    """Takes page after page, each of which must lead on."""
+    position = Position(size=size)
+    for answer in pages:
+        position = follow(advance(position, answer))
+
+
+def ids(step: Step) -> list[str]:
+    return [resource.observation.id for resource in step.fresh]
+
+
+class TestReading:
+    def test_a_page_number_and_a_total_make_a_page_numbered(self) -> None:
+        answer = page("a", "b", page=2, size=2, total=7)
+
+        assert (answer.shape, answer.count, answer.total, answer.page) == (Shape.NUMBERED, 2, 7, 2)
+        assert [resource.decode() for resource in answer.resources] == items("a", "b")
+
+    def test_a_next_makes_a_page_one_with_a_cursor(self) -> None:
+        answer = page("a", page=1, size=1, total=7, next="x")
+
+        assert (answer.shape, answer.total, answer.next) == (Shape.CURSOR, 7, "x")
+
+    @pytest.mark.parametrize("end", [None, ""])
+    def test_an_empty_next_is_the_end_of_a_walk_by_cursor(self, end: str | None) -> None:
+        answer = page("a", next=end)
+
+        assert (answer.shape, answer.next, answer.total) == (Shape.CURSOR, "", None)
+
+    def test_a_bare_list_is_the_whole_fleet(self) -> None:
+        answer = read(msgspec.json.encode(items("a", "b")))
+
+        assert (answer.shape, answer.count) == (Shape.WHOLE, 2)
+        assert [resource.decode() for resource in answer.resources] == items("a", "b")
+
+    def test_null_items_are_no_items(self) -> None:
+        answer = read(b'{"page": 1, "size": 0, "total": 0, "items": null}')
+
+        assert (answer.shape, answer.count, answer.total) == (Shape.NUMBERED, 0, 0)
+
+    def test_other_members_do_not_matter(self) -> None:
+        assert page("a", kind="ClusterList", total=1, page="one", size="?").count == 1
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"<html>",
+            b"null",
+            b"7",
+            b"{}",
+            b'{"total": 3}',
+            b'{"items": {}, "total": 1}',
+            b'{"items": [',
+            b"[" * 9999,
+        ],
+    )
+    def test_what_is_no_page_is_a_bad_page(self, body: bytes) -> None:
+        with pytest.raises(BadPage, match="expected a page of resources"):
+            read(body)
+
+    @pytest.mark.parametrize("total", ["7", 7.5, True])
+    def test_a_total_that_is_no_number_is_a_bad_page(self, total: object) -> None:
+        with pytest.raises(BadPage, match=r"\$\.total"):
+            page("a", total=total)
+
+    def test_a_negative_total_is_a_bad_page(self) -> None:
+        with pytest.raises(BadPage, match="-1"):
+            page(total=-1)
+
+    def test_a_malformed_item_is_told_with_its_place_and_costs_no_other(self) -> None:
+        body = msgspec.json.encode({"items": [*items("a"), {"id": 7}, *items("b")], "total": 3})
+
+        answer = read(body)
+
+        assert answer.count == 3
+        assert [resource.decode() for resource in answer.resources] == items("a", "b")
+        assert list(answer.malformed) == ["items[1]: Expected `str`, got `int` - at `$.id`"]
+
+    def test_an_item_with_an_empty_id_is_malformed(self) -> None:
+        answer = page("a", "", total=2)
+
+        assert answer.count == 2
+        assert list(answer.malformed) == ["items[1]: id: expected a non-empty string"]
+
+    def test_a_page_of_malformed_items_is_a_page(self) -> None:
+        answer = read(b'{"items": [1, null, "x"], "total": 3}')
+
+        assert (answer.count, len(answer.resources), len(answer.malformed)) == (3, 0, 3)
+
+    def test_the_documents_of_a_page_are_a_sequence(self) -> None:
+        [resource, _] = page("a", "b", total=2).resources
+
+        assert not isinstance(resource.source, msgspec.Raw)
+        assert len(resource.source) == 2
+        assert [bytes(document) for document in resource.source[1:]] == [b'{"id":"b"}']
+
+    @given(st.binary(max_size=80))
+    def test_any_bytes_are_a_page_or_a_bad_one(self, body: bytes) -> None:
+        with suppress(BadPage):
+            read(body)
+
+    @given(st.lists(st.text(min_size=1, max_size=5)), st.booleans())
+    def test_a_malformed_neighbour_changes_nothing(self, given_ids: list[str], is_bare: bool) -> None:
+        alone: Any = items(*given_ids)
+        accompanied: Any = [*alone, "not a resource"]
+
+        expected = read(msgspec.json.encode(alone if is_bare else {"items": alone, "total": 1}))
+        answer = read(msgspec.json.encode(accompanied if is_bare else {"items": accompanied, "total": 1}))
+
+        assert answer.shape is expected.shape
+        assert [each.observation for each in answer.resources] == [each.observation for each in expected.resources]
+        assert [each.decode() for each in answer.resources] == [each.decode() for each in expected.resources]
+
+
+class TestWholeLists:
+    def test_a_bare_list_is_the_whole_fleet(self) -> None:
+        step = advance(Position(size=1), read(msgspec.json.encode(items("a", "b"))))
+
+        assert ids(step) == ["a", "b"]
+        assert step.following is NOTHING_MORE
+
+    def test_a_bare_list_in_mid_walk_is_a_bad_page(self) -> None:
+        with pytest.raises(BadPage, match="expected page 2, got a bare list"):
+            advance(Position(size=1, number=2), read(b"[]"))
+
+
+class TestNumberedPages:
+    def test_the_next_page_is_asked_for_until_the_total_is_read(self) -> None:
+        first = advance(Position(size=2), page("a", "b", total=3))
+        second = advance(follow(first), page("c", total=3))
+
+        assert (follow(first).number, follow(first).after) == (2, "")
+        assert ids(first) + ids(second) == ["a", "b", "c"]
+        assert second.following is NOTHING_MORE
+
+    def test_pages_that_end_evenly_need_no_empty_page(self) -> None:
+        assert advance(Position(size=2), page("a", "b", total=2)).following is NOTHING_MORE
+
+    def test_an_empty_fleet_is_one_empty_page(self) -> None:
+        assert advance(Position(size=2), page(total=0)).following is NOTHING_MORE
+
+    def test_a_page_with_neither_total_nor_next_is_a_bad_page(self) -> None:
+        with pytest.raises(BadPage, match="`total`"):
+            advance(Position(size=2), page("a"))
+
+    def test_fewer_items_than_promised_are_not_the_end(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", total=4)))
+
+        with pytest.raises(ShortPage, match=r"expected 2 items, 4 being the total, got 1$") as caught:
+            advance(second, page("c", total=4))
+
+        assert caught.value.count == 1
+
+    def test_no_items_are_not_the_end(self) -> None:
+        with pytest.raises(ShortPage):
+            advance(Position(size=2), read(b'{"items": null, "total": 4}'))
+
+    def test_insisting_on_a_short_page_does_not_make_it_true(self) -> None:
+        with pytest.raises(ShortPage):
+            advance(Position(size=2), page("a", total=4), insisted=1)
+
+    def test_a_first_page_that_is_short_may_be_capped(self) -> None:
+        with pytest.raises(ShortPage, match="page_size"):
+            advance(Position(size=500), page("a", "b", total=4))
+
+    def test_malformed_items_count_as_items(self) -> None:
+        body = msgspec.json.encode({"items": ["malformed", *items("a")], "total": 2})
+
+        assert advance(Position(size=2), read(body)).following is NOTHING_MORE
+
+    def test_a_server_that_ignores_the_size_is_read_by_its_own(self) -> None:
+        everything = advance(Position(size=1), page("a", "b", "c", total=3))
+        larger = advance(Position(size=1), page("a", "b", total=3))
+
+        assert everything.following is NOTHING_MORE
+        assert follow(larger).number == 2
+        assert advance(follow(larger), page("c", total=3)).following is NOTHING_MORE
+
+    def test_a_total_that_has_grown_is_read_to_its_new_end(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", total=4)))
+
+        assert follow(advance(second, page("c", "d", total=5))).number == 3
+
+    def test_what_an_insert_has_moved_here_again_is_left_out(self) -> None:
+        second = follow(advance(Position(size=2), page("b", "c", total=3)))
+
+        step = advance(second, page("c", "d", total=4))
+
+        assert ids(step) == ["d"]
+        assert step.following is NOTHING_MORE
+
+    def test_repetition_within_a_page_is_left_out(self) -> None:
+        assert ids(advance(Position(size=3), page("a", "b", "a", total=3))) == ["a", "b"]
+
+    def test_after_a_deletion_the_page_before_is_looked_at_again(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", total=5)))
+
+        third = advance(second, page("d", "e", total=4))  # c has moved to the first page
+        again = advance(follow(third), page("b", "c", total=4))
+
+        assert follow(third).number == 1
+        assert ids(again) == ["c"]
+        assert again.following is NOTHING_MORE
+
+    def test_after_a_second_look_the_walk_goes_on_where_it_was(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", total=8)))
+        look_back = advance(second, page("d", "e", total=7))
+
+        again = advance(follow(look_back), page("b", "c", total=6))
+
+        assert follow(look_back).number == 1
+        assert follow(again).number == 3
+        # The deletion that the second look has seen happened after page 2 was read: its neighbour must notice.
+        assert follow(advance(follow(again), page("g", "h", total=6))).number == 2
+
+    def test_a_server_that_gives_the_same_page_for_ever_is_caught(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", page=1, total=4)))
+
+        with pytest.raises(BadPage, match="expected page 2, got page 1 again"):
+            advance(second, page("a", "b", page=1, total=4))
+
+    def test_a_page_that_repeats_another_rightly_is_only_repetition(self) -> None:
+        second = follow(advance(Position(size=1), page("a", page=1, total=2)))
+
+        step = advance(second, page("a", page=2, total=3))  # one was inserted before it
+
+        assert ids(step) == []
+        assert follow(step).number == 3
+
+    def test_a_list_that_grows_for_ever_is_endless(self) -> None:
+        grown = (page(*(f"{n}-{each}" for each in range(1000)), total=(n + 2) * 1000) for n in range(100))
+
+        with pytest.raises(EndlessList, match="items were read"):
+            walk(grown, size=1000)
+
+
+class TestCursorPages:
+    def test_the_cursor_leads_on_until_it_is_null(self) -> None:
+        first = advance(Position(size=2), page("a", "b", page=1, total=3, next="x"))
+        second = advance(follow(first), page("c", page=2, total=3, next=None))
+
+        assert (follow(first).number, follow(first).after) == (2, "x")
+        assert ids(first) + ids(second) == ["a", "b", "c"]
+        assert second.following is NOTHING_MORE
+
+    def test_a_cursor_without_a_total_is_followed(self) -> None:
+        first = advance(Position(size=2), page("a", next="x"))
+
+        assert follow(first).after == "x"
+        assert advance(follow(first), page("b", next=None)).following is NOTHING_MORE
+
+    def test_a_page_that_leaves_out_next_is_the_last(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", total=3, next="x")))
+
+        assert advance(second, page("c", total=3)).following is NOTHING_MORE
+
+    def test_a_server_that_learns_cursors_in_mid_walk_is_followed(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", total=6)))
+
+        assert follow(advance(second, page("c", "d", total=6, next="x"))).after == "x"
+
+    def test_a_short_page_is_doubted_once_and_then_believed(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", total=5, next="x")))
+        short = page("c", total=5, next="y")
+
+        with pytest.raises(ShortPage) as doubt:
+            advance(second, short)
+        believed = advance(second, short, insisted=doubt.value.count)
+
+        assert ids(believed) == ["c"]
+        assert follow(believed).after == "y"
+
+    def test_a_last_page_that_lacks_what_was_deleted_is_believed_in_the_end(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", total=4, next="x")))
+
+        step = advance(second, page("c", total=4, next=None), insisted=1)
+
+        assert step.following is NOTHING_MORE
+        assert step.seen_of_more == 3
+
+    def test_a_list_that_ends_at_its_total_leaves_nothing_to_ask(self) -> None:
+        second = follow(advance(Position(size=2), page("a", "b", total=3, next="x")))
+
+        assert advance(second, page("c", total=3, next=None)).seen_of_more is None
+
+    def test_another_short_answer_is_doubted_again(self) -> None:
+        second = follow(advance(Position(size=3), page("a", "b", "c", total=6, next="x")))
+
+        with pytest.raises(ShortPage):
+            advance(second, page("d", total=6, next="y"), insisted=2)
+
+    def test_an_only_page_that_contradicts_its_total_is_never_believed(self) -> None:
+        with pytest.raises(ShortPage):
+            advance(Position(size=9), page("a", total=2, next=None), insisted=1)
+
+    def test_pages_that_the_server_caps_are_doubted_only_once(self) -> None:
+        capped = advance(Position(size=500), page("a", "b", total=6, next="x"), insisted=2)
+
+        step = advance(follow(capped), page("c", "d", total=6, next="y"))
+
+        assert follow(step).after == "y"
+
+    @pytest.mark.parametrize("circle", ["a", "ab", "abc", "abcdefg", "xyab", "xyzabcde"])
+    def test_a_circle_of_cursors_is_endless(self, circle: str) -> None:
+        cursors = circle + circle.lstrip("xyz") * 20
+        pages = (page(str(number), next=cursor) for number, cursor in enumerate(cursors))
+
+        with pytest.raises(EndlessList, match="leads back"):
+            walk(pages, size=1)
+
+    def test_empty_pages_without_end_are_endless(self) -> None:
+        pages = (page(total=0, next=str(number)) for number in range(2 * listing.GROWTH))
+
+        with pytest.raises(EndlessList):
+            walk(pages, size=1)
+
+
+class Server:
+    """A list in a stable order, oldest or newest first, that changes between two pages."""
+
+    def __init__(self, count: int, *, newest_first: bool) -> None:
+        self.rows = [f"{row:03}" for row in range(count)]
+        self.made = count
+        self.newest_first = newest_first
+
+    def insert(self) -> None:
+        self.rows.append(f"{self.made:03}")
+        self.made += 1
+
+    def delete(self, at: int) -> None:
+        if self.rows:
+            del self.rows[at % len(self.rows)]
+
+    def numbered(self, position: Position) -> Listing:
+        rows = self.rows[::-1] if self.newest_first else self.rows
+        start = (position.number - 1) * position.size
+        return page(*rows[start : start + position.size], page=position.number, total=len(rows))
+
+    def cursor(self, position: Position) -> Listing:
+        rows = sorted(self.rows)
+        total, _, last = (position.after or f"{len(rows)}~").partition("~")
+        rest = [row for row in rows if row > last]
+        rows = rest[: position.size]
+        return page(*rows, total=int(total), next=f"{total}~{rows[-1]}" if len(rest) > position.size else None)
+
+
+counts = st.integers(0, 30)
+sizes = st.integers(1, 6)
+
+
+@given(counts, sizes, st.booleans(), st.lists(st.integers(0, 3)))
+def test_inserts_between_numbered_pages_lose_and_repeat_nothing(
+    count: int, size: int, newest_first: bool, inserts: list[int]
+) -> None:
+    server = Server(count, newest_first=newest_first)
+    stable = set(server.rows)
+    position: Position | None = Position(size=size)
+    yielded: list[str] = []
+
+    for inserted in (*inserts, *[0] * 200):
+        if position is None:
+            break
+        step = advance(position, server.numbered(position))
+        yielded += ids(step)
+        position = step.following
+        for _ in range(min(inserted, size)):
+            server.insert()
+
+    assert position is NOTHING_MORE
+    assert stable <= set(yielded)
+    assert len(yielded) == len(set(yielded))
+
+
+@given(counts, sizes, st.booleans(), st.data())
+def test_deletions_between_numbered_pages_lose_and_repeat_nothing(
+    count: int, size: int, newest_first: bool, data: st.DataObject
+) -> None:
+    server = Server(count, newest_first=newest_first)
+    position: Position | None = Position(size=size)
+    yielded: list[str] = []
+
+    for _ in range(200):
+        if position is None:
+            break
+        step = advance(position, server.numbered(position))
+        yielded += ids(step)
+        position = step.following
+        if position is not None and not position.frontier:  # a page's worth between two new pages, no more
+            for at in data.draw(st.lists(st.integers(0, 99), max_size=size)):
+                server.delete(at)
+
+    assert position is NOTHING_MORE
+    assert set(server.rows) <= set(yielded)
+    assert len(yielded) == len(set(yielded))
+
+
+@given(counts, sizes, st.data())
+def test_nothing_between_cursor_pages_loses_or_repeats_anything(
+    count: int, size: int, data: st.DataObject
+) -> None:
+    server = Server(count, newest_first=False)
+    stable = set(server.rows)
+    position: Position | None = Position(size=size)
+    yielded: list[str] = []
+
+    for _ in range(200):
+        if position is None:
+            break
+        answer = server.cursor(position)
+        try:
+            step = advance(position, answer)
+        except ShortPage as short:
+            step = advance(position, answer, insisted=short.count)
+        yielded += ids(step)
+        position = step.following
+        for at in data.draw(st.lists(st.none() | st.integers(0, 99), max_size=3)):
+            if at is None:
+                server.insert()
+            else:
+                server.delete(at)
+
+    assert position is NOTHING_MORE
+    assert stable & set(server.rows) <= set(yielded)
+    assert len(yielded) == len(set(yielded))
+
+
+class TestPlainness:
+    STATUS: ClassVar = {"phase": "Ready", "observed_generation": 1, "last_updated_time": "2026-03-01T12:00:00Z"}
+
+    def page(self, *ids: str, odd: tuple[str, ...] = (), **members: Any) -> Listing:
+        plain = [{"id": each, "labels": {}, "status": self.STATUS} for each in ids]
+        return read(msgspec.json.encode({"items": [*plain, *items(*odd)], **members}))
+
+    def test_a_page_is_plain_where_every_item_is(self) -> None:
+        assert self.page("a", "b", next="x").is_plain
+        assert not self.page("a", odd=("b",), next="x").is_plain
+
+    def test_a_page_with_a_malformed_item_is_not_plain(self) -> None:
+        assert not read(b'{"items":[{"id":7}],"next":null}').is_plain
+
+    def test_a_walk_is_plain_as_long_as_every_page_was(self) -> None:
+        first = follow(advance(Position(size=1), self.page("a", next="x")))
+        second = follow(advance(first, self.page("b", next="y")))
+
+        assert (first.is_plain, second.is_plain) == (True, True)
+
+    def test_a_walk_that_began_otherwise_does_not_become_plain(self) -> None:
+        first = follow(advance(Position(size=1), page("a", next="x")))
+        second = follow(advance(first, self.page("b", next="y")))
+
+        assert (first.is_plain, second.is_plain) == (False, False)
+
+    def test_a_page_that_is_not_plain_must_be_asked_for_again(self) -> None:
+        first = follow(advance(Position(size=1), self.page("a", next="x")))
+        odd = self.page(odd=("b",), next="y")
+
+        with pytest.raises(OddPage):
+            advance(first, odd)
+
+        assert ids(advance(msgspec.structs.replace(first, is_plain=False), odd)) == ["b"]

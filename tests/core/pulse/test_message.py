@@ -1,0 +1,280 @@
+"""`message_data`: compiled once, composed for each resource."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.core.pulse.decision import Reason
+from sentinel.core.pulse.message import (
+    ByReason,
+    Composed,
+    Composer,
+    FieldPath,
+    Literal,
+    MessageData,
+    TemplateError,
+    compile_leaf,
+    reason_data,
+)
+from sentinel.core.pulse.observation import Json
+
+CLUSTER: Json = {
+    "id": "cls-123",
+    "kind": "Cluster",
+    "generation": 2,
+    "metadata": {"labels": {"region": "us-east"}, "name": "one", "note": None},
+    "spec": {"nodes": [1, 2.5], "paid": True},
+}
+
+
+def compose(
+    message_data: MessageData, document: Json = CLUSTER, reason: Reason = Reason.EXPIRED_NOT_READY
+) -> Composed:
+    return Composer(message_data).compose(document, reason)
+
+
+def data(message_data: MessageData, document: Json = CLUSTER, reason: Reason = Reason.EXPIRED_NOT_READY) -> Json:
+    decoded: Json = msgspec.json.decode(compose(message_data, document, reason).data)
+    return decoded
+
+
+def test_the_specifications_example_gives_its_data() -> None:
+    assert data({"resource_id": ".id", "region": ".metadata.labels.region"}) == {
+        "resource_id": "cls-123",
+        "region": "us-east",
+    }
+
+
+def test_objects_nest_and_literals_stay() -> None:
+    composed = data({"who": {"id": ".id", "by": "sentinel"}, "version": "1"})
+
+    assert composed == {"who": {"id": "cls-123", "by": "sentinel"}, "version": "1"}
+
+
+def test_values_are_strings_as_go_prints_them() -> None:
+    composed = data({"generation": ".generation", "nodes": ".spec.nodes", "spec": ".spec"})
+
+    assert composed == {"generation": "2", "nodes": "[1 2.5]", "spec": "map[nodes:[1 2.5] paid:true]"}
+
+
+def test_null_prints_as_nothing_and_is_not_missing() -> None:
+    composed = compose({"note": ".metadata.note"})
+
+    assert msgspec.json.decode(composed.data) == {"note": ""}
+    assert composed.missing == ()
+
+
+def test_a_missing_field_is_empty_and_told_by_its_name() -> None:
+    composed = compose({"a": {"b": ".metadata.owner"}, "c": ".nothing.at.all"})
+
+    assert msgspec.json.decode(composed.data) == {"a": {"b": ""}, "c": ""}
+    assert composed.missing == ("a.b", "c")
+
+
+@pytest.mark.parametrize(
+    ("path", "described"),
+    [
+        (".id.x", "a string"),
+        (".metadata.note.x", "null"),
+        (".spec.paid.x", "a boolean"),
+        (".spec.nodes.x", "a list"),
+        (".generation.x", "a number"),
+    ],
+)
+def test_a_field_of_something_that_has_none_fails_without_showing_the_value(path: str, described: str) -> None:
+    composed = compose({"a": path})
+
+    assert msgspec.json.decode(composed.data) == {"a": ""}
+    assert composed.failed == (("a", f"can't evaluate field x in {described}"),)
+
+
+def test_a_dot_alone_is_the_whole_resource() -> None:
+    assert data({"all": "."}, {"id": "a", "n": 1}) == {"all": "map[id:a n:1]"}
+
+
+def test_the_fields_that_are_read_are_known_beforehand() -> None:
+    composer = Composer({"b": ".spec.nodes", "c": {"a": ".id", "again": ".id"}, "d": "literal"})
+
+    assert composer.fields_read() == ("id", "spec.nodes")
+
+
+def test_whoever_reads_the_whole_resource_needs_every_field() -> None:
+    assert Composer({"all": ".", "id": ".id"}).fields_read() is None
+
+
+@pytest.mark.parametrize("text", ["plain", "a.b", "-", " .id"])
+def test_text_that_does_not_begin_with_a_dot_is_a_literal(text: str) -> None:
+    assert compile_leaf(text) == Literal(text)
+
+
+def test_white_space_behind_a_path_is_not_part_of_it() -> None:
+    assert compile_leaf(".metadata.name ") == FieldPath(("metadata", "name"))
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        (".a.b-c", 5), ("..", 2), (".a.", 3), (".1", 1), (".a b", 4), (".a | b", 4), (".a -", 4), (".a}} x", 3),
+        (".a²", 3), (". a", 3), (".a .b", 4), (".a(", 3), ('.a "', 4),
+    ],
+)  # fmt: skip
+def test_a_path_that_go_would_not_read_is_refused_where_it_goes_wrong(text: str, column: int) -> None:
+    with pytest.raises(TemplateError) as caught:
+        compile_leaf(text)
+
+    assert (caught.value.line, caught.value.column) == (1, column)
+    assert "expected a path such as" in caught.value.problem
+
+
+def test_text_with_braces_is_a_template_whatever_it_begins_with() -> None:
+    composed = data({"a": "{{.kind}}/{{.id}}", "b": ".{{.id}}", "c": {"d": "{{len .spec.nodes}}"}})
+
+    assert composed == {"a": "Cluster/cls-123", "b": ".cls-123", "c": {"d": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"), [({"displayName": "One", "name": "one"}, "One"), ({"name": "one"}, "one")]
+)
+def test_the_specifications_conditional_falls_back(names: Json, shown: str) -> None:
+    template = "{{if .metadata.displayName}}{{.metadata.displayName}}{{else}}{{.metadata.name}}{{end}}"
+
+    composed = compose({"display_name": template}, {"metadata": names})
+
+    assert msgspec.json.decode(composed.data) == {"display_name": shown}
+    assert composed.missing == ()
+
+
+def test_a_template_that_prints_something_absent_keeps_the_rest_and_is_told_by_its_name() -> None:
+    composed = compose({"a": {"b": "owner: {{.metadata.owner}}!"}})
+
+    assert msgspec.json.decode(composed.data) == {"a": {"b": "owner: !"}}
+    assert composed.missing == ("a.b",)
+
+
+def test_a_template_that_fails_is_empty_and_told_with_the_reason() -> None:
+    composed = compose({"a": "{{.kind}}: {{.id.x}}", "b": ".id"})
+
+    assert msgspec.json.decode(composed.data) == {"a": "", "b": "cls-123"}
+    assert composed.failed == (("a", "can't evaluate field x in a string (line 1, column 14 of the template)"),)
+
+
+def test_a_template_that_is_none_is_refused_with_its_place() -> None:
+    with pytest.raises(TemplateError) as caught:
+        compile_leaf("one\ntwo {{.id | shout}}")
+
+    assert (caught.value.line, caught.value.column) == (2, 13)
+    assert caught.value.problem == 'function "shout" not defined'
+
+
+def test_a_path_to_more_than_a_message_can_carry_fails() -> None:
+    composed = compose({"a": ".spec"}, {"spec": ["x" * 1000] * 2000})
+
+    assert msgspec.json.decode(composed.data) == {"a": ""}
+    assert composed.failed == (("a", "stopped: the text grew beyond 1048576 characters"),)
+
+
+def test_the_fields_that_templates_read_are_known_beforehand() -> None:
+    composer = Composer({"a": '{{.metadata.name}} {{index .metadata.labels "region"}}', "b": ".metadata.labels"})
+
+    assert composer.fields_read() == ("metadata.labels", "metadata.name")
+    assert Composer({"a": "{{.}}"}).fields_read() is None
+
+
+class TestReason:
+    @pytest.mark.parametrize("reason", Reason)
+    def test_the_data_of_a_sentinelconfig_tells_type_id_and_reason(self, reason: Reason) -> None:
+        composed = compose(reason_data("clusters"), CLUSTER, reason)
+
+        told = b"generation-changed" if reason is Reason.GENERATION_CHANGED else b"backoff-expired"
+        assert bytes(composed.data) == b'{"resourceType":"clusters","resourceId":"cls-123","reason":"%b"}' % told
+        assert (composed.missing, composed.failed) == ((), ())
+
+    def test_the_data_of_a_sentinelconfig_needs_no_field_but_the_id(self) -> None:
+        assert Composer(reason_data("clusters")).fields_read() == ("id",)
+
+    def test_a_plural_that_begins_with_a_dot_is_no_path(self) -> None:
+        assert data(reason_data(".id"))["resourceType"] == ".id"  # type: ignore[index,call-overload] # an object
+
+    def test_a_member_called_reason_is_still_the_resources_own(self) -> None:
+        resource: Json = {"id": "a", "reason": "its own"}
+        message_data: MessageData = {"path": ".reason", "template": "{{.reason}}", "literal": "reason"}
+
+        composed = data({**message_data, **reason_data("clusters")}, resource, Reason.GENERATION_CHANGED)
+
+        assert composed == {
+            "path": "its own",
+            "template": "its own",
+            "literal": "reason",
+            "resourceType": "clusters",
+            "resourceId": "a",
+            "reason": "generation-changed",
+        }
+
+    def test_a_reason_may_stand_anywhere_among_texts(self) -> None:
+        why = ByReason({Reason.PULSE_REQUESTED: "asked"}, otherwise="due")
+
+        composer = Composer({"id": ".id", "why": {"deep": {"down": why}}})
+
+        texts = {
+            reason: msgspec.json.decode(composer.compose(CLUSTER, reason).data)["why"]["deep"]["down"]
+            for reason in Reason
+        }
+        assert texts == dict.fromkeys(Reason, "due") | {Reason.PULSE_REQUESTED: "asked"}
+        assert composer.fields_read() == ("id",)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=20,
+)
+
+
+@given(json_values, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
+def test_a_path_is_what_the_template_with_just_that_path_would_be(document: Json, names: list[str]) -> None:
+    path = "." + ".".join(names)
+
+    bare, template = (compose({"x": text}, document) for text in (path, "{{" + path + "}}"))
+
+    assert (bare.data, bare.missing) == (template.data, template.missing)
+    assert [reason for _, reason in bare.failed] == [
+        reason.partition(" (line")[0] for _, reason in template.failed
+    ]
+
+
+@given(json_values, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
+def test_composing_never_raises_and_always_gives_a_string(document: Json, names: list[str]) -> None:
+    composed = compose({"x": "." + ".".join(names)}, document)
+
+    assert isinstance(msgspec.json.decode(composed.data)["x"], str)
+
+
+@given(st.text())
+def test_every_text_compiles_or_says_where_it_does_not(text: str) -> None:
+    try:
+        compile_leaf(text)
+    except TemplateError as error:
+        assert error.line >= 1
+        assert error.column >= 1
+        assert error.problem in str(error)
+
+
+@given(json_values, st.sampled_from(Reason), st.sampled_from(Reason))
+def test_data_without_the_reason_is_the_same_for_every_one(document: Json, one: Reason, other: Reason) -> None:
+    composer = Composer({"a": ".a", "b": {"c": "{{.b}}", "d": "literal"}})
+
+    assert composer.compose(document, one) == composer.compose(document, other)
+
+
+@given(json_values, st.sampled_from(Reason), st.text())
+def test_the_reason_changes_nothing_else_in_the_data(document: Json, reason: Reason, text: str) -> None:
+    plain: MessageData = {"a": ".a", "b": {"c": "{{.b}}"}}
+
+    composed = compose({**plain, "why": ByReason({reason: text}, otherwise="")}, document, reason)
+
+    without = compose(plain, document, reason)
+    assert msgspec.json.decode(composed.data) == msgspec.json.decode(without.data) | {"why": text}
+    assert (composed.missing, composed.failed) == (without.missing, without.failed)

@@ -1,0 +1,374 @@
+"""Resources of either shape become the same observation."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.core.pulse import observation
+from sentinel.core.pulse.observation import Document, Malformed, Observation, Resource, observe, read_resource
+
+NOON = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
+FLAT = {"phase": "Ready", "observed_generation": 1, "last_updated_time": "2025-10-21T12:00:00Z"}
+
+
+def look(**members: Any) -> Observation:
+    return observe(msgspec.json.encode({"id": "cls-1", **members}))
+
+
+def document(**members: Any) -> Document:
+    return msgspec.json.decode(msgspec.json.encode({"id": "cls-1", **members}), type=Document)
+
+
+def condition(kind: str, status: str, **members: Any) -> dict[str, Any]:
+    return {"type": kind, "status": status, **members}
+
+
+class TestFlatStatus:
+    def test_every_field_is_read(self) -> None:
+        seen = look(
+            kind="Cluster",
+            generation=2,
+            labels={"region": "us-east"},
+            spec={"anything": [1, 2]},
+            status={"phase": "Ready", "observed_generation": 1, "last_updated_time": "2025-10-21T12:00:00Z"},
+        )
+
+        assert seen == Observation("cls-1", "Cluster", 2, 1, True, NOON, {"region": "us-east"})
+
+    @pytest.mark.parametrize("phase", ["Ready", "ready", "READY"])
+    def test_ready_is_ready_in_any_case(self, phase: str) -> None:
+        assert look(status={"phase": phase}).is_ready
+
+    @pytest.mark.parametrize("phase", ["NotReady", "Provisioning", "", "Ready "])
+    def test_any_other_phase_is_not_ready(self, phase: str) -> None:
+        assert not look(status={"phase": phase}).is_ready
+
+    def test_camel_case_is_read_too(self) -> None:
+        seen = look(status={"observedGeneration": 3, "lastUpdatedTime": "2025-10-21T12:00:00Z"})
+
+        assert (seen.observed_generation, seen.last_updated_time) == (3, NOON)
+
+    def test_snake_case_wins_over_camel_case(self) -> None:
+        seen = look(
+            status={
+                "observed_generation": 4,
+                "observedGeneration": 3,
+                "last_updated_time": "2025-10-21T12:00:00Z",
+                "lastUpdatedTime": "2025-10-21T11:00:00Z",
+            }
+        )
+
+        assert (seen.observed_generation, seen.last_updated_time) == (4, NOON)
+
+    def test_camel_case_transition_time_stands_in_where_there_is_no_other(self) -> None:
+        seen = look(status={"phase": "Provisioning", "lastTransitionTime": "2025-10-21T12:00:00Z"})
+
+        assert seen.last_updated_time == NOON
+
+    def test_camel_case_transition_time_never_wins(self) -> None:
+        seen = look(
+            status={
+                "last_updated_time": "2025-10-21T12:00:00Z",
+                "lastTransitionTime": "2025-10-21T13:00:00Z",
+            }
+        )
+
+        assert seen.last_updated_time == NOON
+
+    def test_snake_case_transition_time_is_never_read(self) -> None:
+        assert look(status={"last_transition_time": "2025-10-21T12:00:00Z"}).last_updated_time is None
+
+    def test_flat_fields_win_over_conditions(self) -> None:
+        seen = look(
+            generation=5,
+            status={
+                "phase": "NotReady",
+                "observed_generation": 4,
+                "last_updated_time": "2025-10-21T12:00:00Z",
+                "conditions": [
+                    condition("Ready", "True", observed_generation=5, last_updated_time="2025-10-21T13:00:00Z")
+                ],
+            },
+        )
+
+        assert (seen.is_ready, seen.observed_generation, seen.last_updated_time) == (False, 4, NOON)
+
+
+class TestConditions:
+    @pytest.mark.parametrize("kind", ["Ready", "Reconciled"])
+    def test_a_true_condition_is_ready_at_the_current_generation(self, kind: str) -> None:
+        seen = look(
+            generation=3,
+            status={"conditions": [condition(kind, "True", last_updated_time="2025-10-21T12:00:00Z")]},
+        )
+
+        assert (seen.is_ready, seen.observed_generation, seen.last_updated_time) == (True, 3, NOON)
+
+    @pytest.mark.parametrize("kind", ["Available", "LastKnownReconciled"])
+    def test_while_not_ready_available_says_which_generation_was_observed(self, kind: str) -> None:
+        seen = look(
+            generation=3,
+            status={
+                "conditions": [
+                    condition("Ready", "False", observed_generation=3),
+                    condition(kind, "True", observed_generation=2),
+                ]
+            },
+        )
+
+        assert (seen.is_ready, seen.observed_generation) == (False, 2)
+
+    def test_our_names_win_over_the_public_ones(self) -> None:
+        seen = look(
+            generation=3,
+            status={
+                "conditions": [
+                    condition("Reconciled", "True"),
+                    condition("LastKnownReconciled", "True", observed_generation=3),
+                    condition("Ready", "False"),
+                    condition("Available", "True", observed_generation=1),
+                ]
+            },
+        )
+
+        assert (seen.is_ready, seen.observed_generation) == (False, 1)
+
+    def test_without_either_nothing_was_observed(self) -> None:
+        seen = look(generation=3, status={"conditions": [condition("DnsSuccessful", "True")]})
+
+        assert (seen.is_ready, seen.observed_generation, seen.last_updated_time) == (False, 0, None)
+
+    def test_available_without_a_generation_observed_none(self) -> None:
+        assert look(generation=3, status={"conditions": [condition("Available", "True")]}).observed_generation == 0
+
+
+class TestAbsence:
+    def test_an_id_is_enough(self) -> None:
+        assert look() == Observation("cls-1", "", 0, 0, False, None, {})
+
+    def test_null_is_absent(self) -> None:
+        seen = look(kind=None, generation=None, labels=None, metadata=None, status=None)
+
+        assert seen == look()
+
+    def test_labels_are_those_of_the_metadata_where_there_are_no_others(self) -> None:
+        assert look(metadata={"labels": {"region": "us-east"}}).labels == {"region": "us-east"}
+
+    def test_top_level_labels_win_even_when_empty(self) -> None:
+        assert look(labels={}, metadata={"labels": {"region": "us-east"}}).labels == {}
+
+    def test_metadata_without_labels_has_none(self) -> None:
+        assert look(metadata={"name": "x"}).labels == {}
+
+
+class TestTimes:
+    @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00"])
+    def test_no_time_is_none(self, never: str | None) -> None:
+        assert look(status={"phase": "Ready", "last_updated_time": never}).last_updated_time is None
+
+    def test_an_empty_time_of_a_condition_is_none(self) -> None:
+        seen = look(status={"conditions": [condition("Ready", "True", last_updated_time="")]})
+
+        assert seen.is_ready
+        assert seen.last_updated_time is None
+
+    def test_a_time_in_another_zone_is_the_same_moment(self) -> None:
+        seen = look(status={"last_updated_time": "2025-10-21T14:00:00+02:00"}).last_updated_time
+
+        assert seen == NOON
+        assert seen.tzinfo is UTC
+
+    def test_a_time_without_a_zone_is_in_utc(self) -> None:
+        seen = look(status={"last_updated_time": "2025-10-21T12:00:00"}).last_updated_time
+
+        assert seen == NOON
+
+    def test_nanoseconds_are_read(self) -> None:
+        seen = look(status={"last_updated_time": "2025-10-21T12:00:00.000001999Z"}).last_updated_time
+
+        assert seen is not None
+        assert abs(seen - NOON) <= timedelta(microseconds=2)
+
+    def test_a_time_past_the_end_of_time_is_the_end_of_time(self) -> None:
+        seen = look(status={"last_updated_time": "9999-12-31T23:59:59-05:00"}).last_updated_time
+
+        assert seen == datetime.max.replace(tzinfo=UTC)
+
+
+class TestWishes:
+    def test_what_somebody_asked_for_is_read(self) -> None:
+        seen = look(paused=True, pulse_requested_time="2025-10-21T12:00:00Z")
+
+        assert (seen.is_paused, seen.pulse_requested_time) == (True, NOON)
+
+    @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z"])
+    def test_where_nobody_asked_there_is_nothing(self, never: str | None) -> None:
+        seen = look(paused=None, pulse_requested_time=never)
+
+        assert (seen.is_paused, seen.pulse_requested_time) == (False, None)
+
+
+class TestProgress:
+    @pytest.mark.parametrize("shape", [FLAT, {"conditions": []}])
+    def test_the_last_progress_is_read_of_either_shape(self, shape: dict[str, object]) -> None:
+        status = {**shape, "last_progress_time": "2025-10-21T14:00:00+02:00", "progress_count": 3}
+
+        seen = look(labels={}, status=status)
+
+        assert (seen.last_progress_time, seen.progress_count) == (NOON, 3)
+
+    @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z"])
+    def test_where_there_was_none_there_is_nothing(self, never: str | None) -> None:
+        seen = look(labels={}, status={**FLAT, "last_progress_time": never, "progress_count": None})
+
+        assert (seen.last_progress_time, seen.progress_count) == (None, 0)
+
+
+class TestPlain:
+    def test_a_document_with_labels_and_a_flat_status_is_plain(self) -> None:
+        plain = document(labels={}, status=FLAT, paused=True, pulse_requested_time="2025-10-21T12:00:00+02:00")
+
+        seen = observation.plain_observation(plain)
+
+        assert seen == observation.observation(plain)
+        assert seen is not None
+        assert (seen.is_paused, seen.pulse_requested_time) == (True, NOON - timedelta(hours=2))
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            {"labels": {}},
+            {"status": FLAT},
+            *({"labels": {}, "status": {**FLAT, name: None}} for name in FLAT),
+            {"labels": {}, "status": {**FLAT, "last_updated_time": "0001-01-01T00:00:00Z"}},
+        ],
+    )
+    def test_one_that_lacks_something_is_not(self, members: dict[str, Any]) -> None:
+        assert observation.plain_observation(document(**members)) is None
+
+    def test_nothing_else_counts_of_one_that_is(self) -> None:
+        other = {"conditions": [condition("Ready", "False")], "observedGeneration": 7}
+        whole = look(labels={"a": "b"}, metadata={"labels": {"c": "d"}}, status={**FLAT, **other})
+
+        assert whole == look(labels={"a": "b"}, status=FLAT)
+
+
+class TestMalformed:
+    @pytest.mark.parametrize(
+        ("document", "reason"),
+        [
+            (b'{"kind": "Cluster"}', "missing required field `id`"),
+            (b'{"id": ""}', "id: expected a non-empty string"),
+            (b'{"id": 7}', "Expected `str`, got `int` - at `$.id`"),
+            (b'{"id": "cls-1", "generation": "s3cret"}', "Expected `int | null`, got `str` - at `$.generation`"),
+            (b'{"id": "cls-1", "status": {"last_updated_time": "s3cret"}}', "Invalid RFC3339"),
+            (b'{"id": "cls-1", "status": {"conditions": ["s3cret"], "phase": ""}}', "Expected `object`"),
+            (b'{"id": "cls-1", "status": {"conditions": "s3cret"}}', "Expected `array | null`"),
+            (b'["s3cret"]', "Expected `object`, got `array`"),
+            (b"null", "Expected `object`, got `null`"),
+            (b"{s3cret", "malformed"),
+            (b"", "truncated"),
+            (b'{"id": "\xff"}', "utf-8"),
+            (b'{"id": "cls-1", "spec": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "recursion"),
+        ],
+    )
+    def test_what_is_not_a_resource_says_why_and_shows_no_value(self, document: bytes, reason: str) -> None:
+        with pytest.raises(Malformed) as caught:
+            observe(document)
+
+        assert reason in str(caught.value)
+        assert "s3cret" not in str(caught.value)
+
+    def test_what_no_decision_reads_is_found_out_when_it_is_decoded(self) -> None:
+        resource = read_resource(msgspec.Raw(b'{"id": "cls-1", "spec": "\xff"}'))
+
+        with pytest.raises(Malformed):
+            resource.decode()
+
+
+class TestResource:
+    def test_the_whole_document_is_kept(self) -> None:
+        document = {"id": "cls-1", "spec": {"nodes": [1, 2.5, None, True]}}
+
+        resource = read_resource(msgspec.Raw(msgspec.json.encode(document)))
+
+        assert resource.observation.id == "cls-1"
+        assert resource.decode() == document
+
+    def test_it_finds_its_document_among_those_that_came_together(self) -> None:
+        documents = [msgspec.Raw(b'{"id":"a"}'), msgspec.Raw(b'{"id":"b"}')]
+
+        resource = Resource(observe(documents[1]), documents, 1)
+
+        assert resource.decode() == {"id": "b"}
+
+
+def test_the_fields_that_servers_are_asked_for_are_those_that_are_read() -> None:
+    """A field that is read and not asked for would silently look absent."""
+
+    nested: dict[str, type[msgspec.Struct]] = {"status": observation.Status, "metadata": observation.Metadata}
+    paths = set()
+    for field in msgspec.structs.fields(observation.Document):
+        inner = msgspec.structs.fields(nested[field.name]) if field.name in nested else ()
+        paths |= {f"{field.encode_name}.{part.encode_name}" for part in inner} or {field.encode_name}
+
+    assert set(observation.FIELDS) == paths
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+times = st.datetimes().map(datetime.isoformat) | st.sampled_from(
+    ["", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00"]
+)
+statuses = st.fixed_dictionaries(
+    {},
+    optional={
+        "phase": st.sampled_from(["Ready", "NotReady"]) | json_values,
+        "observed_generation": st.integers(0, 5) | json_values,
+        "last_updated_time": times | json_values,
+        "lastTransitionTime": times | json_values,
+        "conditions": st.lists(
+            st.fixed_dictionaries(
+                {"type": st.sampled_from(["Ready", "Reconciled", "Available", "LastKnownReconciled"])},
+                optional={"status": st.sampled_from(["True", "False"]) | json_values, "last_updated_time": times},
+            )
+            | json_values,
+            max_size=3,
+        )
+        | json_values,
+    },
+)
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_a_resource_or_malformed(document: bytes) -> None:
+    with suppress(Malformed):
+        observe(document)
+
+
+@given(st.text(min_size=1), st.integers(0, 5), statuses | json_values)
+def test_any_status_is_an_observation_or_malformed(resource_id: str, generation: int, status: object) -> None:
+    document = msgspec.json.encode({"id": resource_id, "generation": generation, "status": status})
+
+    try:
+        seen = observe(document)
+    except Malformed:
+        return
+
+    assert seen.id == resource_id
+    assert seen.generation == generation
+    assert seen.last_updated_time is None or seen.last_updated_time.tzinfo is UTC

@@ -1,0 +1,411 @@
+"""Pacing: one event per max age, and nothing lost for it."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentinel.core.pulse.decision import Policy, decide
+from sentinel.core.pulse.observation import Observation
+from sentinel.core.pulse.pacing import Pacer, Verdict
+
+NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+POLICY = Policy(max_age_not_ready=10 * SECOND, max_age_ready=timedelta(minutes=30))
+
+
+def resource(
+    identifier: str = "cls-1",
+    *,
+    generation: int = 1,
+    observed: int = 1,
+    updated: datetime | None = NOW - timedelta(hours=1),
+    ready: bool = False,
+    paused: bool = False,
+    requested: datetime | None = None,
+) -> Observation:
+    return Observation(identifier, "Cluster", generation, observed, ready, updated, {}, paused, requested)
+
+
+class Polls:
+    """A pulse reduced to its decisions: every publish is confirmed."""
+
+    def __init__(self, pacer: Pacer) -> None:
+        self.pacer = pacer
+
+    def poll(self, now: datetime, *seen: Observation, is_complete: bool = True) -> list[Verdict]:
+        self.pacer.begin()
+        verdicts = []
+        for one in seen:
+            decision = decide(one, POLICY, now, self.pacer.first_seen(one, now))
+            verdict = self.pacer.consider(one, decision, now)
+            if verdict is Verdict.PUBLISH:
+                self.pacer.settled(one, decision, now)
+            verdicts.append(verdict)
+        self.pacer.end(is_complete=is_complete)
+        return verdicts
+
+
+def test_a_status_that_stands_still_is_published_once_per_max_age_not_once_per_poll() -> None:
+    polls = Polls(Pacer())
+
+    verdicts = [polls.poll(NOW + n * 5 * SECOND, resource())[0] for n in range(60)]
+
+    assert verdicts.count(Verdict.PUBLISH) == 30
+    assert verdicts.count(Verdict.PACED) == 30
+
+
+def test_a_newer_generation_goes_at_once() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource(generation=2))
+
+    assert polls.poll(NOW + SECOND, resource(generation=3)) == [Verdict.PUBLISH]
+
+
+def test_a_generation_nobody_observes_is_repeated_at_the_quicker_pace() -> None:
+    polls = Polls(Pacer())
+    silent = resource(generation=2, observed=1, ready=True)
+
+    verdicts = [polls.poll(NOW + n * 5 * SECOND, silent)[0] for n in range(4)]
+
+    assert verdicts == [Verdict.PUBLISH, Verdict.PACED, Verdict.PUBLISH, Verdict.PACED]
+
+
+def test_what_was_not_confirmed_is_due_again_at_the_next_poll() -> None:
+    pacer = Pacer()
+    stuck = resource()
+    for n in range(2):
+        now = NOW + n * SECOND
+        pacer.begin()
+
+        assert pacer.consider(stuck, decide(stuck, POLICY, now), now) is Verdict.PUBLISH
+
+        pacer.end(is_complete=True)
+
+
+def test_a_republish_interval_takes_the_place_of_the_max_age() -> None:
+    polls = Polls(Pacer(republish_interval=60 * SECOND))
+
+    verdicts = [polls.poll(NOW + n * 10 * SECOND, resource())[0] for n in range(7)]
+
+    assert verdicts == [Verdict.PUBLISH, *[Verdict.PACED] * 5, Verdict.PUBLISH]
+
+
+def test_a_republish_interval_of_zero_turns_pacing_off_but_not_de_duplication() -> None:
+    polls = Polls(Pacer(republish_interval=timedelta(0)))
+
+    assert polls.poll(NOW, resource(), resource()) == [Verdict.PUBLISH, Verdict.REPEATED]
+    assert polls.poll(NOW + SECOND, resource()) == [Verdict.PUBLISH]
+
+
+class TestChangedInterval:
+    """A pulse that is rebuilt for other settings keeps its table."""
+
+    def test_what_was_published_before_is_paced_by_the_new_interval(self) -> None:
+        polls = Polls(Pacer(republish_interval=60 * SECOND))
+        polls.poll(NOW, resource())
+
+        polls.pacer.republish_interval = 20 * SECOND
+
+        assert polls.poll(NOW + 15 * SECOND, resource()) == [Verdict.PACED]
+        assert polls.poll(NOW + 20 * SECOND, resource()) == [Verdict.PUBLISH]
+
+    def test_an_interval_that_is_unset_gives_way_to_the_max_age(self) -> None:
+        polls = Polls(Pacer(republish_interval=60 * SECOND))
+        polls.poll(NOW, resource())
+
+        polls.pacer.republish_interval = None
+
+        assert polls.poll(NOW + 5 * SECOND, resource()) == [Verdict.PACED]
+        assert polls.poll(NOW + 10 * SECOND, resource()) == [Verdict.PUBLISH]
+
+    @given(
+        st.lists(
+            st.tuples(st.integers(1, 40), st.none() | st.integers(0, 60).map(lambda n: n * SECOND)), max_size=30
+        )
+    )
+    def test_each_poll_goes_by_the_interval_in_force_then(
+        self, polled: list[tuple[int, timedelta | None]]
+    ) -> None:
+        polls = Polls(Pacer())
+        now, published = NOW, NOW
+        polls.poll(now, resource())
+
+        for seconds, interval in polled:
+            now += seconds * SECOND
+            polls.pacer.republish_interval = interval
+            waited = POLICY.max_age_not_ready if interval is None else interval
+            is_over = now - published >= waited - min(waited / 10, SECOND / 2)
+
+            assert polls.poll(now, resource()) == [Verdict.PUBLISH if is_over else Verdict.PACED]
+
+            published = now if is_over else published
+
+
+def test_a_healthy_fleet_leaves_the_table_empty() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource())
+
+    polls.poll(NOW + 5 * SECOND, resource(updated=NOW + SECOND))
+
+    assert len(polls.pacer) == 0
+
+
+def test_a_resource_that_vanished_is_forgotten_after_two_complete_walks() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource("a"), resource("b"))
+
+    polls.poll(NOW + SECOND, resource("b"))
+    after_one = len(polls.pacer)
+    polls.poll(NOW + 2 * SECOND, resource("b"))
+
+    assert (after_one, len(polls.pacer)) == (2, 1)
+
+
+def test_walks_that_broke_off_forget_nothing() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource("a"))
+
+    for n in range(5):
+        polls.poll(NOW + n * SECOND, is_complete=False)
+
+    assert polls.poll(NOW + 6 * SECOND, resource("a")) == [Verdict.PACED]
+
+
+def test_forgetting_goes_on_after_more_walks_than_the_counter_holds() -> None:
+    polls = Polls(Pacer())
+    for n in range(300):
+        polls.poll(NOW + n * SECOND, resource("a"))
+
+    polls.poll(NOW + 400 * SECOND)
+    polls.poll(NOW + 401 * SECOND)
+
+    assert len(polls.pacer) == 0
+
+
+def test_a_clock_set_back_delays_by_one_interval_at_most() -> None:
+    polls = Polls(Pacer())
+    past = NOW - timedelta(hours=1)
+    stuck = resource(updated=past - timedelta(hours=1))
+    polls.poll(NOW, stuck)
+
+    assert polls.poll(past, stuck) == [Verdict.PACED]
+    assert polls.poll(past + 10 * SECOND, stuck) == [Verdict.PUBLISH]
+
+
+def test_a_fast_adapter_clock_delays_nothing() -> None:
+    polls = Polls(Pacer())
+    fast = resource(updated=NOW + timedelta(minutes=4))
+
+    verdicts = [polls.poll(NOW + n * 5 * SECOND, fast)[0] for n in range(60)]
+
+    assert verdicts[:5] == [Verdict.SKIP, Verdict.SKIP, Verdict.PUBLISH, Verdict.PACED, Verdict.PUBLISH]
+    assert verdicts.count(Verdict.PUBLISH) == 29
+
+
+def test_a_fast_clock_that_goes_on_reporting_counts_from_each_report() -> None:
+    polls = Polls(Pacer())
+    ahead = timedelta(minutes=4)
+    polls.poll(NOW, resource(updated=NOW + ahead))
+
+    assert polls.poll(NOW + 10 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [Verdict.SKIP]
+    assert polls.poll(NOW + 15 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [Verdict.SKIP]
+    assert polls.poll(NOW + 20 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [Verdict.PUBLISH]
+
+
+def test_a_future_time_that_is_corrected_is_forgotten() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource(updated=NOW + timedelta(minutes=4)))
+
+    polls.poll(NOW + SECOND, resource(updated=NOW))
+
+    assert len(polls.pacer) == 0
+
+
+def test_an_absurd_generation_or_a_time_before_1970_does_no_harm() -> None:
+    polls = Polls(Pacer())
+    before = datetime(1960, 1, 1, tzinfo=UTC)
+
+    assert polls.poll(before, resource(generation=2**80, observed=0)) == [Verdict.PUBLISH]
+    assert polls.poll(before, resource(generation=-1, observed=-2)) == [Verdict.PUBLISH]
+
+
+def test_an_entry_takes_no_more_than_150_bytes() -> None:
+    pacer = Pacer()
+    pacer.begin()
+    count = 100_000
+    decision = decide(resource(), POLICY, NOW)
+    for n in range(count):
+        pacer.settled(resource(f"cluster-{n:08d}", generation=3), decision, NOW)
+
+    table = pacer._table
+    size = sys.getsizeof(table) + sum(map(sys.getsizeof, table)) + sum(map(sys.getsizeof, table.values()))
+
+    assert size / count <= 150
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 4)), max_size=60))
+def test_the_same_generation_never_goes_twice_within_the_max_age(steps: list[tuple[int, bool, int]]) -> None:
+    """Whatever a status does, as long as the adapters never bring it up to date."""
+    polls = Polls(Pacer())
+    now, generation = NOW, 1
+    published: dict[int, datetime] = {}
+    for seconds, changes, lag in steps:
+        now += seconds * SECOND
+        generation += changes
+        stuck = resource(generation=generation, observed=generation - lag, updated=NOW - timedelta(hours=2))
+        if polls.poll(now, stuck) == [Verdict.PUBLISH]:
+            assert now - published.get(generation, datetime.min.replace(tzinfo=UTC)) >= 9.5 * SECOND
+            published[generation] = now
+        else:
+            assert generation in published
+
+
+def test_a_healthy_resource_leaves_no_trace_at_all() -> None:
+    polls = Polls(Pacer())
+
+    assert polls.poll(NOW, resource(updated=NOW)) == [Verdict.SKIP]
+    assert len(polls.pacer) == 0
+
+
+def test_a_resource_nobody_has_reported_on_is_paced_like_any_other() -> None:
+    polls = Polls(Pacer())
+
+    verdicts = [polls.poll(NOW + n * 5 * SECOND, resource(updated=None))[0] for n in range(3)]
+
+    assert verdicts == [Verdict.PUBLISH, Verdict.PACED, Verdict.PUBLISH]
+
+
+def test_a_clock_set_back_after_a_future_time_was_seen_delays_by_one_interval_at_most() -> None:
+    polls = Polls(Pacer())
+    past = NOW - timedelta(hours=1)
+    fast = resource(updated=NOW + timedelta(minutes=4))
+    polls.poll(NOW, fast)
+
+    assert polls.poll(past, fast) == [Verdict.SKIP]
+    assert polls.poll(past + 10 * SECOND, fast) == [Verdict.PUBLISH]
+
+
+def test_a_poll_that_comes_a_moment_early_is_not_put_off_to_the_next() -> None:
+    polls = Polls(Pacer())
+    polls.poll(NOW, resource())
+
+    assert polls.poll(NOW + timedelta(seconds=9.4), resource()) == [Verdict.PACED]
+    assert polls.poll(NOW + timedelta(seconds=9.99), resource()) == [Verdict.PUBLISH]
+
+
+def test_pacing_counts_from_the_event_not_from_the_cycle_it_was_sent_in() -> None:
+    pacer = Pacer()
+    late = resource()
+    pacer.begin()
+    decision = decide(late, POLICY, NOW)
+    pacer.consider(late, decision, NOW)
+    pacer.settled(late, decision, NOW + 8 * SECOND)
+    pacer.end(is_complete=True)
+    pacer.begin()
+
+    verdict = pacer.consider(late, decide(late, POLICY, NOW), NOW + 10 * SECOND)
+
+    assert verdict is Verdict.PACED
+
+
+class TestRequests:
+    def test_a_request_goes_at_once_although_the_generation_was_just_published(self) -> None:
+        polls = Polls(Pacer())
+        polls.poll(NOW, resource())
+
+        asked = resource(requested=NOW + SECOND)
+
+        assert polls.poll(NOW + 2 * SECOND, asked) == [Verdict.PUBLISH]
+
+    def test_a_request_that_nobody_answers_is_paced_like_anything_else(self) -> None:
+        polls = Polls(Pacer())
+        unanswered = resource(ready=True, updated=NOW, requested=NOW + SECOND)
+
+        verdicts = [polls.poll(NOW + n * timedelta(minutes=5), unanswered)[0] for n in range(1, 14)]
+
+        assert verdicts == [Verdict.PUBLISH, *[Verdict.PACED] * 5] * 2 + [Verdict.PUBLISH]
+
+    def test_each_new_request_goes_once(self) -> None:
+        polls = Polls(Pacer())
+        calm = NOW - SECOND
+
+        verdicts = [
+            polls.poll(NOW + n * SECOND, resource(ready=True, updated=calm, requested=NOW + n // 3 * 3 * SECOND))[
+                0
+            ]
+            for n in range(9)
+        ]
+
+        assert verdicts == [Verdict.PUBLISH, Verdict.PACED, Verdict.PACED] * 3
+
+    def test_an_event_for_a_new_generation_answers_the_request_that_stood_beside_it(self) -> None:
+        polls = Polls(Pacer())
+        polls.poll(NOW, resource(generation=2, requested=NOW))
+
+        assert polls.poll(NOW + SECOND, resource(generation=2, requested=NOW)) == [Verdict.PACED]
+        assert polls.poll(NOW + 2 * SECOND, resource(generation=2, observed=2, requested=NOW)) == [Verdict.PACED]
+
+    def test_a_request_during_the_wait_for_a_new_generation_is_not_put_off(self) -> None:
+        polls = Polls(Pacer())
+        polls.poll(NOW, resource(generation=2))
+
+        asked = resource(generation=2, requested=NOW + SECOND)
+
+        assert polls.poll(NOW + 2 * SECOND, asked) == [Verdict.PUBLISH]
+        assert polls.poll(NOW + 3 * SECOND, asked) == [Verdict.PACED]
+
+    def test_a_request_that_was_not_confirmed_stays_due(self) -> None:
+        pacer = Pacer()
+        asked = resource(requested=NOW)
+        for n in range(3):
+            now = NOW + n * SECOND
+            pacer.begin()
+
+            assert pacer.consider(asked, decide(asked, POLICY, now), now) is Verdict.PUBLISH
+
+            pacer.end(is_complete=True)
+
+    def test_an_answered_request_leaves_nothing_behind(self) -> None:
+        polls = Polls(Pacer())
+        polls.poll(NOW, resource(requested=NOW))
+
+        polls.poll(NOW + SECOND, resource(requested=NOW, updated=NOW + SECOND))
+
+        assert len(polls.pacer) == 0
+
+    def test_a_request_is_remembered_beside_a_time_from_the_future(self) -> None:
+        polls = Polls(Pacer())
+        fast = NOW + timedelta(minutes=4)
+        polls.poll(NOW, resource(updated=fast))
+
+        asked = resource(updated=fast, requested=NOW + SECOND)
+
+        assert polls.poll(NOW + 2 * SECOND, asked) == [Verdict.PUBLISH]
+        assert polls.poll(NOW + 3 * SECOND, asked) == [Verdict.PACED]
+        assert polls.poll(NOW + 12 * SECOND, asked) == [Verdict.PUBLISH]
+
+    def test_pausing_forgets_what_was_published(self) -> None:
+        polls = Polls(Pacer())
+        polls.poll(NOW, resource())
+
+        assert polls.poll(NOW + SECOND, resource(paused=True)) == [Verdict.SKIP]
+        assert len(polls.pacer) == 0
+        assert polls.poll(NOW + 2 * SECOND, resource()) == [Verdict.PUBLISH]
+
+    @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=40))
+    def test_between_two_requests_there_is_one_event_per_max_age(self, steps: list[tuple[int, bool]]) -> None:
+        polls = Polls(Pacer())
+        now, requested = NOW, NOW
+        published: dict[datetime, datetime] = {}
+        for seconds, asks in steps:
+            now += seconds * SECOND
+            requested = now if asks else requested
+            if polls.poll(now, resource(requested=requested)) == [Verdict.PUBLISH]:
+                assert now - published.get(requested, datetime.min.replace(tzinfo=UTC)) >= 9.5 * SECOND
+                published[requested] = now
+            else:
+                assert requested in published
