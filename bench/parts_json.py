@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from bench.alternating import OURS, Way, cheapest
-from sentinel.api.drafts import NewResource
+from sentinel.api.request_bodies import NewResource
 from sentinel.core.fleet.documents import Report
 from sentinel.web import decoding, strictjson
 from tests.support.fleet_http import report

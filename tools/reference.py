@@ -30,8 +30,9 @@ from sentinel.cli.wiring.server import audit_component, build_database
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime import durations, telemetry
+from sentinel.runtime import durations
 from sentinel.runtime.clock import SystemClock
+from sentinel.runtime.log import build_info, get_logger
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings
 from sentinel.testing.database import MemoryDatabase
@@ -129,7 +130,7 @@ def _cell(text: str) -> str:
 
 def metrics_page() -> str:
     pulse = CollectorRegistry()
-    telemetry.build_info(pulse, "pulse")
+    build_info(pulse, "pulse")
     PulseMetrics(pulse)
     api = CollectorRegistry()
     FleetTelemetry(
@@ -137,11 +138,11 @@ def metrics_page() -> str:
         store=MemoryFleetStore(MemoryDatabase()),
         clock=SystemClock(),
         registry=api,
-        log=telemetry.get_logger("reference"),
+        log=get_logger("reference"),
     )
     RequestMetrics(registry=api, prefix=f"{PREFIX}_")
     adapter = CollectorRegistry()
-    AdapterTelemetry(registry=adapter, log=telemetry.get_logger("reference"), adapter="dns")
+    AdapterTelemetry(registry=adapter, log=get_logger("reference"), adapter="dns")
     return "\n".join(
         [
             "# Metrics\n",

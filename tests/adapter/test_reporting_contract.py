@@ -13,7 +13,7 @@ from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.runtime.listening import Address
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.reporting import FakeReporting
 from sentinel.web.server import Server

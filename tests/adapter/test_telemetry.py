@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sentinel.adapter.asking import Operation
+from sentinel.adapter.api_gate import Operation
 from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.api_trouble import ApiTrouble
-from sentinel.runtime import telemetry
+from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.testing.adapter import make_resource
 
 CLUSTER = make_resource("Cluster", id="c1", generation=3)
@@ -29,9 +29,7 @@ class Shown:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.stream = io.StringIO()
-        self.observer = AdapterTelemetry(
-            registry=self.registry, log=telemetry.get_logger("adapter"), adapter="dns"
-        )
+        self.observer = AdapterTelemetry(registry=self.registry, log=get_logger("adapter"), adapter="dns")
 
     def metric(self, name: str, **labels: str) -> float:
         value = self.registry.get_sample_value(f"hyperfleet_adapter_{name}", {"adapter": "dns", **labels})
@@ -46,7 +44,7 @@ class Shown:
 @pytest.fixture
 def shown() -> Iterator[Shown]:
     shown = Shown()
-    logging = telemetry.configure("debug", "json", stream=shown.stream)
+    logging = configure_logging("debug", "json", stream=shown.stream)
     yield shown
     logging.restore()
 

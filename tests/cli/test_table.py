@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from sentinel.cli import table
-from sentinel.cli.inspection import Progress
+from sentinel.cli.pulse.inspection import Progress
 
 
 def test_columns_are_aligned_and_numbers_to_the_right() -> None:

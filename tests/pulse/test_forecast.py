@@ -20,9 +20,9 @@ from sentinel.pulse.forecast.projection import Costs, Projection
 from sentinel.pulse.forecast.rehearsal import Plan, Profile, Rehearsal, rehearse
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.log import LogLevel
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.settings.log import LogSettings
-from sentinel.runtime.telemetry import Level as LogLevel
 from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.ports.errors import Misconfigured
 from sentinel.pulse.metrics import DuplicatePulse, PulseMetrics, PulseSeries
-from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.probes.metrics import Metrics
 
 
 class Process:

@@ -18,7 +18,7 @@ from sentinel.ports.publisher import Outcome
 from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport, Pending
 from sentinel.pulse.telemetry import PulseTelemetry
-from sentinel.runtime import telemetry
+from sentinel.runtime.log import configure_logging, get_logger
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 
@@ -29,10 +29,10 @@ class Rendered:
     def __init__(self, level: str) -> None:
         self.registry = CollectorRegistry()
         self.stream = io.StringIO()
-        self.logging = telemetry.configure(level, "json", stream=self.stream)
+        self.logging = configure_logging(level, "json", stream=self.stream)
         self.telemetry = PulseTelemetry(
             series=PulseMetrics(self.registry).claim(shard="region=us-east", resource_type="clusters"),
-            log=telemetry.get_logger("pulse"),
+            log=get_logger("pulse"),
             broker_type="rabbitmq",
         )
 

@@ -10,8 +10,8 @@ import pytest
 
 from sentinel.ports.errors import Unavailable
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.log import get_logger
 from sentinel.runtime.retention import BATCH, EVERY, Retained, Retention
-from sentinel.runtime.telemetry import get_logger
 from sentinel.testing.clock import ManualClock
 
 AMPLE = 10

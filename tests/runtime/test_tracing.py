@@ -17,11 +17,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from sentinel.runtime import telemetry, tracing
+from sentinel.runtime import tracing
+from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.runtime.tracing import NO_TRACING, OpenTelemetryTracer
 from tests.support.loopback import listen
 
-LOG = telemetry.get_logger("test")
+LOG = get_logger("test")
 HEADERS = "authorization=Bearer%20pl4nted-s3cret,x-tenant=fleet"
 SOON = timedelta(milliseconds=200)
 
@@ -81,7 +82,7 @@ async def collector() -> AsyncIterator[Collector]:
 @pytest.fixture
 def log_text() -> Iterator[io.StringIO]:
     stream = io.StringIO()
-    configured = telemetry.configure(
+    configured = configure_logging(
         "debug", "json", stream=stream, secrets=tracing.secrets({"OTEL_EXPORTER_OTLP_HEADERS": HEADERS})
     )
     yield stream
@@ -232,8 +233,9 @@ def run_script(script: str) -> str:
 def test_tracing_that_is_off_loads_nothing() -> None:
     output = run_script(
         "import sys\n"
-        "from sentinel.runtime import telemetry, tracing\n"
-        "tracing.from_environment({}, log=telemetry.get_logger('test'))\n"
+        "from sentinel.runtime import tracing\n"
+        "from sentinel.runtime.log import configure_logging, get_logger\n"
+        "tracing.from_environment({}, log=get_logger('test'))\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'requests', 'google'))])"
     )
 
@@ -244,10 +246,11 @@ def test_tracing_that_is_not_installed_is_a_warning_that_says_what_to_install() 
     output = run_script(
         "import sys\n"
         "sys.modules['opentelemetry'] = None\n"
-        "from sentinel.runtime import telemetry, tracing\n"
-        "telemetry.configure('info', 'json')\n"
+        "from sentinel.runtime import tracing\n"
+        "from sentinel.runtime.log import configure_logging, get_logger\n"
+        "configure_logging('info', 'json')\n"
         "environ = {'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://127.0.0.1:4318'}\n"
-        "tracer = tracing.from_environment(environ, log=telemetry.get_logger('test'))\n"
+        "tracer = tracing.from_environment(environ, log=get_logger('test'))\n"
         "assert tracer is tracing.NO_TRACING"
     )
 

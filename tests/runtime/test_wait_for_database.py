@@ -9,7 +9,7 @@ import pytest
 
 from sentinel.ports.errors import Unavailable
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.log import get_logger
 from sentinel.runtime.wait_for_database import DatabaseOpener
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.database import MemoryDatabase

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.telemetry import Log, get_logger
+from sentinel.runtime.log import Log, get_logger
 from sentinel.runtime.workqueue import Again, Crashed, Done, Never, Outcome, Result, WorkQueue
 from sentinel.testing import loop
 from sentinel.testing.clock import START, ManualClock

@@ -7,7 +7,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from sentinel.adapter.asking import Operation
+from sentinel.adapter.api_gate import Operation
 from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.adapter.service import AdapterService
 from sentinel.core.adapter.resource import Resource

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from sentinel.api.maintenance import Upkeep
 from sentinel.api.service import FleetService, Target
-from sentinel.api.upkeep import Upkeep
 from sentinel.core.access import Identity, Role
 from sentinel.core.adapter.event_target import Pointer
 from sentinel.core.adapter.resource import Resource, read_document, read_statuses, with_reports

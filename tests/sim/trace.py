@@ -14,7 +14,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 _KEPT, _SHOWN = 2000, 80
 """How many of the last events are remembered, and how many of those a violation is shown with."""

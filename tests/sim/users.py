@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from sentinel.api.change import Written
-from sentinel.api.drafts import Draft, Patch
+from sentinel.api.request_bodies import Draft, Patch
 from sentinel.api.service import FleetService, Target
 from sentinel.core.access import Identity, Role
 from sentinel.core.fleet.documents import KindRules

@@ -12,8 +12,8 @@ from datetime import timedelta
 import msgspec
 
 from sentinel.api.kinds import Kinds
+from sentinel.api.maintenance import Upkeep
 from sentinel.api.service import FleetService
-from sentinel.api.upkeep import Upkeep
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.pulse.decision import Policy
 from sentinel.drivers.memory import MemoryBroker

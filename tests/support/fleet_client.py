@@ -18,7 +18,7 @@ from sentinel.api.telemetry import FleetTelemetry
 from sentinel.core.access import Identity, combine
 from sentinel.core.fleet.documents import KindRules
 from sentinel.core.pulse.decision import Policy
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.identities import MemoryIdentities
 from sentinel.web import access as server_access

@@ -11,20 +11,20 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from sentinel.adapter import Adapter
-from sentinel.adapter.asking import Operation
+from sentinel.adapter.api_gate import Operation
 from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.adapter.service import AdapterService
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.events import Event, event_type
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.pulse.observation import Json
-from sentinel.drivers.intake import RETRY
+from sentinel.drivers.deliveries import RETRY
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.publisher import Outcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.log import get_logger
 from sentinel.testing import loop
 from sentinel.testing.loop import SimulatedClock
 from sentinel.testing.reporting import FakeReporting

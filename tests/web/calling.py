@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from sentinel.core.access import Action, Role, table
-from sentinel.runtime import telemetry
+from sentinel.runtime.log import get_logger
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
 from sentinel.web.identity import Guard
 from sentinel.web.middleware import Exchange
 from sentinel.web.routing import Answer, Handler, Method, Parameter, Request, Response, Route
 
-LOG = telemetry.get_logger("test")
+LOG = get_logger("test")
 READ, WRITE, FORCE_DELETE = Action("things.read"), Action("things.write"), Action("things.force-delete")
 PERMISSIONS = table(
     "things",

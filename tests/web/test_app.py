@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from sentinel.core.access import Action, Identity, Permissions, Role
-from sentinel.runtime.health import Health
-from sentinel.runtime.metrics import Metrics
-from sentinel.runtime.probes import metrics_pages, probe_pages
+from sentinel.runtime.probes.health import Health
+from sentinel.runtime.probes.metrics import Metrics
+from sentinel.runtime.probes.pages import metrics_pages, probe_pages
 from sentinel.web import problem
 from sentinel.web.app import BadRoutes, check_routes
 from sentinel.web.asgi import App, Message

@@ -9,7 +9,7 @@ import msgspec
 from sentinel.core.adapter.event_target import ReceivedEvent
 from sentinel.core.adapter.resource import KnownReport
 from sentinel.ports.task_http import HttpClient
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 
 class Cancellation:

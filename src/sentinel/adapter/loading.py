@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 from sentinel.adapter.declaration import Adapter
-from sentinel.runtime.telemetry import describe
+from sentinel.runtime.log import describe
 
 
 class NoAdapter(Exception):

@@ -13,12 +13,12 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.adapter.asking import Operation
+from sentinel.adapter.api_gate import Operation
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.api_trouble import ApiTrouble
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 
 class SkipReason(StrEnum):

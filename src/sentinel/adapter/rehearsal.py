@@ -17,7 +17,7 @@ from sentinel.core.adapter.event_target import ReceivedEvent
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.fleet.documents import Report
 from sentinel.ports.task_http import HttpClient
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.log import get_logger
 
 
 async def rehearse(

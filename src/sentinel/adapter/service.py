@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from sentinel.adapter.asking import Asking, GivenUp, Operation
+from sentinel.adapter.api_gate import Asking, GivenUp, Operation
 from sentinel.adapter.context import Cancellation, Context
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.evaluation import Evaluated, broken, evaluate
@@ -34,7 +34,7 @@ from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime import workqueue
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.telemetry import Log, describe
+from sentinel.runtime.log import Log, describe
 
 
 class DeliveriesEnded(Exception):

@@ -10,13 +10,13 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sentinel.adapter.asking import Operation
+from sentinel.adapter.api_gate import Operation
 from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.api_trouble import ApiTrouble
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 PREFIX = "hyperfleet_adapter_"
 _DURATION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)

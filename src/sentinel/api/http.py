@@ -12,12 +12,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sentinel.api import drafts
+from sentinel.api import request_bodies
 from sentinel.api.change import Written
-from sentinel.api.drafts import NewResource, Patch, Reason
 from sentinel.api.kinds import Kinds
-from sentinel.api.service import FleetService, Target
-from sentinel.api.wire import (
+from sentinel.api.request_bodies import NewResource, Patch, Reason
+from sentinel.api.schemas import (
     DiscardedList,
     GenerationList,
     KindList,
@@ -25,6 +24,7 @@ from sentinel.api.wire import (
     PageParameters,
     StatusList,
 )
+from sentinel.api.service import FleetService, Target
 from sentinel.core import access
 from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import KindRules, Report
@@ -95,7 +95,7 @@ class Collection:
     async def create(self, request: Request) -> Answer:
         """A new resource."""
         parent = request.path.get("parent_id")
-        draft = drafts.draft(await request.decode(NewResource), self.kind, parent=parent)
+        draft = request_bodies.draft(await request.decode(NewResource), self.kind, parent=parent)
         sorted_draft = msgspec.structs.replace(draft, labels=sorted(draft.labels.items()))
         key = idempotency.read(request, self.kind.plural, parent, sorted_draft)
         created = await self._service.create(self.kind, draft, parent=parent, caller=request.caller, key=key)

@@ -4,11 +4,10 @@ really there."""
 from __future__ import annotations
 
 from sentinel.api import access
-from sentinel.api.drafts import NewResource, Patch, Reason
 from sentinel.api.http import Collection, Everything
 from sentinel.api.kinds import Kinds
-from sentinel.api.service import FleetService
-from sentinel.api.wire import (
+from sentinel.api.request_bodies import NewResource, Patch, Reason
+from sentinel.api.schemas import (
     DiscardedList,
     GenerationList,
     KindList,
@@ -18,6 +17,7 @@ from sentinel.api.wire import (
     StatusList,
     WaitingList,
 )
+from sentinel.api.service import FleetService
 from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, ResourceDocument
 from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.web import idempotency

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import UNSET
 
 from sentinel.api.change import Change, Written, aggregated_for, state_of
-from sentinel.api.drafts import Draft, Patch, patched
 from sentinel.api.kinds import Kinds
-from sentinel.api.wire import Waiting, WaitingList
+from sentinel.api.request_bodies import Draft, Patch, patched
+from sentinel.api.schemas import Waiting, WaitingList
 from sentinel.core.access import Identity, Role
 from sentinel.core.events import uuid7
 from sentinel.core.fleet import documents, lifecycle, reports

@@ -12,7 +12,7 @@ from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetStore
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 PREFIX = "hyperfleet_api"
 FRESH = timedelta(seconds=1)

@@ -10,8 +10,7 @@ from typing import TypeVar
 import click
 import msgspec
 
-from sentinel.runtime.telemetry import Format as LogFormat
-from sentinel.runtime.telemetry import Level as LogLevel
+from sentinel.runtime.log import LogFormat, LogLevel
 
 F = TypeVar("F", bound=Callable[..., object])
 

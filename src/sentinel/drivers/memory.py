@@ -20,12 +20,12 @@ from datetime import UTC, datetime, timedelta
 
 from sentinel.core import events
 from sentinel.drivers import received
-from sentinel.drivers.intake import RETRY, Bell, HeldDelivery, Intake
+from sentinel.drivers.deliveries import RETRY, Bell, HeldDelivery, Intake
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.ports.subscription import DeadLetter, Message
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.telemetry import Log, get_logger
+from sentinel.runtime.log import Log, get_logger
 
 CAPACITY = 10_000
 

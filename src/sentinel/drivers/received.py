@@ -15,7 +15,7 @@ import msgspec
 
 from sentinel.core import events
 from sentinel.ports.subscription import DeadLetter, Message
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 REASON = "dead-letter-reason"
 TIME = "dead-letter-time"

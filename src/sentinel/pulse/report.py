@@ -17,7 +17,7 @@ from sentinel.core.pulse.decision import Decision
 from sentinel.core.pulse.observation import Observation, Resource
 from sentinel.core.pulse.pacing import Verdict
 from sentinel.ports.publisher import Outcome
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False):

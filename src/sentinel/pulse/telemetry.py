@@ -13,7 +13,7 @@ from sentinel.core.pulse.pacing import Verdict
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.metrics import PulseSeries
 from sentinel.pulse.report import Answer, CycleReport, PageReport, Pending
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 _MALFORMED_LOGGED_PER_CYCLE = 10
 

@@ -21,8 +21,7 @@ from enum import IntEnum
 from types import FrameType
 from typing import Any, NoReturn
 
-from sentinel.runtime import telemetry
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log, flush_logs
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Each ends a service; SIGHUP, which a closing terminal sends, asks a service that can to reload instead."""
@@ -111,7 +110,7 @@ def leave_at_once(code: int, say: Callable[[], None]) -> NoReturn:
 
     def farewell() -> None:
         say()
-        telemetry.flush()
+        flush_logs()
         with suppress(OSError, ValueError):
             sys.stdout.flush()
 

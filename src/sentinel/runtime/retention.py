@@ -15,7 +15,7 @@ import msgspec
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Unavailable
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 BATCH = 500
 EVERY = timedelta(minutes=1)

@@ -13,7 +13,7 @@ from sentinel.ports.database import Database
 from sentinel.ports.errors import Unavailable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 _RETRY = Backoff(initial=timedelta(milliseconds=250), maximum=timedelta(seconds=5), jitter=0.0)
 

@@ -35,7 +35,7 @@ import msgspec
 from sentinel.ports.clock import Clock
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

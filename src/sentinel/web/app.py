@@ -17,7 +17,7 @@ from starlette.routing import Route as StarletteRoute
 
 from sentinel.core import access
 from sentinel.core.access import Action, Permissions
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 from sentinel.web import openapi, problem
 from sentinel.web.asgi import App, Receive, Scope, Send
 from sentinel.web.endpoint import Endpoint, Operation, problem_answer, send_answer

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 from sentinel.web import body, decoding, errors, problem
 from sentinel.web.asgi import Receive, Scope, Send, client_address, encode_headers
 from sentinel.web.identity import Guard

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import msgspec
 
 from sentinel.core.problem_codes import Code
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 from sentinel.web import problem, streams
 from sentinel.web.asgi import App, Message, Receive, Scope, Send, client_address, connection_of, encode_headers
 from sentinel.web.body import Disconnected

@@ -1,13 +1,13 @@
 """Probes and metrics as routes, for servers that offer them beside their own on one address.
 
-They are the pages of `runtime.probes`, which `runtime.http` serves for services without a REST server.
+The pages are those of `runtime.probes.pages`. A service without a REST server has `runtime.probes.listener`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from sentinel.runtime.probes import Page
+from sentinel.runtime.probes.pages import Page
 from sentinel.web.routing import OPEN, Answer, Handler, Method, Request, Response, Route
 
 

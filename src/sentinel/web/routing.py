@@ -31,7 +31,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from sentinel.core.access import Action, Identity
-from sentinel.runtime.telemetry import Log, get_logger
+from sentinel.runtime.log import Log, get_logger
 from sentinel.web import decoding, forms, utf8
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ import uvicorn
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, bind
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 from sentinel.web.asgi import App
 from sentinel.web.connection import ConnectionState, HttpConnection
 

@@ -12,7 +12,7 @@ import asyncio
 from datetime import timedelta
 from typing import Final
 
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 from sentinel.web.asgi import Connection, Receive, Send
 from sentinel.web.body import Disconnected
 from sentinel.web.routing import Stream

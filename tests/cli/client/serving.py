@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from sentinel.core.access import Identity
 from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.listening import Address
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.log import get_logger
 from sentinel.web.asgi import Message, Receive, Scope, Send
 from sentinel.web.server import Server
 from tests.support.fleet_client import FleetClient

@@ -11,7 +11,7 @@ from sentinel.drivers.rest.retries import Retries
 from sentinel.drivers.task_http import TaskHttp
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.log import get_logger
 from tests.support.up_process import get
 
 AT_ONCE = Retries(attempts=3, backoff=Backoff(initial=timedelta(0), maximum=timedelta(0)))

@@ -10,15 +10,15 @@ import pytest
 from rich.console import Console
 
 from sentinel.cli.client.rows import Item
-from sentinel.cli.up.board import Board, Shelf
+from sentinel.cli.up.dashboard_state import Board, Shelf
 from sentinel.cli.up.live import HeldLog, LiveView
 from sentinel.cli.up.narration import Happening, Tone
 from sentinel.cli.up.screen import draw
 from sentinel.cli.up.welcome import Hint
 from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.probes.health import Health
 from sentinel.testing.clock import START
 from tests.cli.up.reports import REQUIRED, SECOND, cycle, item, judge
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.adapter.asking import Operation
+from sentinel.adapter.api_gate import Operation
 from sentinel.adapter.observer import ReportAnswer
 from sentinel.cli.up.lines import Lines
 from sentinel.cli.up.narration import AdapterNarrator, Happening, PulseNarrator, Tone
-from sentinel.cli.up.outlet import Outlet
+from sentinel.cli.up.stdout_queue import Outlet
 from sentinel.core.adapter.task import Ending
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.publisher import Outcome

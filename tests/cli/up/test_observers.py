@@ -6,7 +6,7 @@ from sentinel.adapter import observer as adapter_observer
 from sentinel.cli.up.narration import AdapterNarrator, Happening, PulseNarrator
 from sentinel.core.adapter.task import Ending
 from sentinel.pulse import report as pulse_report
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import ManualClock
 from tests.cli.up.reports import cycle, evaluation, judge
 

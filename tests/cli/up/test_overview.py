@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sentinel.cli.client.connection import Connection
-from sentinel.cli.up.board import Board
+from sentinel.cli.up.dashboard_state import Board
 from sentinel.cli.up.narration import Happening
 from sentinel.cli.up.overview import Overview
 from sentinel.runtime.lifecycle.stopping import Stopping

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from sentinel.cli.client.connection import Connection
-from sentinel.cli.up.home import Home
-from sentinel.cli.up.keys import make_keys
+from sentinel.cli.up.data_dir import Home
 from sentinel.cli.up.plan import Plan, Wishes, make_plan
+from sentinel.cli.up.tokens import make_keys
 from sentinel.cli.up.view import Showing, View
-from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.log import get_logger
+from sentinel.runtime.probes.health import Health
 from sentinel.testing.clock import ManualClock
 
 URL = "http://127.0.0.1:1234"

@@ -27,11 +27,12 @@ from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.settings import LabelMatch, PulseSettings
-from sentinel.runtime import process, telemetry
+from sentinel.runtime import process
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.log import get_logger
+from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
@@ -332,7 +333,7 @@ class TestRebuild:
                 series=pulses.claim(shard="all", resource_type="clusters"),
             )
 
-        service = runner.run(parts=[build, build], log=telemetry.get_logger("test"), metrics=metrics, signals=())
+        service = runner.run(parts=[build, build], log=get_logger("test"), metrics=metrics, signals=())
 
         assert loop.run(asyncio.wait_for(service, timeout=60)) == process.ExitCode.MISCONFIGURED
 

@@ -21,16 +21,16 @@ from sentinel.cli.wiring.server import BuiltComponent, BuiltServer
 from sentinel.core.access import Identity, Permissions, Role
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
-from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.log import LogLevel, get_logger
+from sentinel.runtime.probes.health import Health
+from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
-from sentinel.runtime.telemetry import Level, get_logger
 from sentinel.testing.identities import MemoryIdentities
 from sentinel.web.app import BadRoutes
 from sentinel.web.audit import Auditor
@@ -99,7 +99,7 @@ def play(scenario: Scenario, settings: ServerSettings, build: Build = notes_alon
         parts = [*assembly.parts, lambda: Part(name="client", loops=(client,), is_finite=True)]
         return msgspec.structs.replace(assembly, parts=parts, stopping=stopping)
 
-    code = serve(assemble, name="notes", component="notes", log=LogSettings(level=Level.WARNING))
+    code = serve(assemble, name="notes", component="notes", log=LogSettings(level=LogLevel.WARNING))
     for failure in failures:
         raise failure
     assert code == 0

@@ -14,16 +14,16 @@ import pytest
 import sentinel.cli
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime.http import Listener
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import Part, Shared
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
-from sentinel.runtime.probes import Answer
+from sentinel.runtime.log import LogFormat
+from sentinel.runtime.probes.listener import Listener
+from sentinel.runtime.probes.pages import Answer
 from sentinel.runtime.settings.log import LogSettings
-from sentinel.runtime.telemetry import Format
 
-JSON = LogSettings(format=Format.JSON)
+JSON = LogSettings(format=LogFormat.JSON)
 LOOPBACK = Address("127.0.0.1", 0)
 
 
@@ -154,7 +154,7 @@ def test_a_rest_server_loads_no_second_http_server() -> None:
         [
             sys.executable,
             "-c",
-            "import sys, sentinel.cli.api, sentinel.cli.wiring.api; print(*sorted(sys.modules))",
+            "import sys, sentinel.cli.api.command, sentinel.cli.wiring.api; print(*sorted(sys.modules))",
         ],
         capture_output=True,
         text=True,

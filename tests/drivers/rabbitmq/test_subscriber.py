@@ -26,7 +26,7 @@ from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.publisher import Connectivity, Outcome
 from sentinel.ports.subscription import DEAD_LETTERS, Message
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.telemetry import get_logger
+from sentinel.runtime.log import get_logger
 from tests.contract.subscriber import settle_all, take
 from tests.support.rabbitmq import PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
 

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from sentinel.cli.client.connection import Connection
 from sentinel.cli.client.get import get
-from sentinel.cli.explain import explain
+from sentinel.cli.pulse.explain import explain
 from sentinel.cli.wiring.hyperfleet_api import build_api_client
 from sentinel.cli.wiring.pulse import build_fleet
 from sentinel.drivers.rest.client import RestClient
@@ -26,7 +26,7 @@ from sentinel.drivers.rest.token import BearerToken
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from tests.cli.client.serving import run
-from tests.cli.inspections import code_of, invoke
+from tests.cli.pulse.inspection_commands import code_of, invoke
 from tests.support.http_proxy import HttpProxy
 from tests.support.loopback import listen
 from tests.support.scripted_server import Said, ScriptedServer, document

@@ -11,16 +11,16 @@ from datetime import timedelta
 from functools import wraps
 from typing import Any
 
-from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import Loop, Part, Shared
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.log import configure_logging, get_logger
+from sentinel.runtime.probes.health import Health
 from sentinel.testing import loop as simulated
 
-LOG = telemetry.get_logger("test")
+LOG = get_logger("test")
 SECOND = timedelta(seconds=1)
 RESTART = Backoff(initial=SECOND, maximum=8 * SECOND, jitter=0)
 
@@ -162,7 +162,7 @@ def factory(part: Part | Callable[[], Part]) -> Callable[[], Part]:
 def recorded() -> Iterator[list[dict[str, Any]]]:
     """The log records written in its context, complete once it is left."""
     stream, records = io.StringIO(), list[dict[str, Any]]()
-    configured = telemetry.configure("info", "json", stream=stream)
+    configured = configure_logging("info", "json", stream=stream)
     try:
         yield records
     finally:

@@ -19,21 +19,21 @@ from typing import Any
 
 import pytest
 
-from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.child_process import ChildProcess
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.log import get_logger
+from sentinel.runtime.probes.health import Health
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.redaction import Redactor
 
 LIMIT = 20
 """Seconds; for what happens within milliseconds unless the machine is busy."""
 AT_ONCE = Backoff(initial=timedelta(0), maximum=timedelta(0))
-LOG = telemetry.get_logger("child-test")
+LOG = get_logger("child-test")
 
 HOLD = """
 import os, signal, socket, subprocess, sys, time
@@ -397,11 +397,12 @@ async def test_a_cancelled_run_leaves_no_child(events: Events, lifelines: Lifeli
 
 SERVICE = """
 import sys
-from sentinel.runtime import process, telemetry
+from sentinel.runtime import process
+from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.child_process import ChildProcess
 
-log = telemetry.get_logger("test")
+log = get_logger("test")
 child = ChildProcess(name="child", argv=[sys.executable, "-c", *sys.argv[1:]], log=log, redact=str)
 sys.exit(process.main(runner.run(parts=[child.part], log=log), log=log))
 """

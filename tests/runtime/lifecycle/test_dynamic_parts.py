@@ -19,7 +19,7 @@ from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts, PartExists
 from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
 from sentinel.testing import loop as simulated
 from tests.runtime.lifecycle.journal import (

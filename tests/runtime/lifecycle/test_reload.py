@@ -121,12 +121,13 @@ async def test_a_reload_that_resists_cancellation_does_not_hold_up_the_end() -> 
 
 PROGRAM = """
 import asyncio, sys, time
-from sentinel.runtime import process, telemetry
+from sentinel.runtime import process
+from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.part import Part
 
-telemetry.configure("info", "json")
-log = telemetry.get_logger("test")
+configure_logging("info", "json")
+log = get_logger("test")
 
 async def reload():
     print("reloaded", flush=True)

@@ -16,7 +16,7 @@ from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.part import Part, Shared, opened
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
 from sentinel.testing import loop as simulated
 from tests.runtime.lifecycle.journal import LOG, RESTART, SECOND, Journal, elapsed, fails, recorded, returns
@@ -485,12 +485,13 @@ def test_things_with_open_and_close_are_shared_as_they_are() -> None:
 PROGRAM = """
 import asyncio, signal, sys, time
 from datetime import timedelta
-from sentinel.runtime import process, telemetry
+from sentinel.runtime import process
+from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.part import Part
 
-telemetry.configure("info", "json")
-log = telemetry.get_logger("test")
+configure_logging("info", "json")
+log = get_logger("test")
 
 async def patient(stopping):
     print("ready", flush=True)

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from sentinel.core.events import Mode
 from sentinel.core.labels import SelectorParam
 from sentinel.pulse.settings import LabelMatch, PulseSettings, load
+from sentinel.runtime.log import LogFormat, LogLevel
 from sentinel.runtime.settings.report import Entry, Loaded, Problem
 from sentinel.runtime.settings.schema import section
-from sentinel.runtime.telemetry import Format as LogFormat
-from sentinel.runtime.telemetry import Level as LogLevel
 
 MINIMAL = "resource_type: clusters\nhyperfleet_api:\n  endpoint: http://api:8000\n"
 

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from sentinel.cli import options
-from sentinel.cli.client import calling, difference, manifest
-from sentinel.cli.client.calling import Target
+from sentinel.cli.client import difference, manifest, session
 from sentinel.cli.client.fleet import Fleet
 from sentinel.cli.client.plan import Action, Planner, Step, as_is
+from sentinel.cli.client.session import Target
 from sentinel.cli.options import Output
 from sentinel.core.pulse.observation import Json
 from sentinel.drivers.rest.errors import Refused, ServerError
@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True):
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be done, and write nothing.")
 @click.option("--yes", "-y", "is_agreed", is_flag=True, help="Do not ask, on a terminal, before writing.")
 @options.output_option
-@calling.server_options
+@session.server_options
 def apply(files: Sequence[Path], is_dry: bool, is_agreed: bool, output: Output, target: Target) -> int:
     """Make resources what the files say, and show first what that changes.
 
@@ -86,7 +86,7 @@ def apply(files: Sequence[Path], is_dry: bool, is_agreed: bool, output: Output, 
         return code
     # Always first, and with the data on stdout only where that is for people, too.
     is_data = output is not Output.TABLE
-    is_coloured = sys.stderr.isatty() if is_data else calling.is_on_screen()
+    is_coloured = sys.stderr.isatty() if is_data else session.is_on_screen()
     for step in steps:
         for line in _shown(step, is_coloured=is_coloured):
             click.echo(line, err=is_data)
@@ -96,7 +96,7 @@ def apply(files: Sequence[Path], is_dry: bool, is_agreed: bool, output: Output, 
     if not is_agreed and sys.stdin.isatty():
         question = "Apply this change?" if changes == 1 else f"Apply these {changes} changes?"
         if not click.confirm(question, err=True):
-            return calling.fail("nothing was changed")
+            return session.fail("nothing was changed")
 
     async def write(fleet: Fleet) -> int:
         done: list[Done] = []
@@ -107,7 +107,7 @@ def apply(files: Sequence[Path], is_dry: bool, is_agreed: bool, output: Output, 
                 left = len(steps) - len(done)
                 if is_data:
                     _report(Outcome(False, done), output)
-                return calling.fail(
+                return session.fail(
                     f"{step.wanted.where}: {step.title}: {error} ({left} of {len(steps)} not applied)"
                 )
             if not is_data:
@@ -143,7 +143,7 @@ async def _write(fleet: Fleet, step: Step, done: Sequence[Done]) -> Done:
                 if refused.status == _PRECONDITION_FAILED:
                     raise ServerError("somebody has changed it since the plan was made; apply again") from refused
                 raise
-            calling.mention_pause(changed)
+            session.mention_pause(changed)
             generation = changed.document.generation
             return Done(Action.CHANGE, step.plural, wanted.name, resource_id, generation, step.patch)
         case _:

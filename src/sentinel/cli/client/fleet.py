@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sentinel.api.wire import KindList, StatusList, WaitingList
+from sentinel.api.schemas import KindList, StatusList, WaitingList
 from sentinel.cli.client.connection import Connection
 from sentinel.core.fleet.documents import AdapterStatus, KindRules, ResourceDocument
 from sentinel.core.fleet.lifecycle import ROOT

@@ -6,9 +6,9 @@ import click
 import msgspec
 
 from sentinel.cli import options
-from sentinel.cli.client import calling, rows
-from sentinel.cli.client.calling import Target
+from sentinel.cli.client import rows, session
 from sentinel.cli.client.fleet import Fleet
+from sentinel.cli.client.session import Target
 from sentinel.cli.client.watch import INTERVAL, follow
 from sentinel.cli.options import Output
 from sentinel.runtime.clock import SystemClock
@@ -28,12 +28,12 @@ class Merged(msgspec.Struct, frozen=True):
 @click.command
 @click.argument("plural")
 @click.argument("resource_id", metavar="[ID]", default="")
-@calling.selector_option
+@session.selector_option
 @click.option("--order", metavar="FIELD", default="", help="name, created_time, updated_time or id; and desc.")
 @click.option("--all", "is_all", is_flag=True, help="All pages as one body; the table always has them all.")
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on and print what changes.")
 @options.output_option
-@calling.server_options
+@session.server_options
 def get(
     plural: str,
     resource_id: str,

@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from sentinel.cli import options, table
-from sentinel.cli.client import calling, patience
-from sentinel.cli.client.calling import Target
+from sentinel.cli.client import session, wait
 from sentinel.cli.client.fleet import Fetched, Fleet
+from sentinel.cli.client.session import Target
 from sentinel.cli.options import Output
 from sentinel.core.fleet.documents import Phase
 from sentinel.runtime.process import ExitCode
@@ -19,9 +19,9 @@ from sentinel.runtime.process import ExitCode
 @click.command
 @click.argument("resource_id", metavar="ID")
 @click.option("--wait", "is_waiting", is_flag=True, help="Until every required adapter has reported.")
-@click.option("--timeout", callback=calling.duration, default="2m", help="How long to wait. Default: 2m.")
+@click.option("--timeout", callback=session.duration, default="2m", help="How long to wait. Default: 2m.")
 @options.output_option
-@calling.server_options
+@session.server_options
 def pulse(resource_id: str, is_waiting: bool, timeout: timedelta, output: Output, target: Target) -> int:
     """Ask for an event for a resource now, whatever the age of its status.
 
@@ -44,7 +44,7 @@ def pulse(resource_id: str, is_waiting: bool, timeout: timedelta, output: Output
             said = f"asked for an event for {asked.title}"
             return _print(asked, said if required else f"{said}, which no adapter is required to answer", output)
 
-        async def progress() -> patience.Progress:
+        async def progress() -> wait.Progress:
             answered = {
                 status.adapter
                 for status in await fleet.statuses(asked)
@@ -52,11 +52,11 @@ def pulse(resource_id: str, is_waiting: bool, timeout: timedelta, output: Output
             }
             missing = [adapter for adapter in required if adapter not in answered]
             count = f"{len(required) - len(missing)} of {len(required)} adapters have answered"
-            return patience.Progress(not missing, f"{count}, waiting for {', '.join(missing)}")
+            return wait.Progress(not missing, f"{count}, waiting for {', '.join(missing)}")
 
-        end = await patience.until(progress, timeout=timeout)
+        end = await wait.until(progress, timeout=timeout)
         if not end.is_done:
-            return calling.fail(f"{asked.title}: after {table.in_words(timeout)} {end.text}")
+            return session.fail(f"{asked.title}: after {table.in_words(timeout)} {end.text}")
         now = await fleet.find(resource_id)
         standing = "ready" if now.document.status.phase is Phase.READY else "not ready"
         return _print(now, f"{now.title}: {', '.join(required)} answered; it is {standing}", output)

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from sentinel.cli import table
-from sentinel.cli.client import calling, fleet
+from sentinel.cli.client import fleet, session
 from sentinel.core.fleet import why
 from sentinel.core.fleet.aggregate import Reason
 from sentinel.core.fleet.documents import AVAILABLE, READY, Phase, ResourceDocument, ResourceStatus
@@ -75,16 +75,16 @@ def cells(item: Item, required: Sequence[str], now: datetime) -> tuple[str, ...]
 
 def lines(items: Sequence[Item], required: Sequence[str], now: datetime) -> Iterator[str]:
     """The header, then a line for each resource, as wide as the terminal at most and coloured only there."""
-    columns = calling.width()
+    columns = session.width()
     header, *rows = table.render(HEADER, [cells(item, required, now) for item in items])
-    yield calling.fitted(header, columns)
+    yield session.fitted(header, columns)
     for item, row in zip(items, rows, strict=True):
-        yield styled(calling.fitted(row, columns), item)
+        yield styled(session.fitted(row, columns), item)
 
 
 def styled(line: str, item: Item) -> str:
     """The line in the colour of how the resource stands; as it is where colours would be noise."""
-    if not calling.is_on_screen():
+    if not session.is_on_screen():
         return line
     if item.deleted_time is not None:
         return click.style(line, fg="red")

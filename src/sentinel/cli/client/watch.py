@@ -18,9 +18,9 @@ import click
 import msgspec
 
 from sentinel.cli import options, table
-from sentinel.cli.client import calling, rows
-from sentinel.cli.client.calling import Target
+from sentinel.cli.client import rows, session
 from sentinel.cli.client.fleet import Fleet, is_missing, read
+from sentinel.cli.client.session import Target
 from sentinel.cli.options import Output
 from sentinel.drivers.rest.errors import Refused, ServerError
 from sentinel.runtime.clock import SystemClock
@@ -54,12 +54,12 @@ Snapshot: TypeAlias = Mapping[str, bytes]
 @click.command
 @click.argument("plural")
 @click.argument("resource_id", metavar="[ID]", default="")
-@calling.selector_option
+@session.selector_option
 @click.option(
-    "--interval", callback=calling.duration, default="1s", help="How long to wait between looks. Default: 1s."
+    "--interval", callback=session.duration, default="1s", help="How long to wait between looks. Default: 1s."
 )
 @options.output_option
-@calling.server_options
+@session.server_options
 def watch(
     plural: str, resource_id: str, selector: str, interval: timedelta, output: Output, target: Target
 ) -> int:
@@ -100,7 +100,7 @@ def follow(
                 if printer is None or not error.may_pass:
                     raise
                 if not is_away:
-                    calling.fail(f"{error} – trying again until Ctrl-C")
+                    session.fail(f"{error} – trying again until Ctrl-C")
                 is_away = True
             if resource_id and not before:
                 return ExitCode.SUCCESS
@@ -182,7 +182,7 @@ class _Printer:
         shown = self._shown = self._shown or {}
         if not events and not is_first:
             return
-        now, columns = SystemClock().now(), calling.width()
+        now, columns = SystemClock().now(), session.width()
         items = [rows.read(document) for document in found.values()]
         gone = [rows.read(event.resource) for event in events if event.change is Change.DELETED]
         # All are laid out and few printed, so that columns stay where they are from one look to the next.
@@ -190,7 +190,7 @@ class _Printer:
         cells += [(*rows.cells(item, self._required, now)[:-1], "gone") for item in gone]
         header, *lines = table.render(rows.HEADER, cells)
         if is_first:
-            click.echo(calling.fitted(header, columns))
+            click.echo(session.fitted(header, columns))
         for item, line in zip((*items, *gone), lines, strict=True):
             standing = rows.standing(item, self._required)
             if item.id not in found:
@@ -199,7 +199,7 @@ class _Printer:
                 continue
             else:
                 shown[item.id] = standing
-            click.echo(rows.styled(calling.fitted(line, columns), item))
+            click.echo(rows.styled(session.fitted(line, columns), item))
 
 
 class _Identified(msgspec.Struct):

@@ -10,9 +10,9 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from sentinel.cli import options, table
-from sentinel.cli.client import calling
-from sentinel.cli.client.calling import Target
+from sentinel.cli.client import session
 from sentinel.cli.client.fleet import Fleet
+from sentinel.cli.client.session import Target
 from sentinel.cli.options import Output
 from sentinel.core.fleet import why as reasons
 from sentinel.core.fleet.why import Wait, Why
@@ -43,12 +43,12 @@ class Answer(msgspec.Struct, frozen=True):
 @click.argument("resource_id", metavar="ID")
 @click.option(
     "--max-age-not-ready",
-    callback=calling.duration,
+    callback=session.duration,
     help="As the Sentinel that watches it has it. Default: what the server says, or 10s where it does not know.",
 )
 @click.option(
     "--max-age-ready",
-    callback=calling.duration,
+    callback=session.duration,
     help="As the Sentinel that watches it has it. Default: what the server says, or 30m.",
 )
 @click.option(
@@ -59,7 +59,7 @@ class Answer(msgspec.Struct, frozen=True):
     " server says, or off.",
 )
 @options.output_option
-@calling.server_options
+@session.server_options
 def why(
     resource_id: str,
     max_age_not_ready: timedelta | None,

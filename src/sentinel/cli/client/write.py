@@ -11,9 +11,9 @@ import click
 import msgspec
 
 from sentinel.cli import options, table
-from sentinel.cli.client import calling, patience
-from sentinel.cli.client.calling import Target
+from sentinel.cli.client import session, wait
 from sentinel.cli.client.fleet import Fetched, Fleet, is_missing
+from sentinel.cli.client.session import Target
 from sentinel.cli.options import Output
 from sentinel.drivers.rest.errors import Refused
 from sentinel.runtime.process import ExitCode
@@ -84,7 +84,7 @@ def _spec_option(command: F) -> F:
 @_spec_option
 @click.option("--labels", callback=_labels, metavar="k=v,…", help="Its labels.")
 @options.output_option
-@calling.server_options
+@session.server_options
 def create(
     plural: str,
     name: str,
@@ -118,7 +118,7 @@ def create(
 @_spec_option
 @click.option("--labels", callback=_label_changes, metavar="k=v,…", help="A label that ends in - is removed.")
 @options.output_option
-@calling.server_options
+@session.server_options
 def patch(
     plural: str,
     resource_id: str,
@@ -144,7 +144,7 @@ def patch(
         patched = await fleet.patch(plural, resource_id, body)
         is_changed = patched.document.generation != before.document.generation
         if is_changed:
-            calling.mention_pause(patched)
+            session.mention_pause(patched)
         said = "changed {title}: generation {generation}" if is_changed else "{title} is so already"
         return _done(patched, said, output)
 
@@ -155,9 +155,9 @@ def patch(
 @click.argument("plural")
 @click.argument("resource_id", metavar="ID")
 @click.option("--wait", "is_waiting", is_flag=True, help="Until it is gone.")
-@click.option("--timeout", callback=calling.duration, default="5m", help="How long to wait. Default: 5m.")
+@click.option("--timeout", callback=session.duration, default="5m", help="How long to wait. Default: 5m.")
 @options.output_option
-@calling.server_options
+@session.server_options
 def delete(
     plural: str, resource_id: str, is_waiting: bool, timeout: timedelta, output: Output, target: Target
 ) -> int:
@@ -166,27 +166,27 @@ def delete(
     It goes when every required adapter has cleaned up and no child is left.
     """
 
-    async def progress(fleet: Fleet) -> patience.Progress:
+    async def progress(fleet: Fleet) -> wait.Progress:
         try:
             waiting = await fleet.waiting(resource_id)
         except Refused as refused:
             if is_missing(refused):
-                return patience.Progress(is_done=True)
+                return wait.Progress(is_done=True)
             raise
         missing = [wait.adapter for wait in waiting.waiting_for]
         if waiting.children:
             missing.append("1 child" if waiting.children == 1 else f"{waiting.children} children")
-        return patience.Progress(text=f"waiting for {', '.join(missing) or 'the server'}")
+        return wait.Progress(text=f"waiting for {', '.join(missing) or 'the server'}")
 
     async def work(fleet: Fleet) -> int:
         deleted = await fleet.delete(plural, resource_id)
         is_gone = await fleet.is_gone(resource_id)
         if not is_gone:
-            calling.mention_pause(deleted)
+            session.mention_pause(deleted)
         if is_waiting and not is_gone:
-            end = await patience.until(lambda: progress(fleet), timeout=timeout)
+            end = await wait.until(lambda: progress(fleet), timeout=timeout)
             if not end.is_done:
-                return calling.fail(f"{deleted.title} is not gone after {table.in_words(timeout)}: {end.text}")
+                return session.fail(f"{deleted.title} is not gone after {table.in_words(timeout)}: {end.text}")
             return _done(deleted, "deleted {title}", output)
         if is_gone:
             return _done(deleted, "deleted {title}", output)
@@ -198,7 +198,7 @@ def delete(
 @click.command
 @click.argument("resource_id", metavar="ID")
 @options.output_option
-@calling.server_options
+@session.server_options
 def pause(resource_id: str, output: Output, target: Target) -> int:
     """Send no events for a resource until it is resumed."""
     return _mark(resource_id, "pause", "paused {title}: no events until sentinel resume {id}", output, target)
@@ -207,7 +207,7 @@ def pause(resource_id: str, output: Output, target: Target) -> int:
 @click.command
 @click.argument("resource_id", metavar="ID")
 @options.output_option
-@calling.server_options
+@session.server_options
 def resume(resource_id: str, output: Output, target: Target) -> int:
     """Send events for a resource again."""
     return _mark(resource_id, "resume", "resumed {title}", output, target)

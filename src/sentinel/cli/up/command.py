@@ -16,10 +16,10 @@ import click
 
 from sentinel.cli import options
 from sentinel.cli.addresses import bind_address
-from sentinel.cli.up.home import Home, Uninhabitable, default_folder
-from sentinel.cli.up.keys import Keys, make_keys
+from sentinel.cli.up.data_dir import Home, Uninhabitable, default_folder
 from sentinel.cli.up.plan import Plan, Wishes, make_plan
 from sentinel.cli.up.ready import ReadyFile
+from sentinel.cli.up.tokens import Keys, make_keys
 from sentinel.cli.up.view import Showing
 from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve

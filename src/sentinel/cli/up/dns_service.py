@@ -20,7 +20,7 @@ from sentinel.ports.task_http import HttpClient, HttpResponse, RequestOptions
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 from sentinel.web import problem
 from sentinel.web.app import build_app
 from sentinel.web.identity import Guard

@@ -7,7 +7,7 @@ in which nothing happens is silent.
 from __future__ import annotations
 
 from sentinel.cli.up.narration import Happening
-from sentinel.cli.up.outlet import Outlet
+from sentinel.cli.up.stdout_queue import Outlet
 from sentinel.core.events import timestamp
 from sentinel.runtime.settings.report import printable
 

@@ -13,13 +13,13 @@ from typing import TextIO
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from sentinel.cli.up.board import Board
-from sentinel.cli.up.outlet import Outlet
+from sentinel.cli.up.dashboard_state import Board
 from sentinel.cli.up.screen import draw
+from sentinel.cli.up.stdout_queue import Outlet
 from sentinel.cli.up.welcome import Hint
 from sentinel.ports.clock import Clock
-from sentinel.runtime.health import Health, Status
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.probes.health import Health, Status
 
 _FRAME = timedelta(milliseconds=250)
 _HELD_LINES = 500

@@ -13,7 +13,7 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from sentinel.adapter.asking import Operation
+from sentinel.adapter.api_gate import Operation
 from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending

@@ -16,7 +16,7 @@ from sentinel.cli.client import rows
 from sentinel.cli.client.connection import Connection
 from sentinel.cli.client.fleet import Fleet, Page, read
 from sentinel.cli.client.rows import Item
-from sentinel.cli.up.board import Board, Shelf
+from sentinel.cli.up.dashboard_state import Board, Shelf
 from sentinel.cli.up.narration import Happening, Tell, Tone
 from sentinel.core.fleet.documents import KindRules
 from sentinel.drivers.rest.errors import ServerError

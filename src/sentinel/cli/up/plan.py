@@ -16,7 +16,7 @@ from sentinel.adapter.settings import AdapterSettings
 from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import FleetApiSettings
-from sentinel.cli.up.sharing import Sharing
+from sentinel.cli.up.settings_routing import Sharing
 from sentinel.core.fleet.documents import KindRules
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings

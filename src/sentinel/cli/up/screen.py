@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from sentinel.cli.client.rows import Item
-from sentinel.cli.up.board import Board, Shelf
+from sentinel.cli.up.dashboard_state import Board, Shelf
 from sentinel.cli.up.narration import Happening, Tone
 from sentinel.cli.up.welcome import Hint
 from sentinel.core.fleet.aggregate import condition_type

@@ -20,12 +20,12 @@ import msgspec
 from sentinel.adapter import observer as adapter_observer
 from sentinel.cli.client.connection import Connection
 from sentinel.cli.up import welcome
+from sentinel.cli.up.data_dir import Home, Kept
 from sentinel.cli.up.demo import Demo
 from sentinel.cli.up.dns_service import DnsService, Rerouted
-from sentinel.cli.up.home import Home, Kept
-from sentinel.cli.up.keys import Keys
 from sentinel.cli.up.narration import AdapterNarrator, PulseNarrator
 from sentinel.cli.up.plan import Plan, PlannedAdapter
+from sentinel.cli.up.tokens import Keys
 from sentinel.cli.up.view import Showing, View
 from sentinel.cli.wiring import api as wiring
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
@@ -39,11 +39,11 @@ from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Subscriber
 from sentinel.pulse import report as pulse_report
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.part import Part, PartFactory, Shared, opened
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, ListenError
+from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.tracing import NO_TRACING
 from sentinel.web.audit import Auditor
@@ -89,7 +89,7 @@ class Session:
             log=context.log,
             stopping=self._stopping,
         )
-        self._dns = DnsService(log=telemetry.get_logger("dns"))
+        self._dns = DnsService(log=get_logger("dns"))
         self._memory = MemoryBroker()
         self._publishers = {each.resource_type: self._publisher(each) for each in plan.pulses}
         self._pacers = {each.resource_type: Pacer() for each in plan.pulses}
@@ -118,7 +118,7 @@ class Session:
             info=wiring.info(plan.server),
             metrics_prefix=wiring.METRICS_PREFIX,
             context=context,
-            log=telemetry.get_logger("api"),
+            log=get_logger("api"),
             routes=[welcome.page()],
         )
 

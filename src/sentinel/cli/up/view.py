@@ -18,20 +18,20 @@ import msgspec
 
 from sentinel.cli.client.connection import Connection
 from sentinel.cli.up import welcome
-from sentinel.cli.up.board import Board
-from sentinel.cli.up.home import Home, Kept, Uninhabitable
+from sentinel.cli.up.dashboard_state import Board
+from sentinel.cli.up.data_dir import Home, Kept, Uninhabitable
 from sentinel.cli.up.lines import Lines
 from sentinel.cli.up.narration import Happening
-from sentinel.cli.up.outlet import Outlet
 from sentinel.cli.up.overview import Overview
 from sentinel.cli.up.plan import Plan
 from sentinel.cli.up.ready import Ready, ReadyFile
+from sentinel.cli.up.stdout_queue import Outlet
 from sentinel.ports.clock import Clock
 from sentinel.runtime import durations
-from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle.part import Loop, Part
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
+from sentinel.runtime.probes.health import Health
 
 _LOOK_AGAIN = timedelta(milliseconds=50)
 _FAREWELL = timedelta(milliseconds=500)

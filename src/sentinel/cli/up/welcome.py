@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.cli.client.calling import DEFAULT_SERVER
+from sentinel.cli.client.session import DEFAULT_SERVER
 from sentinel.core.fleet.documents import KindRules
 from sentinel.web.routing import OPEN, Answer, Method, Request, Response, Route
 

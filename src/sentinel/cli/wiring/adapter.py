@@ -21,8 +21,8 @@ from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
 from sentinel.ports.task_http import HttpClient
-from sentinel.runtime import telemetry
 from sentinel.runtime.lifecycle.part import Part, Step
+from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.version import __version__
 
@@ -85,7 +85,7 @@ def build_adapter(
     from sentinel.drivers.task_http import TaskHttp
 
     registry = CollectorRegistry()
-    log = telemetry.get_logger("adapter")
+    log = get_logger("adapter")
     client = TaskHttp(user_agent=_user_agent(), connections=max(100, settings.concurrency))
     service = AdapterService(
         adapter=adapter,
@@ -96,7 +96,7 @@ def build_adapter(
         observer=watch(
             AdapterTelemetry(registry=registry, log=log.bind(adapter=adapter.name), adapter=adapter.name)
         ),
-        log=telemetry.get_logger("task"),
+        log=get_logger("task"),
         last_work=drain * _WORK_IN_DRAIN,
         concurrency=settings.concurrency,
         task_timeout=settings.task_timeout,

@@ -9,17 +9,17 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.api import access, routes
 from sentinel.api.kinds import Kinds
+from sentinel.api.maintenance import Upkeep, retained
 from sentinel.api.service import FleetService
 from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
-from sentinel.api.upkeep import Upkeep, retained
 from sentinel.cli.wiring.server import BuiltComponent
 from sentinel.core.pulse.decision import Policy
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.ports.clock import Clock
-from sentinel.runtime import telemetry
 from sentinel.runtime.lifecycle.part import Part
+from sentinel.runtime.log import get_logger
 from sentinel.version import __version__
 from sentinel.web.app import Component
 from sentinel.web.audit import Auditor
@@ -39,7 +39,7 @@ def build_api(
     policies: Mapping[str, Policy] | None = None,
 ) -> BuiltComponent:
     """The fleet API. `policies` are those of the pulses that run in the same process, by plural."""
-    log = telemetry.get_logger("api")
+    log = get_logger("api")
     registry = CollectorRegistry()
     store = SqlFleetStore(database)
     measured = FleetTelemetry(kinds=kinds, store=store, clock=clock, registry=registry, log=log)

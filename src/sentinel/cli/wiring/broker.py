@@ -14,7 +14,7 @@ from sentinel.core.events import Mode
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Publisher
 from sentinel.ports.subscription import DeadLetters, Subscriber
-from sentinel.runtime import telemetry
+from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
 
 
@@ -85,7 +85,7 @@ def _quieten_grpc() -> None:
 
 def _logged(name: str) -> Callable[[Connectivity], None]:
     """Writes down when a broker is reached, and when it is lost."""
-    log = telemetry.get_logger(name)
+    log = get_logger(name)
 
     def observe(change: Connectivity) -> None:
         if change.is_connected:
@@ -98,7 +98,7 @@ def _logged(name: str) -> Callable[[Connectivity], None]:
 
 def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight: int) -> Subscriber:
     """The subscriber that the broker's settings name; raises `Misconfigured`."""
-    log = telemetry.get_logger("subscriber")
+    log = get_logger("subscriber")
     match broker.type:
         case BrokerType.RABBITMQ:
             with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):

@@ -24,10 +24,10 @@ from sentinel.pulse.report import Observer
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseTelemetry
-from sentinel.runtime import telemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.part import Part
-from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.log import get_logger
+from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.tracing import Tracer
 from sentinel.version import __version__
 
@@ -54,7 +54,7 @@ def build_fleet(
         environ=environ,
     )
     composed = Composer(settings.message_data).fields_read()
-    log = telemetry.get_logger("pulse").bind(resource_type=settings.resource_type)
+    log = get_logger("pulse").bind(resource_type=settings.resource_type)
     return FleetApi(
         client,
         resource_type=settings.resource_type,
@@ -101,7 +101,7 @@ def build_pulse(
         )
     observer = PulseTelemetry(
         series=series,
-        log=telemetry.get_logger("pulse").bind(resource_type=settings.resource_type),
+        log=get_logger("pulse").bind(resource_type=settings.resource_type),
         broker_type=publisher.broker_type,
     )
     pacer.republish_interval = settings.republish_interval

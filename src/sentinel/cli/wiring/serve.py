@@ -17,23 +17,23 @@ import msgspec
 
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime import process, telemetry
+from sentinel.runtime import process
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import PartFactory, Shared, Step
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
-from sentinel.runtime.metrics import Metrics
+from sentinel.runtime.log import Log, configure_logging, get_logger
+from sentinel.runtime.probes.health import Health
+from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.redaction import Redactor
 from sentinel.runtime.settings.log import LogSettings
-from sentinel.runtime.telemetry import Log
 
 if TYPE_CHECKING:
-    from sentinel.runtime.http import Listener
+    from sentinel.runtime.probes.listener import Listener
 
 
 class ProbeAddresses(msgspec.Struct, frozen=True):
@@ -94,9 +94,9 @@ def serve(
     and metrics on its own listener. Logs go to `stream`, or to stderr. Where `assemble` raises `Misconfigured`,
     the reason is printed and the exit code is 2.
     """
-    logging = telemetry.configure(log.level, log.format, stream=stream, secrets=secrets)
+    logging = configure_logging(log.level, log.format, stream=stream, secrets=secrets)
     context = ServiceContext(
-        log=telemetry.get_logger(name),
+        log=get_logger(name),
         redactor=logging.redactor,
         health=Health(redact=logging.redactor.redact),
         metrics=Metrics(component=component),
@@ -142,7 +142,7 @@ def refuse(problems: Iterable[object]) -> int:
 def _listening(probes: ProbeAddresses | None, context: ServiceContext) -> list[Shared]:
     if probes is None:
         return []
-    from sentinel.runtime.http import listeners  # loads aiohttp, which a REST server does without
+    from sentinel.runtime.probes.listener import listeners  # loads aiohttp, which a REST server does without
 
     opened = listeners(
         metrics_address=probes.metrics,

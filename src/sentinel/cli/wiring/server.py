@@ -26,10 +26,10 @@ from sentinel.ports.identity import Identities
 from sentinel.runtime.database_url import BadUrl
 from sentinel.runtime.lifecycle.part import Part, PartFactory, opened
 from sentinel.runtime.listening import Address
-from sentinel.runtime.probes import metrics_pages, probe_pages
+from sentinel.runtime.log import Log
+from sentinel.runtime.probes.pages import metrics_pages, probe_pages
 from sentinel.runtime.retention import Retained, Retention
 from sentinel.runtime.settings.server import DatabaseSettings, RetentionSettings, ServerSettings
-from sentinel.runtime.telemetry import Log
 from sentinel.runtime.wait_for_database import DatabaseOpener
 from sentinel.web import access
 from sentinel.web.app import Component, build_app

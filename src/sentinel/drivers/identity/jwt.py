@@ -31,7 +31,7 @@ from sentinel.core.pulse.observation import UNREADABLE
 from sentinel.drivers.identity.file_watch import Reread
 from sentinel.drivers.identity.tokens_file import is_instance_id
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime.telemetry import Log, get_logger
+from sentinel.runtime.log import Log, get_logger
 
 LEEWAY: Final = timedelta(seconds=30)
 """How far the clocks of whoever issues tokens and ours may be apart."""

@@ -21,13 +21,13 @@ from sentinel.core.fleet.lifecycle import LONGEST_ID, segment
 from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.drivers.identity.file_watch import Reread
 from sentinel.ports.errors import Misconfigured
+from sentinel.runtime.log import Log, get_logger
 from sentinel.runtime.settings.config_tree import Listing, Node, Table
 from sentinel.runtime.settings.field_types import Leaf, Refused
 from sentinel.runtime.settings.report import Origin, Problem, file_origin, in_order
 from sentinel.runtime.settings.schema import Items, section
 from sentinel.runtime.settings.validation import Reading
 from sentinel.runtime.settings.yaml_file import parse, read_text
-from sentinel.runtime.telemetry import Log, get_logger
 
 PREFIX: Final = "snt_"
 """Begins every token, so that scanners for leaked secrets can tell one."""

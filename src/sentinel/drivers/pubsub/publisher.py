@@ -21,10 +21,10 @@ from google.api_core import exceptions
 from google.pubsub_v1.types import PublishRequest, PublishResponse
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.keeper import Keeper
 from sentinel.drivers.pubsub import client
 from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
 from sentinel.drivers.pubsub.messages import Batch, Limits, MessageLayout, Request
+from sentinel.drivers.reconnect import Keeper
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 

@@ -21,16 +21,16 @@ from google.api_core import exceptions
 from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
 from google.pubsub_v1.types import PublishRequest, PubsubMessage, PullRequest, ReceivedMessage
 
-from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
-from sentinel.drivers.keeper import Keeper, loss_as_error
+from sentinel.drivers.deliveries import RETRY, HeldDelivery, Intake
 from sentinel.drivers.pubsub import client, received
 from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
 from sentinel.drivers.received import Received
+from sentinel.drivers.reconnect import Keeper, loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.telemetry import Log, get_logger
+from sentinel.runtime.log import Log, get_logger
 
 LEASE = timedelta(seconds=20)
 """For how long a message is ours at a time; Pub/Sub allows 10 to 600 seconds."""

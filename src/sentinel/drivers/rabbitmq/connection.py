@@ -29,9 +29,9 @@ from aiormq.exceptions import (
 )
 from pamqp.commands import Basic
 
-from sentinel.drivers.keeper import Keeper, loss_as_error
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.reader import Transport
+from sentinel.drivers.reconnect import Keeper, loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.backoff import Backoff
 

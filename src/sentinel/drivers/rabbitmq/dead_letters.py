@@ -19,10 +19,10 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from aiormq.exceptions import ChannelNotFoundEntity, PublishError
 from pamqp.commands import Basic
 
-from sentinel.drivers.keeper import loss_as_error
 from sentinel.drivers.rabbitmq import connection, received
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.connection import CALL_FAILED, Endpoint
+from sentinel.drivers.reconnect import loss_as_error
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from aiormq.abc import AbstractConnection
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.keeper import Keeper
 from sentinel.drivers.rabbitmq import connection
 from sentinel.drivers.rabbitmq.channel import ConfirmingChannel
 from sentinel.drivers.rabbitmq.confirms import Batch
 from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, Endpoint
+from sentinel.drivers.reconnect import Keeper
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff

@@ -22,7 +22,7 @@ from sentinel.core import events
 from sentinel.drivers import received
 from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DeadLetter, Message
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 _PREFIXES = ("cloudEvents:", "cloudEvents_")
 _DELIVERY_COUNT = "x-delivery-count"

@@ -18,17 +18,17 @@ from pathlib import Path
 
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
-from sentinel.drivers.intake import RETRY, HeldDelivery, Intake
-from sentinel.drivers.keeper import Keeper, loss_as_error
+from sentinel.drivers.deliveries import RETRY, HeldDelivery, Intake
 from sentinel.drivers.rabbitmq import connection, received
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.connection import CALL_FAILED, HEARTBEAT, RECONNECT, Endpoint
 from sentinel.drivers.received import Received
+from sentinel.drivers.reconnect import Keeper, loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.telemetry import Log, get_logger
+from sentinel.runtime.log import Log, get_logger
 
 _ANSWER = timedelta(seconds=5)
 _MOST_PREFETCH = 65_535

@@ -24,7 +24,7 @@ from sentinel.pulse.forecast.projection import (
 )
 from sentinel.pulse.forecast.rehearsal import Plan
 from sentinel.pulse.settings import PulseSettings
-from sentinel.runtime.telemetry import Level as LogLevel
+from sentinel.runtime.log import LogLevel
 
 __all__ = ["Assumptions", "Costs", "EmptyFleet", "Forecast", "Outlook", "Present", "forecast"]
 

@@ -32,8 +32,8 @@ import msgspec
 from sentinel.runtime.lifecycle.child_output import OutputLines
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.logformat import describe
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
+from sentinel.runtime.log_format import describe
 
 _WRAPPER = Path(__file__).with_name("exec_with_parent.py")
 _STREAMS = {1: "stdout", 2: "stderr"}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from sentinel.runtime.health import Trouble
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.probes.health import Trouble
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -7,7 +7,7 @@ import asyncio
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.lifecycle.part import Step
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log
 
 
 class Reload:

@@ -25,9 +25,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sentinel.runtime import process, telemetry
+from sentinel.runtime import process
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import PartFactory, Shared, Step
 from sentinel.runtime.lifecycle.reload import Reload
@@ -35,10 +34,11 @@ from sentinel.runtime.lifecycle.running_parts import RunningParts
 from sentinel.runtime.lifecycle.service import Service
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.lifecycle.supervisor import Supervisor
-from sentinel.runtime.telemetry import Log
+from sentinel.runtime.log import Log, handle_loop_exception
+from sentinel.runtime.probes.health import Health
 
 if TYPE_CHECKING:
-    from sentinel.runtime.metrics import Metrics
+    from sentinel.runtime.probes.metrics import Metrics
 
 DRAIN = timedelta(seconds=20)
 """Leaves a third of Kubernetes' usual grace period for closing."""
@@ -82,7 +82,7 @@ async def run(
         jitter=jitter,
     )
     reload = None if on_reload is None else Reload(on_reload, log=log)
-    asyncio.get_running_loop().set_exception_handler(telemetry.handle_loop_exception)
+    asyncio.get_running_loop().set_exception_handler(handle_loop_exception)
     with process.signals(
         signals,
         lambda number: service.stop(signal=number.name),

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.health import Health
 from sentinel.runtime.lifecycle.part import Step
 from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.log import Log
+from sentinel.runtime.probes.health import Health
 from sentinel.runtime.process import ExitCode
-from sentinel.runtime.telemetry import Log
 
 if TYPE_CHECKING:
-    from sentinel.runtime.metrics import Metrics
+    from sentinel.runtime.probes.metrics import Metrics
 
 _CLOSING_STEPS = 3
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory
 from sentinel.runtime.lifecycle.service import Service
-from sentinel.runtime.logformat import describe
+from sentinel.runtime.log_format import describe
 
 
 class LoopEnded(Exception):

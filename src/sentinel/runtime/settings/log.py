@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sentinel.runtime.telemetry import Format as LogFormat
-from sentinel.runtime.telemetry import Level as LogLevel
+from sentinel.runtime.log import LogFormat, LogLevel
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,159 @@
+"""`sentinel adapter`: an adapter as a service, and what goes with one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import click
+import msgspec
+
+from sentinel.adapter import loading
+from sentinel.adapter import settings as adapter_settings
+from sentinel.adapter.declaration import Adapter
+from sentinel.adapter.settings import AdapterSettings
+from sentinel.cli import options
+from sentinel.cli.adapter.dead_letters import dead_letters
+from sentinel.cli.adapter.new import new
+from sentinel.cli.addresses import listen_options
+from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
+from sentinel.cli.wiring.broker import build_subscriber
+from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
+from sentinel.runtime import process
+from sentinel.runtime.lifecycle import runner
+from sentinel.runtime.lifecycle.part import opened
+from sentinel.runtime.listening import Address
+from sentinel.runtime.redaction import secrets_within
+from sentinel.runtime.settings.broker import BrokerSettings, load_broker
+from sentinel.runtime.settings.report import Problem
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """An adapter that could be run: everything that was written down about it is in order."""
+
+    adapter: Adapter
+    settings: AdapterSettings
+    broker: BrokerSettings
+    subscription: str
+    secrets: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@click.group(invoke_without_command=True)
+@click.option("--config", type=click.Path(path_type=Path), help="The settings file.")
+@options.broker_option
+@listen_options
+@options.set_option
+@options.log_options
+@click.pass_context
+def adapter(
+    context: click.Context,
+    config: Path | None,
+    broker_config: Path | None,
+    metrics_bind_address: Address | None,
+    health_probe_bind_address: Address | None,
+    sets: Sequence[str],
+    log_level: str | None,
+    log_format: str | None,
+) -> int:
+    """Run an adapter: answer the pulses for its kinds of resource, and report what it found.
+
+    The file names the adapter (task: package.module:name) and the API. Broker settings come from the environment
+    (BROKER_TYPE, BROKER_URL, BROKER_SUBSCRIPTION_ID, ...) and from --broker-config. A configuration with problems,
+    or an adapter that cannot be imported, ends the command with 2. SIGTERM or Ctrl-C finishes what has been begun
+    and ends it; a second one at once.
+    """
+    if context.invoked_subcommand is not None:
+        return process.ExitCode.SUCCESS
+    if config is None:
+        raise click.UsageError("expected --config FILE, or one of the commands new, dead-letters")
+    overrides = options.log_overrides(log_level=log_level, log_format=log_format)
+    ready = prepare(config, broker_config, sets=sets, overrides=overrides, environ=os.environ)
+    if not isinstance(ready, Ready):
+        return refuse(ready)
+    return serve(
+        partial(_assemble, ready),
+        name="adapter",
+        component="adapter",
+        log=ready.settings.log,
+        secrets=ready.secrets,
+        warnings=ready.warnings,
+        probes=ProbeAddresses(metrics_bind_address, health_probe_bind_address),
+    )
+
+
+def _assemble(ready: Ready, context: ServiceContext) -> Assembly:
+    settings, redactor = ready.settings, context.redactor
+    subscriber = build_subscriber(ready.broker, subscription=ready.subscription, max_in_flight=in_flight(settings))
+    return Assembly(
+        parts=[
+            lambda: build_adapter(
+                settings,
+                adapter=ready.adapter,
+                subscriber=subscriber,
+                reporting=build_reporting(
+                    settings.hyperfleet_api,
+                    connections=max(100, settings.concurrency),
+                    kinds=ready.adapter.kinds,
+                    on_token=redactor.add,
+                ),
+                clock=context.clock,
+                redact=redactor.redact,
+                drain=runner.DRAIN,
+            )
+        ],
+        shared=[opened("broker", subscriber)],
+        description={
+            "adapter": ready.adapter.name,
+            "kinds": ready.adapter.kinds,
+            "endpoint": settings.hyperfleet_api.endpoint,
+            "broker_type": ready.broker.type,
+            "subscription": ready.subscription,
+            "concurrency": settings.concurrency,
+            "task_timeout": settings.task_timeout,
+            "report_max_age": settings.report_max_age,
+        },
+        drain=runner.DRAIN,
+    )
+
+
+adapter.add_command(new)
+adapter.add_command(dead_letters)
+
+
+def prepare(
+    config: Path,
+    broker_config: Path | None,
+    *,
+    sets: Sequence[str] = (),
+    overrides: Mapping[str, str] | None = None,
+    environ: Mapping[str, str],
+) -> Ready | list[str]:
+    """Everything that running an adapter takes, or everything that is wrong with it."""
+    loaded = adapter_settings.load(file=config, environ=environ, sets=sets, overrides=overrides)
+    broker = load_broker(source=broker_config, environ=environ)
+    problems = [str(problem) for problem in (*loaded.problems, *broker.problems)]
+    if broker.settings is None and not broker.problems:
+        problems.append("BROKER_TYPE: expected rabbitmq or pubsub, by environment or --broker-config, got nothing")
+    if loaded.settings is None:
+        return problems
+    try:
+        found = loading.load_adapter(loaded.settings.task, folder=config.parent)
+    except loading.NoAdapter as error:
+        return [str(Problem.at(adapter_settings.place_of_task(config, loaded), "task", str(error))), *problems]
+    if broker.settings is None or problems:
+        return problems
+    return Ready(
+        adapter=found,
+        settings=loaded.settings,
+        broker=broker.settings,
+        subscription=broker.settings.subscription_id or found.name,
+        secrets=(
+            *(secret.reveal() for secret in (*loaded.secrets, *broker.secrets)),
+            # What a task is probably given to authenticate by: its exceptions must not tell the whole fleet.
+            *secrets_within(environ),
+        ),
+        warnings=(*loaded.warnings, *broker.warnings),
+    )

@@ -1,0 +1,1 @@
+"""Commands about the database of a server."""

@@ -1,0 +1,1 @@
+"""Commands that run a pulse or look at what it would do."""

@@ -1,0 +1,1 @@
+"""Health, readiness and metrics of a process, and the pages that show them."""

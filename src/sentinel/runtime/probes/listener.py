@@ -1,0 +1,134 @@
+"""Listeners for probes and metrics.
+
+A few fixed pages, answered from memory: no routing, no middleware, nothing that could be slow, so that a probe
+answers whenever the event loop turns. It is aiohttp's low-level server, which the client side has loaded anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from http import HTTPStatus
+from types import TracebackType
+
+import msgspec
+from aiohttp import hdrs, web
+
+from sentinel.runtime.listening import BACKLOG, Address, bind
+from sentinel.runtime.log import Log
+from sentinel.runtime.probes.health import Health
+from sentinel.runtime.probes.metrics import Metrics
+from sentinel.runtime.probes.pages import Answer, Page, metrics_pages, probe_pages
+
+_SERVER = "sentinel"
+_IDLE = timedelta(seconds=30)
+"""How long a connection may stay silent, between requests or within one."""
+_CLOSE = timedelta(seconds=1)
+
+
+def listeners(
+    *,
+    metrics_address: Address | None,
+    probes_address: Address | None,
+    metrics: Metrics,
+    health: Health,
+    log: Log,
+) -> list[Listener]:
+    """The listeners for these addresses: one for both where they are the same, none where there is none."""
+    pages: dict[Address, dict[str, Page]] = {}
+    for address, offered in ((probes_address, probe_pages(health)), (metrics_address, metrics_pages(metrics))):
+        if address is not None:
+            pages.setdefault(address, {}).update(offered)
+    return [Listener(address, served, log=log) for address, served in pages.items()]
+
+
+class Listener:
+    """Serves pages on one address for as long as its context is entered."""
+
+    def __init__(self, address: Address, pages: Mapping[str, Page], *, log: Log) -> None:
+        self.address = address
+        """Where it listens; once entered, with the port that was picked."""
+        self._pages = pages
+        self._log = log
+        self._manager: web.Server | None = None
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Listener:
+        loop = asyncio.get_running_loop()
+        listening = await bind(self.address)
+        self.address = Address(self.address.host, listening.getsockname()[1])
+        self._manager = manager = web.Server(self._answer)
+        self._server = await loop.create_server(
+            lambda: _Connection(manager, loop, self._log), sock=listening, backlog=BACKLOG
+        )
+        self._log.info("http.listening", address=str(self.address), paths=sorted(self._pages))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None and self._manager is not None:
+            self._server.close()
+            self._manager.pre_shutdown()
+            await self._manager.shutdown(_CLOSE.total_seconds())
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        page = self._pages.get(request.path)
+        if page is None:
+            return _problem(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(sorted(self._pages))}")
+        if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+            response = _problem(HTTPStatus.METHOD_NOT_ALLOWED, "expected GET or HEAD")
+            response.headers[hdrs.ALLOW] = "GET, HEAD"
+            return response
+        return _respond(page(request.headers.get(hdrs.ACCEPT, "")))
+
+
+class _Connection(web.RequestHandler):
+    """aiohttp's connection, less its habit of telling strangers which versions of what it runs on, and of
+    writing a traceback for everything a port scanner sends."""
+
+    def __init__(self, manager: web.Server, loop: asyncio.AbstractEventLoop, log: Log) -> None:
+        super().__init__(
+            manager,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's own way to turn it off
+            keepalive_timeout=_IDLE.total_seconds(),
+            lingering_time=0,
+        )
+        self._log = log
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if exc is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._log.unexpected("http.failed", error=exc, path=request.path)
+        else:
+            self._log.debug("http.malformed", error=exc)
+        response = _problem(HTTPStatus(status), HTTPStatus(status).description)
+        response.force_close()
+        return response
+
+
+def _problem(status: HTTPStatus, detail: str) -> web.Response:
+    problem = {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": detail,
+        "code": status.name.lower(),
+    }
+    return _respond(Answer(status, "application/problem+json", msgspec.json.encode(problem)))
+
+
+def _respond(answer: Answer) -> web.Response:
+    headers = {
+        hdrs.CONTENT_TYPE: answer.content_type,
+        hdrs.SERVER: _SERVER,
+        hdrs.CACHE_CONTROL: "no-store",
+    }
+    return web.Response(status=answer.status, body=answer.body, headers=headers)

@@ -1,0 +1,51 @@
+"""The pages that every service shows: `/healthz`, `/readyz` and `/metrics`.
+
+They do not depend on an HTTP server. `listener` serves them for a service without one. A REST server makes routes
+of them, and then loads no second HTTP server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import TypeAlias
+
+import msgspec
+
+from sentinel.runtime.probes.health import Health, Report
+from sentinel.runtime.probes.metrics import Metrics
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a page says."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+Page: TypeAlias = Callable[[str], Answer]
+"""Answers a GET; it is given the request's `Accept`."""
+
+
+def probe_pages(health: Health) -> dict[str, Page]:
+    """`/healthz` and `/readyz`."""
+    return {
+        "/healthz": lambda accept: _health_answer(health.liveness()),
+        "/readyz": lambda accept: _health_answer(health.readiness()),
+    }
+
+
+def metrics_pages(metrics: Metrics) -> dict[str, Page]:
+    """`/metrics`."""
+
+    def page(accept: str) -> Answer:
+        body, content_type = metrics.render(accept)
+        return Answer(HTTPStatus.OK, content_type, body)
+
+    return {"/metrics": page}
+
+
+def _health_answer(report: Report) -> Answer:
+    status = HTTPStatus.OK if report.is_ok else HTTPStatus.SERVICE_UNAVAILABLE
+    return Answer(status, "application/json", report.encode())

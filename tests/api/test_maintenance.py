@@ -1,0 +1,379 @@
+"""What the server does on its own: conditions that follow the kinds, and forgetting."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+
+from sentinel.api.kinds import Kinds
+from sentinel.api.maintenance import BATCH, Upkeep, retained
+from sentinel.api.settings import FleetRetentionSettings
+from sentinel.core.fleet.documents import KindRules
+from sentinel.ports.fleet_store import FleetTransaction
+from sentinel.runtime.lifecycle.part import Loop
+from sentinel.runtime.lifecycle.stopping import Stopping
+from sentinel.runtime.log import get_logger
+from sentinel.runtime.retention import EVERY, Retained, Retention
+from sentinel.testing.database import Fault, MemoryDatabase
+from sentinel.testing.fleet_store import MemoryFleetStore
+from tests.support import backends
+from tests.support.fleet_client import FleetClient
+
+AMPLE = 10
+"""Seconds after which somebody waits for ever."""
+RETENTION = FleetRetentionSettings(
+    audit=timedelta(hours=4), discarded=timedelta(hours=1), history=timedelta(hours=3), answers=timedelta(hours=2)
+)
+
+
+def requiring(*adapters: str) -> Kinds:
+    return Kinds((KindRules("clusters", "Cluster", "", adapters), KindRules("nodepools", "NodePool", "clusters")))
+
+
+def upkeep_of(fleet: FleetClient) -> Upkeep:
+    return Upkeep(
+        service=fleet.service,
+        store=fleet.store,
+        kinds=fleet.kinds,
+        clock=fleet.clock,
+        log=get_logger("test"),
+    )
+
+
+def retention_of(fleet: FleetClient) -> Retention:
+    return Retention(
+        [
+            *retained(fleet.store, RETENTION),
+            Retained("audit entries", RETENTION.audit, fleet.backend.audit.expire),
+            Retained("idempotency keys", RETENTION.answers, fleet.backend.idempotency.expire),
+        ],
+        clock=fleet.clock,
+        log=get_logger("test"),
+    )
+
+
+@asynccontextmanager
+async def running(loop: Loop) -> AsyncIterator[Stopping]:
+    """Runs a loop, and sees to it that it ends when it is asked to."""
+    stopping = Stopping()
+    async with asyncio.timeout(AMPLE), asyncio.TaskGroup() as tasks:
+        tasks.create_task(loop(stopping))
+        yield stopping
+        stopping.request()
+
+
+async def until(fleet: FleetClient, plural: str, adapters: str) -> None:
+    """Waits until nothing is outdated."""
+    async with asyncio.timeout(AMPLE):
+        while await fleet.store.outdated(plural, adapters, limit=1):
+            pass  # each call lets the others run
+
+
+async def restarted(fleet: FleetClient, kinds: Kinds) -> FleetClient:
+    """A server with other kinds on the same store, a minute later."""
+    client = FleetClient(kinds=kinds, backend=fleet.backend)
+    await client.clock.advance(fleet.clock.now() + timedelta(minutes=1) - client.clock.now())
+    return client
+
+
+# --- Aggregating anew --------------------------------------------------------------------------------------------
+
+
+async def test_a_resource_becomes_ready_when_an_adapter_is_required_no_longer() -> None:
+    async with FleetClient(kinds=requiring("dns", "slow")) as before:
+        await before.create("clusters", "c", id="c")
+        await before.later(5)
+        await before.reports("clusters/c", "dns")
+        after = await restarted(before, requiring("dns"))
+
+        async with running(upkeep_of(after).aggregate_anew):
+            await until(after, "clusters", "dns")
+
+        status = (await after.get("clusters/c"))["status"]
+        assert (status["phase"], status["observed_generation"]) == ("Ready", 1)
+        assert status["last_updated_time"] == "2025-01-01T00:00:05Z"
+
+
+async def test_a_resource_is_ready_no_longer_when_another_adapter_is_required() -> None:
+    async with FleetClient(kinds=requiring("dns")) as before:
+        await before.create("clusters", "c", id="c")
+        await before.reports("clusters/c", "dns")
+        after = await restarted(before, requiring("dns", "more"))
+
+        async with running(upkeep_of(after).aggregate_anew):
+            await until(after, "clusters", "dns,more")
+
+        status = (await after.get("clusters/c"))["status"]
+        assert (status["phase"], status["observed_generation"]) == ("NotReady", 0)
+        assert "[more]" in status["conditions"][0]["message"]
+        assert (await after.get("clusters/c"))["generation"] == 1
+
+
+@pytest.mark.parametrize("mark", ["pause", "pulse"])
+async def test_a_resource_that_is_marked_before_its_turn_is_aggregated_anew_all_the_same(mark: str) -> None:
+    async with FleetClient(kinds=requiring("dns")) as before:
+        await before.create("clusters", "c", id="c")
+        await before.reports("clusters/c", "dns")
+        after = await restarted(before, requiring("dns", "more"))
+        await after.call("POST", f"clusters/c/{mark}")
+
+        async with running(upkeep_of(after).aggregate_anew):
+            await until(after, "clusters", "dns,more")
+
+        assert (await after.get("clusters/c"))["status"]["phase"] == "NotReady"
+
+
+async def test_a_deletion_ends_when_nobody_is_waited_for_any_longer() -> None:
+    async with FleetClient(kinds=requiring("gone")) as before:
+        await before.create("clusters", "c", id="c")
+        await before.call("DELETE", "clusters/c")
+        after = await restarted(before, requiring())
+
+        async with running(upkeep_of(after).aggregate_anew):
+            await until(after, "clusters", "")
+
+        (await after.call("GET", "clusters/c")).refuses(404)
+        entry = (await after.get("/api/v1/audit"))["items"][0]
+        assert (entry["action"], entry["actor"], entry["resource_id"]) == ("remove", "sentinel", "c")
+
+
+async def test_more_than_one_batch_is_brought_up_to_date() -> None:
+    async with FleetClient(kinds=requiring("dns")) as before:
+        for number in range(BATCH + 1):
+            await before.create("clusters", f"c{number}")
+        after = await restarted(before, requiring("other"))
+
+        async with running(upkeep_of(after).aggregate_anew):
+            await until(after, "clusters", "other")
+
+        page = await after.get("clusters", size=1000, fields="status.conditions")
+        assert all("[other]" in each["status"]["conditions"][0]["message"] for each in page["items"])
+
+
+async def test_what_is_up_to_date_is_left_alone() -> None:
+    async with FleetClient(kinds=requiring("dns")) as before:
+        await before.create("clusters", "c", id="c")
+        etag = (await before.call("GET", "clusters/c")).etag
+        after = await restarted(before, requiring("dns"))
+
+        async with running(upkeep_of(after).aggregate_anew):
+            await until(after, "clusters", "dns")
+
+        assert (await after.call("GET", "clusters/c")).etag == etag
+
+
+async def test_a_database_that_fails_is_tried_again() -> None:
+    faults = iter([Fault.BEFORE_COMMIT, Fault.BEFORE_COMMIT])
+    backend = backends.memory(faults=lambda call: next(faults, None) if call == "outdated" else None)
+    async with FleetClient(kinds=requiring("dns"), backend=backend) as before:
+        await before.create("clusters", "c", id="c")
+        after = await restarted(before, requiring("other"))
+
+        async with running(upkeep_of(after).aggregate_anew):
+            await after.clock.until_asleep()
+            await after.later(60)  # long enough for two failures, and the pauses after them
+            await until(after, "clusters", "other")
+
+
+async def spoil(fleet: FleetClient, *ids: str) -> None:
+    """Makes what is stored of these resources unreadable."""
+
+    def work(transaction: FleetTransaction) -> None:
+        for resource_id in ids:
+            stored = transaction.lock(resource_id)
+            assert stored is not None
+            transaction.update(msgspec.structs.replace(stored, document=b"{", version=stored.version + 1))
+
+    await fleet.store.transact(work)
+
+
+async def test_a_resource_that_cannot_be_read_is_named_once_and_keeps_no_other_from_being_refreshed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with FleetClient(kinds=requiring("dns")) as before:
+        for number in range(BATCH + 1):
+            await before.create("clusters", f"c{number}", id=f"c{number:04}")
+        await spoil(before, "c0000")
+        after = await restarted(before, requiring("other"))
+
+        async with running(upkeep_of(after).aggregate_anew):
+            async with asyncio.timeout(AMPLE):
+                while len(await after.store.outdated("clusters", "other", limit=2)) > 1:
+                    pass  # each call lets the others run
+
+        failures = [record for record in caplog.records if record.getMessage() == "upkeep.failed"]
+        assert [record.__dict__["fields"]["resource_id"] for record in failures] == ["c0000"]
+
+
+async def test_a_whole_batch_that_cannot_be_read_comes_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with FleetClient(kinds=requiring("dns")) as before:
+        ids = [f"c{number:04}" for number in range(BATCH)]
+        for resource_id in ids:
+            await before.create("clusters", resource_id, id=resource_id)
+        await spoil(before, *ids)
+        after = await restarted(before, requiring("other"))
+
+        async with running(upkeep_of(after).aggregate_anew):
+            async with asyncio.timeout(AMPLE):
+                while "upkeep.aggregated" not in (record.getMessage() for record in caplog.records):
+                    await after.store.populations()  # lets the others run
+
+        assert [record.getMessage() for record in caplog.records].count("upkeep.failed") == BATCH
+
+
+async def test_the_loop_waits_to_be_stopped_and_then_ends() -> None:
+    async with FleetClient(kinds=requiring("dns")) as fleet, running(upkeep_of(fleet).aggregate_anew) as stopping:
+        await until(fleet, "clusters", "dns")
+
+        assert not stopping.requested
+
+
+@pytest.mark.parametrize("emits", [True, False])
+async def test_the_public_names_come_and_go_with_the_setting(emits: bool) -> None:
+    async with FleetClient(emits_public_names=not emits) as before:
+        made = await before.create()
+        after = FleetClient(backend=before.backend, emits_public_names=emits)
+        cluster = next(kind for kind in after.kinds if kind.plural == "clusters")
+
+        async with running(upkeep_of(after).aggregate_anew):
+            await until(after, "clusters", after.service.aggregated_for(cluster))
+
+        shown = await after.get(f"clusters/{made['id']}")
+
+    assert ("Reconciled" in {each["type"] for each in shown["status"]["conditions"]}) is emits
+
+
+# --- Forgetting --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def used(fleet: FleetClient) -> FleetClient:
+    """A fleet with audit entries, discarded reports, two generations and a remembered answer, all of now."""
+    await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, headers={"Idempotency-Key": "k"})
+    await fleet.call("PATCH", "clusters/c", {"spec": {"a": 1}})
+    await fleet.call("POST", "clusters/c/statuses", fleet.report("dns", generation=9))
+    return fleet
+
+
+async def remains(fleet: FleetClient) -> dict[str, int]:
+    repeated = await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, headers={"Idempotency-Key": "k"})
+    return {
+        "discarded": (await fleet.get("clusters/c/statuses/discarded"))["total"],
+        "answers": int(repeated.status == 201),
+        "history": (await fleet.get("clusters/c/history"))["total"],
+        "audit": (await fleet.get("/api/v1/audit"))["size"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("hours", "kept"),
+    [
+        (1, {"discarded": 1, "answers": 1, "history": 2, "audit": 2}),
+        (1.5, {"discarded": 0, "answers": 1, "history": 2, "audit": 2}),
+        (2.5, {"discarded": 0, "answers": 0, "history": 2, "audit": 2}),
+        (3.5, {"discarded": 0, "answers": 0, "history": 1, "audit": 2}),
+        (4.5, {"discarded": 0, "answers": 0, "history": 1, "audit": 0}),
+    ],
+)
+async def test_what_is_older_than_retention_allows_is_forgotten(
+    used: FleetClient, hours: float, kept: dict[str, int]
+) -> None:
+    async with running(retention_of(used).run):
+        await used.clock.until_asleep()
+        await used.clock.advance(timedelta(hours=hours) - used.clock.now().resolution)
+        await used.clock.until_asleep()
+
+    assert await remains(used) == kept
+
+
+async def test_the_newest_generation_is_kept_as_long_as_its_resource(used: FleetClient) -> None:
+    await used.later(86400 * 365)
+    await retention_of(used).expire()
+
+    assert [each["generation"] for each in (await used.get("clusters/c/history"))["items"]] == [2]
+
+
+async def test_the_history_of_what_is_gone_is_forgotten_whole(fleet: FleetClient) -> None:
+    await fleet.create("manifests", "m", id="m")
+    await fleet.call("DELETE", "manifests/m")
+    await fleet.later(3600 * 3 + 1)
+    await retention_of(fleet).expire()
+
+    (await fleet.call("GET", "manifests/m/history")).refuses(404)
+
+
+async def test_retention_looks_every_minute(used: FleetClient) -> None:
+    async with running(retention_of(used).run):
+        await used.clock.until_asleep()
+
+        assert used.clock.wake_times == [used.clock.now() + EVERY]
+
+
+async def test_more_than_one_batch_is_forgotten_at_a_time(fleet: FleetClient) -> None:
+    for number in range(BATCH + 1):
+        await fleet.create("manifests", f"m{number}")
+    await fleet.later(3600 * 5)
+
+    async with running(retention_of(fleet).run):
+        await fleet.clock.until_asleep()
+
+    assert (await fleet.get("/api/v1/audit"))["size"] == 0
+
+
+class Faulty(MemoryFleetStore):
+    """A store that fails once, in a way that nobody has thought of."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        super().__init__(database)
+        self.bugs = [ArithmeticError("nobody expects this")]
+
+    async def expire_history(self, before: datetime, *, limit: int) -> int:
+        if self.bugs:
+            raise self.bugs.pop()
+        return await super().expire_history(before, limit=limit)
+
+    async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
+        if self.bugs:
+            raise self.bugs.pop()
+        return await super().outdated(plural, adapters, limit=limit)
+
+
+@pytest.mark.parametrize(
+    "loop_of", [lambda fleet: retention_of(fleet).run, lambda fleet: upkeep_of(fleet).aggregate_anew]
+)
+async def test_a_loop_survives_what_nobody_expected(
+    loop_of: Callable[[FleetClient], Loop], caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = backends.memory(fleet=Faulty)
+    async with FleetClient(backend=backend) as fleet, running(loop_of(fleet)) as stopping:
+        await fleet.clock.until_asleep()
+        await fleet.clock.advance(EVERY)
+
+        assert not stopping.requested
+
+    assert isinstance(backend.fleet, Faulty)
+    assert not backend.fleet.bugs
+    assert "upkeep.failed" in [record.getMessage() for record in caplog.records]
+
+
+async def test_retention_survives_a_database_that_fails() -> None:
+    faults = iter([Fault.BEFORE_COMMIT])
+    backend = backends.memory(faults=lambda call: next(faults, None) if call == "expire_audit" else None)
+    async with FleetClient(backend=backend) as fleet:
+        await fleet.create("manifests", "m")
+        await fleet.later(3600 * 5)
+
+        async with running(retention_of(fleet).run):
+            await fleet.clock.until_asleep()
+            assert (await fleet.get("/api/v1/audit"))["size"] == 1
+            await fleet.clock.advance(EVERY)
+            await fleet.clock.until_asleep()
+
+        assert (await fleet.get("/api/v1/audit"))["size"] == 0

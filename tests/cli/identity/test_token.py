@@ -1,0 +1,193 @@
+"""`sentinel token`: what it prints, what it keeps, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from sentinel.cli.identity.token import token
+from sentinel.core.access import Identity, Role
+from sentinel.drivers.identity.tokens_file import TokensFile, digest_of
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(token, [str(argument) for argument in arguments], standalone_mode=False)
+
+
+def made(path: Path, *arguments: object) -> str:
+    result = run("new", *arguments, "--tokens-file", path)
+    assert result.exception is None
+    return result.stdout.strip()
+
+
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.yaml"
+
+
+async def test_a_new_token_is_all_that_is_printed_and_is_not_kept(path: Path) -> None:
+    result = run("new", "--name", "ops", "--role", "operator", "--tokens-file", path)
+
+    secret = result.stdout.removesuffix("\n")
+    assert secret.startswith("snt_")
+    assert result.stderr == ""
+    assert secret not in text_of(path)
+    assert await TokensFile(path).identify(secret) == Identity("ops", Role.OPERATOR)
+
+
+async def test_a_new_token_for_scripts_comes_with_what_it_is_for(path: Path) -> None:
+    printed = json.loads(made(path, "--name", "dns", "--role", "adapter", "--adapter", "dns", "--output", "json"))
+
+    assert {key: printed[key] for key in ("name", "role", "adapter")} == {
+        "name": "dns",
+        "role": "adapter",
+        "adapter": "dns",
+    }
+    assert await TokensFile(path).identify(printed["token"]) is not None
+
+
+async def test_a_new_token_of_an_agent_may_be_for_one_instance(path: Path) -> None:
+    printed = json.loads(
+        made(path, "--name", "edge", "--role", "agent", "--instance", "edge-1", "--output", "json")
+    )
+
+    assert {key: printed[key] for key in printed if key != "token"} == {
+        "name": "edge",
+        "role": "agent",
+        "instance": "edge-1",
+    }
+    assert await TokensFile(path).identify(printed["token"]) == Identity("edge", Role.AGENT, instance="edge-1")
+
+
+def test_the_list_shows_instances_where_a_token_has_one(path: Path) -> None:
+    edge = made(path, "--name", "edge", "--role", "agent", "--instance", "edge-1")
+    ops = made(path, "--name", "ops", "--role", "operator")
+
+    table, data = run("list", "--tokens-file", path), run("list", "--tokens-file", path, "--output", "json")
+
+    assert table.stdout.splitlines() == [
+        "NAME  ROLE      ADAPTER  INSTANCE  SHA256",
+        f"edge  agent     -        edge-1    {digest_of(edge)[:12]}",
+        f"ops   operator  -        -         {digest_of(ops)[:12]}",
+    ]
+    assert [entry.get("instance") for entry in json.loads(data.stdout)["tokens"]] == ["edge-1", None]
+
+
+def test_the_list_shows_no_token_and_no_whole_hash(path: Path) -> None:
+    secret = made(path, "--name", "ops", "--role", "operator")
+
+    table, data = run("list", "--tokens-file", path), run("list", "--tokens-file", path, "--output", "json")
+
+    assert table.stdout.splitlines() == [
+        "NAME  ROLE      ADAPTER  SHA256",
+        f"ops   operator  -        {digest_of(secret)[:12]}",
+    ]
+    assert json.loads(data.stdout) == {
+        "tokens": [{"name": "ops", "role": "operator", "sha256": digest_of(secret)[:12]}]
+    }
+
+
+def test_the_list_as_yaml_says_the_same(path: Path) -> None:
+    made(path, "--name", "ops", "--role", "viewer")
+
+    printed = yaml.safe_load(run("list", "--tokens-file", path, "--output", "yaml").stdout)
+
+    assert printed["tokens"][0]["name"] == "ops"
+
+
+async def test_revoking_by_name_takes_all_of_that_name(path: Path) -> None:
+    first, second = made(path, "--name", "ops", "--role", "admin"), made(path, "--name", "ops", "--role", "admin")
+    other = made(path, "--name", "eve", "--role", "viewer")
+
+    result = run("revoke", "--name", "ops", "--tokens-file", path)
+
+    assert result.return_value == 0
+    identities = TokensFile(path)
+    assert [await identities.identify(each) for each in (first, second)] == [None, None]
+    assert await identities.identify(other) is not None
+
+
+async def test_revoking_by_hash_takes_one_of_several(path: Path) -> None:
+    first, second = made(path, "--name", "ops", "--role", "admin"), made(path, "--name", "ops", "--role", "admin")
+
+    result = run("revoke", "--sha256", digest_of(first)[:12].upper(), "--tokens-file", path, "--output", "json")
+
+    assert [entry["sha256"] for entry in json.loads(result.stdout)["tokens"]] == [digest_of(first)[:12]]
+    assert await TokensFile(path).identify(first) is None
+    assert await TokensFile(path).identify(second) is not None
+
+
+async def test_name_and_hash_have_to_fit_both(path: Path) -> None:
+    secret = made(path, "--name", "ops", "--role", "admin")
+
+    result = run("revoke", "--name", "eve", "--sha256", digest_of(secret)[:12], "--tokens-file", path)
+
+    assert result.return_value == 1
+    assert "no such token" in result.stderr
+    assert await TokensFile(path).identify(secret) is not None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("new", "--name", "a", "--role", "root"),
+        ("new", "--role", "viewer"),
+        ("new", "--name", "a b", "--role", "viewer"),
+        ("new", "--name", "dns", "--role", "adapter"),
+        ("new", "--name", "a", "--role", "viewer", "--adapter", "dns"),
+        ("new", "--name", "a", "--role", "viewer", "--instance", "edge-1"),
+        ("new", "--name", "a", "--role", "agent", "--instance", "a/b"),
+        ("new", "--name", "a", "--role", "agent", "--adapter", "dns"),
+        ("revoke",),
+        ("revoke", "--sha256", "ab"),
+    ],
+)
+def test_bad_usage_is_refused_and_writes_nothing(path: Path, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments, "--tokens-file", path)
+
+    assert isinstance(result.exception, click.ClickException)
+    assert result.exception.exit_code == 2
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "command", [("list",), ("revoke", "--name", "a"), ("new", "--name", "a", "--role", "admin")]
+)
+def test_a_broken_file_is_refused_with_its_place_and_left_alone(path: Path, command: tuple[str, ...]) -> None:
+    path.write_text("tokens:\n  - {name: a}\n")
+
+    result = run(*command, "--tokens-file", path)
+
+    assert isinstance(result.exception, click.ClickException)
+    assert f"{path}:2:5: tokens[0].role: required, but missing" in result.exception.message
+    assert path.read_text() == "tokens:\n  - {name: a}\n"
+
+
+def test_a_folder_that_is_not_there_is_an_error_in_one_line(tmp_path: Path) -> None:
+    result = run("new", "--name", "a", "--role", "admin", "--tokens-file", tmp_path / "absent" / "tokens.yaml")
+
+    assert isinstance(result.exception, click.ClickException)
+    assert "cannot be changed: no such file or directory" in result.exception.message
+
+
+def test_tokens_are_made_without_loading_a_server() -> None:
+    script = (
+        "import sys, sentinel.cli.identity.token;"
+        "heavy = ('starlette', 'uvicorn', 'sqlalchemy', 'jwt', 'rich', 'aiohttp');"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+
+    assert done.stdout == "[]\n"

@@ -1,0 +1,198 @@
+"""`sentinel coverage`: its output and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sentinel.cli.pulse.coverage import coverage
+from sentinel.pulse import settings as pulse_settings
+from tests.cli.pulse.inspection_commands import body_of, code_of, invoke, write_config
+from tests.support.fleet_server import Answer, FleetServer, make_resource
+
+
+def region_config(directory: Path, server: FleetServer, region: str, **more: object) -> Path:
+    selector = [{"label": "region", "value": region}]
+    return write_config(directory, server, name=region, resource_selector=selector, **more)
+
+
+def populate(server: FleetServer) -> None:
+    for n, region in enumerate(("us", "us", "eu", "eu", "eu", "asia")):
+        server.put(make_resource(f"cls-{n}", labels={"region": region, "env": "prod" if n % 2 else "dev"}))
+
+
+async def test_the_json_has_gaps_overlaps_and_what_each_configuration_matches(tmp_path: Path) -> None:
+    async with FleetServer() as server:
+        populate(server)
+        us, eu = (region_config(tmp_path, server, region) for region in ("us", "eu"))
+        dev = write_config(tmp_path, server, name="dev", resource_selector=[{"label": "env", "value": "dev"}])
+
+        result = await invoke(coverage, "--config", us, "--config", eu, "--config", dev, "--output", "json")
+
+    body = body_of(result)
+    assert code_of(result) == 0
+    assert list(body)[:4] == ["total", "gaps", "overlaps", "configs"]
+    assert body["total"] == 6
+    assert body["gaps"] == ["cls-5"]
+    assert body["overlaps"] == [
+        {"id": "cls-0", "configs": [str(us), str(dev)]},
+        {"id": "cls-2", "configs": [str(eu), str(dev)]},
+        {"id": "cls-4", "configs": [str(eu), str(dev)]},
+    ]
+    assert body["configs"] == [
+        {"file": str(us), "matched": 2},
+        {"file": str(eu), "matched": 3},
+        {"file": str(dev), "matched": 3},
+    ]
+    assert body["suggestions"] == [
+        {"resource_selector": [{"label": "region", "value": "asia"}], "covers": 1, "overlaps": 0}
+    ]
+
+
+async def test_the_fleet_is_read_once_and_without_a_selector(tmp_path: Path) -> None:
+    async with FleetServer() as server:
+        populate(server)
+        configs = [f"--config={region_config(tmp_path, server, region)}" for region in ("us", "eu", "asia")]
+
+        await invoke(coverage, *configs)
+
+    assert [request.target for request in server.received] == [
+        "/api/hyperfleet/v1/clusters?page=1&size=5",
+        "/api/hyperfleet/v1/clusters?page=2&size=5",
+    ]
+
+
+async def test_the_table_suggests_what_can_be_pasted_into_a_configuration(tmp_path: Path) -> None:
+    async with FleetServer() as server:
+        populate(server)
+        server.put(make_resource("quoted", labels={"region": "007"}), make_resource("bare"))
+        config = region_config(tmp_path, server, "us")
+
+        result = await invoke(coverage, "--config", config)
+
+    blocks = result.stdout.split("\n\n")
+    pasted = tmp_path / "pasted.yaml"
+    first, second, third = (block for block in blocks if "resource_selector:" in block)
+    base = f"resource_type: clusters\nhyperfleet_api: {{endpoint: {server.url}}}\n"
+    pasted.write_text(base + third)
+    settings = pulse_settings.load(file=pasted, environ={}).settings
+    assert code_of(result) == 0
+    assert "8 clusters: 6 watched by none, 0 by more than one" in result.stdout
+    assert "watched by none: bare, cls-2, cls-3, cls-4, cls-5, quoted" in result.stdout
+    assert "No single selector fits all of them" in result.stdout
+    assert yaml.safe_load(first) == {"resource_selector": [{"label": "region", "value": "eu"}]}
+    assert yaml.safe_load(second) == {"resource_selector": [{"label": "region", "value": "007"}]}
+    assert first.startswith("# 3 of 6\n")
+    assert settings is not None
+    assert settings.shard == "region=asia"
+    assert "For 1 of them no label helps" in result.stdout
+
+
+async def test_the_table_says_who_watches_together(tmp_path: Path) -> None:
+    async with FleetServer() as server:
+        populate(server)
+        eu, everything = region_config(tmp_path, server, "eu"), write_config(tmp_path, server, name="all")
+
+        result = await invoke(coverage, "--config", eu, "--config", everything)
+
+    assert f"{eu} + {everything}          3  cls-2" in result.stdout
+    assert "0 watched by none, 3 by more than one" in result.stdout
+    assert "resource_selector:" not in result.stdout
+
+
+async def test_long_lists_are_cut_short_for_people(tmp_path: Path) -> None:
+    async with FleetServer() as server:
+        server.put(*(make_resource(f"cls-{n:02}", labels={"serial": f"{n:02}"}) for n in range(30)))
+
+        result = await invoke(coverage, "--config", region_config(tmp_path, server, "us"))
+
+    assert "cls-19 and 10 more" in result.stdout
+    assert "and 10 labels more" in result.stdout
+    assert "For 30 of them no label helps" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("regions", "fail_on", "code"),
+    [
+        (["us"], "gaps", 1),
+        (["us"], "overlaps", 0),
+        (["us"], "any", 1),
+        (["us", "eu", "asia"], "any", 0),
+        (["us", "us", "eu", "asia"], "gaps", 0),
+        (["us", "us", "eu", "asia"], "overlaps", 1),
+        (["us", "us", "eu", "asia"], "any", 1),
+    ],
+)
+async def test_a_pipeline_says_what_it_does_not_put_up_with(
+    tmp_path: Path, regions: list[str], fail_on: str, code: int
+) -> None:
+    async with FleetServer() as server:
+        populate(server)
+        configs = [f"--config={region_config(tmp_path, server, region)}" for region in regions]
+
+        result = await invoke(coverage, *configs, "--fail-on", fail_on, "--output=json")
+
+    assert code_of(result) == code
+    assert body_of(result)["total"] == 6
+
+
+async def test_different_resource_types_exit_2_before_any_request(tmp_path: Path) -> None:
+    async with FleetServer() as server:
+        us, eu = (
+            region_config(tmp_path, server, "us"),
+            region_config(tmp_path, server, "eu", resource_type="nodepools"),
+        )
+
+        result = await invoke(coverage, "--config", us, "--config", eu)
+
+    assert code_of(result) == 2
+    assert f"clusters ({us}), nodepools ({eu})" in result.stderr
+    assert server.received == []
+
+
+async def test_different_endpoints_exit_2_unless_one_is_chosen(tmp_path: Path) -> None:
+    async with FleetServer() as server:
+        populate(server)
+        us = region_config(tmp_path, server, "us")
+        elsewhere = {"endpoint": "http://elsewhere.invalid"}
+        eu = region_config(tmp_path, server, "eu", hyperfleet_api=elsewhere)
+
+        refused = await invoke(coverage, "--config", us, "--config", eu)
+        chosen = await invoke(
+            coverage,
+            "--config",
+            us,
+            "--config",
+            eu,
+            f"--set=hyperfleet_api.endpoint={server.url}",
+            "--output=json",
+        )
+
+    assert code_of(refused) == 2
+    assert "hyperfleet_api.endpoint: expected the same in every configuration" in refused.stderr
+    assert code_of(chosen) == 0
+    assert body_of(chosen)["gaps"] == ["cls-5"]
+
+
+async def test_the_problems_of_every_configuration_are_said_at_once(tmp_path: Path) -> None:
+    async with FleetServer() as server:
+        us = region_config(tmp_path, server, "us", pol_interval="5s")
+        eu = region_config(tmp_path, server, "eu", max_age="5s")
+
+        result = await invoke(coverage, "--config", us, "--config", eu)
+
+    assert code_of(result) == 2
+    assert "pol_interval" in result.stderr
+    assert "max_age" in result.stderr
+    assert server.received == []
+
+
+async def test_an_api_that_fails_exits_1(tmp_path: Path) -> None:
+    async with FleetServer(script=lambda request: Answer(404)) as server:
+        result = await invoke(coverage, "--config", region_config(tmp_path, server, "us"), "--output=json")
+
+    assert code_of(result) == 1
+    assert "the fleet could not be read" in result.stderr
+    assert result.stdout == ""
