@@ -17,9 +17,9 @@ import msgspec
 
 from bench.fleet_rows import NAME, REGION, Cloning, PostgresqlCloning, SqliteCloning
 from bench.processes import Memory, cpu_seconds, memory, peak_mebibytes
-from tests.support.fleet_http import ROOT, report
-from tests.support.postgresql import database
-from tests.support.service import ApiProcess
+from tests.support.databases.postgresql import database
+from tests.support.fleet.http_client import ROOT, report
+from tests.support.processes.service import ApiProcess
 from tools.services import POSTGRESQL
 
 PAGE_SIZE = 500

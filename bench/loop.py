@@ -30,8 +30,8 @@ from bench.budget import Budget
 from bench.chain import CHAIN
 from bench.processes import cpu_seconds, peak_mebibytes
 from bench.publish import URL
-from tests.support.fleet_http import ROOT
-from tests.support.service import ApiProcess, SentinelProcess, ServiceProcess
+from tests.support.fleet.http_client import ROOT
+from tests.support.processes.service import ApiProcess, SentinelProcess, ServiceProcess
 
 RESOURCES = 1_000
 NEEDED = 1 + len(CHAIN)

@@ -19,7 +19,7 @@ from bench.alternating import OURS, Way, cheapest
 from sentinel.api.request_bodies import NewResource
 from sentinel.core.fleet.documents import Report
 from sentinel.web import decoding, strictjson
-from tests.support.fleet_http import report
+from tests.support.fleet.http_client import report
 
 ALONE = "msgspec alone"
 CREATION_BYTES = 1_800

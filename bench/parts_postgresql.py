@@ -21,7 +21,7 @@ from bench.parts_tables import DOCUMENT, READ, READING, UPDATE, UPDATING
 from sentinel.drivers.sql.engine.pool import Pool
 from sentinel.drivers.sql.engine.postgresql_session import PostgresqlSession, connect
 from sentinel.runtime.secrets import Secret
-from tests.support.postgresql import database
+from tests.support.databases.postgresql import database
 from tools.services import POSTGRESQL
 
 BARE_POOL = "asyncpg's pool, told not to reset"

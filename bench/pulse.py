@@ -21,7 +21,7 @@ import msgspec
 
 from bench.processes import cpu_seconds, peak_mebibytes
 from bench.publish import URL
-from tests.support.service import SentinelProcess
+from tests.support.processes.service import SentinelProcess
 
 PAGE_SIZE = 500
 _ENOUGH = 600_000
@@ -92,7 +92,7 @@ async def _server(resources: int, updated: datetime, *, has_cursor: bool) -> Asy
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.support.fleet_server",
+        "tests.support.fleet.fake_api",
         "--count",
         str(resources),
         "--last-updated",

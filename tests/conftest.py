@@ -11,8 +11,8 @@ import hypothesis
 import pytest
 import trustme
 
-from tests.support.postgresql import database
-from tests.support.rabbitmq import Inbox, PrivateRabbitMQ, inbox, url_of
+from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, inbox, url_of
+from tests.support.databases.postgresql import database
 from tools.services import (
     POSTGRESQL,
     RABBITMQ_PORT,

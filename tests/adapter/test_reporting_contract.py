@@ -18,7 +18,7 @@ from sentinel.testing.clock import ManualClock
 from sentinel.testing.reporting import FakeReporting
 from sentinel.web.server import Server
 from tests.contract.reporting import ReportingContract, ReportingHarness
-from tests.support.fleet_client import FleetClient
+from tests.support.fleet.api_client import FleetClient
 
 
 class FakeHarness(ReportingHarness):

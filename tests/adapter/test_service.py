@@ -15,7 +15,7 @@ from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.subscription import Message
-from tests.support.workplace import Workplace, run
+from tests.support.adapter_harness import Workplace, run
 
 SECOND = timedelta(seconds=1)
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN

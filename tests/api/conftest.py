@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.fleet_client import FleetClient
+from tests.support.fleet.api_client import FleetClient
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from sentinel.runtime.clock import SystemClock
 from sentinel.web.access import AUDIT
 from sentinel.web.audit import Auditor
 from sentinel.web.identity import NOBODY
-from tests.support.fleet_client import DEFAULT, PERMISSIONS, FleetClient
-from tests.support.fleet_family import Family
+from tests.support.fleet.api_client import DEFAULT, PERMISSIONS, FleetClient
+from tests.support.fleet.every_route import Family
 
 ACTIONS = [READ, WRITE, FORCE_DELETE, REPORT, AUDIT]
 ALLOWED: dict[Role, set[Action]] = {

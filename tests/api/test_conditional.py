@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet_client import FleetClient, Reply
+from tests.support.fleet.api_client import FleetClient, Reply
 
 
 async def patch(fleet: FleetClient, condition: str, **spec: object) -> Reply:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sentinel.testing.database import Fault
-from tests.support import backends
-from tests.support.fleet_client import Body, FleetClient
+from tests.support.databases import backends
+from tests.support.fleet.api_client import Body, FleetClient
 
 START = datetime.fromisoformat("2025-01-01T00:00:00Z")
 

@@ -8,7 +8,7 @@ import pytest
 
 from sentinel.api.service import CHILDREN_PER_RESOURCE
 from sentinel.core.access import Identity, Role
-from tests.support.fleet_client import DEFAULT, ROOT, Body, FleetClient
+from tests.support.fleet.api_client import DEFAULT, ROOT, Body, FleetClient
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

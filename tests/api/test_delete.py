@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet_client import THREE_LEVELS, Body, FleetClient
+from tests.support.fleet.api_client import THREE_LEVELS, Body, FleetClient
 
 
 async def three_levels(fleet: FleetClient) -> None:

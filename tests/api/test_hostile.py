@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from sentinel.web.routing import Method, Route
 from sentinel.web.strictjson import DEEPEST
-from tests.support import backends
-from tests.support.fleet_client import ROOT, FleetClient, Reply
+from tests.support.databases import backends
+from tests.support.fleet.api_client import ROOT, FleetClient, Reply
 
 JSON = {"content-type": "application/json"}
 BODIES = [

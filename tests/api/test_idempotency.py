@@ -13,8 +13,8 @@ from sentinel.ports.fleet_store import FleetTransaction
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from sentinel.testing.database import Fault, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
-from tests.support import backends
-from tests.support.fleet_client import ROOT, Body, FleetClient, Reply
+from tests.support.databases import backends
+from tests.support.fleet.api_client import ROOT, Body, FleetClient, Reply
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.support.fleet_client import ROOT, Body, FleetClient
+from tests.support.fleet.api_client import ROOT, Body, FleetClient
 
 MOST_PAGES = 50
 """Ends a walk that would go round for ever."""

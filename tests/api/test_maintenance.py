@@ -22,8 +22,8 @@ from sentinel.runtime.log import get_logger
 from sentinel.runtime.retention import EVERY, Retained, Retention
 from sentinel.testing.database import Fault, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
-from tests.support import backends
-from tests.support.fleet_client import FleetClient
+from tests.support.databases import backends
+from tests.support.fleet.api_client import FleetClient
 
 AMPLE = 10
 """Seconds after which somebody waits for ever."""

@@ -22,7 +22,7 @@ from schemathesis.schemas import APIOperation
 from sentinel.api.kinds import Kinds
 from sentinel.core.fleet.documents import KindRules
 from sentinel.web import openapi
-from tests.support.fleet_client import PERMISSIONS, FleetClient
+from tests.support.fleet.api_client import PERMISSIONS, FleetClient
 
 KINDS = Kinds((KindRules("clusters", "Cluster", "", ("dns",)), KindRules("nodepools", "NodePool", "clusters")))
 """One without a parent and one with: further kinds have the same routes."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.fleet_client import Body, FleetClient, Reply
+from tests.support.fleet.api_client import Body, FleetClient, Reply
 
 STATUSES = "clusters/one/statuses"
 SECOND = timedelta(seconds=1)

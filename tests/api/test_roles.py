@@ -6,8 +6,8 @@ import pytest
 
 from sentinel.core.access import Identity, Role
 from sentinel.web.routing import Open
-from tests.support.fleet_client import ROOT, FleetClient
-from tests.support.fleet_family import Family
+from tests.support.fleet.api_client import ROOT, FleetClient
+from tests.support.fleet.every_route import Family
 
 PEOPLE = {Role.VIEWER, Role.OPERATOR, Role.ADMIN}
 READERS = PEOPLE | {Role.PULSE, Role.ADAPTER}

@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.support.fleet_client import FleetClient, Reply
+from tests.support.fleet.api_client import FleetClient, Reply
 
 REQUIRED = {"clusters": {"validation", "dns"}, "nodepools": {"validation"}, "machines": set(), "manifests": set()}
 PARENT = {"clusters": "", "nodepools": "clusters", "machines": "nodepools", "manifests": ""}

@@ -13,8 +13,8 @@ from sentinel.ports.fleet_store import Population
 from sentinel.testing import loop
 from sentinel.testing.fleet_store import MemoryFleetStore
 from sentinel.testing.loop import SimulatedClock
-from tests.support import backends
-from tests.support.fleet_client import FleetClient
+from tests.support.databases import backends
+from tests.support.fleet.api_client import FleetClient
 
 
 class Hanging(MemoryFleetStore):

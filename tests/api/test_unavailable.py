@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sentinel.testing.database import Fault
-from tests.support import backends
-from tests.support.fleet_client import ROOT, FleetClient
-from tests.support.fleet_family import Family
+from tests.support.databases import backends
+from tests.support.fleet.api_client import ROOT, FleetClient
+from tests.support.fleet.every_route import Family
 
 
 async def test_every_route_says_so_and_when_to_try_again() -> None:

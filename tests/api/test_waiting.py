@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet_client import FleetClient
+from tests.support.fleet.api_client import FleetClient
 
 
 @pytest.mark.parametrize("path", ["clusters/one/waiting", "resources/one/waiting"])

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from sentinel.ports.audit import AuditEntry, AuditLog, AuditQuery
-from tests.support.backends import Backend, SharedTransaction
-from tests.support.fleet_stores import SECOND, StoreSuite, entry, recording, together
+from tests.support.databases.backends import Backend, SharedTransaction
+from tests.support.fleet.store_records import SECOND, StoreSuite, entry, recording, together
 
 
 class AuditContract(StoreSuite):

@@ -10,7 +10,7 @@ from tests.contract.fleet_store_lists import LabelContract, ListContract
 from tests.contract.fleet_store_model import ModelContract
 from tests.contract.fleet_store_records import ExpiryContract, RecordContract
 from tests.contract.fleet_store_transactions import TransactionContract
-from tests.support.fleet_stores import Stores
+from tests.support.fleet.store_records import Stores
 
 __all__ = ["FleetStoreContract", "Stores"]
 

@@ -17,7 +17,7 @@ from sentinel.ports.fleet_store import (
     Stored,
 )
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
-from tests.support.fleet_stores import (
+from tests.support.fleet.store_records import (
     AMPLE,
     StoreSuite,
     incrementing,

@@ -16,7 +16,7 @@ from sentinel.ports.fleet_store import (
     Place,
     Stored,
 )
-from tests.support.fleet_stores import (
+from tests.support.fleet.store_records import (
     HOUR,
     MOMENT,
     MOST_PAGES,

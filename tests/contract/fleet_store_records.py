@@ -9,7 +9,7 @@ from sentinel.ports.fleet_store import (
     FleetStore,
     LongestWait,
 )
-from tests.support.fleet_stores import (
+from tests.support.fleet.store_records import (
     HOUR,
     MOMENT,
     SECOND,

@@ -21,8 +21,8 @@ from sentinel.ports.fleet_store import (
     NameTaken,
     Stored,
 )
-from tests.support.backends import Backend
-from tests.support.fleet_stores import (
+from tests.support.databases.backends import Backend
+from tests.support.fleet.store_records import (
     HOUR,
     MOMENT,
     SECOND,

@@ -12,8 +12,8 @@ import pytest
 
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
-from tests.support.backends import Backend, SharedTransaction
-from tests.support.fleet_stores import MOMENT, SECOND, StoreSuite, entry, response, together
+from tests.support.databases.backends import Backend, SharedTransaction
+from tests.support.fleet.store_records import MOMENT, SECOND, StoreSuite, entry, response, together
 
 
 def recalling(actor: str, key: str) -> Callable[[SharedTransaction], StoredResponse | None]:

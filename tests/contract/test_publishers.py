@@ -31,8 +31,8 @@ from tests.contract.publisher import (
     StallingHarness,
     make_event,
 )
-from tests.support import pubsub
-from tests.support.rabbitmq import Inbox, Proxy
+from tests.support.brokers import pubsub
+from tests.support.brokers.rabbitmq import Inbox, Proxy
 
 AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
 

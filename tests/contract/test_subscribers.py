@@ -28,8 +28,8 @@ from tests.contract.subscriber import (
     SubscriberContract,
     SubscriberHarness,
 )
-from tests.support import pubsub
-from tests.support.rabbitmq import Proxy, eventually, unique
+from tests.support.brokers import pubsub
+from tests.support.brokers.rabbitmq import Proxy, eventually, unique
 
 AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
 A_MOMENT = timedelta(milliseconds=40)

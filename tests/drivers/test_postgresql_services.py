@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support import postgresql
+from tests.support.databases import postgresql
 from tools.services import LOOPBACK, POSTGRESQL, PostgreSQLServer
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from sentinel.ports.task_http import HttpFailure
 from sentinel.runtime.backoff import Backoff
 from sentinel.testing.task_http import FakeHttp
 from tests.contract.task_http import HttpContract, HttpHarness
-from tests.support.scripted_server import Asked, Said, ScriptedServer
+from tests.support.http.scripted_server import Asked, Said, ScriptedServer
 from tools.services import free_port
 
 AT_ONCE = msgspec.structs.replace(RETRIES, backoff=Backoff(initial=timedelta(0), maximum=timedelta(0)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.inbox import Inbox
-from tests.support.rabbitmq import Inbox as Queue
+from tests.support.brokers.inbox import Inbox
+from tests.support.brokers.rabbitmq import Inbox as Queue
 
 
 @pytest.fixture

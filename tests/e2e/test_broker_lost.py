@@ -16,10 +16,10 @@ from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.fleet import FakeFleet
-from tests.support.fleet_server import FleetServer, make_resource
-from tests.support.pulses import SECOND, Recorder, make_pulse
-from tests.support.rabbitmq import PrivateRabbitMQ, eventually, inbox
-from tests.support.service import SentinelProcess
+from tests.support.brokers.rabbitmq import PrivateRabbitMQ, eventually, inbox
+from tests.support.fleet.fake_api import FleetServer, make_resource
+from tests.support.processes.service import SentinelProcess
+from tests.support.pulse_harness import SECOND, Recorder, make_pulse
 
 DUE = 4000
 LONG = timedelta(seconds=90)

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.fleet_databases import DatabaseKind, fresh_database
-from tests.support.fleet_http import FleetHttp, report
-from tests.support.fleet_storm import KINDS, REQUIRED
-from tests.support.postgresql import database
-from tests.support.service import ApiProcess, ServiceProcess
+from tests.support.databases.postgresql import database
+from tests.support.fleet.concurrent_clients import KINDS, REQUIRED
+from tests.support.fleet.databases import DatabaseKind, fresh_database
+from tests.support.fleet.http_client import FleetHttp, report
+from tests.support.processes.service import ApiProcess, ServiceProcess
 from tools.services import PostgreSQLServer
 
 

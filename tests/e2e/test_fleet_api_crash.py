@@ -11,11 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.support.fleet_databases import DatabaseKind, fresh_database
-from tests.support.fleet_http import FleetHttp
-from tests.support.fleet_storm import KINDS
-from tests.support.fleet_writers import Writers
-from tests.support.service import ApiProcess
+from tests.e2e.fleet_writers import Writers
+from tests.support.fleet.concurrent_clients import KINDS
+from tests.support.fleet.databases import DatabaseKind, fresh_database
+from tests.support.fleet.http_client import FleetHttp
+from tests.support.processes.service import ApiProcess
 
 ROUNDS = 8
 WRITERS = 8

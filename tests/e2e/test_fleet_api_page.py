@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.support.fleet_http import FleetHttp
-from tests.support.service import ApiProcess
+from tests.support.fleet.http_client import FleetHttp
+from tests.support.processes.service import ApiProcess
 
 CHROMIUM = shutil.which("chromium")
 

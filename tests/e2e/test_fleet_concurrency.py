@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet_databases import DatabaseKind, fresh_database
-from tests.support.fleet_http import FleetHttp
-from tests.support.fleet_storm import KINDS, REQUIRED, Ledger, clients, storm, verify
-from tests.support.service import ApiProcess
+from tests.support.fleet.concurrent_clients import KINDS, REQUIRED, Ledger, clients, storm, verify
+from tests.support.fleet.databases import DatabaseKind, fresh_database
+from tests.support.fleet.http_client import FleetHttp
+from tests.support.processes.service import ApiProcess
 
 SQLITE, POSTGRESQL = DatabaseKind.SQLITE, DatabaseKind.POSTGRESQL
 DEPLOYMENTS = [

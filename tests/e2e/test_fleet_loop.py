@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from tests.support.fleet_http import FleetHttp
-from tests.support.fleet_storm import KINDS, REQUIRED
-from tests.support.inbox import Inbox
-from tests.support.proxy import RecordingProxy
-from tests.support.service import ApiProcess, Line, SentinelProcess
+from tests.support.brokers.inbox import Inbox
+from tests.support.fleet.concurrent_clients import KINDS, REQUIRED
+from tests.support.fleet.http_client import FleetHttp
+from tests.support.http.intercepting_proxy import RecordingProxy
+from tests.support.processes.service import ApiProcess, Line, SentinelProcess
 
 ENOUGH_CYCLES = 4
 """How many polls without an event make silence."""

@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from sentinel.core.pulse.listing import Shape
-from tests.support.fleet_server import Answer, Document, FleetServer, condition, make_resource
-from tests.support.inbox import Inbox
-from tests.support.service import SentinelProcess
+from tests.support.brokers.inbox import Inbox
+from tests.support.fleet.fake_api import Answer, Document, FleetServer, condition, make_resource
+from tests.support.processes.service import SentinelProcess
 
 PATIENCE = 60.0
 INHERITED = ("PATH", "HOME", "LANG", "COVERAGE_PROCESS_START")

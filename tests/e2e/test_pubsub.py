@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from tests.support.fleet_server import FleetServer, make_resource
-from tests.support.pubsub import PROJECT, emulator_host, mailbox, private_emulator
-from tests.support.rabbitmq import unique
-from tests.support.service import SentinelProcess
+from tests.support.brokers.pubsub import PROJECT, emulator_host, mailbox, private_emulator
+from tests.support.brokers.rabbitmq import unique
+from tests.support.fleet.fake_api import FleetServer, make_resource
+from tests.support.processes.service import SentinelProcess
 
 MANY = 3000
 

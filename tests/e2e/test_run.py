@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from sentinel.core.pulse.listing import Shape
-from tests.support.fleet_server import Answer, Fault, FleetServer, Received, every, make_resource
-from tests.support.inbox import Inbox
-from tests.support.rabbitmq import Proxy, eventually
-from tests.support.service import SentinelProcess
-from tests.support.traces import TraceCollector
+from tests.runtime.trace_collector import TraceCollector
+from tests.support.brokers.inbox import Inbox
+from tests.support.brokers.rabbitmq import Proxy, eventually
+from tests.support.fleet.fake_api import Answer, Fault, FleetServer, Received, every, make_resource
+from tests.support.processes.service import SentinelProcess
 
 
 def settings(server: FleetServer, **more: object) -> dict[str, object]:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import tutorial
-from tests.support.tutorial import Unclear, is_shown
-from tests.support.tutorial_terminal import Reader, Terminal
+from tests.e2e import tutorial_page
+from tests.e2e.tutorial_page import Unclear, is_shown
+from tests.e2e.tutorial_terminal import Reader, Terminal
 from tools.services import free_port
 
 CHECKOUT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ async def follow(page: str, home: Path, *, port: int = 8080) -> None:
             {"first": first, "second": second},
             as_printed=lambda line: line.replace(f"127.0.0.1:{port}", "127.0.0.1:8080"),
         )
-        await reader.follow(tutorial.read(page))
+        await reader.follow(tutorial_page.read(page))
 
 
 async def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ async def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: P
 def test_the_tutorial_is_found_and_every_link_in_it_leads_somewhere() -> None:
     page = PAGE.read_text()
 
-    missing = [link for link in tutorial.links(page) if not (PAGE.parent / link).is_file()]
+    missing = [link for link in tutorial_page.links(page) if not (PAGE.parent / link).is_file()]
 
     assert missing == []
     assert f"({PAGE.relative_to(CHECKOUT)})" in (CHECKOUT / "README.md").read_text()
@@ -81,7 +81,7 @@ def test_the_tutorial_is_found_and_every_link_in_it_leads_somewhere() -> None:
 )
 def test_a_command_that_would_not_be_run_is_refused(page: str) -> None:
     with pytest.raises(Unclear, match=r"^line [12]: expected"):
-        tutorial.read(page)
+        tutorial_page.read(page)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import aio_pika
 import msgspec
 import pytest
 
-from tests.support.fleet_http import FleetHttp
-from tests.support.pubsub import PROJECT, emulator_host
-from tests.support.rabbitmq import unique
-from tests.support.up_process import (
+from tests.support.brokers.pubsub import PROJECT, emulator_host
+from tests.support.brokers.rabbitmq import unique
+from tests.support.fleet.http_client import FleetHttp
+from tests.support.processes.up import (
     PROMPT,
     UpProcess,
     client,

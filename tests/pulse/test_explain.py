@@ -22,7 +22,7 @@ from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock
-from tests.support.pulses import MINUTE, SECOND, Recorder, make_pulse
+from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
 
 SETTINGS = PulseSettings(resource_type="clusters", hyperfleet_api=ApiSettings(endpoint="http://fleet"))
 

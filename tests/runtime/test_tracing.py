@@ -20,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from sentinel.runtime import tracing
 from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.runtime.tracing import NO_TRACING, OpenTelemetryTracer
-from tests.support.loopback import listen
+from tests.support.http.loopback import listen
 
 LOG = get_logger("test")
 HEADERS = "authorization=Bearer%20pl4nted-s3cret,x-tenant=fleet"

@@ -18,7 +18,7 @@ import pytest
 from sentinel.adapter import Adapter, Context, Done, Failed, InProgress, Outcome, Resource
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.subscription import Delivery, Subscriber
-from tests.support.workplace import Workplace, run
+from tests.support.adapter_harness import Workplace, run
 
 SEEDS = range(40)
 RESOURCES = [f"c{number}" for number in range(8)]

@@ -34,7 +34,7 @@ from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing import loop
 from sentinel.testing.loop import SimulatedClock
-from tests.support.pulses import MINUTE, SECOND, Recorder, make_pulse
+from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
 
 CHAIN = ("validation", "dns", "provision")
 MILLISECOND = timedelta(milliseconds=1)

@@ -20,7 +20,7 @@ from sentinel.testing import loop
 from sentinel.testing.database import Fault, Faults, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.contract.fleet_store import FleetStoreContract
-from tests.support.fleet_stores import MemoryStores, incrementing, inserting, removing, stored, updating
+from tests.support.fleet.store_records import MemoryStores, incrementing, inserting, removing, stored, updating
 
 
 class TestMemoryFleetStore(FleetStoreContract):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.idempotency import IdempotencyContract
-from tests.support.fleet_stores import MemoryStores
+from tests.support.fleet.store_records import MemoryStores
 
 
 class TestMemoryIdempotencyStore(IdempotencyContract):

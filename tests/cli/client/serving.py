@@ -16,7 +16,7 @@ from sentinel.runtime.listening import Address
 from sentinel.runtime.log import get_logger
 from sentinel.web.asgi import Message, Receive, Scope, Send
 from sentinel.web.server import Server
-from tests.support.fleet_client import FleetClient
+from tests.support.fleet.api_client import FleetClient
 
 FOREIGN = ("SENTINEL_SERVER", "SENTINEL_TOKEN", "NO_COLOR", "COLUMNS")
 """Variables of whoever runs the tests, which would count."""

@@ -18,7 +18,7 @@ from sentinel.cli.client.get import get
 from sentinel.drivers.rest.errors import Refused, ServerError, Unreachable
 from sentinel.drivers.rest.url import segment
 from tests.cli.client.serving import run
-from tests.support.loopback import listen
+from tests.support.http.loopback import listen
 from tools.services import free_port
 
 TOKEN = "snt_very-secret"

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.cli.client.serving import ServedFleet, decoded
-from tests.support.service import ServiceProcess
+from tests.support.processes.service import ServiceProcess
 
 
 class Terminal:

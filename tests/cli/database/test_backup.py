@@ -19,8 +19,8 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet_store import ListQuery
-from tests.support.backends import SqlFleet
-from tests.support.fleet_stores import inserting, stored
+from tests.support.databases.backends import SqlFleet
+from tests.support.fleet.store_records import inserting, stored
 
 
 def store_on(file: Path) -> SqlFleet:

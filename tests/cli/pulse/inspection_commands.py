@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.testing import CliRunner, Result
 
-from tests.support.fleet_server import FleetServer
+from tests.support.fleet.fake_api import FleetServer
 
 FOREIGN = ("BROKER_TYPE", "BROKER_URL", "HYPERFLEET_API_TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """Variables of whoever runs the tests, which would count as settings."""

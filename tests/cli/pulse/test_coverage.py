@@ -10,7 +10,7 @@ import yaml
 from sentinel.cli.pulse.coverage import coverage
 from sentinel.pulse import settings as pulse_settings
 from tests.cli.pulse.inspection_commands import body_of, code_of, invoke, write_config
-from tests.support.fleet_server import Answer, FleetServer, make_resource
+from tests.support.fleet.fake_api import Answer, FleetServer, make_resource
 
 
 def region_config(directory: Path, server: FleetServer, region: str, **more: object) -> Path:

@@ -10,7 +10,7 @@ import yaml
 
 from sentinel.cli.pulse.explain import explain
 from tests.cli.pulse.inspection_commands import body_of, code_of, invoke, write_config
-from tests.support.fleet_server import Answer, FleetServer, make_resource
+from tests.support.fleet.fake_api import Answer, FleetServer, make_resource
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOW = ("--at", "2026-03-01T12:00:00Z")

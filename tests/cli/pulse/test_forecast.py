@@ -9,7 +9,7 @@ import pytest
 
 from sentinel.cli.pulse.forecast import forecast
 from tests.cli.pulse.inspection_commands import body_of, code_of, invoke, write_config
-from tests.support.fleet_server import Answer, FleetServer, make_resource
+from tests.support.fleet.fake_api import Answer, FleetServer, make_resource
 
 
 def populate(server: FleetServer) -> None:

@@ -12,7 +12,7 @@ from sentinel.drivers.task_http import TaskHttp
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.log import get_logger
-from tests.support.up_process import get
+from tests.support.processes.up import get
 
 AT_ONCE = Retries(attempts=3, backoff=Backoff(initial=timedelta(0), maximum=timedelta(0)))
 ZONE = "http://dns.internal/zones/c1"

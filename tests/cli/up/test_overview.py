@@ -14,7 +14,7 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.client.serving import ServedFleet
 from tests.cli.up.reports import SECOND
-from tests.support.fleet_client import KINDS
+from tests.support.fleet.api_client import KINDS
 
 WATCHED = [kind for kind in KINDS if kind.required_adapters]
 

@@ -14,7 +14,7 @@ import pytest
 from sentinel.cli.up.plan import Plan, Wishes, make_plan
 from sentinel.runtime.listening import Address
 from sentinel.runtime.settings.broker import BrokerType
-from tests.support.up_process import write_adapter, write_kinds
+from tests.support.processes.up import write_adapter, write_kinds
 
 SOURCE = """
 from sentinel.adapter import Adapter, Done

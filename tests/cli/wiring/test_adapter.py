@@ -17,7 +17,7 @@ from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.testing import loop
 from sentinel.testing.loop import SimulatedClock
 from sentinel.testing.reporting import FakeReporting
-from tests.support.scripted_server import ScriptedServer, problem
+from tests.support.http.scripted_server import ScriptedServer, problem
 
 EVENT = {"id": "event", "type": "com.redhat.hyperfleet.cluster.reconcile", "subject": "c1"}
 

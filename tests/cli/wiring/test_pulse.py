@@ -42,8 +42,8 @@ from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock
-from tests.support.fleet_server import Answer, FleetServer, make_resource, only
-from tests.support.rabbitmq import Inbox, PrivateRabbitMQ, inbox, make_events, url_of
+from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, inbox, make_events, url_of
+from tests.support.fleet.fake_api import Answer, FleetServer, make_resource, only
 
 SECOND = timedelta(seconds=1)
 

@@ -7,7 +7,7 @@ import pytest
 
 from sentinel.core.fleet import aggregate, reports
 from sentinel.core.fleet.documents import Phase
-from tests.support.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
+from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
 
 # Flat fields
 

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from sentinel.core.fleet import aggregate, reports
 from sentinel.core.fleet.documents import Condition, ConditionStatus, Phase, Report, ResourceStatus
-from tests.support.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
+from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
 
 ADAPTERS = ("dns", "quota", "validation")
 

@@ -15,7 +15,7 @@ from sentinel.core.fleet.documents import (
     Phase,
     ReportedCondition,
 )
-from tests.support.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
+from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
 
 
 def ready_at_generation_1() -> OneResource:

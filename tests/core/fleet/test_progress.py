@@ -18,7 +18,7 @@ from sentinel.core.pulse import observation
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Policy, Reason, decide
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import Pacer, Verdict
-from tests.support.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
+from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -20,7 +20,7 @@ from sentinel.core.fleet.documents import (
     Report,
     ReportedCondition,
 )
-from tests.support.one_resource import FALSE, TRUE, UNKNOWN, minute, report_of
+from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, minute, report_of
 
 NOW = minute(60)
 

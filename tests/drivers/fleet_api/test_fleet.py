@@ -25,7 +25,7 @@ from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.fleet import MAX_BODY, FleetApi
 from sentinel.ports.fleet import FetchError, Page
 from sentinel.runtime.backoff import Backoff
-from tests.support.fleet_server import (
+from tests.support.fleet.fake_api import (
     Answer,
     Fault,
     FleetServer,

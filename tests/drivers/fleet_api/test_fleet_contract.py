@@ -14,7 +14,7 @@ from sentinel.drivers.fleet_api.fleet import FleetApi
 from sentinel.ports.fleet import Fleet
 from sentinel.runtime.backoff import Backoff
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
-from tests.support.fleet_server import Answer, FleetServer, Received, make_resource
+from tests.support.fleet.fake_api import Answer, FleetServer, Received, make_resource
 
 SECOND = timedelta(seconds=1)
 

@@ -20,7 +20,7 @@ from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession
 from sentinel.ports.api_trouble import ApiTrouble
 from sentinel.ports.reporting import Answer, ReportRefused, Taken
-from tests.support.scripted_server import Asked, Said, ScriptedServer, document, problem
+from tests.support.http.scripted_server import Asked, Said, ScriptedServer, document, problem
 
 ROOT = "/api/hyperfleet/v1"
 CLUSTER = {"id": "c1", "kind": "Cluster", "generation": 1, "href": f"{ROOT}/clusters/c1", "spec": {}}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pubsub import emulator_host, go_without
+from tests.support.brokers.pubsub import emulator_host, go_without
 from tools.services import (
     EMULATOR,
     LOOPBACK,

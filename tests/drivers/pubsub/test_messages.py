@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.pubsub.messages import LONGEST_TEXT, MOST_BYTES, Batch, Limits, MessageLayout, Request
 from sentinel.ports.publisher import Outcome
-from tests.support.rabbitmq import make_events
+from tests.support.brokers.rabbitmq import make_events
 
 TOPIC = "projects/p/topics/t"
 WIDE = Limits(count=1_000, size=MOST_BYTES, time=timedelta(hours=1))

@@ -19,8 +19,15 @@ from sentinel.drivers.pubsub.publisher import LIMITS, RETRY, PubSubPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
-from tests.support.pubsub import PROJECT, Mailbox, PrivateEmulator, emulator_host, mailbox, private_emulator
-from tests.support.rabbitmq import Proxy, eventually, make_events, unique
+from tests.support.brokers.pubsub import (
+    PROJECT,
+    Mailbox,
+    PrivateEmulator,
+    emulator_host,
+    mailbox,
+    private_emulator,
+)
+from tests.support.brokers.rabbitmq import Proxy, eventually, make_events, unique
 
 AMPLE = timedelta(seconds=30)
 SHORT = timedelta(milliseconds=150)

@@ -26,8 +26,8 @@ from sentinel.drivers.pubsub.publisher import LIMITS, WINDOW, PubSubPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome
 from sentinel.runtime.backoff import Backoff
-from tests.support.pubsub import PROJECT, FakeService, Verdict, fake_service
-from tests.support.rabbitmq import eventually, make_events
+from tests.support.brokers.pubsub import PROJECT, FakeService, Verdict, fake_service
+from tests.support.brokers.rabbitmq import eventually, make_events
 
 AMPLE = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=100)

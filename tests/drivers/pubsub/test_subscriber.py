@@ -20,10 +20,10 @@ from sentinel.ports.subscription import DEAD_LETTERS
 from sentinel.runtime.backoff import Backoff
 from tests.contract.publisher import make_events
 from tests.contract.subscriber import settle_all, take
-from tests.support import pubsub
-from tests.support.pubsub import PROJECT, Verdict
-from tests.support.pubsub_subscription import FakeSubscription, fake_subscription
-from tests.support.rabbitmq import eventually, unique
+from tests.drivers.pubsub.scripted_subscription import FakeSubscription, fake_subscription
+from tests.support.brokers import pubsub
+from tests.support.brokers.pubsub import PROJECT, Verdict
+from tests.support.brokers.rabbitmq import eventually, unique
 from tools.services import free_port
 
 AMPLE = timedelta(seconds=20)

@@ -15,7 +15,7 @@ import trustme
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
-from tests.support.rabbitmq import PrivateRabbitMQ, Proxy, eventually, inbox, make_events, unique, url_of
+from tests.support.brokers.rabbitmq import PrivateRabbitMQ, Proxy, eventually, inbox, make_events, unique, url_of
 
 AMPLE = timedelta(seconds=60)
 SHORT = timedelta(milliseconds=200)

@@ -21,7 +21,7 @@ from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
-from tests.support.rabbitmq import Inbox, Proxy, eventually, inbox, make_events, unique, url_of
+from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually, inbox, make_events, unique, url_of
 from tools.services import RABBITMQ_PORT
 
 AMPLE = timedelta(seconds=20)

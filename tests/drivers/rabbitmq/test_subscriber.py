@@ -28,7 +28,7 @@ from sentinel.ports.subscription import DEAD_LETTERS, Message
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.log import get_logger
 from tests.contract.subscriber import settle_all, take
-from tests.support.rabbitmq import PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
+from tests.support.brokers.rabbitmq import PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
 
 AMPLE = timedelta(seconds=60)
 AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))

@@ -19,7 +19,7 @@ from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import BadName, CredentialsInUrl, InvalidUrl, base_url, query, segment
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
-from tests.support.scripted_server import Asked, Said, ScriptedServer, document, problem
+from tests.support.http.scripted_server import Asked, Said, ScriptedServer, document, problem
 from tools.services import free_port
 
 TOKEN = "snt_very-secret"

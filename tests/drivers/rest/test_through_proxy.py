@@ -27,9 +27,9 @@ from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from tests.cli.client.serving import run
 from tests.cli.pulse.inspection_commands import code_of, invoke
-from tests.support.http_proxy import HttpProxy
-from tests.support.loopback import listen
-from tests.support.scripted_server import Said, ScriptedServer, document
+from tests.drivers.rest.http_proxy import HttpProxy
+from tests.support.http.loopback import listen
+from tests.support.http.scripted_server import Said, ScriptedServer, document
 from tools.services import free_port
 
 TOKEN = "snt_very-secret"

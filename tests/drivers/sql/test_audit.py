@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.audit import AuditContract
-from tests.support.sql_stores import PostgresqlStores, SqliteStores
+from tests.support.databases.contract_databases import PostgresqlStores, SqliteStores
 
 
 class TestSqlite(AuditContract):

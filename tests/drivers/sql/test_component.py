@@ -19,7 +19,7 @@ from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.database import Taken
 from sentinel.ports.idempotency import KeyTaken
-from tests.support.fleet_stores import entry, inserting, response, stored
+from tests.support.fleet.store_records import entry, inserting, response, stored
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from typing import assert_never
 import pytest
 import pytest_asyncio
 
-from tests.support.loop import Loop, Subject
-from tests.support.loop_processes import ProcessLoop, PubSubBroker, RabbitMQBroker
-from tests.support.loop_up import UpLoop
-from tests.support.loop_worlds import Make, World
-from tests.support.pubsub import private_emulator
-from tests.support.rabbitmq import PrivateRabbitMQ
+from tests.support.brokers.pubsub import private_emulator
+from tests.support.brokers.rabbitmq import PrivateRabbitMQ
+from tests.support.loop.deployments import Make, World
+from tests.support.loop.in_one_process import UpLoop
+from tests.support.loop.processes import ProcessLoop, PubSubBroker, RabbitMQBroker
+from tests.support.loop.resource_loop import Loop, Subject
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package", params=list(World))

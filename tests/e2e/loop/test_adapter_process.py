@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.loop_processes import AdapterProcess, ProcessLoop
-from tests.support.loop_worlds import RABBITMQ, Make
+from tests.support.loop.deployments import RABBITMQ, Make
+from tests.support.loop.processes import AdapterProcess, ProcessLoop
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.loop_processes import ProcessLoop
-from tests.support.loop_worlds import BROKERS, Make
-from tests.support.proxy import Gateway
-from tests.support.rabbitmq import unique
+from tests.support.brokers.rabbitmq import unique
+from tests.support.http.intercepting_proxy import Gateway
+from tests.support.loop.deployments import BROKERS, Make
+from tests.support.loop.processes import ProcessLoop
 
 NO_EVENT = "expected a CloudEvent, got a message without the attributes of one"
 

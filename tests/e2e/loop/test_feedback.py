@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.fleet_http import report
-from tests.support.loop import ADAPTERS, MAX_AGE_NOT_READY, MAX_AGE_READY, Loop
-from tests.support.loop_processes import ProcessLoop
-from tests.support.loop_worlds import BROKERS, Make
-from tests.support.workshop import State, Visit
+from tests.support.fleet.http_client import report
+from tests.support.loop.deployments import BROKERS, Make
+from tests.support.loop.fake_backend import State, Visit
+from tests.support.loop.processes import ProcessLoop
+from tests.support.loop.resource_loop import ADAPTERS, MAX_AGE_NOT_READY, MAX_AGE_READY, Loop
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

@@ -8,10 +8,10 @@ from typing import assert_never
 import msgspec
 import pytest
 
-from tests.support.loop import Loop, Subject
-from tests.support.loop_standing import Standing
-from tests.support.loop_worlds import Make
-from tests.support.workshop import State
+from tests.support.loop.deployments import Make
+from tests.support.loop.fake_backend import State
+from tests.support.loop.resource_loop import Loop, Subject
+from tests.support.loop.status_view import Standing
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

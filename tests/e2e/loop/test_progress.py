@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.loop import SETTINGS
-from tests.support.loop_up import UpLoop
+from tests.support.loop.in_one_process import UpLoop
+from tests.support.loop.resource_loop import SETTINGS
 
 PATIENT = {
     **SETTINGS,

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.loop import Loop
-from tests.support.loop_processes import ProcessLoop
-from tests.support.loop_worlds import BROKERS, RABBITMQ, Make
-from tests.support.workshop import State
+from tests.support.loop.deployments import BROKERS, RABBITMQ, Make
+from tests.support.loop.fake_backend import State
+from tests.support.loop.processes import ProcessLoop
+from tests.support.loop.resource_loop import Loop
 
 LONG = timedelta(seconds=60)
 """Who has tried in vain for a while waits longer before the next try."""

@@ -19,8 +19,8 @@ from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.idempotency import StoredResponse
-from tests.support import backends, postgresql
-from tests.support.fleet_stores import MOMENT, SECOND
+from tests.support.databases import backends, postgresql
+from tests.support.fleet.store_records import MOMENT, SECOND
 
 AMPLE = 60.0
 

@@ -14,9 +14,9 @@ from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, Stored
 from sentinel.runtime.database_url import BadUrl
-from tests.support import postgresql
-from tests.support.backends import SqlFleet
-from tests.support.fleet_stores import incrementing, inserting, stored
+from tests.support.databases import postgresql
+from tests.support.databases.backends import SqlFleet
+from tests.support.fleet.store_records import incrementing, inserting, stored
 from tools.services import LOOPBACK, PostgreSQLServer, free_port
 
 AMPLE = 60.0

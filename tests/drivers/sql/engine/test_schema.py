@@ -25,8 +25,8 @@ from sentinel.drivers.sql.engine import schema
 from sentinel.drivers.sql.engine.schema import Migration
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured
-from tests.support import postgresql
-from tests.support.sql_tables import TABLES
+from tests.support.databases import postgresql
+from tests.support.databases.all_tables import TABLES
 
 AMPLE = 60.0
 HEAD = HISTORY.head

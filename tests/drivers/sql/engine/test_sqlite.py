@@ -24,8 +24,8 @@ from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, NameTaken
 from sentinel.runtime.database_url import BadUrl
-from tests.support.backends import SqlFleet
-from tests.support.fleet_stores import inserting, stored
+from tests.support.databases.backends import SqlFleet
+from tests.support.fleet.store_records import inserting, stored
 
 AMPLE = 30.0
 
@@ -263,7 +263,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from sentinel.ports.errors import Unavailable
 from tests.drivers.sql.engine.test_sqlite import on
-from tests.support.fleet_stores import inserting, stored
+from tests.support.fleet.store_records import inserting, stored
 
 async def main():
     store = on(Path(sys.argv[1]))
@@ -300,7 +300,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from tests.drivers.sql.engine.test_sqlite import on
-from tests.support.fleet_stores import entry, inserting, stored
+from tests.support.fleet.store_records import entry, inserting, stored
 
 async def main():
     store = on(Path(sys.argv[1]))

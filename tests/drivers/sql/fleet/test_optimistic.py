@@ -16,9 +16,9 @@ from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, Stored
-from tests.support import postgresql
-from tests.support.backends import SqlFleet
-from tests.support.fleet_stores import (
+from tests.support.databases import postgresql
+from tests.support.databases.backends import SqlFleet
+from tests.support.fleet.store_records import (
     MOMENT,
     SECOND,
     entry,

@@ -22,9 +22,9 @@ from sentinel.drivers.sql.fleet import lists
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, OrderBy, Place, Stored
 from sentinel.runtime.secrets import Secret
-from tests.support import postgresql
-from tests.support.backends import SqlFleet
-from tests.support.fleet_stores import MOMENT, SECOND, microseconds, stored
+from tests.support.databases import postgresql
+from tests.support.databases.backends import SqlFleet
+from tests.support.fleet.store_records import MOMENT, SECOND, microseconds, stored
 
 COUNT = 600
 LIMIT = 20

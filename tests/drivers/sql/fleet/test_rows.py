@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sentinel.drivers.sql.fleet import rows
-from tests.support.fleet_stores import stored
+from tests.support.fleet.store_records import stored
 
 _STATUSES = b"[" + b",".join([b'{"adapter":"validation","observed_generation":1}'] * 20) + b"]"
 

@@ -25,7 +25,7 @@ from google.pubsub_v1.types import (
     Topic,
 )
 
-from tests.support.pubsub import Verdict
+from tests.support.brokers.pubsub import Verdict
 
 
 class FakeSubscription:

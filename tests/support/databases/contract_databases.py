@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from tests.support import backends, postgresql
-from tests.support.backends import Backend
-from tests.support.fleet_stores import Stores
+from tests.support.databases import backends, postgresql
+from tests.support.databases.backends import Backend
+from tests.support.fleet.store_records import Stores
 
 
 class _SqlStores(Stores):

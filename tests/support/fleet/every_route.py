@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.support.fleet_client import ROOT, Body, FleetClient, Reply
+from tests.support.fleet.api_client import ROOT, Body, FleetClient, Reply
 
 
 class Family:

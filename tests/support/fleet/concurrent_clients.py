@@ -16,7 +16,7 @@ import msgspec
 
 from sentinel.core.fleet import aggregate
 from sentinel.core.fleet.aggregate import Situation
-from tests.support.fleet_http import FleetHttp, report
+from tests.support.fleet.http_client import FleetHttp, report
 
 REQUIRED = ("validation", "dns")
 ADAPTERS = (*REQUIRED, "extra", "more", "other")

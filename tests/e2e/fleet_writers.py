@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import aiohttp
 import msgspec
 
-from tests.support.fleet_http import Body, FleetHttp, report
+from tests.support.fleet.http_client import Body, FleetHttp, report
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 

@@ -30,7 +30,7 @@ from google.pubsub_v1.types import (
 )
 
 from sentinel.ports.subscription import Message
-from tests.support.rabbitmq import PATIENCE, unique
+from tests.support.brokers.rabbitmq import PATIENCE, unique
 from tools.services import EMULATOR, PubSubEmulator, ServiceMissing, free_port
 
 PROJECT = "test-project"

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from tests.support.fleet_http import Body
+from tests.support.fleet.http_client import Body
 
 
 class Report(msgspec.Struct, frozen=True):

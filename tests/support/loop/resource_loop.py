@@ -21,12 +21,12 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from tests.support import loop_adapters
-from tests.support.fleet_http import FleetHttp
-from tests.support.loop_standing import Report, Standing, read_report, read_standing
-from tests.support.rabbitmq import PATIENCE, unique
-from tests.support.service import Line, ServiceProcess
-from tests.support.workshop import Visit, Workshop
+from tests.support.brokers.rabbitmq import PATIENCE, unique
+from tests.support.fleet.http_client import FleetHttp
+from tests.support.loop import loop_adapters
+from tests.support.loop.fake_backend import Visit, Workshop
+from tests.support.loop.status_view import Report, Standing, read_report, read_standing
+from tests.support.processes.service import Line, ServiceProcess
 from tools.services import free_port
 
 ADAPTERS = ("quota", "zones")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.support.loop import Subject
+from tests.support.loop.resource_loop import Subject
 
 
 class World(StrEnum):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from aio_pika.abc import AbstractIncomingMessage
 
-from tests.support.rabbitmq import Inbox as Queue
+from tests.support.brokers.rabbitmq import Inbox as Queue
 
 PATIENCE = timedelta(seconds=30)
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from tests.support.sql_tables import TABLES
+from tests.support.databases.all_tables import TABLES
 
 T = TypeVar("T")
 Connection: TypeAlias = Any

@@ -17,8 +17,8 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
-from tests.support.loopback import listen
-from tests.support.rabbitmq import PATIENCE
+from tests.support.brokers.rabbitmq import PATIENCE
+from tests.support.http.loopback import listen
 
 
 class State(StrEnum):

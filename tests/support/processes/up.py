@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from tests.support.fleet_http import Body, FleetHttp, Reply
-from tests.support.service import ServiceProcess
+from tests.support.fleet.http_client import Body, FleetHttp, Reply
+from tests.support.processes.service import ServiceProcess
 
 PROMPT = {
     "SENTINEL_POLL_INTERVAL": "100ms",

@@ -2,7 +2,7 @@
 
 It keeps documents in the order in which they came, serves them in any of the shapes that servers answer in, and
 before each answer asks a script whether to spoil it; the script may also change the fleet, which is how an
-insert happens between two pages. One that has cursors knows `fields` too. `python -m tests.support.fleet_server
+insert happens between two pages. One that has cursors knows `fields` too. `python -m tests.support.fleet.fake_api
 --count 100000` is another, fast server for measurements: it makes its pages from one template and remembers
 nothing.
 """
@@ -25,7 +25,7 @@ from aiohttp import web
 
 from sentinel.core.projection import compile_fields
 from sentinel.core.pulse.listing import Shape
-from tests.support.loopback import listen
+from tests.support.http.loopback import listen
 
 Document: TypeAlias = dict[str, Any]
 

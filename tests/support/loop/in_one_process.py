@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.support.loop import ADAPTERS, SETTINGS, Loop
-from tests.support.service import ServiceProcess
+from tests.support.loop.resource_loop import ADAPTERS, SETTINGS, Loop
+from tests.support.processes.service import ServiceProcess
 
 
 class UpLoop(Loop):

@@ -31,8 +31,8 @@ from sentinel.ports.fleet_store import (
     Stored,
 )
 from sentinel.ports.idempotency import StoredResponse
-from tests.support import backends
-from tests.support.backends import Backend
+from tests.support.databases import backends
+from tests.support.databases.backends import Backend
 
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

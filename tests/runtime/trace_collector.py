@@ -9,7 +9,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.support.loopback import listen
+from tests.support.http.loopback import listen
 
 
 class TraceCollector:

@@ -9,7 +9,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from tests.support.loopback import listen
+from tests.support.http.loopback import listen
 
 _PASSED_ON = ("Content-Type", "Accept", "Authorization", "User-Agent")
 _HANDED_BACK = ("Content-Type", "Discard-Reason")

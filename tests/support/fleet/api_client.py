@@ -26,8 +26,8 @@ from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
 from sentinel.web.audit import Auditor, audit_routes
 from sentinel.web.identity import Guard
-from tests.support import backends
-from tests.support.backends import Backend
+from tests.support.databases import backends
+from tests.support.databases.backends import Backend
 
 Body = dict[str, Any]
 ROOT = "/api/hyperfleet/v1"

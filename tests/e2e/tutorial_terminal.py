@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, assert_never
 
-from tests.support import tutorial
-from tests.support.tutorial import Action, File, Step
+from tests.e2e import tutorial_page
+from tests.e2e.tutorial_page import Action, File, Step
 
 PATIENCE = 30.0
 
@@ -193,13 +193,13 @@ class Reader:
         self._insist(is_seen, action, terminal)
 
     def _is_seen(self, action: Action, terminal: Terminal, *, so_far: bool = False) -> bool:
-        return tutorial.is_shown(action.shown, self._lines(terminal), so_far=so_far)
+        return tutorial_page.is_shown(action.shown, self._lines(terminal), so_far=so_far)
 
     def _insist(
         self, holds: bool, action: Action, terminal: Terminal, what: str = "it shows something else"
     ) -> None:
         if not holds:
-            promised, shown = "\n".join(action.shown), "\n".join(tutorial.picture(self._lines(terminal)))
+            promised, shown = "\n".join(action.shown), "\n".join(tutorial_page.picture(self._lines(terminal)))
             raise AssertionError(
                 f"line {action.line}: {action.command}: {what}\n--- promised\n{promised}\n--- shown\n{shown}"
             )

@@ -18,11 +18,11 @@ from sentinel.core.adapter.event_target import ReceivedEvent
 from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.ports.subscription import Subscriber
-from tests.support import pubsub
-from tests.support.loop import ADAPTERS, KINDS, PLURALS, Loop
-from tests.support.pubsub import PROJECT, PrivateEmulator
-from tests.support.rabbitmq import PATIENCE, PrivateRabbitMQ, eventually, unique
-from tests.support.service import ApiProcess, Line, SentinelProcess, ServiceProcess
+from tests.support.brokers import pubsub
+from tests.support.brokers.pubsub import PROJECT, PrivateEmulator
+from tests.support.brokers.rabbitmq import PATIENCE, PrivateRabbitMQ, eventually, unique
+from tests.support.loop.resource_loop import ADAPTERS, KINDS, PLURALS, Loop
+from tests.support.processes.service import ApiProcess, Line, SentinelProcess, ServiceProcess
 
 
 class Broker(Protocol):
