@@ -11,7 +11,7 @@ from sentinel.core.pulse.observation import Json
 from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import ManualClock
@@ -39,7 +39,7 @@ class FakeHarness(ReportingHarness):
         self.reporting.remove(resource_id)
 
     async def break_down(self) -> None:
-        self.reporting.fail(ApiTrouble("down"))
+        self.reporting.fail(ApiUnavailable("down"))
 
 
 class TestFakeReporting(ReportingContract):

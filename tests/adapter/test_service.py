@@ -9,11 +9,11 @@ import pytest
 from msgspec import UNSET
 
 from sentinel.adapter import Adapter, Context, Done, Finalized, InProgress, Outcome, PreconditionsNotMet, Resource
-from sentinel.adapter.observer import ReportAnswer, SkipReason
+from sentinel.adapter.observer import ReportDisposition, SkipReason
 from sentinel.adapter.service import DeliveriesEnded
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import ConditionStatus
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.subscription import Message
 from tests.support.adapter_harness import Workplace, run
 
@@ -199,7 +199,7 @@ def test_a_report_that_is_deliberately_discarded_settles_its_event() -> None:
             await work.pulse("c1")
             await work.until_settled()
 
-            assert work.seen.answers == [ReportAnswer.STORED, ReportAnswer.DISCARDED]
+            assert work.seen.answers == [ReportDisposition.STORED, ReportDisposition.DISCARDED]
 
     run(scenario())
 
@@ -230,7 +230,7 @@ def test_a_resource_that_goes_during_its_evaluation_settles_its_event() -> None:
             script.gate.set()
             await work.until_settled()
 
-            assert work.seen.answers == [ReportAnswer.GONE]
+            assert work.seen.answers == [ReportDisposition.GONE]
 
     run(scenario())
 
@@ -435,7 +435,7 @@ def test_resources_that_the_api_knows_no_way_to_block_nobody() -> None:
         async with Workplace(script.adapter, concurrency=2) as work:
             work.api.fail(
                 lambda operation, resource_id: (
-                    ApiTrouble("no route; is endpoint right?", needs_person=True)
+                    ApiUnavailable("no route; is endpoint right?", needs_person=True)
                     if resource_id.startswith("foreign")
                     else None
                 )
@@ -459,7 +459,7 @@ def test_as_many_failing_reports_as_there_are_workers_block_nobody() -> None:
         async with Workplace(script.adapter, concurrency=2) as work:
             work.api.fail(
                 lambda operation, resource_id: (
-                    ApiTrouble("500 for this one")
+                    ApiUnavailable("500 for this one")
                     if operation == "report" and resource_id.startswith("bad")
                     else None
                 )
@@ -486,7 +486,7 @@ def test_while_no_report_is_taken_one_resource_is_let_in_now_and_then_and_nothin
     async def scenario() -> None:
         script = Script()
         async with Workplace(script.adapter) as work:
-            work.api.fail(lambda operation, resource_id: ApiTrouble("503") if operation == "report" else None)
+            work.api.fail(lambda operation, resource_id: ApiUnavailable("503") if operation == "report" else None)
             for number in range(20):
                 work.api.put(f"c{number}")
                 await work.pulse(f"c{number}")
@@ -509,7 +509,7 @@ def test_while_the_api_is_down_events_are_kept_and_no_more_are_taken() -> None:
         async with Workplace(script.adapter) as work:
             for number in range(20):
                 work.api.put(f"c{number}")
-            work.api.fail(ApiTrouble("connection refused"))
+            work.api.fail(ApiUnavailable("connection refused"))
             await work.pulse("c0")
             await work.until(lambda: bool(work.seen.troubles))
             reads_before = work.api.reads
@@ -536,7 +536,7 @@ def test_intake_stops_while_resources_cannot_be_read() -> None:
     async def scenario() -> None:
         script = Script()
         async with Workplace(script.adapter, max_in_flight=40) as work:
-            work.api.fail(ApiTrouble("connection refused"))
+            work.api.fail(ApiUnavailable("connection refused"))
             await work.until(lambda: bool(work.seen.troubles))
             for number in range(20):
                 await work.pulse(f"c{number}")
@@ -552,7 +552,7 @@ def test_a_report_that_waits_for_too_long_is_made_anew() -> None:
         script = Script()
         async with Workplace(script.adapter) as work:
             work.api.put("c1")
-            work.api.fail(lambda operation, resource_id: ApiTrouble("down") if operation == "report" else None)
+            work.api.fail(lambda operation, resource_id: ApiUnavailable("down") if operation == "report" else None)
             await work.pulse("c1")
             await work.after(timedelta(minutes=40))
             work.api.put("c1", spec={"changed": True})
@@ -560,7 +560,7 @@ def test_a_report_that_waits_for_too_long_is_made_anew() -> None:
             await work.until_settled()
 
             assert len(script.seen) > 1
-            assert work.seen.answers[-1] is ReportAnswer.STORED
+            assert work.seen.answers[-1] is ReportDisposition.STORED
 
     run(scenario())
 
@@ -571,7 +571,7 @@ def test_one_resource_whose_report_always_fails_blocks_nobody() -> None:
         async with Workplace(script.adapter, concurrency=2) as work:
             work.api.fail(
                 lambda operation, resource_id: (
-                    ApiTrouble("500 for this one") if (operation, resource_id) == ("report", "bad") else None
+                    ApiUnavailable("500 for this one") if (operation, resource_id) == ("report", "bad") else None
                 )
             )
             work.api.put("bad")
@@ -597,7 +597,7 @@ def test_one_resource_that_cannot_be_read_is_given_back_and_blocks_nobody() -> N
         script = Script()
         async with Workplace(script.adapter, concurrency=2) as work:
             work.api.fail(
-                lambda operation, resource_id: ApiTrouble("500 for this one") if resource_id == "bad" else None
+                lambda operation, resource_id: ApiUnavailable("500 for this one") if resource_id == "bad" else None
             )
             work.api.put("bad")
             await work.pulse("bad")
@@ -626,7 +626,7 @@ def test_a_refused_report_is_replaced_by_one_that_says_so() -> None:
             await work.pulse("c1")
             await work.until_settled()
 
-            assert work.seen.answers == [ReportAnswer.REFUSED, ReportAnswer.STORED]
+            assert work.seen.answers == [ReportDisposition.REFUSED, ReportDisposition.STORED]
             final = work.api.sent[-1]
             assert final.status_of("Health") is FALSE
             assert "data.a is not allowed" in final.conditions[0].message
@@ -644,7 +644,7 @@ def test_a_refusal_of_any_length_is_reported() -> None:
             await work.pulse("c1")
             await work.until_settled()
 
-            assert work.seen.answers == [ReportAnswer.REFUSED, ReportAnswer.STORED]
+            assert work.seen.answers == [ReportDisposition.REFUSED, ReportDisposition.STORED]
 
     run(scenario())
 
@@ -663,7 +663,7 @@ def test_what_the_api_will_never_take_becomes_one_dead_letter_with_its_reason() 
             script.gate.set()
             await work.until_settled()
 
-            assert work.seen.answers[:2] == [ReportAnswer.REFUSED, ReportAnswer.REFUSED]
+            assert work.seen.answers[:2] == [ReportDisposition.REFUSED, ReportDisposition.REFUSED]
             letters = await work.dead_letters()
             assert {letter.subject for letter in letters} == {"c1"}
             assert "32 adapters" in letters[0].reason
@@ -671,7 +671,7 @@ def test_what_the_api_will_never_take_becomes_one_dead_letter_with_its_reason() 
             await work.pulse("c2")
             await work.until_settled()
 
-            assert work.seen.answers[-1] is ReportAnswer.STORED
+            assert work.seen.answers[-1] is ReportDisposition.STORED
 
     run(scenario())
 
@@ -683,7 +683,7 @@ def test_a_token_that_is_not_allowed_to_report_loses_nothing() -> None:
             work.api.put("c1")
             work.api.fail(
                 lambda operation, resource_id: (
-                    ApiTrouble("403 Forbidden", needs_person=True) if operation == "report" else None
+                    ApiUnavailable("403 Forbidden", needs_person=True) if operation == "report" else None
                 )
             )
             await work.pulse("c1")
@@ -695,7 +695,7 @@ def test_a_token_that_is_not_allowed_to_report_loses_nothing() -> None:
             work.api.heal()
             await work.until_settled()
 
-            assert work.seen.answers == [ReportAnswer.STORED]
+            assert work.seen.answers == [ReportDisposition.STORED]
 
     run(scenario())
 
@@ -771,7 +771,7 @@ def test_work_that_was_interrupted_is_taken_up_at_once_however_fresh_its_report_
             await second.until_settled()
 
         assert len(script.seen) == 2
-        assert second.seen.answers == [ReportAnswer.STORED]
+        assert second.seen.answers == [ReportDisposition.STORED]
         assert first.api.sent[-1].status_of("Available") is TRUE
 
     run(scenario())
@@ -788,7 +788,7 @@ def test_an_interruption_changes_nothing_that_was_reported_before() -> None:
             await work.pulse("c1")
             await work.until(lambda: len(script.seen) == 2)
 
-        assert work.seen.answers == [ReportAnswer.STORED, ReportAnswer.DISCARDED]
+        assert work.seen.answers == [ReportDisposition.STORED, ReportDisposition.DISCARDED]
         status = work.api.status("c1", "dns")
         assert status is not None
         assert status.status_of("Available") is TRUE
@@ -834,7 +834,7 @@ def test_shutdown_does_not_wait_for_an_api_that_is_down() -> None:
         script = Script()
         work = Workplace(script.adapter)
         async with work:
-            work.api.fail(ApiTrouble("down"))
+            work.api.fail(ApiUnavailable("down"))
             await work.pulse("c1")
             await work.until(lambda: bool(work.seen.troubles))
             begun = work.clock.now()
@@ -896,7 +896,7 @@ def test_a_task_that_ignores_its_cancellation_is_not_run_again_while_its_report_
         stubborn = Stubborn()
         async with Workplace(stubborn.adapter, task_timeout=5 * SECOND) as work:
             work.api.put("c1")
-            work.api.fail(lambda operation, resource_id: ApiTrouble("down") if operation == "report" else None)
+            work.api.fail(lambda operation, resource_id: ApiUnavailable("down") if operation == "report" else None)
             await work.pulse("c1")
             await work.after(timedelta(minutes=30))
             assert stubborn.running == stubborn.most == 1
@@ -951,7 +951,7 @@ def test_a_fault_of_ours_gives_the_event_back_and_ends_nothing(fault: BaseExcept
         script = Script()
         faults = iter([fault])
 
-        def fail(operation: str, resource_id: str) -> ApiTrouble | None:
+        def fail(operation: str, resource_id: str) -> ApiUnavailable | None:
             if resource_id and (first := next(faults, None)) is not None:
                 raise first
             return None

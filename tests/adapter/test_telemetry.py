@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sentinel.adapter.api_gate import Operation
-from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
+from sentinel.adapter.api_gate import ApiOperation
+from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.testing.adapter import make_resource
 
@@ -67,7 +67,7 @@ def evaluation(
 def test_every_series_is_there_before_anything_has_happened(shown: Shown) -> None:
     for ending in Ending:
         assert shown.metric("evaluations_total", outcome=ending.value) == 0
-    for answer in ReportAnswer:
+    for answer in ReportDisposition:
         assert shown.metric("reports_total", answer=answer.value) == 0
     for reason in SkipReason:
         assert shown.metric("skipped_total", reason=reason.value) == 0
@@ -135,14 +135,14 @@ def test_skipped_events_are_counted_one_by_one(shown: Shown) -> None:
 @pytest.mark.parametrize(
     ("answer", "detail", "level"),
     [
-        (ReportAnswer.STORED, None, "debug"),
-        (ReportAnswer.GONE, None, "debug"),
-        (ReportAnswer.DISCARDED, DiscardReason.STALE_TIME, "info"),
-        (ReportAnswer.REFUSED, "400: no", "error"),
+        (ReportDisposition.STORED, None, "debug"),
+        (ReportDisposition.GONE, None, "debug"),
+        (ReportDisposition.DISCARDED, DiscardReason.STALE_TIME, "info"),
+        (ReportDisposition.REFUSED, "400: no", "error"),
     ],
 )
 def test_answers_are_counted_and_logged_by_their_weight(
-    shown: Shown, answer: ReportAnswer, detail: DiscardReason | str | None, level: str
+    shown: Shown, answer: ReportDisposition, detail: DiscardReason | str | None, level: str
 ) -> None:
     shown.observer.reported(CLUSTER, answer, detail)
 
@@ -160,9 +160,9 @@ def test_dead_letters_and_returned_events_are_counted_and_logged(shown: Shown) -
 
 
 def test_trouble_with_the_api_is_a_warning_and_an_error_where_a_person_is_needed(shown: Shown) -> None:
-    shown.observer.api_failed(Operation.READ, ApiTrouble("down"))
-    shown.observer.api_failed(Operation.REPORT, ApiTrouble("403", needs_person=True))
-    shown.observer.api_recovered(Operation.READ)
+    shown.observer.api_failed(ApiOperation.READ, ApiUnavailable("down"))
+    shown.observer.api_failed(ApiOperation.REPORT, ApiUnavailable("403", needs_person=True))
+    shown.observer.api_recovered(ApiOperation.READ)
 
     assert [line["level"] for line in shown.lines] == ["warning", "error", "info"]
     assert shown.metric("api_errors_total", operation="read") == 1

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from sentinel.api.kinds import Kinds
-from sentinel.api.maintenance import BATCH, Upkeep, retained
+from sentinel.api.maintenance import BATCH, Maintenance, retained
 from sentinel.api.settings import FleetRetentionSettings
 from sentinel.core.fleet.documents import KindRules
 from sentinel.ports.fleet_store import FleetTransaction
@@ -36,8 +36,8 @@ def requiring(*adapters: str) -> Kinds:
     return Kinds((KindRules("clusters", "Cluster", "", adapters), KindRules("nodepools", "NodePool", "clusters")))
 
 
-def upkeep_of(fleet: FleetClient) -> Upkeep:
-    return Upkeep(
+def upkeep_of(fleet: FleetClient) -> Maintenance:
+    return Maintenance(
         service=fleet.service,
         store=fleet.store,
         kinds=fleet.kinds,

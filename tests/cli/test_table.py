@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from sentinel.cli import table
-from sentinel.cli.pulse.inspection import Progress
+from sentinel.cli.pulse.inspection import WalkProgress
 
 
 def test_columns_are_aligned_and_numbers_to_the_right() -> None:
@@ -62,7 +62,7 @@ class Terminal(io.StringIO):
 def test_progress_is_shown_on_a_terminal_once_a_walk_is_long_and_leaves_nothing_behind() -> None:
     terminal = Terminal()
     readings = iter([0.0, 0.5, 1.5, 1.6, 2.0])
-    progress = Progress(terminal, now=lambda: next(readings))
+    progress = WalkProgress(terminal, now=lambda: next(readings))
 
     for fetched in (100, 2_000, 3_000, 4_000):
         progress(fetched)
@@ -74,7 +74,7 @@ def test_progress_is_shown_on_a_terminal_once_a_walk_is_long_and_leaves_nothing_
 
 def test_progress_is_not_shown_elsewhere() -> None:
     pipe = io.StringIO()
-    progress = Progress(pipe, now=iter(range(0, 100, 10)).__next__)
+    progress = WalkProgress(pipe, now=iter(range(0, 100, 10)).__next__)
 
     progress(100)
     progress.clear()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sentinel.core.labels import Selector, equality
-from sentinel.ports.fleet import FetchError, Fleet, Page
+from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 
 MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 EVERYTHING = Selector()
@@ -20,7 +20,7 @@ class FleetHarness(ABC):
     """The other side of a fleet. `fleet` is called first, once; then resources are put into it."""
 
     @abstractmethod
-    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> Fleet:
+    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> FleetReader:
         """What is under test; the harness closes it in the end."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class FleetHarness(ABC):
         return resource_ids
 
 
-async def walk(fleet: Fleet, into: list[Page] | None = None) -> list[Page]:
+async def walk(fleet: FleetReader, into: list[FleetPage] | None = None) -> list[FleetPage]:
     """The pages of a walk; `into` is for those of one that breaks off."""
     pages = [] if into is None else into
     async for page in fleet.walk():
@@ -68,7 +68,7 @@ async def walk(fleet: Fleet, into: list[Page] | None = None) -> list[Page]:
     return pages
 
 
-def ids(pages: list[Page]) -> list[str]:
+def ids(pages: list[FleetPage]) -> list[str]:
     return [resource.observation.id for page in pages for resource in page.resources]
 
 
@@ -206,7 +206,7 @@ class FleetContract:
         fleet = harness.fleet(page_size=2)
         expected = harness.put_many(6)
         harness.fail(after_pages=2)
-        pages: list[Page] = []
+        pages: list[FleetPage] = []
 
         with pytest.raises(FetchError):
             await walk(fleet, into=pages)

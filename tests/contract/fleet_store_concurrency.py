@@ -8,14 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from sentinel.ports.audit import AuditLog, AuditQuery
-from sentinel.ports.fleet_store import (
-    FleetStore,
-    FleetTransaction,
-    IdTaken,
-    ListQuery,
-    NameTaken,
-    Stored,
-)
+from sentinel.ports.fleet_store import FleetStore, FleetTransaction, IdTaken, ListQuery, NameTaken, StoredResource
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from tests.support.fleet.store_records import (
     AMPLE,
@@ -159,7 +152,7 @@ class ConcurrencyContract(StoreSuite):
         parents = [stored(f"cls-{n}") for n in range(10)]
         await store.transact(inserting(*parents))
 
-        def adopting(parent: Stored) -> Callable[[FleetTransaction], bool]:
+        def adopting(parent: StoredResource) -> Callable[[FleetTransaction], bool]:
             def work(fleet: FleetTransaction) -> bool:
                 if fleet.lock(parent.id) is None:
                     return False
@@ -168,7 +161,7 @@ class ConcurrencyContract(StoreSuite):
 
             return work
 
-        def ending(parent: Stored) -> Callable[[FleetTransaction], bool]:
+        def ending(parent: StoredResource) -> Callable[[FleetTransaction], bool]:
             def work(fleet: FleetTransaction) -> bool:
                 if fleet.lock(parent.id) is None or fleet.count_children(parent.id):
                     return False

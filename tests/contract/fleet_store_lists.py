@@ -8,14 +8,7 @@ import msgspec
 import pytest
 
 from sentinel.core.labels import Operator, Requirement
-from sentinel.ports.fleet_store import (
-    FleetStore,
-    Found,
-    ListQuery,
-    OrderBy,
-    Place,
-    Stored,
-)
+from sentinel.ports.fleet_store import FleetStore, ListPosition, ListQuery, ListResult, OrderBy, StoredResource
 from tests.support.fleet.store_records import (
     HOUR,
     MOMENT,
@@ -40,7 +33,7 @@ class ListContract(StoreSuite):
     """Lists: which, in which order, which stretch, and how many in all."""
 
     @staticmethod
-    def fleet() -> list[Stored]:
+    def fleet() -> list[StoredResource]:
         """With ties in every time, and names whose order is another than that of ids and times."""
         return [
             stored(
@@ -54,7 +47,7 @@ class ListContract(StoreSuite):
         ]
 
     @staticmethod
-    def in_order(resources: Iterable[Stored], order: OrderBy) -> list[str]:
+    def in_order(resources: Iterable[StoredResource], order: OrderBy) -> list[str]:
         match order:
             case OrderBy.CREATED:
                 return [each.id for each in sorted(resources, key=lambda each: (each.created_time, each.id))]
@@ -68,7 +61,7 @@ class ListContract(StoreSuite):
     async def test_an_unknown_kind_is_an_empty_list(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
 
-        assert await find(store, ListQuery(plural="manifests", limit=9)) == Found([], 0, 0, None)
+        assert await find(store, ListQuery(plural="manifests", limit=9)) == ListResult([], 0, 0, None)
 
     @pytest.mark.parametrize("order", OrderBy)
     async def test_a_list_is_in_the_order_asked_for_and_ids_settle_ties(
@@ -145,10 +138,10 @@ class ListContract(StoreSuite):
         }
 
         assert places == {
-            OrderBy.CREATED: Place(microseconds(MOMENT + SECOND), "cls-1"),
-            OrderBy.UPDATED: Place(microseconds(MOMENT + HOUR), "cls-1"),
-            OrderBy.NAME: Place("name-of-cls-1", "cls-1"),
-            OrderBy.ID: Place("cls-1", "cls-1"),
+            OrderBy.CREATED: ListPosition(microseconds(MOMENT + SECOND), "cls-1"),
+            OrderBy.UPDATED: ListPosition(microseconds(MOMENT + HOUR), "cls-1"),
+            OrderBy.NAME: ListPosition("name-of-cls-1", "cls-1"),
+            OrderBy.ID: ListPosition("cls-1", "cls-1"),
         }
 
     async def test_the_last_page_has_no_place_behind_it(self, store: FleetStore) -> None:
@@ -231,7 +224,7 @@ class ListContract(StoreSuite):
     async def test_of_nothing_nothing_is_joined(self, store: FleetStore) -> None:
         found = await find(store, ListQuery(plural="clusters", limit=9, may_join=True))
 
-        assert found == Found([], 0, 0, None)
+        assert found == ListResult([], 0, 0, None)
 
     @pytest.mark.parametrize("order", OrderBy)
     async def test_a_parent_selects_its_own_children(self, store: FleetStore, order: OrderBy) -> None:
@@ -259,7 +252,9 @@ class ListContract(StoreSuite):
         assert found.total == 4
         assert await walk(store, query) == self.in_order(children[::2], order)
         assert (ids(selected), selected.total) == (self.in_order(children[4::2], order), 2)
-        assert await find(store, ListQuery(plural="nodepools", parent="np-1", limit=9)) == Found([], 0, 0, None)
+        assert await find(store, ListQuery(plural="nodepools", parent="np-1", limit=9)) == ListResult(
+            [], 0, 0, None
+        )
         assert len(await select(store, plural="nodepools")) == 8
 
     async def test_an_update_moves_a_resource_within_lists(self, store: FleetStore) -> None:

@@ -23,17 +23,17 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Operator, Requirement, Selector
 from sentinel.ports.audit import AuditEntry, AuditQuery
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 from sentinel.ports.fleet_store import (
     FleetTransaction,
-    Found,
     IdTaken,
+    ListPosition,
     ListQuery,
+    ListResult,
     LongestWait,
     NameTaken,
     OrderBy,
-    Place,
-    Stored,
+    StoredResource,
 )
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from tests.support.fleet.store_records import (
@@ -76,37 +76,37 @@ class Model:
     """A store whose every answer is looked up in all that it keeps."""
 
     def __init__(self) -> None:
-        self.resources: dict[str, Stored] = {}
+        self.resources: dict[str, StoredResource] = {}
         self.kept_discarded: list[tuple[str, DiscardedReport]] = []
         self.kept_history: list[tuple[str, GenerationRecord]] = []
         self.kept_audit: list[AuditEntry] = []
         self.responses: dict[tuple[str, str], StoredResponse] = {}
 
-    def lock(self, resource_id: str) -> Stored | None:
+    def lock(self, resource_id: str) -> StoredResource | None:
         return self.resources.get(resource_id)
 
-    def children(self, resource_id: str) -> Sequence[Stored]:
+    def children(self, resource_id: str) -> Sequence[StoredResource]:
         own = [each for each in self.resources.values() if each.parent == resource_id]
         return sorted(own, key=lambda each: (each.created_time, each.id))
 
     def count_children(self, resource_id: str) -> int:
         return len(self.children(resource_id))
 
-    def insert(self, resource: Stored) -> None:
+    def insert(self, resource: StoredResource) -> None:
         has_id = resource.id in self.resources
         has_name = any(
             (each.plural, each.parent, each.name) == (resource.plural, resource.parent, resource.name)
             for each in self.resources.values()
         )
         if has_id and has_name:
-            raise Taken
+            raise AlreadyExists
         if has_id:
             raise IdTaken
         if has_name:
             raise NameTaken
         self.resources[resource.id] = resource
 
-    def update(self, resource: Stored) -> None:
+    def update(self, resource: StoredResource) -> None:
         self.resources[resource.id] = resource
 
     def remove(self, resource_id: str) -> None:
@@ -132,7 +132,7 @@ class Model:
             raise KeyTaken
         self.responses[response.actor, response.key] = response
 
-    def find(self, query: ListQuery) -> Found:
+    def find(self, query: ListQuery) -> ListResult:
         selected = sorted(
             (place(each, query.order_by), each.document)
             for each in self.resources.values()
@@ -150,11 +150,11 @@ class Model:
             is_behind = lt if query.is_descending else gt
             selected = [each for each in selected if is_behind(each[0], behind)]
         page = selected[: query.limit]
-        return Found(
+        return ListResult(
             [document for _, document in page],
             len(page),
             total if query.counts else None,
-            Place(*page[-1][0]) if len(selected) > len(page) else None,
+            ListPosition(*page[-1][0]) if len(selected) > len(page) else None,
         )
 
     def discarded(self, resource_id: str) -> list[DiscardedReport]:
@@ -199,7 +199,7 @@ class Model:
         return before - size()
 
 
-def place(resource: Stored, order: OrderBy) -> tuple[str | int, str]:
+def place(resource: StoredResource, order: OrderBy) -> tuple[str | int, str]:
     match order:
         case OrderBy.CREATED:
             return microseconds(resource.created_time), resource.id
@@ -220,7 +220,7 @@ class Operation(Protocol):
 
 
 class Insert(msgspec.Struct, frozen=True):
-    resource: Stored
+    resource: StoredResource
     parent: str
 
     def perform(self, fleet: FleetTransaction, moment: int) -> object:
@@ -234,7 +234,7 @@ class Insert(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    like: Stored
+    like: StoredResource
 
     def perform(self, fleet: FleetTransaction, moment: int) -> object:
         before = fleet.lock(self.like.id)
@@ -349,7 +349,7 @@ def requirements(draw: st.DrawFn) -> Requirement:
 def queries(draw: st.DrawFn) -> ListQuery:
     order = draw(st.sampled_from(OrderBy))
     # A place is as good as any other where nobody stands, or stands no longer.
-    after = draw(st.none() | SOME_RESOURCE.map(lambda resource: Place(*place(resource, order))))
+    after = draw(st.none() | SOME_RESOURCE.map(lambda resource: ListPosition(*place(resource, order))))
     return ListQuery(
         plural=draw(st.sampled_from(PLURALS)),
         parent=draw(st.sampled_from((None, None, "", *IDS))),
@@ -398,12 +398,12 @@ class AnyHistory(RuleBasedStateMachine):
         try:
             expected = work(staged)
             self._model = staged
-        except (Taken, Abandoned) as error:
+        except (AlreadyExists, Abandoned) as error:
             expected = error
         found: object
         try:
             found = self._wait(self._store.transact(work))
-        except (Taken, Abandoned) as error:
+        except (AlreadyExists, Abandoned) as error:
             found = error
 
         if isinstance(expected, Exception):

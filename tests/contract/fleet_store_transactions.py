@@ -11,7 +11,7 @@ import pytest
 
 from sentinel.core.labels import Operator
 from sentinel.ports.audit import AuditLog, AuditQuery
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 from sentinel.ports.fleet_store import (
     FleetStore,
     FleetTransaction,
@@ -19,7 +19,7 @@ from sentinel.ports.fleet_store import (
     ListQuery,
     LongestWait,
     NameTaken,
-    Stored,
+    StoredResource,
 )
 from tests.support.databases.backends import Backend
 from tests.support.fleet.store_records import (
@@ -386,10 +386,10 @@ class TransactionContract(StoreSuite):
         def work(fleet: FleetTransaction) -> None:
             fleet.insert(stored("cls-2"))
             fleet.record(entry(1))
-            with suppress(Taken):
+            with suppress(AlreadyExists):
                 clash(fleet)
 
-        with suppress(Taken):
+        with suppress(AlreadyExists):
             await store.transact(work)
 
         assert await select(store) == ["cls-1"]
@@ -424,7 +424,7 @@ class TransactionContract(StoreSuite):
         stranger = stored("stranger")
         await store.transact(inserting(root, *children, grandchild, stranger))
 
-        def work(fleet: FleetTransaction) -> list[list[Stored]]:
+        def work(fleet: FleetTransaction) -> list[list[StoredResource]]:
             fleet.lock("grandchild")
             return [list(fleet.children(each)) for each in ("root", "child-0", "grandchild")]
 

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 import pytest
 
 from sentinel.core.adapter import task as tasks
-from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Broken, Conclusion, Done, InProgress
 from sentinel.core.fleet.documents import ConditionStatus, DiscardReason, Report
 from sentinel.core.pulse.observation import Json
-from sentinel.ports.api_trouble import ApiTrouble
-from sentinel.ports.reporting import Answer, Reporting, ReportRefused, Taken
+from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.reporting import Reporting, ReportOutcome, ReportRefused, ReportResult
 
 MINUTE = timedelta(minutes=1)
 
@@ -60,14 +60,14 @@ class ReportingContract:
         assert not resource.is_deleting
 
     async def test_what_does_not_exist_is_gone(self, harness: ReportingHarness) -> None:
-        assert await harness.reporting.read(Pointer("nobody")) is None
+        assert await harness.reporting.read(ResourceRef("nobody")) is None
 
     async def test_what_was_removed_is_gone(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
         await harness.delete("c1")
         await harness.remove("c1")
 
-        assert await harness.reporting.read(Pointer("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")) is None
+        assert await harness.reporting.read(ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")) is None
 
     @pytest.mark.parametrize(
         "href",
@@ -104,7 +104,7 @@ class ReportingContract:
         )
 
         resource = await read(harness, "c1")
-        assert answer == Answer(Taken.STORED)
+        assert answer == ReportResult(ReportOutcome.STORED)
         assert resource.is_available("validation")
         assert not resource.is_available("dns")
         known = resource.report_of("validation")
@@ -141,7 +141,7 @@ class ReportingContract:
 
         answer = await harness.reporting.report(resource, report_of(harness, generation=1))
 
-        assert answer == Answer(Taken.DISCARDED, DiscardReason.STALE_GENERATION)
+        assert answer == ReportResult(ReportOutcome.DISCARDED, DiscardReason.STALE_GENERATION)
 
     async def test_a_second_unknown_is_discarded(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
@@ -151,8 +151,8 @@ class ReportingContract:
 
         second = await harness.reporting.report(resource, report_of(harness, unknown))
 
-        assert first == Answer(Taken.STORED)
-        assert second == Answer(Taken.DISCARDED, DiscardReason.UNKNOWN)
+        assert first == ReportResult(ReportOutcome.STORED)
+        assert second == ReportResult(ReportOutcome.DISCARDED, DiscardReason.UNKNOWN)
 
     async def test_a_report_on_what_is_gone_is_answered_as_such(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
@@ -160,7 +160,7 @@ class ReportingContract:
         await harness.delete("c1")
         await harness.remove("c1")
 
-        assert await harness.reporting.report(resource, report_of(harness)) == Answer(Taken.GONE)
+        assert await harness.reporting.report(resource, report_of(harness)) == ReportResult(ReportOutcome.GONE)
 
     async def test_a_report_that_is_none_is_refused(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
@@ -176,7 +176,7 @@ class ReportingContract:
         await harness.put("c1")
         resource = await read(harness, "c1")
 
-        with pytest.raises(ApiTrouble, match="clock") as caught:
+        with pytest.raises(ApiUnavailable, match="clock") as caught:
             await harness.reporting.report(resource, report_of(harness, skew=skew))
 
         assert caught.value.needs_person
@@ -187,7 +187,7 @@ class ReportingContract:
 
         answer = await harness.reporting.report(await read(harness, "c1"), report_of(harness, hostile))
 
-        assert answer == Answer(Taken.STORED)
+        assert answer == ReportResult(ReportOutcome.STORED)
 
     async def test_reports_of_many_adapters_are_read_together(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
@@ -208,10 +208,10 @@ class ReportingContract:
 
         for attempt in (
             lambda: harness.reporting.reach("Cluster"),
-            lambda: harness.reporting.read(Pointer("c1")),
+            lambda: harness.reporting.read(ResourceRef("c1")),
             lambda: harness.reporting.report(resource, report_of(harness)),
         ):
-            with pytest.raises(ApiTrouble) as caught:
+            with pytest.raises(ApiUnavailable) as caught:
                 await attempt()
             assert not caught.value.needs_person
 
@@ -221,7 +221,7 @@ class ReportingContract:
 
 
 async def read(harness: ReportingHarness, resource_id: str, href: str = "") -> Resource:
-    resource = await harness.reporting.read(Pointer(resource_id, href))
+    resource = await harness.reporting.read(ResourceRef(resource_id, href))
     assert resource is not None
     return resource
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from sentinel.core.labels import Selector
-from sentinel.ports.fleet import Fleet
+from sentinel.ports.fleet import FleetReader
 from sentinel.testing.fleet import FakeFleet
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
 
@@ -17,7 +17,7 @@ class FakeHarness(FleetHarness):
     def __init__(self) -> None:
         self._fleet = FakeFleet()
 
-    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> Fleet:
+    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> FleetReader:
         self._fleet = FakeFleet(page_size=page_size, selector=selector)
         return self._fleet
 

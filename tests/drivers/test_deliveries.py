@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sentinel.drivers.deliveries import HeldDelivery, Intake
+from sentinel.drivers.deliveries import HeldDeliveries, HeldDelivery
 from sentinel.ports.subscription import Message
 from sentinel.runtime.backoff import Backoff
 from sentinel.testing import loop
@@ -67,18 +67,18 @@ class FaultyParcel(FakeParcel):
         raise RuntimeError("a bug")
 
 
-def make_intake(*, max_in_flight: int = 2, longest_hold: timedelta | None = None) -> Intake[FakeParcel]:
-    return Intake(max_in_flight=max_in_flight, longest_hold=longest_hold, retry=RETRY, random=lambda: 0.5)
+def make_intake(*, max_in_flight: int = 2, longest_hold: timedelta | None = None) -> HeldDeliveries[FakeParcel]:
+    return HeldDeliveries(max_in_flight=max_in_flight, longest_hold=longest_hold, retry=RETRY, random=lambda: 0.5)
 
 
-async def hand_out(intake: Intake[FakeParcel], *parcels: FakeParcel) -> list[HeldDelivery[FakeParcel]]:
+async def hand_out(intake: HeldDeliveries[FakeParcel], *parcels: FakeParcel) -> list[HeldDelivery[FakeParcel]]:
     for parcel in parcels:
         intake.arrived(parcel)
     deliveries = intake.deliveries()
     return [await anext(deliveries) for _ in parcels]
 
 
-async def is_idle(intake: Intake[FakeParcel], *, within: timedelta = 30 * SECOND) -> bool:
+async def is_idle(intake: HeldDeliveries[FakeParcel], *, within: timedelta = 30 * SECOND) -> bool:
     """Whether nothing is handed out for a while."""
     waiting = asyncio.ensure_future(anext(intake.deliveries()))
     done, _ = await asyncio.wait([waiting], timeout=within.total_seconds())

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.drivers.reconnect import Keeper
+from sentinel.drivers.reconnect import ConnectionSupervisor
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
 from sentinel.testing import loop
@@ -15,9 +15,9 @@ from sentinel.testing import loop
 SECOND = timedelta(seconds=1)
 
 
-def make(observed: list[Connectivity] | None = None) -> Keeper:
+def make(observed: list[Connectivity] | None = None) -> ConnectionSupervisor:
     changes = [] if observed is None else observed
-    return Keeper(name="test", broker="somewhere", patience=3 * SECOND, observe=changes.append)
+    return ConnectionSupervisor(name="test", broker="somewhere", patience=3 * SECOND, observe=changes.append)
 
 
 def test_opening_waits_for_the_first_attempt_and_no_longer_than_its_patience() -> None:
@@ -36,7 +36,7 @@ def test_opening_waits_for_the_first_attempt_and_no_longer_than_its_patience() -
 
 
 def test_what_a_person_has_to_mend_is_raised_at_once_and_ends_the_keeping() -> None:
-    async def scenario() -> Keeper:
+    async def scenario() -> ConnectionSupervisor:
         keeper = make()
 
         async def refuse() -> None:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from sentinel.core.events import Event
-from sentinel.drivers.stdout import StdoutPublisher, Stream
+from sentinel.drivers.stdout import OutputStream, StdoutPublisher
 from sentinel.ports.publisher import Outcome
 from tests.contract.publisher import make_event, make_events
 
@@ -46,7 +46,7 @@ def pipe() -> Iterator[Pipe]:
     pipe.reader.close()
 
 
-async def opened(stream: Stream) -> StdoutPublisher:
+async def opened(stream: OutputStream) -> StdoutPublisher:
     publisher = StdoutPublisher(stream=stream)
     await publisher.open()
     return publisher

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sentinel.core.pulse.listing import Shape
+from sentinel.core.pulse.listing import PageShape
 from tests.support.brokers.inbox import Inbox
 from tests.support.fleet.fake_api import Answer, Document, FleetServer, condition, make_resource
 from tests.support.processes.service import SentinelProcess
@@ -95,9 +95,9 @@ def resources_of_every_shape(now: datetime) -> Iterator[Document]:
     yield make_resource("bad-time") | {"status": {"last_updated_time": "yesterday"}}
 
 
-@pytest.mark.parametrize("shape", [Shape.NUMBERED, Shape.CURSOR])
+@pytest.mark.parametrize("shape", [PageShape.NUMBERED, PageShape.CURSOR])
 async def test_what_is_explained_as_publish_is_what_run_then_publishes_without_pacing(
-    tmp_path: Path, inbox: Inbox, shape: Shape
+    tmp_path: Path, inbox: Inbox, shape: PageShape
 ) -> None:
     async with FleetServer(shape=shape) as server:
         server.put(*resources_of_every_shape(datetime.now(UTC)))

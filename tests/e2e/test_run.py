@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sentinel.core.pulse.listing import Shape
+from sentinel.core.pulse.listing import PageShape
 from tests.runtime.trace_collector import TraceCollector
 from tests.support.brokers.inbox import Inbox
 from tests.support.brokers.rabbitmq import Proxy, eventually
@@ -324,7 +324,7 @@ async def test_api_and_broker_that_come_up_later_are_found(tmp_path: Path, inbox
 
 
 async def test_a_cursor_server_is_followed_by_its_cursor(tmp_path: Path, inbox: Inbox) -> None:
-    async with FleetServer(shape=Shape.CURSOR) as server:
+    async with FleetServer(shape=PageShape.CURSOR) as server:
         for n in range(25):
             server.put(make_resource(f"cls-{n}", observed_generation=0))
         config = settings(server)

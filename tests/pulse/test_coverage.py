@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.labels import Selector, equality
-from sentinel.ports.fleet import FetchError, Page
+from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.pulse.coverage import Coverage, Matched, Overlap, Suggestion, Survey, Watch, survey
 from sentinel.testing import loop
 from sentinel.testing.fleet import FakeFleet
@@ -168,7 +168,7 @@ def test_labels_that_no_configuration_could_name_are_not_suggested() -> None:
 
 def test_a_resource_that_comes_twice_counts_once() -> None:
     class Repeating(FakeFleet):
-        async def walk(self) -> AsyncGenerator[Page, None]:
+        async def walk(self) -> AsyncGenerator[FleetPage, None]:
             for _ in range(2):
                 async for page in super().walk():
                     yield page

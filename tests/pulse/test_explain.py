@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason
 from sentinel.core.pulse.message import reason_data
-from sentinel.core.pulse.pacing import Verdict
-from sentinel.ports.fleet import FetchError, Page
+from sentinel.core.pulse.pacing import PacingVerdict
+from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.pulse.explain import Expectation, Explanation, Findings, Nowhere, Row, UnknownResource, explain
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -32,7 +32,7 @@ class CountedFleet(FakeFleet):
 
     pages = 0
 
-    async def walk(self) -> AsyncGenerator[Page, None]:
+    async def walk(self) -> AsyncGenerator[FleetPage, None]:
         async for page in super().walk():
             self.pages += 1
             yield page
@@ -67,7 +67,7 @@ def published_by_a_pulse(fleet: FakeFleet) -> list[str]:
     return loop.run(scenario())
 
 
-def ids(rows: Sequence[Row], verdict: Verdict) -> list[str]:
+def ids(rows: Sequence[Row], verdict: PacingVerdict) -> list[str]:
     return [row.id for row in rows if row.decision is verdict]
 
 
@@ -120,7 +120,7 @@ def test_what_is_explained_as_publish_is_what_a_pulse_publishes(items: list[byte
 
     rows = explained(fleet).explanation.resources
 
-    assert sorted(ids(rows, Verdict.PUBLISH)) == sorted(published_by_a_pulse(fleet))
+    assert sorted(ids(rows, PacingVerdict.PUBLISH)) == sorted(published_by_a_pulse(fleet))
     assert len({row.id for row in rows}) == len(rows)
 
 
@@ -130,7 +130,7 @@ def test_a_resource_that_is_due_has_its_next_event_at_the_moment_explained() -> 
 
     row = row_of(fleet, at=START + SECOND)
 
-    assert row.decision is Verdict.PUBLISH
+    assert row.decision is PacingVerdict.PUBLISH
     assert row.reason is Reason.EXPIRED_NOT_READY
     assert row.next_event_time == START + SECOND
 
@@ -141,7 +141,7 @@ def test_a_resource_that_is_not_due_says_when_it_will_be() -> None:
 
     row = row_of(fleet)
 
-    assert row.decision is Verdict.SKIP
+    assert row.decision is PacingVerdict.SKIP
     assert row.reason is Reason.NOT_EXPIRED
     assert row.next_event_time == START + 29 * MINUTE
 
@@ -154,7 +154,7 @@ def test_a_paused_resource_has_no_next_event() -> None:
     found = explained(fleet).explanation
 
     (row,) = found.resources
-    assert (row.decision, row.reason, row.next_event_time) == (Verdict.SKIP, Reason.PAUSED, None)
+    assert (row.decision, row.reason, row.next_event_time) == (PacingVerdict.SKIP, Reason.PAUSED, None)
     assert found.summary.by_reason == {Reason.PAUSED: Expectation(1, 0.0)}
     assert (found.summary.skip, found.summary.events_per_minute) == (1, 0.0)
 
@@ -166,17 +166,23 @@ def test_a_requested_pulse_is_explained() -> None:
 
     row = row_of(fleet)
 
-    assert (row.decision, row.reason, row.next_event_time) == (Verdict.PUBLISH, Reason.PULSE_REQUESTED, START)
+    assert (row.decision, row.reason, row.next_event_time) == (
+        PacingVerdict.PUBLISH,
+        Reason.PULSE_REQUESTED,
+        START,
+    )
 
 
 @pytest.mark.parametrize(
     ("follows", "decision", "reason"),
     [
-        (True, Verdict.PUBLISH, Reason.ADAPTER_PROGRESSED),
-        (False, Verdict.SKIP, Reason.NOT_EXPIRED),
+        (True, PacingVerdict.PUBLISH, Reason.ADAPTER_PROGRESSED),
+        (False, PacingVerdict.SKIP, Reason.NOT_EXPIRED),
     ],
 )
-def test_progress_is_explained_where_it_is_followed(follows: bool, decision: Verdict, reason: Reason) -> None:
+def test_progress_is_explained_where_it_is_followed(
+    follows: bool, decision: PacingVerdict, reason: Reason
+) -> None:
     fleet = FakeFleet()
     fleet.put_encoded(
         b'{"id":"halfway","generation":1,"status":{"phase":"Ready","observed_generation":1,'
@@ -194,7 +200,7 @@ def test_the_moment_may_be_chosen() -> None:
 
     now, later = row_of(fleet), row_of(fleet, at=START + 30 * MINUTE)
 
-    assert (now.decision, later.decision) == (Verdict.SKIP, Verdict.PUBLISH)
+    assert (now.decision, later.decision) == (PacingVerdict.SKIP, PacingVerdict.PUBLISH)
 
 
 def test_a_status_from_the_future_counts_from_the_moment_explained() -> None:
@@ -269,7 +275,7 @@ def test_a_due_resource_that_cannot_be_composed_is_malformed_and_not_listed() ->
 
 def test_a_resource_that_comes_twice_is_explained_once_and_as_what_becomes_of_it() -> None:
     class Repeating(FakeFleet):
-        async def walk(self) -> AsyncGenerator[Page, None]:
+        async def walk(self) -> AsyncGenerator[FleetPage, None]:
             async for page in super().walk():
                 yield page
             self.put("cls", observed_generation=1, last_updated_time=START - MINUTE)
@@ -283,7 +289,7 @@ def test_a_resource_that_comes_twice_is_explained_once_and_as_what_becomes_of_it
 
     row = row_of(fleet)
 
-    assert row.decision is Verdict.PUBLISH
+    assert row.decision is PacingVerdict.PUBLISH
 
 
 def test_one_resource_is_explained_alone_and_the_walk_ends_where_it_is_found() -> None:
@@ -294,8 +300,8 @@ def test_one_resource_is_explained_alone_and_the_walk_ends_where_it_is_found() -
     due, calm = (explained(fleet, only=only).explanation for only in ("cls-4", "cls-5"))
 
     assert [(row.id, row.decision) for row in (*due.resources, *calm.resources)] == [
-        ("cls-4", Verdict.PUBLISH),
-        ("cls-5", Verdict.SKIP),
+        ("cls-4", PacingVerdict.PUBLISH),
+        ("cls-5", PacingVerdict.SKIP),
     ]
     assert (due.summary.fetched, due.summary.publish, calm.summary.skip) == (1, 1, 1)
     assert fleet.pages < 2 * 9

@@ -12,12 +12,12 @@ import pytest
 from sentinel.core.events import Event
 from sentinel.core.pulse.decision import Policy, Reason
 from sentinel.core.pulse.observation import NO_LABELS, Observation
-from sentinel.ports.fleet import FetchError, Page
+from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.pulse.forecast import EmptyFleet, Forecast, forecast
 from sentinel.pulse.forecast.calibration import calibrate
-from sentinel.pulse.forecast.projection import Costs, Projection
-from sentinel.pulse.forecast.rehearsal import Plan, Profile, Rehearsal, rehearse
+from sentinel.pulse.forecast.projection import Costs, ForecastProjection
+from sentinel.pulse.forecast.rehearsal import Profile, Rehearsal, SimulationPlan, rehearse
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import LogLevel
@@ -38,7 +38,7 @@ class CountedFleet(FakeFleet):
 
     pages = 0
 
-    async def walk(self) -> AsyncGenerator[Page, None]:
+    async def walk(self) -> AsyncGenerator[FleetPage, None]:
         async for page in super().walk():
             self.pages += 1
             yield page
@@ -180,7 +180,7 @@ def test_a_small_fleet_forecasts_a_larger_one_of_its_kind() -> None:
 
 # --- the rehearsal ----------------------------------------------------------------------------------------------
 
-PLAN = Plan(
+PLAN = SimulationPlan(
     policy=Policy(10 * SECOND, 30 * MINUTE),
     poll_interval=5 * SECOND,
     republish_interval=None,
@@ -206,7 +206,7 @@ def profile_of(
     return profile
 
 
-def rehearsed(profile: Profile, plan: Plan = PLAN, *, size: int | None = None) -> Rehearsal:
+def rehearsed(profile: Profile, plan: SimulationPlan = PLAN, *, size: int | None = None) -> Rehearsal:
     return rehearse(profile, plan, size=len(profile) if size is None else size)
 
 
@@ -334,9 +334,9 @@ COSTS = Costs(
 
 
 def projection(
-    *, costs: Costs = COSTS, plan: Plan = PLAN, page_size: int = 100, profile: Profile | None = None
-) -> Projection:
-    return Projection(
+    *, costs: Costs = COSTS, plan: SimulationPlan = PLAN, page_size: int = 100, profile: Profile | None = None
+) -> ForecastProjection:
+    return ForecastProjection(
         profile=profile or profile_of(1000, age=lambda n: n * 1.8 * SECOND),
         costs=costs,
         plan=plan,

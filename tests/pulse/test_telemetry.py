@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 from sentinel.core.events import Event
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Reason
 from sentinel.core.pulse.observation import Observation
-from sentinel.core.pulse.pacing import Verdict
+from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.metrics import PulseMetrics
-from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport, Pending
+from sentinel.pulse.report import CycleReport, PacedDecision, PageReport, PendingEvent, PublishedBatch
 from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime.log import configure_logging, get_logger
 
@@ -58,19 +58,21 @@ def rendered(request: pytest.FixtureRequest) -> Iterator[Rendered]:
 def judgement(
     identifier: str = "cls-1",
     *,
-    verdict: Verdict = Verdict.PUBLISH,
+    verdict: PacingVerdict = PacingVerdict.PUBLISH,
     reason: Reason = Reason.GENERATION_CHANGED,
     is_ready: bool = True,
     warning: str = "",
-) -> Judgement:
+) -> PacedDecision:
     seen = Observation(identifier, "Cluster", 2, 1, is_ready, NOW, {})
     is_due = reason.is_due
-    return Judgement(seen, Decision(is_due, reason, NOW, NOW, timedelta(seconds=10), warning), verdict)
+    return PacedDecision(seen, Decision(is_due, reason, NOW, NOW, timedelta(seconds=10), warning), verdict)
 
 
-def pending(identifier: str, missing: tuple[str, ...] = (), failed: tuple[tuple[str, str], ...] = ()) -> Pending:
+def pending(
+    identifier: str, missing: tuple[str, ...] = (), failed: tuple[tuple[str, str], ...] = ()
+) -> PendingEvent:
     event = Event(f"id-of-{identifier}", "t", identifier, "2025-10-21T12:00:00Z", msgspec.Raw(b"{}"))
-    return Pending(judgement(identifier), event, missing, failed)
+    return PendingEvent(judgement(identifier), event, missing, failed)
 
 
 def report(*, is_complete: bool = True, fetch_error: str = "", deferred: int = 0) -> CycleReport:
@@ -107,10 +109,10 @@ def test_decisions_are_counted_before_pacing_and_skips_by_readiness(rendered: Re
     page = PageReport(
         [
             judgement(),
-            judgement(verdict=Verdict.PACED),
-            judgement(verdict=Verdict.REPEATED),
-            judgement(verdict=Verdict.SKIP, reason=Reason.NOT_EXPIRED),
-            judgement(verdict=Verdict.SKIP, reason=Reason.NOT_EXPIRED, is_ready=False),
+            judgement(verdict=PacingVerdict.PACED),
+            judgement(verdict=PacingVerdict.REPEATED),
+            judgement(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED),
+            judgement(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED, is_ready=False),
         ],
         ["items[3]: no id"],
         NOW,
@@ -129,14 +131,19 @@ def test_decisions_are_counted_before_pacing_and_skips_by_readiness(rendered: Re
 
 
 def test_skips_are_not_logged_at_info(rendered: Rendered) -> None:
-    rendered.telemetry.judged(PageReport([judgement(verdict=Verdict.SKIP, reason=Reason.NOT_EXPIRED)], (), NOW))
+    rendered.telemetry.judged(
+        PageReport([judgement(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED)], (), NOW)
+    )
 
     assert rendered.lines == []
 
 
 @pytest.mark.parametrize("rendered", ["debug"], indirect=True)
 def test_skips_are_logged_at_debug_with_reason_and_next_event_time(rendered: Rendered) -> None:
-    page = [judgement(verdict=Verdict.SKIP, reason=Reason.NOT_EXPIRED), judgement(verdict=Verdict.PACED)]
+    page = [
+        judgement(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED),
+        judgement(verdict=PacingVerdict.PACED),
+    ]
 
     rendered.telemetry.judged(PageReport(page, (), NOW))
 
@@ -147,7 +154,7 @@ def test_skips_are_logged_at_debug_with_reason_and_next_event_time(rendered: Ren
 
 
 def test_published_events_are_logged_at_info_with_their_reason(rendered: Rendered) -> None:
-    rendered.telemetry.answered(Answer([pending("cls-1")], [Outcome.CONFIRMED], [0.004], ""))
+    rendered.telemetry.answered(PublishedBatch([pending("cls-1")], [Outcome.CONFIRMED], [0.004], ""))
 
     (line,) = rendered.named("event.published")
     assert line["resource_id"] == "cls-1"
@@ -159,7 +166,9 @@ def test_published_events_are_logged_at_info_with_their_reason(rendered: Rendere
 def test_only_confirmed_events_count_as_published(rendered: Rendered) -> None:
     outcomes = [Outcome.CONFIRMED, Outcome.UNROUTABLE, Outcome.REFUSED, Outcome.UNCONFIRMED]
 
-    rendered.telemetry.answered(Answer([pending(f"c{n}") for n in range(4)], outcomes, [], "connection lost"))
+    rendered.telemetry.answered(
+        PublishedBatch([pending(f"c{n}") for n in range(4)], outcomes, [], "connection lost")
+    )
 
     assert rendered.value("events_published_total") == 1
     assert rendered.value("unroutable_total") == 1
@@ -172,7 +181,7 @@ def test_a_field_is_warned_about_once_however_many_resources_lack_it(rendered: R
     batch = [pending(f"c{n}", missing=("region",), failed=(("owner", "can't evaluate"),)) for n in range(3)]
 
     for _ in range(2):
-        rendered.telemetry.answered(Answer(batch, [Outcome.CONFIRMED] * 3, [], ""))
+        rendered.telemetry.answered(PublishedBatch(batch, [Outcome.CONFIRMED] * 3, [], ""))
 
     assert [line["field"] for line in rendered.named("message_data.missing")] == ["region"]
     assert [line["field"] for line in rendered.named("message_data.failed")] == ["owner"]
@@ -225,7 +234,8 @@ def test_a_complete_cycle_has_no_cause_to_name(rendered: Rendered) -> None:
 
 def test_an_observed_generation_ahead_is_warned_about_once_a_cycle(rendered: Rendered) -> None:
     page = [
-        judgement(f"c{n}", verdict=Verdict.SKIP, reason=Reason.NOT_EXPIRED, warning=OBSERVED_AHEAD) for n in (1, 2)
+        judgement(f"c{n}", verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED, warning=OBSERVED_AHEAD)
+        for n in (1, 2)
     ]
 
     rendered.telemetry.judged(PageReport(page, (), NOW))

@@ -7,13 +7,13 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from sentinel.adapter.api_gate import Operation
-from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
+from sentinel.adapter.api_gate import ApiOperation
+from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.adapter.service import AdapterService
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -124,17 +124,19 @@ class _Observer:
 
     def interrupted(self) -> None: ...
 
-    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None: ...
+    def reported(
+        self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None
+    ) -> None: ...
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None: ...
 
     def returned(self, reason: str, resource_id: str, events: int) -> None:
         self._trace.note(self._name, f"gives {events} back about {resource_id}", reason)
 
-    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
         self._trace.note(self._name, f"cannot {operation}", trouble)
 
-    def api_recovered(self, operation: Operation) -> None: ...
+    def api_recovered(self, operation: ApiOperation) -> None: ...
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
         self._trace.fault(f"{self._name} on {resource_id}", error)

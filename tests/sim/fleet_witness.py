@@ -14,7 +14,7 @@ import msgspec
 from sentinel.core.fleet import documents, reports
 from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import AdapterStatus, Report, ResourceDocument
-from sentinel.ports.fleet_store import Stored
+from sentinel.ports.fleet_store import StoredResource
 from tests.sim import conditions
 from tests.sim.conditions import Facts, Held, Progress, Said
 from tests.sim.report_witness import ReportWitness
@@ -98,7 +98,7 @@ class FleetWitness:
 
     # --- what is stored -----------------------------------------------------------------------------------------
 
-    def committed(self, before: Stored | None, after: Stored | None) -> None:
+    def committed(self, before: StoredResource | None, after: StoredResource | None) -> None:
         if after is None:
             assert before is not None
             self._removed(before.id)
@@ -195,7 +195,7 @@ class FleetWitness:
             return available
         return msgspec.structs.replace(available, transition=condition.last_transition_time)
 
-    def _compare_columns(self, known: Known, stored: Stored) -> None:
+    def _compare_columns(self, known: Known, stored: StoredResource) -> None:
         """What lists and metrics are made of."""
         waiting = self._waiting_for(known)
         self._trace.require(

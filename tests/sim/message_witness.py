@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import datetime, timedelta
 
 from sentinel.adapter import Adapter
-from sentinel.core.adapter.event_target import Pointer, kind_of
+from sentinel.core.adapter.event_target import ResourceRef, kind_of
 from sentinel.core.adapter.resource import INTERRUPTED, Resource
 from sentinel.core.fleet.documents import AVAILABLE, Report, ReportedCondition
 from sentinel.ports.clock import Clock
-from sentinel.ports.reporting import Answer, Reporting
+from sentinel.ports.reporting import Reporting, ReportResult
 from sentinel.ports.subscription import Delivery, Message, Subscriber
 from tests.sim.trace import Trace
 
@@ -86,7 +86,7 @@ class MessageWitness:
         if resource is None or self._is_fresh(resource):
             self._settled[resource_id] = step
 
-    def reported(self, resource_id: str, report: Report, answer: Answer) -> None:
+    def reported(self, resource_id: str, report: Report, answer: ReportResult) -> None:
         """The API has accepted a report or has deliberately discarded it."""
         self._trace.note(
             self._name, f"report {resource_id}@{report.observed_generation} {answer.taken}", *_said(report)
@@ -175,13 +175,13 @@ class _Reporting:
         self._witness = witness
         self.reach, self.close = reporting.reach, reporting.close
 
-    async def read(self, pointer: Pointer) -> Resource | None:
+    async def read(self, pointer: ResourceRef) -> Resource | None:
         step = self._witness.step()
         resource = await self._reporting.read(pointer)
         self._witness.answered(pointer.id, step, resource)
         return resource
 
-    async def report(self, resource: Resource, report: Report) -> Answer:
+    async def report(self, resource: Resource, report: Report) -> ReportResult:
         answer = await self._reporting.report(resource, report)
         self._witness.reported(resource.id, report, answer)
         return answer

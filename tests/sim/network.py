@@ -15,19 +15,19 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from sentinel.api.maintenance import Upkeep
-from sentinel.api.service import FleetService, Target
+from sentinel.api.maintenance import Maintenance
+from sentinel.api.service import FleetService, ResourcePath
 from sentinel.core.access import Identity, Role
-from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import Resource, read_document, read_statuses, with_reports
 from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import Report
 from sentinel.core.pulse.observation import read_resource
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.fleet import FetchError, Page
-from sentinel.ports.fleet_store import ListQuery, Place
-from sentinel.ports.reporting import Answer, ReportRefused, Taken
+from sentinel.ports.fleet import FetchError, FleetPage
+from sentinel.ports.fleet_store import ListPosition, ListQuery
+from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.web import errors
 from sentinel.web.routing import Caller
@@ -53,7 +53,7 @@ class NoAnswer(Exception):
 class ApiProcess:
     """The server: while it is up it carries out requests, and when it is killed they die in the middle."""
 
-    def __init__(self, trace: Trace, random: Random, make: Callable[[], tuple[FleetService, Upkeep]]) -> None:
+    def __init__(self, trace: Trace, random: Random, make: Callable[[], tuple[FleetService, Maintenance]]) -> None:
         self._trace = trace
         self._random = random
         self._make = make
@@ -86,7 +86,7 @@ class ApiProcess:
             raise NoAnswer("connection reset")
         return carrying_out.result()
 
-    async def _keep_up(self, upkeep: Upkeep) -> None:
+    async def _keep_up(self, upkeep: Maintenance) -> None:
         # The fleet is really a large one, and it takes a while until it is the turn of these few.
         await asyncio.sleep(_CATCHING_UP.total_seconds() * self._random.random())
         await upkeep.aggregate_anew(Stopping())
@@ -167,19 +167,19 @@ class WalkedFleet:
         self._plurals = plurals
         self._page_size = page_size
 
-    async def walk(self) -> AsyncGenerator[Page, None]:
+    async def walk(self) -> AsyncGenerator[FleetPage, None]:
         for plural in self._plurals:
-            after: Place | None = None
+            after: ListPosition | None = None
             while True:
                 query = ListQuery(plural=plural, limit=self._page_size, after=after, counts=False)
                 documents, after = await self._fetch(query)
-                yield Page([read_resource(msgspec.Raw(document)) for document in documents])
+                yield FleetPage([read_resource(msgspec.Raw(document)) for document in documents])
                 if after is None:
                     break
 
     async def close(self) -> None: ...
 
-    async def _fetch(self, query: ListQuery) -> tuple[Sequence[bytes], Place | None]:
+    async def _fetch(self, query: ListQuery) -> tuple[Sequence[bytes], ListPosition | None]:
         try:
             found = await self._network.ask(lambda service: service.find(query))
         except (NoAnswer, Unavailable) as error:
@@ -197,11 +197,11 @@ class NetworkReporting:
         self._caller = Caller(Identity(adapter, Role.ADAPTER, adapter), "", "")
 
     async def reach(self, kind: str) -> None:
-        await self.read(Pointer("nobody", kind=kind))
+        await self.read(ResourceRef("nobody", kind=kind))
 
-    async def read(self, pointer: Pointer) -> Resource | None:
+    async def read(self, pointer: ResourceRef) -> Resource | None:
         async def get(service: FleetService) -> Resource:
-            target = Target("", pointer.id)
+            target = ResourcePath("", pointer.id)
             document = (await service.get(target)).document
             await asyncio.sleep(self._weather.delay())  # these are two requests, and much may happen between them
             statuses = b'{"items":%b,"total":0}' % (await service.get(target)).statuses
@@ -212,15 +212,15 @@ class NetworkReporting:
         except errors.NotFound:
             return None
         except (NoAnswer, Unavailable) as error:
-            raise ApiTrouble(str(error)) from error
+            raise ApiUnavailable(str(error)) from error
 
-    async def report(self, resource: Resource, report: Report) -> Answer:
+    async def report(self, resource: Resource, report: Report) -> ReportResult:
         # As it is on the wire, so that what one party holds is never changed by another.
         sent = msgspec.json.encode(report)
 
         async def put(service: FleetService) -> reports.Accepted | reports.Discarded:
             received = msgspec.json.decode(sent, type=Report)
-            verdict = await service.report(Target("", resource.id), received, caller=self._caller)
+            verdict = await service.report(ResourcePath("", resource.id), received, caller=self._caller)
             self._witness.judged(resource.id, received, verdict)
             return verdict
 
@@ -228,16 +228,16 @@ class NetworkReporting:
         try:
             verdict = await self._network.ask(put)
         except errors.NotFound:
-            return Answer(Taken.GONE)
+            return ReportResult(ReportOutcome.GONE)
         except (NoAnswer, Unavailable) as error:
-            raise ApiTrouble(str(error)) from error
+            raise ApiUnavailable(str(error)) from error
         except errors.Invalid as error:
             if any(each.field == "observed_time" for each in error.errors):
-                raise ApiTrouble(str(error), needs_person=True) from error
+                raise ApiUnavailable(str(error), needs_person=True) from error
             raise ReportRefused(str(error)) from error
         if isinstance(verdict, reports.Discarded):
-            return Answer(Taken.DISCARDED, verdict.reason)
-        return Answer(Taken.STORED)
+            return ReportResult(ReportOutcome.DISCARDED, verdict.reason)
+        return ReportResult(ReportOutcome.STORED)
 
     async def close(self) -> None: ...
 

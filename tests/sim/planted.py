@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import INTERRUPTED, KnownReport, Resource
 from sentinel.core.fleet import documents
 from sentinel.core.fleet.documents import (
@@ -24,7 +24,7 @@ from sentinel.core.fleet.documents import (
     DiscardReason,
     ResourceStatus,
 )
-from sentinel.ports.fleet_store import FleetTransaction, Stored
+from sentinel.ports.fleet_store import FleetTransaction, StoredResource
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.testing.database import MemoryDatabase
@@ -32,7 +32,7 @@ from sentinel.testing.fleet_store import MemoryFleetStore, Watcher
 from tests.sim.world import Plan
 
 T = TypeVar("T")
-Alteration: TypeAlias = Callable[[Stored], Stored | None]
+Alteration: TypeAlias = Callable[[StoredResource], StoredResource | None]
 """What a store keeps in the place of what it is given; None where that is lost."""
 
 WITHOUT_PACING = Plan(republish_interval=timedelta(0))
@@ -79,7 +79,7 @@ class _Overlooking:
         self._leave_out = leave_out
         self.reach, self.report, self.close = reporting.reach, reporting.report, reporting.close
 
-    async def read(self, pointer: Pointer) -> Resource | None:
+    async def read(self, pointer: ResourceRef) -> Resource | None:
         resource = await self._reporting.read(pointer)
         return None if resource is None else self._leave_out(resource)
 
@@ -123,7 +123,7 @@ class _Altered:
         self.keep_generation, self.record = transaction.keep_generation, transaction.record
         self.recall, self.remember = transaction.recall, transaction.remember
 
-    def update(self, resource: Stored) -> None:
+    def update(self, resource: StoredResource) -> None:
         kept = self._alter(resource)
         if kept is not None:
             self._transaction.update(kept)
@@ -165,7 +165,9 @@ def _without_interruption(report: KnownReport) -> KnownReport:
     return msgspec.structs.replace(report, conditions=conditions)
 
 
-def _with_available(stored: Stored, change: Callable[[Condition, ResourceStatus], Condition]) -> Stored:
+def _with_available(
+    stored: StoredResource, change: Callable[[Condition, ResourceStatus], Condition]
+) -> StoredResource:
     document = documents.decode_document(stored.document)
     status = document.status
     conditions = tuple(change(each, status) if each.type == AVAILABLE else each for each in status.conditions)
@@ -192,12 +194,12 @@ def _stir(available: Condition, status: ResourceStatus) -> Condition:
     return msgspec.structs.replace(available, last_transition_time=available.last_updated_time)
 
 
-def _lose_a_report(stored: Stored) -> Stored | None:
+def _lose_a_report(stored: StoredResource) -> StoredResource | None:
     """The one that would complete a cluster's."""
     return None if len(documents.decode_statuses(stored.statuses)) > 3 else stored
 
 
-def _forget_a_report(stored: Stored) -> Stored:
+def _forget_a_report(stored: StoredResource) -> StoredResource:
     """The one of validation, which is long there when provision is done."""
     statuses = {each.adapter: each for each in documents.decode_statuses(stored.statuses)}
     if "provision" in statuses and statuses["provision"].status_of(AVAILABLE) is ConditionStatus.TRUE:
@@ -205,7 +207,7 @@ def _forget_a_report(stored: Stored) -> Stored:
     return msgspec.structs.replace(stored, statuses=documents.encode_statuses(tuple(statuses.values())))
 
 
-def _count_wrong(stored: Stored) -> Stored:
+def _count_wrong(stored: StoredResource) -> StoredResource:
     document = documents.decode_document(stored.document)
     if document.generation != 3:
         return stored

@@ -14,10 +14,10 @@ from typing import TypeAlias
 
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.observation import Observation
-from sentinel.core.pulse.pacing import Verdict
+from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.clock import Clock
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.report import Answer, CycleReport, PageReport
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from tests.sim.trace import Trace
 
 _WINDOW = timedelta(minutes=1)
@@ -69,7 +69,7 @@ class PulseWitness:
                 self._compare_pacing(seen, page.at, judgement.verdict)
             self._remember(seen, page.at, is_due=is_due)
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: PublishedBatch) -> None:
         for pending, outcome in zip(answer.pending, answer.outcomes, strict=True):
             resource = pending.judgement.resource
             self._trace.note(self._name, f"event {resource.id}@{resource.generation} {outcome}")
@@ -144,7 +144,7 @@ class PulseWitness:
             published.time = min(published.time, now)  # a clock that was set back
             published.is_well_since |= not is_due
 
-    def _compare_pacing(self, seen: Observation, now: datetime, verdict: Verdict) -> None:
+    def _compare_pacing(self, seen: Observation, now: datetime, verdict: PacingVerdict) -> None:
         before = self._published.get(seen.id)
         asked = self._asked(seen, self._last_updated(seen, now))
         if (
@@ -161,12 +161,13 @@ class PulseWitness:
             remaining = max_age - slack - (now - min(before.time, now))
         if remaining >= _ROUNDING:
             self._trace.require(
-                verdict is not Verdict.PUBLISH,
+                verdict is not PacingVerdict.PUBLISH,
                 f"{self._name}: a storm: {seen.id}@{seen.generation} is sent {remaining} too early",
             )
         elif remaining <= -_ROUNDING:
             self._trace.require(
-                verdict is not Verdict.PACED, f"{self._name}: {seen.id}@{seen.generation} is held back for nothing"
+                verdict is not PacingVerdict.PACED,
+                f"{self._name}: {seen.id}@{seen.generation} is held back for nothing",
             )
 
     def _confirmed(self, resource: Observation) -> None:

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from sentinel.adapter import Adapter, Context, Done, Failed, InProgress, Outcome, Resource
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.subscription import Delivery, Subscriber
 from tests.support.adapter_harness import Workplace, run
 
@@ -64,8 +64,8 @@ class Fleet:
                 return InProgress()
         return Done()
 
-    def trouble(self, failing: set[str]) -> ApiTrouble | None:
-        return ApiTrouble("by chance", needs_person=self.random.random() < 0.2) if failing else None
+    def trouble(self, failing: set[str]) -> ApiUnavailable | None:
+        return ApiUnavailable("by chance", needs_person=self.random.random() < 0.2) if failing else None
 
 
 class Forgetful:
@@ -105,7 +105,7 @@ async def simulate(
     alive = {resource_id: origin.api.put(resource_id) for resource_id in RESOURCES}
     failing: set[str] = set()
 
-    def fail(operation: str, resource_id: str) -> ApiTrouble | None:
+    def fail(operation: str, resource_id: str) -> ApiUnavailable | None:
         return fleet.trouble(failing & {"everything", resource_id})
 
     origin.api.fail(fail)

@@ -26,10 +26,10 @@ from sentinel.core.fleet.documents import (
     ReportedCondition,
     encode_document,
 )
-from sentinel.core.fleet.lifecycle import Rules
+from sentinel.core.fleet.lifecycle import AggregationRules
 from sentinel.core.pulse import observation
 from sentinel.core.pulse.decision import Reason
-from sentinel.ports.fleet import Page
+from sentinel.ports.fleet import FleetPage
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing import loop
@@ -50,7 +50,7 @@ class Chained:
         self._clock = SimulatedClock()
         self._skews = skews
         self._ticks = ticks
-        self._rules = Rules(KindRules("clusters", "Cluster", "", CHAIN))
+        self._rules = AggregationRules(KindRules("clusters", "Cluster", "", CHAIN))
         self.state = lifecycle.create(
             self._rules,
             resource_id="one",
@@ -65,9 +65,9 @@ class Chained:
         self._started = self._clock.now()
         self._looking: set[asyncio.Task[None]] = set()
 
-    async def walk(self) -> AsyncGenerator[Page, None]:
+    async def walk(self) -> AsyncGenerator[FleetPage, None]:
         await asyncio.sleep(0)
-        yield Page([observation.read_resource(msgspec.Raw(encode_document(self.state.document)))], ())
+        yield FleetPage([observation.read_resource(msgspec.Raw(encode_document(self.state.document)))], ())
 
     async def open(self) -> None: ...
 
@@ -112,7 +112,7 @@ class Chained:
             report, generation=self.state.document.generation, stored=stored, now=self._clock.now()
         )
         if isinstance(verdict, reports.Accepted):
-            self.state = lifecycle.take(self.state, self._rules, verdict.status, children=0)
+            self.state = lifecycle.with_status(self.state, self._rules, verdict.status, children=0)
         if self.ready_at is None and self.state.document.status.phase is Phase.READY:
             self.ready_at = self._clock.now()
 

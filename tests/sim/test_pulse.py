@@ -13,7 +13,7 @@ import pytest
 from sentinel.core.events import Event
 from sentinel.core.pulse.decision import Reason
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.fleet import Page
+from sentinel.ports.fleet import FleetPage
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing import loop
@@ -211,7 +211,7 @@ def test_adapters_that_report_get_one_event_per_max_age_counted_from_their_repor
 
 def test_the_first_poll_is_at_once_and_the_next_counts_from_start_to_start() -> None:
     class SlowFleet(FakeFleet):
-        async def walk(self) -> AsyncGenerator[Page, None]:
+        async def walk(self) -> AsyncGenerator[FleetPage, None]:
             await asyncio.sleep(2)
             async for page in super().walk():
                 yield page
@@ -226,7 +226,7 @@ def test_the_first_poll_is_at_once_and_the_next_counts_from_start_to_start() -> 
 
 def test_a_late_cycle_neither_overlaps_nor_piles_up() -> None:
     class SlowFleet(FakeFleet):
-        async def walk(self) -> AsyncGenerator[Page, None]:
+        async def walk(self) -> AsyncGenerator[FleetPage, None]:
             await asyncio.sleep(12)
             async for page in super().walk():
                 yield page
@@ -417,7 +417,7 @@ def test_a_ceiling_spreads_a_backlog_and_lets_changed_specs_go_first() -> None:
 
 def test_stopping_in_mid_cycle_confirms_what_is_in_flight_and_fetches_no_more() -> None:
     class EndlessFleet(FakeFleet):
-        async def walk(self) -> AsyncGenerator[Page, None]:
+        async def walk(self) -> AsyncGenerator[FleetPage, None]:
             for n in range(1000):
                 await asyncio.sleep(1)
                 self.put(f"cluster-{n}")

@@ -12,9 +12,9 @@ from random import Random
 
 import msgspec
 
-from sentinel.api.change import Written
-from sentinel.api.request_bodies import Draft, Patch
-from sentinel.api.service import FleetService, Target
+from sentinel.api.change import WrittenResource
+from sentinel.api.request_bodies import ResourceDraft, ResourcePatch
+from sentinel.api.service import FleetService, ResourcePath
 from sentinel.core.access import Identity, Role
 from sentinel.core.fleet.documents import KindRules
 from sentinel.ports.errors import Unavailable
@@ -71,9 +71,9 @@ class Users:
     async def create(self, kind: KindRules, parent: str | None = None) -> None:
         number = next(self._numbers)
         # Short ids of their own: a trace is read by people.
-        draft = Draft(f"n{number}", msgspec.Raw(b'{"v":0}'), {}, f"{kind.plural[0]}{number}")
+        draft = ResourceDraft(f"n{number}", msgspec.Raw(b'{"v":0}'), {}, f"{kind.plural[0]}{number}")
 
-        async def create(service: FleetService) -> Written:
+        async def create(service: FleetService) -> WrittenResource:
             created = await service.create(
                 kind, draft, parent=parent, caller=_CALLER, key=IdempotencyKey("ops", f"key-{number}", "same")
             )
@@ -83,17 +83,17 @@ class Users:
         await self._insist(f"create {draft.id}", create, is_refusable=parent is not None)
 
     async def _patch(self, known: Known) -> None:
-        target = Target(known.plural, known.document.id)
+        target = ResourcePath(known.plural, known.document.id)
         # Now and then they ask for what they have already, and that changes nothing.
         value = known.value if self._random.random() < 0.2 else next(self._numbers)
 
-        async def patch(service: FleetService) -> Written:
-            return await service.patch(target, Patch(spec={"v": value}), if_match=None, caller=_CALLER)
+        async def patch(service: FleetService) -> WrittenResource:
+            return await service.patch(target, ResourcePatch(spec={"v": value}), if_match=None, caller=_CALLER)
 
         await self._insist(f"patch {target.id} to {value}", patch, value=value)
 
     async def _delete(self, known: Known) -> None:
-        target = Target(known.plural, known.document.id)
+        target = ResourcePath(known.plural, known.document.id)
         await self._insist(
             f"delete {target.id}", lambda service: service.delete(target, if_match=None, caller=_CALLER)
         )
@@ -103,7 +103,7 @@ class Users:
         if not deleting:
             return
         known = self._random.choice(deleting)
-        target = Target(known.plural, known.document.id)
+        target = ResourcePath(known.plural, known.document.id)
         self._witness.forced(target.id)
 
         async def force(service: FleetService) -> None:
@@ -111,14 +111,14 @@ class Users:
 
         await self._insist(f"force-delete {target.id}", force)
 
-    async def _mark(self, known: Known, mark: Callable[..., Awaitable[Written]]) -> None:
-        target = Target(known.plural, known.document.id)
+    async def _mark(self, known: Known, mark: Callable[..., Awaitable[WrittenResource]]) -> None:
+        target = ResourcePath(known.plural, known.document.id)
         await self._insist(f"{mark.__name__} {target.id}", lambda service: mark(service, target, caller=_CALLER))
 
     async def _insist(
         self,
         what: str,
-        request: Callable[[FleetService], Awaitable[Written | None]],
+        request: Callable[[FleetService], Awaitable[WrittenResource | None]],
         *,
         value: int | None = None,
         is_refusable: bool = True,

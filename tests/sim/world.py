@@ -12,7 +12,7 @@ from datetime import timedelta
 import msgspec
 
 from sentinel.api.kinds import Kinds
-from sentinel.api.maintenance import Upkeep
+from sentinel.api.maintenance import Maintenance
 from sentinel.api.service import FleetService
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.pulse.decision import Policy
@@ -121,7 +121,7 @@ class World:
         await self.users.network.close()
         await self.api.kill()
 
-    def _serve(self) -> tuple[FleetService, Upkeep]:
+    def _serve(self) -> tuple[FleetService, Maintenance]:
         """One life of the API."""
         kinds = Kinds(
             [
@@ -137,7 +137,7 @@ class World:
             auditor=Auditor(randomness=self._bytes),
             randomness=self._bytes,
         )
-        upkeep = Upkeep(
+        upkeep = Maintenance(
             service=service,
             store=self.store,
             kinds=kinds,

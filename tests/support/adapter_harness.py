@@ -11,8 +11,8 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from sentinel.adapter import Adapter
-from sentinel.adapter.api_gate import Operation
-from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
+from sentinel.adapter.api_gate import ApiOperation
+from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.adapter.service import AdapterService
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.events import Event, event_type
@@ -20,7 +20,7 @@ from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.pulse.observation import Json
 from sentinel.drivers.deliveries import RETRY
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -49,11 +49,11 @@ class Recorder:
     def __init__(self) -> None:
         self.evaluations: list[Evaluation] = []
         self.skips: list[tuple[SkipReason, str, int]] = []
-        self.answers: list[ReportAnswer] = []
+        self.answers: list[ReportDisposition] = []
         self.letters: list[str] = []
         self.returns: list[str] = []
-        self.troubles: list[tuple[Operation, str]] = []
-        self.recoveries: list[Operation] = []
+        self.troubles: list[tuple[ApiOperation, str]] = []
+        self.recoveries: list[ApiOperation] = []
         self.crashes: list[BaseException] = []
         self.ages: list[timedelta] = []
         self.in_flight = 0
@@ -76,7 +76,7 @@ class Recorder:
     def interrupted(self) -> None:
         self.in_flight -= 1
 
-    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
+    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
         self.answers.append(answer)
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
@@ -85,10 +85,10 @@ class Recorder:
     def returned(self, reason: str, resource_id: str, events: int) -> None:
         self.returns.append(reason)
 
-    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
         self.troubles.append((operation, str(trouble)))
 
-    def api_recovered(self, operation: Operation) -> None:
+    def api_recovered(self, operation: ApiOperation) -> None:
         self.recoveries.append(operation)
 
     def crashed(self, resource_id: str, error: BaseException) -> None:

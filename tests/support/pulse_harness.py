@@ -11,9 +11,9 @@ from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.message import Composer, MessageData
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
-from sentinel.ports.fleet import Fleet
+from sentinel.ports.fleet import FleetReader
 from sentinel.ports.publisher import Outcome, Publisher
-from sentinel.pulse.report import Answer, CycleReport, PageReport
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.runtime.tracing import NO_TRACING, Tracer
 
@@ -27,14 +27,14 @@ class Recorder:
 
     def __init__(self) -> None:
         self.pages: list[PageReport] = []
-        self.answers: list[Answer] = []
+        self.answers: list[PublishedBatch] = []
         self.cycles: list[CycleReport] = []
         self.crashes: list[BaseException] = []
 
     def judged(self, page: PageReport) -> None:
         self.pages.append(msgspec.structs.replace(page, resources=()))
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: PublishedBatch) -> None:
         self.answers.append(answer)
 
     def finished(self, report: CycleReport) -> None:
@@ -56,7 +56,7 @@ class Recorder:
 
 def make_pulse(
     *,
-    fleet: Fleet,
+    fleet: FleetReader,
     publisher: Publisher,
     clock: Clock,
     observer: Recorder,

@@ -11,7 +11,7 @@ from sentinel.core.pulse.decision import Policy, Reason, decide
 from sentinel.core.pulse.observation import Json, Observation
 from sentinel.ports.fleet import FetchError
 from sentinel.testing.clock import START
-from sentinel.testing.fleet import FakeFleet, Owner
+from sentinel.testing.fleet import FakeFleet, FakeOwner
 
 LATER = START + timedelta(minutes=1)
 POLICY = Policy(max_age_not_ready=timedelta(seconds=10), max_age_ready=timedelta(minutes=30))
@@ -108,7 +108,7 @@ async def test_an_outdated_or_unknown_report_is_no_news(resource_id: str) -> Non
 
 async def test_a_document_has_what_templates_look_for() -> None:
     fleet = FakeFleet(kind="NodePool")
-    fleet.put("np-1", name="workers", labels={"region": "us-east"}, owner=Owner("cls-1", "Cluster"))
+    fleet.put("np-1", name="workers", labels={"region": "us-east"}, owner=FakeOwner("cls-1", "Cluster"))
 
     document = await decode(fleet, "np-1")
 

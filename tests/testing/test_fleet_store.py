@@ -9,13 +9,7 @@ import msgspec
 import pytest
 
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.fleet_store import (
-    FleetTransaction,
-    IdTaken,
-    ListQuery,
-    NameTaken,
-    Stored,
-)
+from sentinel.ports.fleet_store import FleetTransaction, IdTaken, ListQuery, NameTaken, StoredResource
 from sentinel.testing import loop
 from sentinel.testing.database import Fault, Faults, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
@@ -206,7 +200,7 @@ async def test_a_name_that_was_taken_is_raised_even_if_the_work_keeps_it_to_itse
 
 
 async def test_a_watcher_hears_of_every_change_that_takes_effect_and_of_no_other() -> None:
-    heard: list[tuple[Stored | None, Stored | None]] = []
+    heard: list[tuple[StoredResource | None, StoredResource | None]] = []
     faults = Script(None, Fault.BEFORE_COMMIT, Fault.LOST_RACE, None, Fault.AFTER_COMMIT)
     database = MemoryDatabase(faults=faults)
     await database.open()

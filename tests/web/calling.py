@@ -13,8 +13,8 @@ from sentinel.runtime.log import get_logger
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
 from sentinel.web.identity import Guard
-from sentinel.web.middleware import Exchange
-from sentinel.web.routing import Answer, Handler, Method, Parameter, Request, Response, Route
+from sentinel.web.middleware import RequestRecord
+from sentinel.web.routing import Handler, Method, Parameter, Request, Response, ResponseSpec, Route
 
 LOG = get_logger("test")
 READ, WRITE, FORCE_DELETE = Action("things.read"), Action("things.write"), Action("things.force-delete")
@@ -27,7 +27,7 @@ PERMISSIONS = table(
     },
 )
 OPEN_GUARD = Guard(identities=(), permissions=PERMISSIONS, is_insecure=True)
-FINE = (Response(status=200, description="Fine."),)
+FINE = (ResponseSpec(status=200, description="Fine."),)
 
 
 class Recorder:
@@ -35,12 +35,12 @@ class Recorder:
 
     def __init__(self) -> None:
         self.begun = 0
-        self.exchanges: list[Exchange] = []
+        self.exchanges: list[RequestRecord] = []
 
     def began(self) -> None:
         self.begun += 1
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: RequestRecord) -> None:
         self.exchanges.append(exchange)
 
 
@@ -129,10 +129,10 @@ def app_of(*routes: Route, guard: Guard = OPEN_GUARD, **more: Any) -> App:
     return build_app(routes, guard=guard, log=LOG, **more)
 
 
-def answering(answer: Answer) -> Handler:
+def answering(answer: Response) -> Handler:
     """A handler that always answers this."""
 
-    async def handler(request: Request) -> Answer:
+    async def handler(request: Request) -> Response:
         return answer
 
     return handler
@@ -141,7 +141,7 @@ def answering(answer: Answer) -> Handler:
 def raising(make: Callable[[], BaseException]) -> Handler:
     """A handler that always fails in this way."""
 
-    async def handler(request: Request) -> Answer:
+    async def handler(request: Request) -> Response:
         raise make()
 
     return handler

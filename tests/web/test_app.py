@@ -18,10 +18,10 @@ from sentinel.web.app import BadRoutes, check_routes
 from sentinel.web.asgi import App, Message
 from sentinel.web.identity import Guard
 from sentinel.web.pages import page_routes
-from sentinel.web.routing import MERGE_PATCH, OPEN, Answer, Body, Method, Parameter, Request, Route
+from sentinel.web.routing import MERGE_PATCH, OPEN, Body, Method, Parameter, Request, Response, Route
 from tests.web.calling import PERMISSIONS, WRITE, answering, app_of, call, raising, route, scope
 
-FINE = answering(Answer(body=b"{}"))
+FINE = answering(Response(body=b"{}"))
 JSON = {"content-type": "application/json"}
 
 
@@ -39,13 +39,13 @@ class Heard:
     def __init__(self) -> None:
         self.requests: list[Request] = []
 
-    async def __call__(self, request: Request) -> Answer:
+    async def __call__(self, request: Request) -> Response:
         self.requests.append(request)
-        return Answer(body=b"{}")
+        return Response(body=b"{}")
 
 
-async def echo(request: Request) -> Answer:
-    return Answer(201, msgspec.json.encode(await request.decode(Thing)))
+async def echo(request: Request) -> Response:
+    return Response(201, msgspec.json.encode(await request.decode(Thing)))
 
 
 def taking(body: Body, *, method: Method = Method.POST) -> App:
@@ -68,7 +68,7 @@ async def test_a_handler_hears_of_path_query_headers_and_caller() -> None:
 
 
 async def test_an_answer_goes_out_as_it_is() -> None:
-    app = app_of(route(answering(Answer(202, b"[1]", {"ETag": '"7"'}, "application/x+json"))))
+    app = app_of(route(answering(Response(202, b"[1]", {"ETag": '"7"'}, "application/x+json"))))
 
     answered = await call(app, "GET", "/things")
 
@@ -80,7 +80,7 @@ async def test_an_answer_goes_out_as_it_is() -> None:
 
 @pytest.mark.parametrize("status", [204, 304])
 async def test_an_answer_that_has_no_body_says_nothing_of_one(status: int) -> None:
-    answered = await call(app_of(route(answering(Answer(status, b"ignored")))), "GET", "/things")
+    answered = await call(app_of(route(answering(Response(status, b"ignored")))), "GET", "/things")
 
     assert (answered.status, answered.body) == (status, b"")
     assert not {"content-type", "content-length"} & set(answered.headers)
@@ -88,17 +88,17 @@ async def test_an_answer_that_has_no_body_says_nothing_of_one(status: int) -> No
 
 async def test_a_literal_segment_goes_before_a_parameter() -> None:
     app = app_of(
-        route(answering(Answer(body=b"1")), path="/things/{id}"),
-        route(answering(Answer(body=b"2")), path="/things/special"),
+        route(answering(Response(body=b"1")), path="/things/{id}"),
+        route(answering(Response(body=b"2")), path="/things/special"),
     )
 
     assert (await call(app, "GET", "/things/special")).body == b"2"
     assert (await call(app, "GET", "/things/other")).body == b"1"
 
 
-async def named(request: Request) -> Answer:
+async def named(request: Request) -> Response:
     """Answers with the route that was found and the parameters that were matched."""
-    return Answer(body=msgspec.json.encode([request.route.path, dict(request.path)]))
+    return Response(body=msgspec.json.encode([request.route.path, dict(request.path)]))
 
 
 def paths(*templates: str) -> App:
@@ -353,8 +353,8 @@ async def test_a_hostile_body_is_a_400_with_its_errors(body: bytes) -> None:
 
 
 async def test_no_body_counts_as_an_empty_object_where_none_is_required() -> None:
-    async def handler(request: Request) -> Answer:
-        return Answer(body=await request.body())
+    async def handler(request: Request) -> Response:
+        return Response(body=await request.body())
 
     app = app_of(route(handler, method=Method.POST, body=Body(type=dict, is_required=False)))
 

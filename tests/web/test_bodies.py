@@ -10,7 +10,7 @@ import pytest
 from sentinel.web import forms, openapi
 from sentinel.web.asgi import App
 from sentinel.web.problem import Problem
-from sentinel.web.routing import Answer, AnyBody, Body, BytesBody, FormBody, Method, Request, TextBody
+from sentinel.web.routing import AnyBody, Body, BytesBody, FormBody, Method, Request, Response, TextBody
 from tests.web.calling import PERMISSIONS, answering, app_of, call, route
 
 KDL = "application/kdl"
@@ -33,21 +33,21 @@ def text_of(size: int) -> str:
     return encoded + "\n" * (size - len(encoded.encode()))
 
 
-async def give_text(request: Request) -> Answer:
-    return Answer(body=(await request.text()).encode(), content_type="text/plain")
+async def give_text(request: Request) -> Response:
+    return Response(body=(await request.text()).encode(), content_type="text/plain")
 
 
-async def give_bytes(request: Request) -> Answer:
-    return Answer(body=await request.body())
+async def give_bytes(request: Request) -> Response:
+    return Response(body=await request.body())
 
 
-async def measure_content(request: Request) -> Answer:
-    return Answer(body=b"%d" % len((await request.decode(Content)).content.encode()))
+async def measure_content(request: Request) -> Response:
+    return Response(body=b"%d" % len((await request.decode(Content)).content.encode()))
 
 
-async def give_form(request: Request) -> Answer:
+async def give_form(request: Request) -> Response:
     form = await request.form()
-    return Answer(body=msgspec.json.encode([form.get("name"), form.get("absent", "-"), form.get_all("tick")]))
+    return Response(body=msgspec.json.encode([form.get("name"), form.get("absent", "-"), form.get_all("tick")]))
 
 
 def taking_text(*, limit: int = 2 * MIB, is_required: bool = True) -> App:
@@ -203,11 +203,11 @@ def test_a_form_may_have_as_many_fields_as_the_limit_says() -> None:
 async def test_a_handler_that_reads_another_body_than_it_declares_is_told(body: AnyBody, read: object) -> None:
     told: list[str] = []
 
-    async def handler(request: Request) -> Answer:
+    async def handler(request: Request) -> Response:
         with pytest.raises(TypeError) as error:
             await read(request)  # type: ignore[operator]  # one of its methods
         told.append(str(error.value))
-        return Answer()
+        return Response()
 
     await call(app_of(route(handler, method=Method.POST, body=body)), "POST", "/things")
 
@@ -217,7 +217,7 @@ async def test_a_handler_that_reads_another_body_than_it_declares_is_told(body: 
 def test_the_document_says_what_is_taken() -> None:
     def content(body: AnyBody) -> object:
         described = openapi.document(
-            [route(answering(Answer()), method=Method.POST, body=body)],
+            [route(answering(Response()), method=Method.POST, body=body)],
             openapi.Info(title="", version=""),
             permissions=PERMISSIONS,
         )
@@ -232,8 +232,8 @@ def test_the_document_says_what_is_taken() -> None:
 
 async def test_the_page_shows_texts_as_they_are_and_bytes_as_anything() -> None:
     routes = [
-        route(answering(Answer()), method=Method.POST, body=TextBody(example='a "b"\nc')),
-        route(answering(Answer()), method=Method.PUT, body=BytesBody()),
+        route(answering(Response()), method=Method.POST, body=TextBody(example='a "b"\nc')),
+        route(answering(Response()), method=Method.PUT, body=BytesBody()),
     ]
     content = openapi.document(routes, openapi.Info(title="", version=""), permissions=PERMISSIONS)
 

@@ -13,7 +13,7 @@ from sentinel.web.app import BadRoutes, Component, build_app
 from sentinel.web.asgi import App
 from sentinel.web.metrics import RequestMetrics
 from sentinel.web.openapi import Info
-from sentinel.web.routing import OPEN, Answer, Response
+from sentinel.web.routing import OPEN, Response, ResponseSpec
 from tests.web.calling import LOG, OPEN_GUARD, answering, call, raising, route
 
 
@@ -25,17 +25,19 @@ class Proxy(msgspec.Struct, frozen=True):
     size: int
 
 
-def giving(type_: type[msgspec.Struct]) -> tuple[Response, ...]:
-    return (Response(status=200, description="One.", type=type_),)
+def giving(type_: type[msgspec.Struct]) -> tuple[ResponseSpec, ...]:
+    return (ResponseSpec(status=200, description="One.", type=type_),)
 
 
 FLEET = Component(
-    routes=[route(answering(Answer(body=b'"fleet"')), path="/clusters", tag="clusters", responses=giving(Thing))],
+    routes=[
+        route(answering(Response(body=b'"fleet"')), path="/clusters", tag="clusters", responses=giving(Thing))
+    ],
     tags={"clusters": "What is managed."},
 )
 HUB = Component(
     routes=[
-        route(answering(Answer(body=b'"hub"')), path="/instances", tag="instances", responses=giving(Proxy)),
+        route(answering(Response(body=b'"hub"')), path="/instances", tag="instances", responses=giving(Proxy)),
         route(raising(lambda: errors.NotFound("no such config")), path="/configs/{id}", tag="configs"),
     ],
     tags={"instances": "Proxies.", "configs": "What they run."},
@@ -44,7 +46,7 @@ INFO = Info(title="Everything", version="1", description="All of it.", tags={"do
 
 
 def application(*components: Component, **more: object) -> App:
-    probe = route(answering(Answer()), path="/healthz", action=OPEN, is_documented=False)
+    probe = route(answering(Response()), path="/healthz", action=OPEN, is_documented=False)
     return build_app([probe], components=components, info=INFO, guard=OPEN_GUARD, log=LOG, **more)  # type: ignore[arg-type]  # as given
 
 
@@ -78,7 +80,7 @@ async def test_one_document_describes_all_components_and_nothing_else() -> None:
 
 def test_schemas_of_the_same_name_are_refused() -> None:
     other = msgspec.defstruct("Thing", [("size", int)], module="elsewhere")
-    hub = Component(routes=[route(answering(Answer()), path="/things", responses=giving(other))])
+    hub = Component(routes=[route(answering(Response()), path="/things", responses=giving(other))])
 
     with pytest.raises(ValueError, match="got several called Thing"):
         application(FLEET, hub)
@@ -97,7 +99,7 @@ def test_two_components_that_claim_one_route_are_refused() -> None:
 
 
 def test_a_component_that_claims_a_route_of_the_application_is_refused() -> None:
-    other = Component(routes=[route(answering(Answer()), path="/openapi.json")])
+    other = Component(routes=[route(answering(Response()), path="/openapi.json")])
 
     with pytest.raises(BadRoutes, match=r"GET /openapi\.json: declared twice"):
         application(FLEET, other)

@@ -12,7 +12,7 @@ from sentinel.ports.errors import Unavailable
 from sentinel.web import errors
 from sentinel.web.openapi import Info, document
 from sentinel.web.problem import FieldError
-from sentinel.web.routing import Answer, Body, Method
+from sentinel.web.routing import Body, Method, Response
 from tests.web.calling import PERMISSIONS, answering, app_of, call, raising, route
 
 
@@ -96,9 +96,9 @@ async def test_a_422_carries_errors_in_the_shape_of_the_component() -> None:
 
 def test_the_document_has_the_errors_of_the_component_for_its_422_alone() -> None:
     own = route(
-        answering(Answer()), method=Method.POST, body=Body(type=dict), problems=(409, 422), error_type=Finding
+        answering(Response()), method=Method.POST, body=Body(type=dict), problems=(409, 422), error_type=Finding
     )
-    other = route(answering(Answer()), path="/others", problems=(422,))
+    other = route(answering(Response()), path="/others", problems=(422,))
 
     content = json.loads(document([own, other], Info(title="", version=""), permissions=PERMISSIONS))
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sentinel.core.access import Identity, Role
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import KeyTaken
 from sentinel.testing import transaction as transactions
 from sentinel.testing.database import MemoryDatabase
@@ -16,14 +16,14 @@ from sentinel.testing.transaction import MemoryTransaction
 from sentinel.web import idempotency
 from sentinel.web.idempotency import IdempotencyKey
 from sentinel.web.problem import Problem
-from sentinel.web.routing import OPEN, Answer, Caller, Method, Request, Response, Route
+from sentinel.web.routing import OPEN, Caller, Method, Request, Response, ResponseSpec, Route
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KEY = IdempotencyKey("ops", "k", "f1")
 
 
-async def nothing(request: Request) -> Answer:
-    return Answer()
+async def nothing(request: Request) -> Response:
+    return Response()
 
 
 def request(**headers: str) -> Request:
@@ -34,7 +34,7 @@ def request(**headers: str) -> Request:
         handler=nothing,
         summary="Make a thing",
         tag="things",
-        responses=(Response(status=201, description="Made."),),
+        responses=(ResponseSpec(status=201, description="Made."),),
     )
     caller = Caller(Identity("ops", Role.OPERATOR), "", "")
     named = {name.replace("_", "-").lower(): value for name, value in headers.items()}
@@ -97,7 +97,7 @@ async def test_without_a_key_nothing_is_remembered_or_recalled() -> None:
 class Contended:
     """A write that finds something taken at its first attempts."""
 
-    def __init__(self, *, failures: int, taken: type[Taken] = KeyTaken) -> None:
+    def __init__(self, *, failures: int, taken: type[AlreadyExists] = KeyTaken) -> None:
         self._failures = failures
         self._taken = taken
         self.attempts = 0
@@ -109,8 +109,8 @@ class Contended:
         return "done"
 
 
-@pytest.mark.parametrize("taken", [KeyTaken, Taken])
-async def test_a_request_with_a_key_that_loses_a_race_is_tried_again(taken: type[Taken]) -> None:
+@pytest.mark.parametrize("taken", [KeyTaken, AlreadyExists])
+async def test_a_request_with_a_key_that_loses_a_race_is_tried_again(taken: type[AlreadyExists]) -> None:
     write = Contended(failures=2, taken=taken)
 
     assert await idempotency.attempt(KEY, write) == "done"

@@ -16,7 +16,7 @@ from sentinel.web.asgi import App, Message, client_address
 from sentinel.web.identity import Guard
 from sentinel.web.metrics import RequestMetrics
 from sentinel.web.middleware import AccessLog, Middleware
-from sentinel.web.routing import OPEN, Answer, Request
+from sentinel.web.routing import OPEN, Request, Response
 from tests.web.calling import (
     FORCE_DELETE,
     LOG,
@@ -31,7 +31,7 @@ from tests.web.calling import (
     scope,
 )
 
-FINE = answering(Answer(body=b"{}"))
+FINE = answering(Response(body=b"{}"))
 WAIT = 10
 
 
@@ -42,11 +42,11 @@ class Held:
         self.has_begun = asyncio.Event()
         self.may_end = asyncio.Event()
 
-    async def __call__(self, request: Request) -> Answer:
+    async def __call__(self, request: Request) -> Response:
         self.has_begun.set()
         async with asyncio.timeout(WAIT):
             await self.may_end.wait()
-        return Answer(body=b"{}")
+        return Response(body=b"{}")
 
 
 @pytest.mark.parametrize("given", ["abc-123", "a" * 128, "00-4bf92f3577b34da6-01", "{x}"])
@@ -82,7 +82,7 @@ async def test_every_answer_has_the_headers_that_keep_browsers_in_check() -> Non
 
 
 async def test_an_answer_may_have_its_own() -> None:
-    app = app_of(route(answering(Answer(headers={"Cache-Control": "max-age=60"}))))
+    app = app_of(route(answering(Response(headers={"Cache-Control": "max-age=60"}))))
 
     assert (await call(app, "GET", "/things")).headers["cache-control"] == "max-age=60"
 
@@ -140,7 +140,7 @@ async def test_refusals_and_faults_are_exchanges_of_their_route(make: type[Excep
 async def test_a_client_that_has_gone_is_499() -> None:
     recorder = Recorder()
 
-    async def gone(request: Request) -> Answer:
+    async def gone(request: Request) -> Response:
         from sentinel.web.body import Disconnected
 
         raise Disconnected
@@ -212,7 +212,7 @@ async def test_quiet_routes_are_logged_for_debugging_only(caplog: pytest.LogCapt
 async def test_a_request_that_takes_too_long_is_a_503_and_its_handler_is_cancelled() -> None:
     was_cancelled = False
 
-    async def endless(request: Request) -> Answer:
+    async def endless(request: Request) -> Response:
         nonlocal was_cancelled
         try:
             await asyncio.Event().wait()

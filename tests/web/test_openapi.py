@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from sentinel.web.openapi import Info, document, openapi_routes
-from sentinel.web.routing import OPEN, Answer, Body, Method, Parameter, Response
+from sentinel.web.routing import OPEN, Body, Method, Parameter, Response, ResponseSpec
 from tests.web.calling import FORCE_DELETE, PERMISSIONS, WRITE, answering, app_of, call, route
 
-FINE = answering(Answer(body=b"{}"))
+FINE = answering(Response(body=b"{}"))
 
 
 class Colour(StrEnum):
@@ -42,13 +42,13 @@ class Query(msgspec.Struct, frozen=True):
 
 
 ROUTES = (
-    route(FINE, query=Query, responses=(Response(status=200, description="Things.", type=list[Thing]),)),
+    route(FINE, query=Query, responses=(ResponseSpec(status=200, description="Things.", type=list[Thing]),)),
     route(
         FINE,
         method=Method.POST,
         action=WRITE,
         body=Body(type=Thing, example=msgspec.Raw(b'{"name": "<a>"}')),
-        responses=(Response(status=201, description="Made.", type=Thing, headers={"ETag": "Its version."}),),
+        responses=(ResponseSpec(status=201, description="Made.", type=Thing, headers={"ETag": "Its version."}),),
         headers=(Parameter(name="Idempotency-Key", description="Makes it safe to repeat."),),
         problems=(409,),
     ),
@@ -58,7 +58,7 @@ ROUTES = (
         method=Method.DELETE,
         path="/things/{id}",
         action=FORCE_DELETE,
-        responses=(Response(status=204, description="Gone."),),
+        responses=(ResponseSpec(status=204, description="Gone."),),
     ),
     route(FINE, path="/status", action=OPEN, tag="status"),
     route(FINE, path="/hidden", is_documented=False),
@@ -160,7 +160,7 @@ def test_an_operation_says_which_roles_may_call_it() -> None:
 
 
 def test_an_answer_of_which_clients_select_members_requires_none() -> None:
-    response = Response(status=200, description="A selection.", type=list[Outer], is_partial=True)
+    response = ResponseSpec(status=200, description="A selection.", type=list[Outer], is_partial=True)
 
     routes, info = [route(FINE, responses=(response,))], Info(title="", version="")
     content = json.loads(document(routes, info, permissions=PERMISSIONS))

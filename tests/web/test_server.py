@@ -14,7 +14,7 @@ import pytest
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import ListenError
 from sentinel.web.asgi import App, Receive, Scope, Send
-from sentinel.web.routing import Answer, Body, Method, Request
+from sentinel.web.routing import Body, Method, Request, Response
 from sentinel.web.server import Server
 from tests.web.calling import LOG, answering, app_of, route
 from tests.web.serving import LOOPBACK, WAIT, Running, client_of, serving
@@ -29,19 +29,19 @@ class Held:
         self.has_begun = asyncio.Event()
         self.may_end = asyncio.Event()
 
-    async def __call__(self, request: Request) -> Answer:
+    async def __call__(self, request: Request) -> Response:
         self.has_begun.set()
         await self.may_end.wait()
-        return Answer(body=b'"done"')
+        return Response(body=b'"done"')
 
 
-async def measure(request: Request) -> Answer:
-    return Answer(body=str(len(await request.body())).encode())
+async def measure(request: Request) -> Response:
+    return Response(body=str(len(await request.body())).encode())
 
 
 def everything() -> App:
     return app_of(
-        route(answering(Answer(body=b'"fine"'))),
+        route(answering(Response(body=b'"fine"'))),
         route(measure, method=Method.POST, body=Body(type=object, limit=1000)),
     )
 
@@ -159,7 +159,7 @@ async def test_requests_in_a_row_on_one_connection_are_answered_in_order() -> No
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 1_000_000])
 async def test_a_body_of_any_size_follows_its_head(size: int) -> None:
-    async with serving(app_of(route(answering(Answer(body=b"x" * size))))) as server:
+    async with serving(app_of(route(answering(Response(body=b"x" * size))))) as server:
         answer = await say(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 
         head, _, body = answer.partition(b"\r\n\r\n")
@@ -170,7 +170,7 @@ async def test_a_body_of_any_size_follows_its_head(size: int) -> None:
 @pytest.mark.parametrize("sizes", [(0, 0), (3, 4, 5), (10, 65_536, 10), (65_526, 5, 5), (1, 1_000_000, 0)])
 async def test_the_pieces_of_a_body_follow_each_other(sizes: tuple[int, ...]) -> None:
     pieces = tuple(b"%d" % number * size for number, size in enumerate(sizes))
-    async with serving(app_of(route(answering(Answer(body=pieces))))) as server:
+    async with serving(app_of(route(answering(Response(body=pieces))))) as server:
         answer = await say(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 
         head, _, body = answer.partition(b"\r\n\r\n")

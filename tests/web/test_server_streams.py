@@ -14,7 +14,7 @@ import pytest
 
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.web.asgi import Receive, Scope, Send, connection_of
-from sentinel.web.routing import Answer, Request, Stream
+from sentinel.web.routing import Request, Response, Stream
 from sentinel.web.server import Server
 from tests.web.calling import LOG, answering, app_of, route
 from tests.web.serving import LOOPBACK, WAIT, Running, client_of, serving
@@ -87,7 +87,7 @@ async def test_head_and_chunks_reach_the_client_while_the_stream_is_open() -> No
 
 async def test_a_stream_that_ends_leaves_the_connection_for_the_next_request() -> None:
     app = app_of(
-        route(Feed(b"one", b"two", is_endless=False)), route(answering(Answer(body=b'"fine"')), path="/other")
+        route(Feed(b"one", b"two", is_endless=False)), route(answering(Response(body=b'"fine"')), path="/other")
     )
     async with serving(app) as server, client_of(server) as client:
         answer = await client.get("/things")

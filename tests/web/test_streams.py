@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from sentinel.web import problem
-from sentinel.web.routing import Answer, Request, Stream
+from sentinel.web.routing import Request, Response, Stream
 from sentinel.web.streams import SEND_TIMEOUT
 from tests.web.calling import Recorder, answering, app_of, call, route
 from tests.web.streaming import Feed, Listener, virtual_time
@@ -108,7 +108,7 @@ async def test_a_stream_whose_head_cannot_be_sent_in_time_is_closed() -> None:
 @virtual_time
 async def test_a_stream_takes_no_place_among_requests_at_once() -> None:
     feed = Feed(b"one")
-    app = app_of(route(feed), route(answering(Answer(body=b"{}")), path="/other"), most_at_once=1)
+    app = app_of(route(feed), route(answering(Response(body=b"{}")), path="/other"), most_at_once=1)
     listener = Listener(app)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())

@@ -20,7 +20,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import ReportRefused
 from sentinel.runtime.backoff import Backoff
@@ -41,34 +41,34 @@ _LONGEST_SILENCE = timedelta(minutes=1)
 """How long a report is offered to an API that takes nobody's."""
 
 
-class Operation(StrEnum):
+class ApiOperation(StrEnum):
     """What the API is asked for. Being able to do one says little about the other."""
 
     READ = "read"
     REPORT = "report"
 
 
-class GivenUp(Exception):
+class RetriesExhausted(Exception):
     """There will be no answer to this request; the text says why."""
 
 
-class Watcher(Protocol):
+class ApiObserver(Protocol):
     """Whoever wants to know how it is with the API."""
 
-    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
         """An operation has begun to fail, or fails in another way than before."""
 
-    def api_recovered(self, operation: Operation) -> None: ...
+    def api_recovered(self, operation: ApiOperation) -> None: ...
 
 
-class Asking:
+class ApiGate:
     """All requests of one adapter to the API."""
 
     def __init__(
         self,
         *,
         clock: Clock,
-        watcher: Watcher,
+        watcher: ApiObserver,
         random: Callable[[], float],
         retry: Backoff = RETRY,
         retry_slowly: Backoff = RETRY_SLOWLY,
@@ -78,8 +78,8 @@ class Asking:
         self._random = random
         self._retry = retry
         self._retry_slowly = retry_slowly
-        self._troubles: dict[Operation, str] = {}
-        self._answers: Counter[Operation] = Counter()
+        self._troubles: dict[ApiOperation, str] = {}
+        self._answers: Counter[ApiOperation] = Counter()
         self._is_well = asyncio.Event()
         self._is_well.set()
         self._is_unread = asyncio.Event()
@@ -98,7 +98,7 @@ class Asking:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._retry.maximum.total_seconds()):
                     await self._is_well.wait()
-            if Operation.READ not in self._troubles:
+            if ApiOperation.READ not in self._troubles:
                 return
 
     async def keep_asking(self, question: Callable[[], Awaitable[None]], stopping: Stopping) -> None:
@@ -106,14 +106,14 @@ class Asking:
         while not stopping.requested:
             if await stopping.interrupts(self._is_unread.wait()):
                 return
-            with suppress(GivenUp):
-                await self.ask(Operation.READ, question, stopping)
+            with suppress(RetriesExhausted):
+                await self.ask(ApiOperation.READ, question, stopping)
 
-    async def ask(self, operation: Operation, request: Callable[[], Awaitable[T]], stopping: Stopping) -> T:
+    async def ask(self, operation: ApiOperation, request: Callable[[], Awaitable[T]], stopping: Stopping) -> T:
         """The answer, after however many tries.
 
-        Raises `ReportRefused`, which is an answer; `GivenUp` when the service ends, where the fault seems to lie
-        in the request, and where nobody's reports are taken.
+        Raises `ReportRefused`, which is an answer. Raises `RetriesExhausted` when the service stops, when the
+        request itself seems to be at fault, and when no reports are accepted at all.
         """
         answers_before = self._answers[operation]
         begun = self._clock.now()
@@ -121,14 +121,14 @@ class Asking:
         while True:
             try:
                 answer = await request()
-            except ApiTrouble as trouble:
+            except ApiUnavailable as trouble:
                 delay = self._failed(operation, trouble, tries)
                 tries += 1
                 if self._answers[operation] > answers_before and tries >= _enough(operation, trouble):
                     self._recovered(operation)  # it was about this request alone
-                    raise GivenUp(str(trouble)) from trouble
-                if operation is Operation.REPORT and self._clock.now() - begun >= _LONGEST_SILENCE:
-                    raise GivenUp(str(trouble)) from trouble
+                    raise RetriesExhausted(str(trouble)) from trouble
+                if operation is ApiOperation.REPORT and self._clock.now() - begun >= _LONGEST_SILENCE:
+                    raise RetriesExhausted(str(trouble)) from trouble
             except ReportRefused:
                 self._answered(operation)
                 raise
@@ -136,25 +136,25 @@ class Asking:
                 self._answered(operation)
                 return answer
             if await stopping.interrupts(self._clock.sleep(delay)):
-                raise GivenUp("the service ends")
+                raise RetriesExhausted("the service ends")
 
-    def _failed(self, operation: Operation, trouble: ApiTrouble, tries: int) -> timedelta:
+    def _failed(self, operation: ApiOperation, trouble: ApiUnavailable, tries: int) -> timedelta:
         text = str(trouble)
         if self._troubles.get(operation) != text:
             self._troubles[operation] = text
             self._watcher.api_failed(operation, trouble)
         self._is_well.clear()
-        if operation is Operation.READ:
+        if operation is ApiOperation.READ:
             self._is_unread.set()
         backoff = self._retry_slowly if trouble.needs_person else self._retry
         return max(backoff.delay(tries, self._random()), min(trouble.retry_after, _LONGEST_WISH))
 
-    def _answered(self, operation: Operation) -> None:
+    def _answered(self, operation: ApiOperation) -> None:
         self._answers[operation] += 1
         self._recovered(operation)
 
-    def _recovered(self, operation: Operation) -> None:
-        if operation is Operation.READ:
+    def _recovered(self, operation: ApiOperation) -> None:
+        if operation is ApiOperation.READ:
             self._is_unread.clear()
         if self._troubles.pop(operation, None) is not None:
             self._watcher.api_recovered(operation)
@@ -162,6 +162,6 @@ class Asking:
             self._is_well.set()
 
 
-def _enough(operation: Operation, trouble: ApiTrouble) -> int:
+def _enough(operation: ApiOperation, trouble: ApiUnavailable) -> int:
     """After how many tries a request is given up while others of its kind are answered."""
-    return _TRIES_IN_VAIN if operation is Operation.READ and trouble.needs_person else _TRIES
+    return _TRIES_IN_VAIN if operation is ApiOperation.READ and trouble.needs_person else _TRIES

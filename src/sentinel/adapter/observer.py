@@ -13,11 +13,11 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.adapter.api_gate import Operation
+from sentinel.adapter.api_gate import ApiOperation
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.runtime.log import Log
 
 
@@ -32,7 +32,7 @@ class SkipReason(StrEnum):
     """This adapter does nothing for resources of that kind."""
 
 
-class ReportAnswer(StrEnum):
+class ReportDisposition(StrEnum):
     """What the API made of a report."""
 
     STORED = "stored"
@@ -57,7 +57,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The task ignores that it was cancelled."""
 
 
-class Observer(Protocol):
+class AdapterObserver(Protocol):
     """Whoever wants to know. Calls come from the service's own tasks and should be short."""
 
     def taken(self, queue_age: timedelta) -> None:
@@ -75,7 +75,7 @@ class Observer(Protocol):
     def interrupted(self) -> None:
         """An evaluation was cut off, because the service ends; nothing is reported."""
 
-    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
+    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
         """A report was answered; with why it was discarded or refused."""
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
@@ -84,19 +84,19 @@ class Observer(Protocol):
     def returned(self, reason: str, resource_id: str, events: int) -> None:
         """Events were given back to the broker, to be delivered again."""
 
-    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
         """The API has begun to fail, or fails in another way than before."""
 
-    def api_recovered(self, operation: Operation) -> None: ...
+    def api_recovered(self, operation: ApiOperation) -> None: ...
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
         """A fault of our own; the events are given back to the broker."""
 
 
-class Observers:
+class AdapterObservers:
     """Several observers as one. What one of them does wrong is its own affair: the others and the work go on."""
 
-    def __init__(self, *observers: Observer, log: Log) -> None:
+    def __init__(self, *observers: AdapterObserver, log: Log) -> None:
         self._observers = observers
         self._log = log
 
@@ -115,7 +115,7 @@ class Observers:
     def interrupted(self) -> None:
         self._each(lambda observer: observer.interrupted())
 
-    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
+    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
         self._each(lambda observer: observer.reported(resource, answer, detail))
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
@@ -124,16 +124,16 @@ class Observers:
     def returned(self, reason: str, resource_id: str, events: int) -> None:
         self._each(lambda observer: observer.returned(reason, resource_id, events))
 
-    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
         self._each(lambda observer: observer.api_failed(operation, trouble))
 
-    def api_recovered(self, operation: Operation) -> None:
+    def api_recovered(self, operation: ApiOperation) -> None:
         self._each(lambda observer: observer.api_recovered(operation))
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
         self._each(lambda observer: observer.crashed(resource_id, error))
 
-    def _each(self, tell: Callable[[Observer], None]) -> None:
+    def _each(self, tell: Callable[[AdapterObserver], None]) -> None:
         for observer in self._observers:
             try:
                 tell(observer)

@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from sentinel.adapter.api_gate import Asking, GivenUp, Operation
+from sentinel.adapter.api_gate import ApiGate, ApiOperation, RetriesExhausted
 from sentinel.adapter.context import Cancellation, Context
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.evaluation import Evaluated, broken, evaluate
-from sentinel.adapter.observer import Evaluation, Observer, ReportAnswer, SkipReason
+from sentinel.adapter.observer import AdapterObserver, Evaluation, ReportDisposition, SkipReason
 from sentinel.core.adapter import event_target
 from sentinel.core.adapter import task as tasks
-from sentinel.core.adapter.event_target import Hint, Pointer
+from sentinel.core.adapter.event_target import EventTarget, ResourceRef
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Conclusion
 from sentinel.core.fleet.documents import Report
@@ -44,7 +44,7 @@ class DeliveriesEnded(Exception):
 class Call(msgspec.Struct, frozen=True):
     """An event that waits for its resource to be looked at."""
 
-    hint: Hint
+    hint: EventTarget
     delivery: Delivery
 
 
@@ -59,7 +59,7 @@ class AdapterService:
         reporting: Reporting,
         http: HttpClient,
         clock: Clock,
-        observer: Observer,
+        observer: AdapterObserver,
         log: Log,
         last_work: timedelta,
         concurrency: int = 10,
@@ -82,7 +82,7 @@ class AdapterService:
         self._task_timeout = task_timeout
         self._report_max_age = report_max_age
         self._redact = redact
-        self._asking = Asking(clock=clock, watcher=observer, random=jitter)
+        self._asking = ApiGate(clock=clock, watcher=observer, random=jitter)
         self._queue: workqueue.WorkQueue[str, Call] = workqueue.WorkQueue(
             clock=clock, log=log.bind(adapter=adapter.name), workers=concurrency, jitter=jitter
         )
@@ -137,7 +137,7 @@ class AdapterService:
             hint = event_target.read(
                 body=message.body, content_type=message.content_type, attributes=message.attributes
             )
-        except event_target.NoHint as error:
+        except event_target.InvalidEvent as error:
             self._refuse(delivery, str(error), group)
             return
         except Exception as error:  # the loop's edge: nothing that strangers send may end the work on the others
@@ -161,7 +161,7 @@ class AdapterService:
         result: workqueue.Result = workqueue.Done()
         try:
             await self._attend(calls, stopping)
-        except GivenUp as error:
+        except RetriesExhausted as error:
             # When the service ends, the subscriber gives back what is left, and does not wait before it does.
             if not stopping.requested:
                 await self._give_back(str(error), calls)
@@ -186,7 +186,7 @@ class AdapterService:
         """Looks at one resource, and settles its events once the report about it is accepted."""
         self._observer.taken(self._clock.now() - min(map(_asked, calls)))
         pointer = _best_pointer(calls)
-        resource = await self._asking.ask(Operation.READ, lambda: self._reporting.read(pointer), stopping)
+        resource = await self._asking.ask(ApiOperation.READ, lambda: self._reporting.read(pointer), stopping)
         skipped = self._reason_to_skip(resource)
         if resource is None or skipped is not None:
             self._observer.skipped(skipped or SkipReason.GONE, pointer.id, len(calls))
@@ -198,7 +198,7 @@ class AdapterService:
         try:
             await self._report(resource, evaluated.conclusion, stopping)
         except ReportRefused as error:
-            self._observer.reported(resource, ReportAnswer.REFUSED, str(error))
+            self._observer.reported(resource, ReportDisposition.REFUSED, str(error))
             await self._bury(f"the API refused the report: {error}", calls)
             return
         if evaluated.is_interrupted:
@@ -266,7 +266,7 @@ class AdapterService:
         try:
             await self._send(resource, self._compose(resource, conclusion), stopping)
         except ReportRefused as error:
-            self._observer.reported(resource, ReportAnswer.REFUSED, str(error))
+            self._observer.reported(resource, ReportDisposition.REFUSED, str(error))
             said = f"the API refused the report on this evaluation: {error}"
             refused = broken(said, "ReportRefused", self._redact)
             await self._send(resource, self._compose(resource, refused), stopping)
@@ -282,11 +282,11 @@ class AdapterService:
 
     async def _send(self, resource: Resource, report: Report, stopping: Stopping) -> None:
         answer = await self._asking.ask(
-            Operation.REPORT,
+            ApiOperation.REPORT,
             lambda: self._reporting.report(resource, report),
             stopping,
         )
-        self._observer.reported(resource, ReportAnswer(answer.taken.value), answer.reason)
+        self._observer.reported(resource, ReportDisposition(answer.taken.value), answer.reason)
 
     async def _give_back(self, reason: str, calls: Sequence[Call]) -> None:
         self._observer.returned(reason, calls[-1].hint.pointer.id, len(calls))
@@ -313,7 +313,7 @@ def _asked(call: Call) -> datetime:
     return call.delivery.published_time or call.delivery.received_time
 
 
-def _best_pointer(calls: Sequence[Call]) -> Pointer:
+def _best_pointer(calls: Sequence[Call]) -> ResourceRef:
     """The newest with the shortest way to the resource."""
     pointers = [call.hint.pointer for call in reversed(calls)]
     return next((pointer for pointer in pointers if pointer.href), pointers[0])

@@ -10,12 +10,12 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sentinel.adapter.api_gate import Operation
-from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
+from sentinel.adapter.api_gate import ApiOperation
+from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.runtime.log import Log
 
 PREFIX = "hyperfleet_adapter_"
@@ -40,7 +40,7 @@ class AdapterTelemetry:
         self._evaluations = {ending: evaluations.labels(adapter, ending.value) for ending in Ending}
         self._duration = histogram("evaluation_duration_seconds", "Time spent in a task.", _DURATION_BUCKETS)
         reports = counter("reports_total", "Reports, by what the API made of them.", "answer")
-        self._reports = {answer: reports.labels(adapter, answer.value) for answer in ReportAnswer}
+        self._reports = {answer: reports.labels(adapter, answer.value) for answer in ReportDisposition}
         self._queue_age = histogram(
             "queue_age_seconds",
             "From the publication of an event to the moment when its resource is looked at.",
@@ -56,7 +56,7 @@ class AdapterTelemetry:
             "returned_total", "Events given back to the broker because the API failed on them."
         ).labels(adapter)
         errors = counter("api_errors_total", "Times the API began to fail, by operation.", "operation")
-        self._api_errors = {operation: errors.labels(adapter, operation.value) for operation in Operation}
+        self._api_errors = {operation: errors.labels(adapter, operation.value) for operation in ApiOperation}
 
     def taken(self, queue_age: timedelta) -> None:
         """A publisher's clock may be ahead of ours; time in a queue is never less than none."""
@@ -101,13 +101,13 @@ class AdapterTelemetry:
         """One less under way, without a result."""
         self._in_flight.dec()
 
-    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
+    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
         """Counts an answer; logs what is out of the ordinary."""
         self._reports[answer].inc()
         match answer:
-            case ReportAnswer.REFUSED:
+            case ReportDisposition.REFUSED:
                 self._log.error("report.refused", error=detail, **_resource(resource))
-            case ReportAnswer.DISCARDED:
+            case ReportDisposition.DISCARDED:
                 self._log.info("report.discarded", reason=detail, **_resource(resource))
             case _:
                 self._log.debug("report.answered", answer=answer, **_resource(resource))
@@ -122,13 +122,13 @@ class AdapterTelemetry:
         self._returned.inc(events)
         self._log.warning("event.returned", reason=reason, resource_id=resource_id, events=events)
 
-    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
         """Once for each kind of trouble, not for each request that meets it."""
         self._api_errors[operation].inc()
         write = self._log.error if trouble.needs_person else self._log.warning
         write("api.failed", operation=operation, error=str(trouble), needs_person=trouble.needs_person)
 
-    def api_recovered(self, operation: Operation) -> None:
+    def api_recovered(self, operation: ApiOperation) -> None:
         """The end of it."""
         self._log.info("api.recovered", operation=operation)
 

@@ -13,9 +13,9 @@ import msgspec
 
 from sentinel.api.kinds import Kinds
 from sentinel.core.fleet import documents, lifecycle
-from sentinel.core.fleet.documents import GenerationRecord, KindRules, Write
-from sentinel.core.fleet.lifecycle import Rules, State
-from sentinel.ports.fleet_store import FleetTransaction, Stored
+from sentinel.core.fleet.documents import GenerationRecord, KindRules, ResourceOperation
+from sentinel.core.fleet.lifecycle import AggregationRules, ResourceState
+from sentinel.ports.fleet_store import FleetTransaction, StoredResource
 from sentinel.web.audit import Auditor
 from sentinel.web.routing import Caller
 
@@ -23,14 +23,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenResource(msgspec.Struct, frozen=True):
     """A resource, as it is after a change."""
 
     document: bytes
     version: int
 
 
-class Change:
+class ResourceChange:
     """Made anew for every attempt at a transaction."""
 
     def __init__(
@@ -50,33 +50,37 @@ class Change:
         self._now = now
         self._auditor = auditor
 
-    def rules(self, plural: str) -> Rules:
+    def rules(self, plural: str) -> AggregationRules:
         """What a resource of this kind is aggregated by."""
-        return Rules(self._kinds.of(plural), self._emits_public_names)
+        return AggregationRules(self._kinds.of(plural), self._emits_public_names)
 
-    def insert(self, state: State, *, plural: str, parent: str, root: str) -> Written:
+    def insert(self, state: ResourceState, *, plural: str, parent: str, root: str) -> WrittenResource:
         """Writes a new resource."""
         new = self._stored(state, plural=plural, parent=parent, root=root, version=self._next_version(0))
         self.transaction.insert(new)
-        self._keep_generation(state, Write.CREATE)
-        self.audit(Write.CREATE, state, detail=_generation(state))
-        return Written(new.document, new.version)
+        self._keep_generation(state, ResourceOperation.CREATE)
+        self.audit(ResourceOperation.CREATE, state, detail=_generation(state))
+        return WrittenResource(new.document, new.version)
 
-    def raise_generation(self, stored: Stored, state: State, action: Write) -> Written:
+    def raise_generation(
+        self, stored: StoredResource, state: ResourceState, action: ResourceOperation
+    ) -> WrittenResource:
         """Writes a resource whose generation has risen."""
         self._keep_generation(state, action)
         self.audit(action, state, detail=_generation(state))
         return self.update(stored, state)
 
-    def update(self, stored: Stored, state: State) -> Written:
+    def update(self, stored: StoredResource, state: ResourceState) -> WrittenResource:
         """Writes what has become of a resource; the trace is the caller's to leave."""
         return self._replace(self._successor(stored, state))
 
-    def mark(self, stored: Stored, state: State) -> Written:
+    def mark(self, stored: StoredResource, state: ResourceState) -> WrittenResource:
         """Writes a resource that was only marked: whomever its conditions were aggregated for, they still are."""
         return self._replace(msgspec.structs.replace(self._successor(stored, state), adapters=stored.adapters))
 
-    def settle(self, stored: Stored, before: State, after: State, *, children: int) -> None:
+    def settle(
+        self, stored: StoredResource, before: ResourceState, after: ResourceState, *, children: int
+    ) -> None:
         """Writes a resource after a report or an aggregation, or removes it where nothing keeps it any longer."""
         if after.is_finalized(self.rules(stored.plural), children=children):
             self._remove(stored, after)
@@ -84,7 +88,7 @@ class Change:
         elif after != before:
             self.update(stored, after)
 
-    def settle_parent(self, removed: Stored) -> None:
+    def settle_parent(self, removed: StoredResource) -> None:
         """A parent that is being deleted was waiting for this child; it may be next, and then its own parent."""
         parent = self.transaction.lock(removed.parent) if removed.parent else None
         if parent is None:
@@ -93,10 +97,10 @@ class Change:
         if not before.document.is_deleting:
             return
         children = self.transaction.count_children(parent.id)
-        after = lifecycle.refresh(before, self.rules(parent.plural), children=children)
+        after = lifecycle.reaggregate(before, self.rules(parent.plural), children=children)
         self.settle(parent, before, after, children=children)
 
-    def delete(self, stored: Stored, state: State) -> tuple[Written, bool]:
+    def delete(self, stored: StoredResource, state: ResourceState) -> tuple[WrittenResource, bool]:
         """Sends a resource and all that belongs to it on their way; whether it is gone already."""
         left = 0
         for child in self.transaction.children(stored.id):
@@ -105,20 +109,20 @@ class Change:
                 left += 1
         rules = self.rules(stored.plural)
         deleted = lifecycle.delete(state, rules, children=left, actor=self._caller.identity.name, now=self._now)
-        written = self.raise_generation(stored, deleted, Write.DELETE)
+        written = self.raise_generation(stored, deleted, ResourceOperation.DELETE)
         is_gone = deleted.is_finalized(rules, children=left)
         if is_gone:
             self._remove(stored, deleted)
         return written, is_gone
 
-    def remove_family(self, stored: Stored, *, reason: str) -> None:
+    def remove_family(self, stored: StoredResource, *, reason: str) -> None:
         """Removes a resource and all that belongs to it, whatever adapters say."""
         for child in self.transaction.children(stored.id):
             self.remove_family(child, reason=reason)
         self.transaction.remove(stored.id)
-        self.audit(Write.FORCE_DELETE, state_of(stored), detail=reason)
+        self.audit(ResourceOperation.FORCE_DELETE, state_of(stored), detail=reason)
 
-    def audit(self, action: Write, state: State, *, detail: str = "") -> None:
+    def audit(self, action: ResourceOperation, state: ResourceState, *, detail: str = "") -> None:
         """Leaves the trace of a write."""
         document = state.document
         self.transaction.record(
@@ -132,11 +136,11 @@ class Change:
             )
         )
 
-    def _remove(self, stored: Stored, state: State) -> None:
+    def _remove(self, stored: StoredResource, state: ResourceState) -> None:
         self.transaction.remove(stored.id)
-        self.audit(Write.REMOVE, state, detail=_generation(state))
+        self.audit(ResourceOperation.REMOVE, state, detail=_generation(state))
 
-    def _keep_generation(self, state: State, change: Write) -> None:
+    def _keep_generation(self, state: ResourceState, change: ResourceOperation) -> None:
         document = state.document
         self.transaction.keep_generation(
             document.id,
@@ -150,11 +154,11 @@ class Change:
             ),
         )
 
-    def _replace(self, new: Stored) -> Written:
+    def _replace(self, new: StoredResource) -> WrittenResource:
         self.transaction.update(new)
-        return Written(new.document, new.version)
+        return WrittenResource(new.document, new.version)
 
-    def _successor(self, stored: Stored, state: State) -> Stored:
+    def _successor(self, stored: StoredResource, state: ResourceState) -> StoredResource:
         return self._stored(
             state,
             plural=stored.plural,
@@ -168,9 +172,11 @@ class Change:
         other, nor those before and after a restored backup."""
         return max(version + 1, (self._now - _EPOCH) // _MICROSECOND)
 
-    def _stored(self, state: State, *, plural: str, parent: str, root: str, version: int) -> Stored:
+    def _stored(
+        self, state: ResourceState, *, plural: str, parent: str, root: str, version: int
+    ) -> StoredResource:
         document = state.document
-        return Stored(
+        return StoredResource(
             id=document.id,
             plural=plural,
             name=document.name,
@@ -188,17 +194,17 @@ class Change:
         )
 
 
-def _generation(state: State) -> str:
+def _generation(state: ResourceState) -> str:
     return f"generation {state.document.generation}"
 
 
 def aggregated_for(kind: KindRules, *, emits_public_names: bool) -> str:
-    """What conditions are aggregated by, beside the resource itself, as `Stored.adapters` has it."""
+    """What conditions are aggregated by, beside the resource itself, as `StoredResource.adapters` has it."""
     return ",".join((*kind.required_adapters, *(("+public",) if emits_public_names else ())))
 
 
-def state_of(stored: Stored) -> State:
+def state_of(stored: StoredResource) -> ResourceState:
     """What the store has kept, decoded."""
-    return State(
+    return ResourceState(
         documents.decode_document(stored.document), documents.decode_statuses(stored.statuses), stored.waiting
     )

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Meta
 
 from sentinel.api import request_bodies
-from sentinel.api.change import Written
+from sentinel.api.change import WrittenResource
 from sentinel.api.kinds import Kinds
-from sentinel.api.request_bodies import NewResource, Patch, Reason
+from sentinel.api.request_bodies import NewResource, Reason, ResourcePatch
 from sentinel.api.schemas import (
     DiscardedList,
     GenerationList,
@@ -24,13 +24,13 @@ from sentinel.api.schemas import (
     PageParameters,
     StatusList,
 )
-from sentinel.api.service import FleetService, Target
+from sentinel.api.service import FleetService, ResourcePath
 from sentinel.core import access
 from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import KindRules, Report
-from sentinel.ports.fleet_store import ListQuery, OrderBy, Place
+from sentinel.ports.fleet_store import ListPosition, ListQuery, OrderBy
 from sentinel.web import cursor, etag, idempotency, list_parameters, problem
-from sentinel.web.routing import Answer, Request
+from sentinel.web.routing import Request, Response
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class _Mark(msgspec.Struct, frozen=True):
 
     page: Annotated[int, Meta(ge=1, le=2**53)]
     total: Annotated[int, Meta(ge=0, le=2**53)]
-    place: Place
+    place: ListPosition
 
 
 _encode = msgspec.json.Encoder().encode
@@ -53,12 +53,12 @@ class Collection:
 
     # --- Resources ----------------------------------------------------------------------------------------------
 
-    async def list(self, request: Request) -> Answer:
+    async def list(self, request: Request) -> Response:
         """A page of resources, joined from their stored bytes."""
         parameters = request.query(ListParameters)
         parent = request.path.get("parent_id")
         if parent is not None:
-            await self._service.get(Target(self.kind.parent, parent))
+            await self._service.get(ResourcePath(self.kind.parent, parent))
         selected = list_parameters.selector(parameters.labels).requirements
         order_by, is_descending = _order(parameters.order)
         wanted = list_parameters.projection(parameters.fields)
@@ -90,9 +90,9 @@ class Collection:
         documents = found.documents if wanted is None else wanted.apply_all(found.documents)
         head = b'{"page":%d,"size":%d,"total":%d,"items":[' % (page, found.count, total)
         tail = b'],"next":' + _encode(following) + b"}"
-        return Answer(200, (head, b",".join(documents), tail))
+        return Response(200, (head, b",".join(documents), tail))
 
-    async def create(self, request: Request) -> Answer:
+    async def create(self, request: Request) -> Response:
         """A new resource."""
         parent = request.path.get("parent_id")
         draft = request_bodies.draft(await request.decode(NewResource), self.kind, parent=parent)
@@ -104,22 +104,22 @@ class Collection:
             headers[idempotency.REPLAYED] = "true"
         return _answer(201, created.written, headers)
 
-    async def get(self, request: Request) -> Answer:
+    async def get(self, request: Request) -> Response:
         """One resource, or that it has not changed."""
         stored = await self._service.get(self._target(request))
-        return _unless_known(request, Written(stored.document, stored.version))
+        return _unless_known(request, WrittenResource(stored.document, stored.version))
 
-    async def patch(self, request: Request) -> Answer:
+    async def patch(self, request: Request) -> Response:
         """A changed resource."""
         written = await self._service.patch(
             self._target(request),
-            await request.decode(Patch),
+            await request.decode(ResourcePatch),
             if_match=etag.parse(request.header("If-Match"), name="If-Match"),
             caller=request.caller,
         )
         return _answer(200, written)
 
-    async def delete(self, request: Request) -> Answer:
+    async def delete(self, request: Request) -> Response:
         """A resource on its way out."""
         written = await self._service.delete(
             self._target(request),
@@ -128,68 +128,68 @@ class Collection:
         )
         return _answer(202, written)
 
-    async def force_delete(self, request: Request) -> Answer:
+    async def force_delete(self, request: Request) -> Response:
         """A resource that is gone."""
         reason = (await request.decode(Reason)).reason.strip()
         if not reason:
             raise problem.bad_field("reason", "expected a reason, got nothing but spaces")
         await self._service.force_delete(self._target(request), reason=reason, caller=request.caller)
-        return Answer(204)
+        return Response(204)
 
-    async def pulse(self, request: Request) -> Answer:
+    async def pulse(self, request: Request) -> Response:
         """A resource that an event was asked for."""
         return _answer(202, await self._service.request_pulse(self._target(request), caller=request.caller))
 
-    async def pause(self, request: Request) -> Answer:
+    async def pause(self, request: Request) -> Response:
         """A resource that gets no events."""
         return _answer(202, await self._service.pause(self._target(request), caller=request.caller))
 
-    async def resume(self, request: Request) -> Answer:
+    async def resume(self, request: Request) -> Response:
         """A resource that gets events again."""
         return _answer(202, await self._service.resume(self._target(request), caller=request.caller))
 
     # --- Reports ------------------------------------------------------------------------------------------------
 
-    async def report(self, request: Request) -> Answer:
+    async def report(self, request: Request) -> Response:
         """A report, stored or discarded."""
         report = _in_utc(await request.decode(Report))
         if not access.speaks_for(request.caller.identity, report.adapter):
             raise problem.forbidden(f'expected reports as "{request.caller.identity.adapter}" alone')
         outcome = await self._service.report(self._target(request), report, caller=request.caller)
         if isinstance(outcome, reports.Discarded):
-            return Answer(204, headers={"Discard-Reason": outcome.reason.value})
-        return Answer(201, _encode(outcome.status))
+            return Response(204, headers={"Discard-Reason": outcome.reason.value})
+        return Response(201, _encode(outcome.status))
 
-    async def statuses(self, request: Request) -> Answer:
+    async def statuses(self, request: Request) -> Response:
         """The latest report of each adapter."""
         parameters = request.query(PageParameters)
         statuses = await self._service.statuses(self._target(request))
         first = (parameters.page - 1) * parameters.size
         items = statuses[first : first + parameters.size]
-        return Answer(200, _encode(StatusList(parameters.page, len(items), len(statuses), items)))
+        return Response(200, _encode(StatusList(parameters.page, len(items), len(statuses), items)))
 
-    async def waiting(self, request: Request) -> Answer:
+    async def waiting(self, request: Request) -> Response:
         """What keeps a resource from being ready, or from going."""
-        return Answer(200, _encode(await self._service.waiting(self._target(request))))
+        return Response(200, _encode(await self._service.waiting(self._target(request))))
 
-    async def discarded(self, request: Request) -> Answer:
+    async def discarded(self, request: Request) -> Response:
         """Reports that were discarded lately."""
         parameters = request.query(PageParameters)
         items, total = await self._service.discarded(
             self._target(request), limit=parameters.size, offset=(parameters.page - 1) * parameters.size
         )
-        return Answer(200, _encode(DiscardedList(parameters.page, len(items), total, items)))
+        return Response(200, _encode(DiscardedList(parameters.page, len(items), total, items)))
 
-    async def history(self, request: Request) -> Answer:
+    async def history(self, request: Request) -> Response:
         """Past generations, also of a resource that is gone."""
         parameters = request.query(PageParameters)
         items, total = await self._service.history(
             self._target(request), limit=parameters.size, offset=(parameters.page - 1) * parameters.size
         )
-        return Answer(200, _encode(GenerationList(parameters.page, len(items), total, items)))
+        return Response(200, _encode(GenerationList(parameters.page, len(items), total, items)))
 
-    def _target(self, request: Request) -> Target:
-        return Target(self.kind.plural, request.path["id"], request.path.get("parent_id"))
+    def _target(self, request: Request) -> ResourcePath:
+        return ResourcePath(self.kind.plural, request.path["id"], request.path.get("parent_id"))
 
 
 class Everything:
@@ -199,29 +199,29 @@ class Everything:
         self._kinds = kinds
         self._service = service
 
-    async def get(self, request: Request) -> Answer:
+    async def get(self, request: Request) -> Response:
         """One resource, whatever its kind."""
-        stored = await self._service.get(Target("", request.path["id"]))
-        return _unless_known(request, Written(stored.document, stored.version))
+        stored = await self._service.get(ResourcePath("", request.path["id"]))
+        return _unless_known(request, WrittenResource(stored.document, stored.version))
 
-    async def waiting(self, request: Request) -> Answer:
+    async def waiting(self, request: Request) -> Response:
         """What keeps a resource from being ready, or from going, whatever its kind."""
-        return Answer(200, _encode(await self._service.waiting(Target("", request.path["id"]))))
+        return Response(200, _encode(await self._service.waiting(ResourcePath("", request.path["id"]))))
 
-    async def kinds(self, request: Request) -> Answer:
+    async def kinds(self, request: Request) -> Response:
         """The kinds that are served."""
-        return Answer(200, _encode(KindList(tuple(self._kinds))))
+        return Response(200, _encode(KindList(tuple(self._kinds))))
 
 
 class _Located(msgspec.Struct):
     href: str
 
 
-def _answer(status: int, written: Written, headers: Mapping[str, str] | None = None) -> Answer:
+def _answer(status: int, written: WrittenResource, headers: Mapping[str, str] | None = None) -> Response:
     return etag.answer(status, written.document, version=written.version, headers=headers)
 
 
-def _unless_known(request: Request, written: Written) -> Answer:
+def _unless_known(request: Request, written: WrittenResource) -> Response:
     return etag.unless_known(request, written.document, version=written.version)
 
 

@@ -17,9 +17,9 @@ from sentinel.core.fleet.documents import KindRules
 from sentinel.core.fleet.lifecycle import segment
 from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.runtime.settings import field_types, loader
-from sentinel.runtime.settings.config_tree import Listing, Member, Node, Table, described
-from sentinel.runtime.settings.field_types import Leaf, Refused
-from sentinel.runtime.settings.report import Loaded, Origin, Problem, file_origin
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, described
+from sentinel.runtime.settings.field_types import FieldType, InvalidValue
+from sentinel.runtime.settings.report import Loaded, Origin, SettingsProblem, file_origin
 from sentinel.runtime.settings.schema import Items, section
 from sentinel.runtime.settings.validation import FAILED, Reading
 
@@ -32,7 +32,7 @@ _SEGMENT = segment(63)
 
 def _adapter(given: str) -> str:
     if not is_adapter_name(given):
-        raise Refused
+        raise InvalidValue
     return given
 
 
@@ -42,10 +42,10 @@ class _Adapters(msgspec.Struct, frozen=True):
     expected: str = "a list of adapters' names, such as [validation, dns]"
 
     def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
-        if not isinstance(node, Listing):
+        if not isinstance(node, ListNode):
             reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
             return FAILED
-        name = Leaf("an adapter's name, such as dns", _adapter)
+        name = FieldType("an adapter's name, such as dns", _adapter)
         within = Reading(environ={})
         values = [name.read(item, f"{path}[{n}]", item.at, within) for n, item in enumerate(node.items)]
         if len(values) > _ADAPTERS_AT_MOST:
@@ -71,7 +71,7 @@ class _Kinds(Items, frozen=True):
 
     def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
         values = super().read(node, path, at, reading)
-        if values is FAILED or not isinstance(values, tuple) or not isinstance(node, Listing):
+        if values is FAILED or not isinstance(values, tuple) or not isinstance(node, ListNode):
             return FAILED
         problems = list(_inconsistencies(values))
         for index, field, message in problems:
@@ -79,9 +79,9 @@ class _Kinds(Items, frozen=True):
         return FAILED if problems else values
 
 
-def _place(node: Listing, index: int, field: str) -> Origin:
+def _place(node: ListNode, index: int, field: str) -> Origin:
     item = node.items[index]
-    member: Member | None = item.get(field) if isinstance(item, Table) else None
+    member: Member | None = item.get(field) if isinstance(item, MappingNode) else None
     return item.at if member is None else member.value.at
 
 
@@ -152,7 +152,7 @@ DEFAULT = Kinds(
 )
 
 
-def load(file: Path | None) -> tuple[Kinds | None, Sequence[Problem]]:
+def load(file: Path | None) -> tuple[Kinds | None, Sequence[SettingsProblem]]:
     """The kinds of a file, or the usual ones without a file; None where there are problems."""
     if file is None:
         return DEFAULT, ()
@@ -160,5 +160,5 @@ def load(file: Path | None) -> tuple[Kinds | None, Sequence[Problem]]:
     if loaded.settings is None:
         return None, loaded.problems
     if not loaded.settings.kinds:
-        return None, [Problem.at(file_origin(file), "kinds", "expected at least one kind, got none")]
+        return None, [SettingsProblem.at(file_origin(file), "kinds", "expected at least one kind, got none")]
     return Kinds(loaded.settings.kinds), ()

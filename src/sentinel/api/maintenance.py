@@ -25,7 +25,7 @@ BATCH = 500
 _RETRY = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1), jitter=0.0)
 
 
-class Upkeep:
+class Maintenance:
     """A loop that survives failures: a step that fails is logged and tried again later."""
 
     def __init__(

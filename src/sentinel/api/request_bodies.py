@@ -50,7 +50,7 @@ class NewResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The parent, where the path does not name it."""
 
 
-class Patch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ResourcePatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A JSON merge patch. What cannot be changed may be sent along as it is."""
 
     spec: dict[str, Any] | UnsetType = UNSET
@@ -67,7 +67,7 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(min_length=1, max_length=LONGEST_REASON)]
 
 
-class Draft(msgspec.Struct, frozen=True):
+class ResourceDraft(msgspec.Struct, frozen=True):
     """A new resource that can be taken."""
 
     name: str
@@ -99,7 +99,7 @@ class Draft(msgspec.Struct, frozen=True):
             raise Invalid(tuple(errors))
 
 
-def draft(body: NewResource, kind: KindRules, *, parent: str | None) -> Draft:
+def draft(body: NewResource, kind: KindRules, *, parent: str | None) -> ResourceDraft:
     """Reads a creation below `parent`, or a flat one; raises `Invalid` with everything that is wrong."""
     errors = [*_name_errors(body.name), *_label_errors(body.labels)]
     if body.kind is not UNSET and body.kind != kind.kind:
@@ -111,10 +111,10 @@ def draft(body: NewResource, kind: KindRules, *, parent: str | None) -> Draft:
     errors += _spec_errors(spec)
     if errors:
         raise Invalid(tuple(errors))
-    return Draft(body.name, msgspec.Raw(spec), body.labels, body.id or "", body.owner_references)
+    return ResourceDraft(body.name, msgspec.Raw(spec), body.labels, body.id or "", body.owner_references)
 
 
-def patched(document: ResourceDocument, patch: Patch) -> tuple[Mapping[str, str], msgspec.Raw]:
+def patched(document: ResourceDocument, patch: ResourcePatch) -> tuple[Mapping[str, str], msgspec.Raw]:
     """Labels and spec after a merge patch; raises `Invalid` with everything that is wrong."""
     errors = [
         FieldError(field, f"expected {shown(current)}: it cannot be changed")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from sentinel.api import access
 from sentinel.api.http import Collection, Everything
 from sentinel.api.kinds import Kinds
-from sentinel.api.request_bodies import NewResource, Patch, Reason
+from sentinel.api.request_bodies import NewResource, Reason, ResourcePatch
 from sentinel.api.schemas import (
     DiscardedList,
     GenerationList,
@@ -21,15 +21,7 @@ from sentinel.api.service import FleetService
 from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, ResourceDocument
 from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.web import idempotency
-from sentinel.web.routing import (
-    JSON,
-    MERGE_PATCH,
-    Body,
-    Method,
-    Parameter,
-    Response,
-    Route,
-)
+from sentinel.web.routing import JSON, MERGE_PATCH, Body, Method, Parameter, ResponseSpec, Route
 
 REPORT_LIMIT = 256 * 1024
 """A report is loaded whenever its resource is; so it is kept smaller than a spec may be."""
@@ -41,7 +33,7 @@ _IF_NONE_MATCH = Parameter(
     name="If-None-Match", description="The ETag that the client has; 304 if it still holds."
 )
 _ETAG = {"ETag": "The version of the resource."}
-_WAITING = Response(
+_WAITING = ResponseSpec(
     status=200, description="The adapters in the way, by name; none where it is ready.", type=WaitingList
 )
 
@@ -76,7 +68,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             tag=tag,
             path_parameters=above,
             query=ListParameters,
-            responses=(Response(status=200, description="A page.", type=ResourceList, is_partial=True),),
+            responses=(ResponseSpec(status=200, description="A page.", type=ResourceList, is_partial=True),),
             problems=(404,) if above else (),
         ),
         Route(
@@ -90,7 +82,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             headers=(idempotency.PARAMETER,),
             body=Body(type=NewResource),
             responses=(
-                Response(
+                ResponseSpec(
                     status=201,
                     description="It was created, now or by an earlier request with this Idempotency-Key.",
                     type=document,
@@ -113,8 +105,8 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             path_parameters=here,
             headers=(_IF_NONE_MATCH,),
             responses=(
-                Response(status=200, description="The resource.", type=document, headers=_ETAG),
-                Response(status=304, description="It is still what the client has.", headers=_ETAG),
+                ResponseSpec(status=200, description="The resource.", type=document, headers=_ETAG),
+                ResponseSpec(status=304, description="It is still what the client has.", headers=_ETAG),
             ),
             problems=(404,),
         ),
@@ -128,8 +120,8 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             tag=tag,
             path_parameters=here,
             headers=(_IF_MATCH,),
-            body=Body(type=Patch, content_types=(MERGE_PATCH, JSON)),
-            responses=(Response(status=200, description="As it is now.", type=document, headers=_ETAG),),
+            body=Body(type=ResourcePatch, content_types=(MERGE_PATCH, JSON)),
+            responses=(ResponseSpec(status=200, description="As it is now.", type=document, headers=_ETAG),),
             problems=(404, 409, 412),
         ),
         Route(
@@ -142,7 +134,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             tag=tag,
             path_parameters=here,
             headers=(_IF_MATCH,),
-            responses=(Response(status=202, description="On its way out.", type=document, headers=_ETAG),),
+            responses=(ResponseSpec(status=202, description="On its way out.", type=document, headers=_ETAG),),
             problems=(404, 412),
         ),
         Route(
@@ -154,7 +146,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             tag=tag,
             path_parameters=here,
             query=PageParameters,
-            responses=(Response(status=200, description="A page.", type=StatusList),),
+            responses=(ResponseSpec(status=200, description="A page.", type=StatusList),),
             problems=(404,),
         ),
         *(
@@ -168,8 +160,8 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
                 path_parameters=here,
                 body=Body(type=Report, limit=REPORT_LIMIT),
                 responses=(
-                    Response(status=201, description="The report was stored.", type=AdapterStatus),
-                    Response(
+                    ResponseSpec(status=201, description="The report was stored.", type=AdapterStatus),
+                    ResponseSpec(
                         status=204,
                         description="The report was discarded.",
                         headers={"Discard-Reason": ", ".join(DiscardReason)},
@@ -188,7 +180,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             tag=tag,
             path_parameters=here,
             body=Body(type=Reason),
-            responses=(Response(status=204, description="It is gone, and so are its children."),),
+            responses=(ResponseSpec(status=204, description="It is gone, and so are its children."),),
             problems=(404, 409),
         ),
     ]
@@ -207,7 +199,7 @@ def _singular_only(collection: Collection) -> list[Route]:
             tag=tag,
             path_parameters=(_ID,),
             query=PageParameters,
-            responses=(Response(status=200, description="A page, newest first.", type=DiscardedList),),
+            responses=(ResponseSpec(status=200, description="A page, newest first.", type=DiscardedList),),
             problems=(404,),
         ),
         Route(
@@ -231,7 +223,7 @@ def _singular_only(collection: Collection) -> list[Route]:
             tag=tag,
             path_parameters=(_ID,),
             query=PageParameters,
-            responses=(Response(status=200, description="A page, newest first.", type=GenerationList),),
+            responses=(ResponseSpec(status=200, description="A page, newest first.", type=GenerationList),),
             problems=(404,),
         ),
         *(
@@ -243,7 +235,7 @@ def _singular_only(collection: Collection) -> list[Route]:
                 summary=summary,
                 tag=tag,
                 path_parameters=(_ID,),
-                responses=(Response(status=202, description="Noted.", type=ResourceDocument, headers=_ETAG),),
+                responses=(ResponseSpec(status=202, description="Noted.", type=ResourceDocument, headers=_ETAG),),
                 problems=(404,),
             )
             for verb, handler, summary in (
@@ -267,8 +259,8 @@ def _across_kinds(everything: Everything) -> list[Route]:
             path_parameters=(_ID,),
             headers=(_IF_NONE_MATCH,),
             responses=(
-                Response(status=200, description="The resource.", type=ResourceDocument, headers=_ETAG),
-                Response(status=304, description="It is still what the client has.", headers=_ETAG),
+                ResponseSpec(status=200, description="The resource.", type=ResourceDocument, headers=_ETAG),
+                ResponseSpec(status=304, description="It is still what the client has.", headers=_ETAG),
             ),
             problems=(404,),
         ),
@@ -290,6 +282,6 @@ def _across_kinds(everything: Everything) -> list[Route]:
             handler=everything.kinds,
             summary="Read which kinds are served, and whose reports make them ready",
             tag="resources",
-            responses=(Response(status=200, description="The kinds, in their order.", type=KindList),),
+            responses=(ResponseSpec(status=200, description="The kinds, in their order.", type=KindList),),
         ),
     ]

@@ -1,7 +1,6 @@
 """What the fleet API does, apart from HTTP: each use case is one transaction over the store.
 
-The rules themselves are `core.fleet.lifecycle`'s, the writing is `Change`'s. Here is read what the rules need to
-know, and refused what cannot be done.
+It reads what the rules in `core.fleet.lifecycle` need, refuses what cannot be done, and writes the result.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import Protocol, TypeVar, assert_never
 import msgspec
 from msgspec import UNSET
 
-from sentinel.api.change import Change, Written, aggregated_for, state_of
+from sentinel.api.change import ResourceChange, WrittenResource, aggregated_for, state_of
 from sentinel.api.kinds import Kinds
-from sentinel.api.request_bodies import Draft, Patch, patched
+from sentinel.api.request_bodies import ResourceDraft, ResourcePatch, patched
 from sentinel.api.schemas import Waiting, WaitingList
 from sentinel.core.access import Identity, Role
 from sentinel.core.events import uuid7
@@ -30,19 +29,19 @@ from sentinel.core.fleet.documents import (
     KindRules,
     Owner,
     Report,
-    Write,
+    ResourceOperation,
 )
-from sentinel.core.fleet.lifecycle import State
+from sentinel.core.fleet.lifecycle import ResourceState
 from sentinel.core.pulse.decision import Policy
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet_store import (
     FleetStore,
     FleetTransaction,
-    Found,
     IdTaken,
     ListQuery,
+    ListResult,
     NameTaken,
-    Stored,
+    StoredResource,
 )
 from sentinel.ports.idempotency import KeyTaken
 from sentinel.web import etag, idempotency
@@ -65,12 +64,12 @@ _OURSELVES = Caller(Identity("sentinel", Role.ADMIN), "", "")
 class Created(msgspec.Struct, frozen=True):
     """A resource that was created."""
 
-    written: Written
+    written: WrittenResource
     is_replayed: bool = False
     """It was created by an earlier request with the same idempotency key."""
 
 
-class Observer(Protocol):
+class ReportObserver(Protocol):
     """Hears of what cannot be seen in the store afterwards."""
 
     def report_taken(self) -> None: ...
@@ -78,7 +77,7 @@ class Observer(Protocol):
     def report_discarded(self, reason: DiscardReason) -> None: ...
 
 
-class Target(msgspec.Struct, frozen=True):
+class ResourcePath(msgspec.Struct, frozen=True):
     """Which resource a path names."""
 
     plural: str
@@ -97,7 +96,7 @@ class FleetService:
         store: FleetStore,
         kinds: Kinds,
         clock: Clock,
-        observer: Observer,
+        observer: ReportObserver,
         auditor: Auditor,
         emits_public_names: bool = False,
         policies: Mapping[str, Policy] | None = None,
@@ -112,24 +111,28 @@ class FleetService:
         self._policies = policies or {}
         self._randomness = randomness
 
-    async def get(self, target: Target) -> Stored:
+    async def get(self, target: ResourcePath) -> StoredResource:
         """The resource; raises `NotFound`."""
         return _found(await self._store.get(target.id), target)
 
-    async def statuses(self, target: Target) -> tuple[AdapterStatus, ...]:
+    async def statuses(self, target: ResourcePath) -> tuple[AdapterStatus, ...]:
         """The latest report of each adapter, by name."""
         return documents.decode_statuses((await self.get(target)).statuses)
 
-    async def find(self, query: ListQuery) -> Found:
+    async def find(self, query: ListQuery) -> ListResult:
         """A stretch of a list."""
         return await self._store.find(query)
 
-    async def discarded(self, target: Target, *, limit: int, offset: int) -> tuple[Sequence[DiscardedReport], int]:
+    async def discarded(
+        self, target: ResourcePath, *, limit: int, offset: int
+    ) -> tuple[Sequence[DiscardedReport], int]:
         """Reports that were discarded lately, newest first, and how many there are."""
         await self.get(target)
         return await self._store.discarded(target.id, limit=limit, offset=offset)
 
-    async def history(self, target: Target, *, limit: int, offset: int) -> tuple[Sequence[GenerationRecord], int]:
+    async def history(
+        self, target: ResourcePath, *, limit: int, offset: int
+    ) -> tuple[Sequence[GenerationRecord], int]:
         """Past generations, newest first, and how many there are; also of a resource that is gone."""
         records, total = await self._store.history(target.id, limit=limit, offset=offset)
         # Of what is gone nobody knows the kind any longer; of what is there, the path has to name it.
@@ -138,7 +141,7 @@ class FleetService:
             _found(stored, target)
         return records, total
 
-    async def waiting(self, target: Target) -> WaitingList:
+    async def waiting(self, target: ResourcePath) -> WaitingList:
         """What keeps a resource from being ready, or from going."""
         stored = await self.get(target)
         children = 0
@@ -156,7 +159,7 @@ class FleetService:
     async def create(
         self,
         kind: KindRules,
-        draft: Draft,
+        draft: ResourceDraft,
         *,
         parent: str | None,
         caller: Caller,
@@ -167,10 +170,10 @@ class FleetService:
         actor = caller.identity.name
         resource_id = draft.id or uuid7(now, self._randomness(10))
 
-        def work(change: Change) -> Created:
+        def work(change: ResourceChange) -> Created:
             earlier = idempotency.recall(change.transaction, key)
             if earlier is not None:
-                return Created(Written(earlier.body, earlier.version), is_replayed=True)
+                return Created(WrittenResource(earlier.body, earlier.version), is_replayed=True)
             owner, root = _adopted(change.transaction, kind, parent, draft)
             state = lifecycle.create(
                 change.rules(kind.plural),
@@ -194,12 +197,12 @@ class FleetService:
             raise Conflict(_what_is(taken, kind, draft, resource_id, parent)) from None
 
     async def patch(
-        self, target: Target, patch: Patch, *, if_match: etag.Condition | None, caller: Caller
-    ) -> Written:
+        self, target: ResourcePath, patch: ResourcePatch, *, if_match: etag.Precondition | None, caller: Caller
+    ) -> WrittenResource:
         """The resource with a merge patch applied; a patch that changes nothing keeps its generation."""
         now = self._clock.now()
 
-        def work(change: Change) -> Written:
+        def work(change: ResourceChange) -> WrittenResource:
             stored, state = _locked(change.transaction, target)
             etag.require_match(if_match, version=stored.version, name=_name(stored))
             if state.document.is_deleting:
@@ -214,28 +217,30 @@ class FleetService:
                 now=now,
             )
             if changed is None:
-                return Written(stored.document, stored.version)
-            return change.raise_generation(stored, changed, Write.PATCH)
+                return WrittenResource(stored.document, stored.version)
+            return change.raise_generation(stored, changed, ResourceOperation.PATCH)
 
         return await self._change(work, caller, now)
 
-    async def delete(self, target: Target, *, if_match: etag.Condition | None, caller: Caller) -> Written:
+    async def delete(
+        self, target: ResourcePath, *, if_match: etag.Precondition | None, caller: Caller
+    ) -> WrittenResource:
         """The resource on its way out, with all that belongs to it; gone at once where no adapter is required."""
 
-        def work(change: Change) -> Written:
+        def work(change: ResourceChange) -> WrittenResource:
             stored, state = _locked(change.transaction, target)
             etag.require_match(if_match, version=stored.version, name=_name(stored))
             if state.document.is_deleting:
-                return Written(stored.document, stored.version)
+                return WrittenResource(stored.document, stored.version)
             # Its parent lives, or it would be on its way already: nobody else waits for its end.
             return change.delete(stored, state)[0]
 
         return await self._change(work, caller, self._clock.now())
 
-    async def force_delete(self, target: Target, *, reason: str, caller: Caller) -> None:
+    async def force_delete(self, target: ResourcePath, *, reason: str, caller: Caller) -> None:
         """Removes a resource that is being deleted, and all that belongs to it, without waiting for adapters."""
 
-        def work(change: Change) -> None:
+        def work(change: ResourceChange) -> None:
             stored, state = _locked(change.transaction, target)
             if not state.document.is_deleting:
                 raise Conflict(f"{_name(stored)} is not being deleted; delete it first")
@@ -244,32 +249,32 @@ class FleetService:
 
         await self._change(work, caller, self._clock.now())
 
-    async def request_pulse(self, target: Target, *, caller: Caller) -> Written:
+    async def request_pulse(self, target: ResourcePath, *, caller: Caller) -> WrittenResource:
         """Asks the pulse for an event now."""
         now = self._clock.now()
         step = partial(lifecycle.request_pulse, now=now)
-        return await self._mark(target, Write.PULSE, step, caller, now)
+        return await self._mark(target, ResourceOperation.PULSE, step, caller, now)
 
-    async def pause(self, target: Target, *, caller: Caller) -> Written:
+    async def pause(self, target: ResourcePath, *, caller: Caller) -> WrittenResource:
         """Asks the pulse for no events until further notice."""
-        return await self._mark(target, Write.PAUSE, lifecycle.pause, caller, self._clock.now())
+        return await self._mark(target, ResourceOperation.PAUSE, lifecycle.pause, caller, self._clock.now())
 
-    async def resume(self, target: Target, *, caller: Caller) -> Written:
+    async def resume(self, target: ResourcePath, *, caller: Caller) -> WrittenResource:
         """Ends a pause."""
-        return await self._mark(target, Write.RESUME, lifecycle.resume, caller, self._clock.now())
+        return await self._mark(target, ResourceOperation.RESUME, lifecycle.resume, caller, self._clock.now())
 
     async def report(
-        self, target: Target, report: Report, *, caller: Caller
+        self, target: ResourcePath, report: Report, *, caller: Caller
     ) -> reports.Accepted | reports.Discarded:
         """Takes an adapter's report, or discards it; raises `Invalid` where it is none."""
         now = self._clock.now()
 
-        def work(change: Change) -> reports.Accepted | reports.Discarded:
+        def work(change: ResourceChange) -> reports.Accepted | reports.Discarded:
             stored, state = _locked(change.transaction, target)
             known = next((each for each in state.statuses if each.adapter == report.adapter), None)
             verdict = reports.judge(report, generation=state.document.generation, stored=known, now=now)
             match verdict:
-                case reports.Refused():
+                case reports.Rejected():
                     raise Invalid(tuple(FieldError(field, message) for field, message in verdict.errors))
                 case reports.Discarded():
                     change.transaction.keep_discarded(
@@ -299,13 +304,13 @@ class FleetService:
     async def refresh(self, resource_id: str) -> None:
         """Aggregates a resource anew, because its kind requires other adapters than it was aggregated for."""
 
-        def work(change: Change) -> None:
+        def work(change: ResourceChange) -> None:
             stored = change.transaction.lock(resource_id)
             if stored is None:
                 return
             before = state_of(stored)
             children = change.transaction.count_children(stored.id)
-            after = lifecycle.refresh(before, change.rules(stored.plural), children=children)
+            after = lifecycle.reaggregate(before, change.rules(stored.plural), children=children)
             if after == before:
                 # Written all the same: it now counts as aggregated for these adapters.
                 change.update(stored, after)
@@ -314,22 +319,27 @@ class FleetService:
         await self._change(work, _OURSELVES, self._clock.now())
 
     async def _mark(
-        self, target: Target, action: Write, step: Callable[[State], State], caller: Caller, now: datetime
-    ) -> Written:
-        def work(change: Change) -> Written:
+        self,
+        target: ResourcePath,
+        action: ResourceOperation,
+        step: Callable[[ResourceState], ResourceState],
+        caller: Caller,
+        now: datetime,
+    ) -> WrittenResource:
+        def work(change: ResourceChange) -> WrittenResource:
             stored, state = _locked(change.transaction, target)
             marked = step(state)
             change.audit(action, marked)
             if marked == state:
-                return Written(stored.document, stored.version)
+                return WrittenResource(stored.document, stored.version)
             return change.mark(stored, marked)
 
         return await self._change(work, caller, now)
 
-    async def _change(self, work: Callable[[Change], T], caller: Caller, now: datetime) -> T:
+    async def _change(self, work: Callable[[ResourceChange], T], caller: Caller, now: datetime) -> T:
         return await self._store.transact(
             lambda transaction: work(
-                Change(
+                ResourceChange(
                     transaction,
                     kinds=self._kinds,
                     emits_public_names=self._emits_public_names,
@@ -341,7 +351,7 @@ class FleetService:
         )
 
 
-def _found(stored: Stored | None, target: Target) -> Stored:
+def _found(stored: StoredResource | None, target: ResourcePath) -> StoredResource:
     if (
         stored is None
         or (target.plural and stored.plural != target.plural)
@@ -351,19 +361,19 @@ def _found(stored: Stored | None, target: Target) -> Stored:
     return stored
 
 
-def _locked(transaction: FleetTransaction, target: Target) -> tuple[Stored, State]:
+def _locked(transaction: FleetTransaction, target: ResourcePath) -> tuple[StoredResource, ResourceState]:
     stored = _found(transaction.lock(target.id), target)
     return stored, state_of(stored)
 
 
 def _adopted(
-    transaction: FleetTransaction, kind: KindRules, parent: str | None, draft: Draft
+    transaction: FleetTransaction, kind: KindRules, parent: str | None, draft: ResourceDraft
 ) -> tuple[Owner | None, str]:
     """The owner of a new resource, and the root of its family; the owner's family is locked from here on."""
     if not kind.parent:
         return None, ""
     try:
-        stored, state = _locked(transaction, Target(kind.parent, parent or draft.owner))
+        stored, state = _locked(transaction, ResourcePath(kind.parent, parent or draft.owner))
     except NotFound as error:
         if parent is None:
             raise Invalid((FieldError("owner_references.id", str(error)),)) from None
@@ -379,7 +389,11 @@ def _adopted(
 
 
 def _what_is(
-    taken: IdTaken | NameTaken | KeyTaken, kind: KindRules, draft: Draft, resource_id: str, parent: str | None
+    taken: IdTaken | NameTaken | KeyTaken,
+    kind: KindRules,
+    draft: ResourceDraft,
+    resource_id: str,
+    parent: str | None,
 ) -> str:
     match taken:
         case IdTaken():
@@ -393,14 +407,14 @@ def _what_is(
             assert_never(taken)
 
 
-def _take(change: Change, stored: Stored, state: State, status: AdapterStatus) -> None:
+def _take(change: ResourceChange, stored: StoredResource, state: ResourceState, status: AdapterStatus) -> None:
     children = change.transaction.count_children(stored.id) if state.document.is_deleting else 0
-    taken = lifecycle.take(state, change.rules(stored.plural), status, children=children)
-    change.audit(Write.REPORT, taken, detail=status.adapter)
+    taken = lifecycle.with_status(state, change.rules(stored.plural), status, children=children)
+    change.audit(ResourceOperation.REPORT, taken, detail=status.adapter)
     change.settle(stored, state, taken, children=children)
 
 
-def _name(stored: Stored) -> str:
+def _name(stored: StoredResource) -> str:
     return f"{stored.plural}/{stored.id}"
 
 

@@ -17,20 +17,20 @@ from sentinel.cli import options
 from sentinel.cli.options import Output
 from sentinel.pulse import settings as pulse
 from sentinel.runtime.settings.broker import load_broker
-from sentinel.runtime.settings.report import Entry, Problem, printable
+from sentinel.runtime.settings.report import EffectiveSetting, SettingsProblem, printable
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     """What a check found, as it is printed for scripts."""
 
     valid: bool
-    problems: tuple[Problem, ...]
+    problems: tuple[SettingsProblem, ...]
 
 
 class Effective(msgspec.Struct, frozen=True):
     """What holds, as it is printed for scripts."""
 
-    settings: tuple[Entry, ...]
+    settings: tuple[EffectiveSetting, ...]
 
 
 @click.command()
@@ -57,9 +57,9 @@ def check(
         raise click.UsageError("expected --config, --broker-config, or both")
     if config is None and sets:
         raise click.UsageError("--set is about the file of --config, which is not there")
-    problems: list[Problem] = []
+    problems: list[SettingsProblem] = []
     warnings: list[str] = []
-    entries: list[Entry] = []
+    entries: list[EffectiveSetting] = []
     if config is not None:
         overrides = options.log_overrides(log_level=log_level, log_format=log_format)
         sentinel = pulse.load(file=config, environ=os.environ, sets=sets, overrides=overrides)
@@ -76,7 +76,7 @@ def check(
     if show and not problems:
         _print_effective(Effective(tuple(entries)), output)
     else:
-        _print_verdict(Verdict(not problems, tuple(problems)), output)
+        _print_verdict(CheckResult(not problems, tuple(problems)), output)
     if problems:
         raise click.exceptions.Exit(2)
     if output is Output.TABLE and not show:
@@ -85,7 +85,7 @@ def check(
                 click.echo(printable(f"{file}: ok"), err=True)
 
 
-def _print_verdict(verdict: Verdict, output: Output) -> None:
+def _print_verdict(verdict: CheckResult, output: Output) -> None:
     if output is not Output.TABLE:
         click.echo(options.encode(verdict, output))
         return

@@ -39,7 +39,7 @@ and the worst that comes of it is a repetition."""
 _CLOSING = timedelta(seconds=5)
 
 
-class Parcel(Protocol):
+class BrokerMessage(Protocol):
     """A message as a broker handed it over, and the way to tell the broker what is to become of it.
 
     The three say whether the broker can be expected to have heard, and end by themselves after a while. What they
@@ -68,7 +68,7 @@ class Parcel(Protocol):
         """Puts it among the dead letters, then accepts it; false where either fails."""
 
 
-P = TypeVar("P", bound=Parcel)
+P = TypeVar("P", bound=BrokerMessage)
 
 
 class _Verdict(StrEnum):
@@ -83,9 +83,9 @@ class _Judgement(msgspec.Struct, frozen=True):
 
 
 class HeldDelivery(Generic[P]):
-    """`ports.subscription.Delivery` of an `Intake`."""
+    """`ports.subscription.Delivery` of an `HeldDeliveries`."""
 
-    def __init__(self, intake: Intake[P], parcel: P, *, attempts: int, received_time: datetime) -> None:
+    def __init__(self, intake: HeldDeliveries[P], parcel: P, *, attempts: int, received_time: datetime) -> None:
         self.message = parcel.message
         self.key = parcel.key
         self.attempts = attempts
@@ -106,7 +106,7 @@ class HeldDelivery(Generic[P]):
         await self._intake.settle(self, _Judgement(_Verdict.NEVER, reason))
 
 
-class Bell:
+class Notifier:
     """Wakes everybody who waits, and remembers nothing: whoever wakes looks again at what it waited for."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Bell:
         self._event.clear()
 
 
-class Intake(Generic[P]):
+class HeldDeliveries(Generic[P]):
     """The deliveries of one subscriber: those that wait to be handed out, and those that are worked on."""
 
     def __init__(
@@ -132,7 +132,7 @@ class Intake(Generic[P]):
         random: Callable[[], float] = system_random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         source: Callable[[], P | None] = lambda: None,
-        bell: Bell | None = None,
+        bell: Notifier | None = None,
         log: Log | None = None,
     ) -> None:
         """A parcel is given back after `longest_hold`; None for a broker that has all the time in the world.
@@ -148,7 +148,7 @@ class Intake(Generic[P]):
         self._random = random
         self._now = now
         self._source = source
-        self._bell = bell or Bell()
+        self._bell = bell or Notifier()
         self._log = log or get_logger("subscriber")
         self._waiting: deque[HeldDelivery[P]] = deque()
         self._working: dict[HeldDelivery[P], None] = {}

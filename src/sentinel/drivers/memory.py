@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 
 from sentinel.core import events
 from sentinel.drivers import received
-from sentinel.drivers.deliveries import RETRY, Bell, HeldDelivery, Intake
+from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery, Notifier
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.ports.subscription import DeadLetter, Message
@@ -53,7 +53,7 @@ class MemoryBroker:
         self._now = now
         self._log = log or get_logger("subscriber")
         self._subscriptions: dict[str, _Subscription] = {}
-        self._room = Bell()
+        self._room = Notifier()
 
     def publisher(self, *, mode: events.Mode = events.Mode.STRUCTURED) -> MemoryPublisher:
         """A publisher to every subscription of this broker; open it before use, as any other."""
@@ -178,7 +178,7 @@ class MemorySubscriber:
         log: Log,
     ) -> None:
         self._subscription = subscription
-        self._intake: Intake[_Parcel] = Intake(
+        self._intake: HeldDeliveries[_Parcel] = HeldDeliveries(
             max_in_flight=max_in_flight,
             retry=retry,
             now=now,
@@ -239,8 +239,8 @@ class _Subscription:
     Held messages count, so that one which is given back always finds room.
     """
 
-    def __init__(self, room: Bell, *, dead_letters: int, now: Callable[[], datetime]) -> None:
-        self.arrival = Bell()
+    def __init__(self, room: Notifier, *, dead_letters: int, now: Callable[[], datetime]) -> None:
+        self.arrival = Notifier()
         self.subscribers: list[MemorySubscriber] = []
         self.dead_letters: deque[DeadLetter] = deque(maxlen=dead_letters)
         self._room = room

@@ -32,7 +32,7 @@ def loss_as_error() -> Iterator[None]:
         raise
 
 
-class Keeper:
+class ConnectionSupervisor:
     """The task that keeps a connection, and what is known of it."""
 
     def __init__(

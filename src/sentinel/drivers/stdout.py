@@ -29,7 +29,7 @@ from sentinel.ports.publisher import Outcome, Receipt
 _NOT_OPEN = "the publisher is not open"
 
 
-class Stream(Protocol):
+class OutputStream(Protocol):
     """What is asked of a binary stream; those of `io` have it."""
 
     def write(self, data: memoryview, /) -> int | None:
@@ -45,7 +45,7 @@ class StdoutPublisher:
 
     broker_type = "stdout"
 
-    def __init__(self, *, stream: Stream | None = None) -> None:
+    def __init__(self, *, stream: OutputStream | None = None) -> None:
         """`stream` remains the caller's to close; standard output where none is given."""
         self._stream = stream
         self._is_open = False
@@ -88,7 +88,7 @@ class StdoutPublisher:
     async def close(self) -> None:
         self._is_open = False
 
-    def _start_writing(self, lines: bytes, stream: Stream) -> asyncio.Future[_Written]:
+    def _start_writing(self, lines: bytes, stream: OutputStream) -> asyncio.Future[_Written]:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[_Written] = loop.create_future()
 
@@ -115,7 +115,7 @@ class _Written(msgspec.Struct, frozen=True):
     is_torn: bool = False
 
 
-def _write(lines: bytes, stream: Stream) -> _Written:
+def _write(lines: bytes, stream: OutputStream) -> _Written:
     rest = memoryview(lines)
     try:
         while rest:

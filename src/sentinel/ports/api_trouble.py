@@ -11,7 +11,7 @@ from datetime import timedelta
 from sentinel.ports.errors import Unavailable
 
 
-class ApiTrouble(Unavailable):
+class ApiUnavailable(Unavailable):
     """The API could not be asked, or did not answer the question; the same request may well succeed later.
 
     The text says why, free of secrets.

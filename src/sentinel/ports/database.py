@@ -22,5 +22,5 @@ class Database(Protocol):
         """Why the database cannot be used at this moment, or None. For readiness; does no I/O."""
 
 
-class Taken(Exception):
+class AlreadyExists(Exception):
     """A value that must be unique is in use. The transaction is over, and nothing of it was written."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.core.pulse.observation import Resource
+from sentinel.core.pulse.observation import FetchedResource
 from sentinel.ports.errors import Unavailable
 
 
@@ -15,16 +15,16 @@ class FetchError(Unavailable):
     """A walk could not be completed. The text says which page, how often it was tried, and why."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class FleetPage(msgspec.Struct, frozen=True):
     """One page of a walk."""
 
-    resources: Sequence[Resource]
+    resources: Sequence[FetchedResource]
     """In the server's order; those that the selector excludes, and repetitions, are already gone."""
     malformed: Sequence[str] = ()
     """One text for each item that could not be read."""
 
 
-class Fleet(Protocol):
+class FleetReader(Protocol):
     """Where resources are read from.
 
     A walk yields every selected resource at least once, none twice within a window of two pages, and holds at
@@ -32,6 +32,6 @@ class Fleet(Protocol):
     `FetchError`. Closing the iterator early stops the request that is under way.
     """
 
-    def walk(self) -> AsyncGenerator[Page, None]: ...
+    def walk(self) -> AsyncGenerator[FleetPage, None]: ...
 
     async def close(self) -> None: ...

@@ -15,13 +15,13 @@ import msgspec
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Requirement
 from sentinel.ports.audit import AuditWriter
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import StoredResponses
 
 T = TypeVar("T")
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class StoredResource(msgspec.Struct, frozen=True, kw_only=True):
     """A resource as a store keeps it: its encoded document, its reports, and what it is found by."""
 
     id: str
@@ -47,11 +47,11 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     statuses: bytes
 
 
-class IdTaken(Taken):
+class IdTaken(AlreadyExists):
     """Another resource, of whichever kind, has this id."""
 
 
-class NameTaken(Taken):
+class NameTaken(AlreadyExists):
     """Another resource of this kind and parent has this name."""
 
 
@@ -62,22 +62,22 @@ class FleetTransaction(AuditWriter, StoredResponses, Protocol):
     store may run on any thread, and run again from the start where it lost a race.
     """
 
-    def lock(self, resource_id: str) -> Stored | None:
+    def lock(self, resource_id: str) -> StoredResource | None:
         """The resource, and nobody else changes its family until the transaction ends; None where there is none.
 
         What other transactions have committed before is seen.
         """
 
-    def children(self, resource_id: str) -> Sequence[Stored]:
+    def children(self, resource_id: str) -> Sequence[StoredResource]:
         """Its direct children, oldest first, those of one moment by id; lock a member of the family before."""
 
     def count_children(self, resource_id: str) -> int: ...
 
-    def insert(self, resource: Stored) -> None:
+    def insert(self, resource: StoredResource) -> None:
         """Raises `IdTaken` or `NameTaken`, and the transaction is then over: nothing of it remains, also where the
         work goes on. A child is inserted with its parent's family locked."""
 
-    def update(self, resource: Stored) -> None:
+    def update(self, resource: StoredResource) -> None:
         """Replaces everything but what never changes: `id`, `plural`, `name`, `parent`, `root`, `created_time`.
         Needs its family locked."""
 
@@ -100,7 +100,7 @@ class OrderBy(StrEnum):
     ID = "id"
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
+class ListPosition(msgspec.Struct, frozen=True, array_like=True):
     """A place in an ordered list: the values of the item that comes before it."""
 
     value: str | int
@@ -121,7 +121,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     offset: int = 0
     """How many to pass over; its cost grows with it."""
-    after: Place | None = None
+    after: ListPosition | None = None
     """Begins behind this place instead, which needs no offset; its cost is flat."""
     counts: bool = True
     """Whether `total` is wanted."""
@@ -129,7 +129,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Whether documents may come joined, with commas between them, where that is cheaper than each by itself."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class ListResult(msgspec.Struct, frozen=True):
     """A stretch of a list."""
 
     documents: Sequence[bytes]
@@ -138,7 +138,7 @@ class Found(msgspec.Struct, frozen=True):
     """Of how many resources these are."""
     total: int | None
     """All that the query selects, before limit and offset; None where it was not wanted."""
-    last: Place | None
+    last: ListPosition | None
     """The place behind the last document where more follow; None at the end."""
 
 
@@ -169,9 +169,9 @@ class FleetStore(Protocol):
         """Runs the work in a transaction, alone on each family it locks, and returns its result once that is
         durable. Where the work raises, nothing it did remains, and that is raised."""
 
-    async def get(self, resource_id: str) -> Stored | None: ...
+    async def get(self, resource_id: str) -> StoredResource | None: ...
 
-    async def find(self, query: ListQuery) -> Found: ...
+    async def find(self, query: ListQuery) -> ListResult: ...
 
     async def discarded(
         self, resource_id: str, *, limit: int, offset: int

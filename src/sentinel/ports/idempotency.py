@@ -11,10 +11,10 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 
 
-class KeyTaken(Taken):
+class KeyTaken(AlreadyExists):
     """A transaction that ran at the same time has stored a response under this key. Try again and recall it."""
 
 

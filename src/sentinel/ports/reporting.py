@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.fleet.documents import DiscardReason, Report
 
@@ -20,7 +20,7 @@ class ReportRefused(Exception):
     """The API will never take this report; the text says why, free of secrets."""
 
 
-class Taken(StrEnum):
+class ReportOutcome(StrEnum):
     """What became of a report."""
 
     STORED = "stored"
@@ -30,10 +30,10 @@ class Taken(StrEnum):
     """There is no such resource any more."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ReportResult(msgspec.Struct, frozen=True):
     """The API's answer to a report."""
 
-    taken: Taken
+    taken: ReportOutcome
     reason: DiscardReason | None = None
     """Why it was discarded, where the server says so."""
 
@@ -44,7 +44,7 @@ class Reporting(Protocol):
     async def reach(self, kind: str) -> None:
         """Returns if the API answers and would let us read a resource of this kind; raises `ApiTrouble` if not."""
 
-    async def read(self, pointer: Pointer) -> Resource | None:
+    async def read(self, pointer: ResourceRef) -> Resource | None:
         """The resource as it is now, with the latest report of each adapter; None where it is gone.
 
         `href` and `kind` of the pointer are tried where they help, and never trusted: whatever they say, only
@@ -52,7 +52,7 @@ class Reporting(Protocol):
         `ApiTrouble`.
         """
 
-    async def report(self, resource: Resource, report: Report) -> Answer:
+    async def report(self, resource: Resource, report: Report) -> ReportResult:
         """Reports on a resource that was read here; once this returns, the API has it for good.
 
         Raises `ApiTrouble` (after which it may or may not have it) or `ReportRefused`.

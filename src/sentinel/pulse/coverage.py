@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from sentinel.core.labels import Selector
-from sentinel.ports.fleet import Fleet
+from sentinel.ports.fleet import FleetReader
 from sentinel.pulse.settings import LabelMatch, is_selectable
 
 _Label: TypeAlias = tuple[str, str]
@@ -95,7 +95,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 async def survey(
-    watches: Sequence[Watch], *, fleet: Fleet, progress: Callable[[int], None] = lambda fetched: None
+    watches: Sequence[Watch], *, fleet: FleetReader, progress: Callable[[int], None] = lambda fetched: None
 ) -> Survey:
     """Walks a fleet, which must select nothing by itself, once; raises `FetchError` where that cannot be done."""
     census = _Census(watches)

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.publisher import Outcome, Publisher
-from sentinel.pulse.report import Answer, Observer, Pending
+from sentinel.pulse.report import PendingEvent, PublishedBatch, PulseObserver
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
 
@@ -31,7 +31,7 @@ class Dispatch:
         *,
         publisher: Publisher,
         pacer: Pacer,
-        observer: Observer,
+        observer: PulseObserver,
         deadline: timedelta,
         now: Callable[[], datetime],
         random: Callable[[], float],
@@ -58,7 +58,7 @@ class Dispatch:
         self.published = self.failed = self.unroutable = self.deferred = 0
         self.error = ""
 
-    async def send(self, batch: Sequence[Pending]) -> None:
+    async def send(self, batch: Sequence[PendingEvent]) -> None:
         """Sends a batch; returns when every event of it has an outcome, or was left for a later cycle."""
         rest = list(batch)
         while rest and not self.is_halted:
@@ -74,7 +74,7 @@ class Dispatch:
         """Counts events that are due and wait for a later cycle."""
         self.deferred += count
 
-    async def _send(self, batch: Sequence[Pending]) -> None:
+    async def _send(self, batch: Sequence[PendingEvent]) -> None:
         outcomes = [Outcome.UNCONFIRMED] * len(batch)
         seconds: list[float] = []
         open_ones = list(range(len(batch)))
@@ -104,7 +104,7 @@ class Dispatch:
         return not await self._stopping.interrupts(asyncio.sleep(wait.total_seconds()))
 
     def _settle(
-        self, batch: Sequence[Pending], outcomes: Sequence[Outcome], seconds: Sequence[float], error: str
+        self, batch: Sequence[PendingEvent], outcomes: Sequence[Outcome], seconds: Sequence[float], error: str
     ) -> None:
         now = self._now()
         for pending, outcome in zip(batch, outcomes, strict=True):
@@ -126,4 +126,4 @@ class Dispatch:
             self._is_taken = False
             self._probes += 1
         self.is_halted = bool(unroutable or unconfirmed or (refused and not confirmed))
-        self._observer.answered(Answer(batch, outcomes, seconds, error))
+        self._observer.answered(PublishedBatch(batch, outcomes, seconds, error))

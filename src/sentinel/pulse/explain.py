@@ -19,10 +19,10 @@ from sentinel.core.events import Event
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.observation import Malformed, Observation
-from sentinel.core.pulse.pacing import Pacer, Verdict
-from sentinel.ports.fleet import FetchError, Fleet
+from sentinel.core.pulse.pacing import Pacer, PacingVerdict
+from sentinel.ports.fleet import FetchError, FleetReader
 from sentinel.ports.publisher import Outcome, Receipt
-from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport
+from sentinel.pulse.report import CycleReport, PacedDecision, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -41,7 +41,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     observed_generation: int
     is_ready: bool = msgspec.field(name="ready")
     last_updated_time: datetime | None
-    decision: Verdict
+    decision: PacingVerdict
     """`publish` or `skip`."""
     reason: Reason
     next_event_time: datetime | None
@@ -98,7 +98,7 @@ class UnknownResource(LookupError):
 async def explain(
     settings: PulseSettings,
     *,
-    fleet: Fleet,
+    fleet: FleetReader,
     at: datetime,
     only: str | None = None,
     progress: Callable[[int], None] = lambda fetched: None,
@@ -201,9 +201,9 @@ class _Notes:
             seen = judgement.resource
             if not self._is_wanted(seen):
                 continue
-            if judgement.verdict is Verdict.PUBLISH:
+            if judgement.verdict is PacingVerdict.PUBLISH:
                 self._notes[seen.id] = None
-            elif judgement.verdict is Verdict.SKIP and seen.id not in self._notes:
+            elif judgement.verdict is PacingVerdict.SKIP and seen.id not in self._notes:
                 try:
                     composed = self._composer.compose(resource.decode(), judgement.decision.reason)
                 except Malformed as error:
@@ -213,7 +213,7 @@ class _Notes:
         self._fetched += len(page.judgements)
         self._progress(self._fetched)
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: PublishedBatch) -> None:
         for pending in answer.pending:
             if self._is_wanted(pending.judgement.resource):
                 self._take(pending.judgement, pending.event.data, pending.missing, pending.failed)
@@ -226,7 +226,11 @@ class _Notes:
         return self._only is None or seen.id == self._only
 
     def _take(
-        self, judgement: Judgement, data: msgspec.Raw, missing: Sequence[str], failed: Sequence[tuple[str, str]]
+        self,
+        judgement: PacedDecision,
+        data: msgspec.Raw,
+        missing: Sequence[str],
+        failed: Sequence[tuple[str, str]],
     ) -> None:
         seen, decision = judgement.resource, judgement.decision
         warnings = [decision.warning] if decision.warning else []
@@ -259,7 +263,7 @@ def _summary(notes: Sequence[_Note], poll_interval: timedelta, *, malformed: int
         resources[reason] += count
         if reason is not Reason.PAUSED:
             per_minute[reason] += count * (_MINUTE / apart)
-    due = sum(note.row.decision is Verdict.PUBLISH for note in notes)
+    due = sum(note.row.decision is PacingVerdict.PUBLISH for note in notes)
     return Summary(
         fetched=len(notes),
         publish=due,

@@ -14,35 +14,35 @@ import msgspec
 
 from sentinel.core.events import Event
 from sentinel.core.pulse.decision import Decision
-from sentinel.core.pulse.observation import Observation, Resource
-from sentinel.core.pulse.pacing import Verdict
+from sentinel.core.pulse.observation import FetchedResource, Observation
+from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import Outcome
 from sentinel.runtime.log import Log
 
 
-class Judgement(msgspec.Struct, frozen=True, gc=False):
+class PacedDecision(msgspec.Struct, frozen=True, gc=False):
     """One resource, the decision on it, and what becomes of it in this cycle."""
 
     resource: Observation
     decision: Decision
-    verdict: Verdict
+    verdict: PacingVerdict
 
 
 class PageReport(msgspec.Struct, frozen=True):
     """A page, judged."""
 
-    judgements: Sequence[Judgement]
+    judgements: Sequence[PacedDecision]
     malformed: Sequence[str]
     at: datetime
-    resources: Sequence[Resource] = ()
+    resources: Sequence[FetchedResource] = ()
     """The resources judged, aligned, for whoever wants more of them than the decision read. Do not keep them: each
     is a window on its page."""
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingEvent(msgspec.Struct, frozen=True):
     """An event that is to be sent, and for whom."""
 
-    judgement: Judgement
+    judgement: PacedDecision
     event: Event
     missing: tuple[str, ...] = ()
     """Fields of its data that are empty because the resource lacks what they name."""
@@ -50,10 +50,10 @@ class Pending(msgspec.Struct, frozen=True):
     """Fields of its data that are empty because they could not be evaluated, each with the reason."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PublishedBatch(msgspec.Struct, frozen=True):
     """What the broker finally said to a batch; aligned, retries behind it."""
 
-    pending: Sequence[Pending]
+    pending: Sequence[PendingEvent]
     outcomes: Sequence[Outcome]
     seconds: Sequence[float]
     error: str
@@ -80,12 +80,12 @@ class CycleReport(msgspec.Struct, frozen=True):
     broker_error: str = ""
 
 
-class Observer(Protocol):
+class PulseObserver(Protocol):
     """Whoever wants to know. Calls come from the pulse's own task and should be short."""
 
     def judged(self, page: PageReport) -> None: ...
 
-    def answered(self, answer: Answer) -> None: ...
+    def answered(self, answer: PublishedBatch) -> None: ...
 
     def finished(self, report: CycleReport) -> None: ...
 
@@ -93,17 +93,17 @@ class Observer(Protocol):
         """A cycle ended by a fault of our own; the next one runs all the same."""
 
 
-class Observers:
+class PulseObservers:
     """Several observers as one. What one of them does wrong is its own affair: the others and the pulse go on."""
 
-    def __init__(self, *observers: Observer, log: Log) -> None:
+    def __init__(self, *observers: PulseObserver, log: Log) -> None:
         self._observers = observers
         self._log = log
 
     def judged(self, page: PageReport) -> None:
         self._each(lambda observer: observer.judged(page))
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: PublishedBatch) -> None:
         self._each(lambda observer: observer.answered(answer))
 
     def finished(self, report: CycleReport) -> None:
@@ -112,7 +112,7 @@ class Observers:
     def crashed(self, error: BaseException) -> None:
         self._each(lambda observer: observer.crashed(error))
 
-    def _each(self, tell: Callable[[Observer], None]) -> None:
+    def _each(self, tell: Callable[[PulseObserver], None]) -> None:
         for observer in self._observers:
             try:
                 tell(observer)

@@ -17,14 +17,14 @@ from datetime import datetime, timedelta
 from sentinel.core import events
 from sentinel.core.pulse.decision import Policy, decide
 from sentinel.core.pulse.message import Composer
-from sentinel.core.pulse.observation import Malformed, Resource
-from sentinel.core.pulse.pacing import Pacer, Verdict
-from sentinel.core.pulse.rate_limit import Allowance, Shortlist
+from sentinel.core.pulse.observation import FetchedResource, Malformed
+from sentinel.core.pulse.pacing import Pacer, PacingVerdict
+from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
 from sentinel.ports.clock import Clock
-from sentinel.ports.fleet import FetchError, Fleet, Page
+from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 from sentinel.ports.publisher import Publisher
 from sentinel.pulse.dispatch import Dispatch
-from sentinel.pulse.report import CycleReport, Judgement, Observer, PageReport, Pending
+from sentinel.pulse.report import CycleReport, PacedDecision, PageReport, PendingEvent, PulseObserver
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import Span, Tracer
 
@@ -43,11 +43,11 @@ class Pulse:
         policy: Policy,
         pacer: Pacer,
         composer: Composer,
-        fleet: Fleet,
+        fleet: FleetReader,
         publisher: Publisher,
         publish_deadline: timedelta,
         clock: Clock,
-        observer: Observer,
+        observer: PulseObserver,
         tracer: Tracer,
         max_events_per_second: float | None = None,
         step_timeout: timedelta = timedelta(seconds=30),
@@ -67,7 +67,7 @@ class Pulse:
         self._tracer = tracer
         self._randomness = randomness
         self._allowance = (
-            Allowance(per_second=max_events_per_second, poll_interval=poll_interval)
+            TokenBucket(per_second=max_events_per_second, poll_interval=poll_interval)
             if max_events_per_second is not None
             else None
         )
@@ -141,7 +141,7 @@ class Pulse:
         shortlist = (
             None
             if allowance is None
-            else Shortlist[tuple[Resource, Judgement]](allowance.available(self._clock.now()))
+            else MostUrgent[tuple[FetchedResource, PacedDecision]](allowance.available(self._clock.now()))
         )
         sending: asyncio.Task[None] | None = None
         try:
@@ -165,16 +165,16 @@ class Pulse:
             self._dispatch.hold_back(shortlist.left_out)
             await self._spread(shortlist.chosen(), allowance, walk, span, group)
 
-    def _judge(self, page: Page, walk: _Walk) -> list[tuple[Resource, Judgement]]:
+    def _judge(self, page: FleetPage, walk: _Walk) -> list[tuple[FetchedResource, PacedDecision]]:
         now = self._progress = self._clock.now()
-        policy, pacer, publish = self._policy, self._pacer, Verdict.PUBLISH
-        judgements: list[Judgement] = []
-        due: list[tuple[Resource, Judgement]] = []
+        policy, pacer, publish = self._policy, self._pacer, PacingVerdict.PUBLISH
+        judgements: list[PacedDecision] = []
+        due: list[tuple[FetchedResource, PacedDecision]] = []
         for resource in page.resources:
             seen = resource.observation
             decision = decide(seen, policy, now, pacer.first_seen(seen, now))
             verdict = pacer.consider(seen, decision, now)
-            judgement = Judgement(seen, decision, verdict)
+            judgement = PacedDecision(seen, decision, verdict)
             judgements.append(judgement)
             if verdict is publish:
                 due.append((resource, judgement))
@@ -182,7 +182,9 @@ class Pulse:
         self._observer.judged(PageReport(judgements, page.malformed, now, page.resources))
         return due
 
-    def _compose(self, due: Sequence[tuple[Resource, Judgement]], traceparent: str, walk: _Walk) -> list[Pending]:
+    def _compose(
+        self, due: Sequence[tuple[FetchedResource, PacedDecision]], traceparent: str, walk: _Walk
+    ) -> list[PendingEvent]:
         now = self._clock.now()
         time = events.timestamp(now)
         random_bytes = self._randomness(10 * len(due))
@@ -203,13 +205,13 @@ class Pulse:
                 composed.data,
                 traceparent,
             )
-            batch.append(Pending(judgement, event, composed.missing, composed.failed))
+            batch.append(PendingEvent(judgement, event, composed.missing, composed.failed))
         return batch
 
     async def _spread(
         self,
-        chosen: Sequence[tuple[Resource, Judgement]],
-        allowance: Allowance,
+        chosen: Sequence[tuple[FetchedResource, PacedDecision]],
+        allowance: TokenBucket,
         walk: _Walk,
         span: Span,
         group: asyncio.TaskGroup,
@@ -253,14 +255,14 @@ class _Walk:
         self.is_complete = False
         self.error = ""
 
-    def count(self, judgements: Sequence[Judgement], page: Page) -> None:
+    def count(self, judgements: Sequence[PacedDecision], page: FleetPage) -> None:
         verdicts = [judgement.verdict for judgement in judgements]
-        self.skipped += verdicts.count(Verdict.SKIP)
-        self.paced += verdicts.count(Verdict.PACED)
-        self.fetched += len(verdicts) - verdicts.count(Verdict.REPEATED)
+        self.skipped += verdicts.count(PacingVerdict.SKIP)
+        self.paced += verdicts.count(PacingVerdict.PACED)
+        self.fetched += len(verdicts) - verdicts.count(PacingVerdict.REPEATED)
         self.malformed += len(page.malformed)
 
 
-def _detached(resource: Resource) -> Resource:
+def _detached(resource: FetchedResource) -> FetchedResource:
     """A copy of its own: the document is a window on its page and would keep all of it."""
-    return Resource(resource.observation, resource.document.copy())
+    return FetchedResource(resource.observation, resource.document.copy())

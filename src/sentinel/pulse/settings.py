@@ -18,8 +18,8 @@ from sentinel.core.labels import Selector, equality
 from sentinel.core.pulse import message
 from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.settings import field_types, loader
-from sentinel.runtime.settings.config_tree import Listing, Node, Parsed, Scalar, Table
-from sentinel.runtime.settings.field_types import Leaf, Refused
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, Parsed, ScalarNode
+from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.settings.report import Loaded, Origin
@@ -41,7 +41,7 @@ class LabelMatch(msgspec.Struct, frozen=True):
     value: str
 
 
-def _resource_type() -> Leaf:
+def _resource_type() -> FieldType:
     return field_types.text(
         "a plural that is one segment of a URL, such as clusters",
         r"(?!\.{1,2}$)[A-Za-z0-9._~-]+",  # what a URL never needs to escape, so that no proxy reads it otherwise
@@ -51,7 +51,7 @@ def _resource_type() -> Leaf:
 def _label_value(given: str) -> str:
     # Both separate requirements where selectors are written as text: in the query and in the shard's name.
     if not given.isprintable() or "," in given or "=" in given:
-        raise Refused
+        raise InvalidValue
     return given
 
 
@@ -62,9 +62,9 @@ class _SelectorItems(Items, frozen=True):
         """A tuple of label matches."""
         value = super().read(node, path, at, reading)
         seen: set[str] = set()
-        for index, item in enumerate(node.items if isinstance(node, Listing) else ()):
-            label = item.get("label") if isinstance(item, Table) else None
-            if label is None or not isinstance(label.value, Scalar):
+        for index, item in enumerate(node.items if isinstance(node, ListNode) else ()):
+            label = item.get("label") if isinstance(item, MappingNode) else None
+            if label is None or not isinstance(label.value, ScalarNode):
                 continue
             if label.value.text in seen:
                 reading.refuse(
@@ -80,7 +80,7 @@ def _selector() -> Items:
         item=section(
             LabelMatch,
             label=field_types.text("the name of a label, such as region", _LABEL),
-            value=Leaf("the value of a label, without commas and equals signs", _label_value),
+            value=FieldType("the value of a label, without commas and equals signs", _label_value),
         ),
         expected="a list of {label, value}, or [] to watch everything",
     )
@@ -172,7 +172,7 @@ def is_selectable(match: LabelMatch) -> bool:
     """Whether a requirement could be written into `resource_selector`; a resource may have labels that cannot."""
     try:
         _label_value(match.value)
-    except Refused:
+    except InvalidValue:
         return False
     return re.fullmatch(_LABEL, match.label) is not None
 

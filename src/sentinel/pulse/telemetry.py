@@ -9,10 +9,10 @@ from collections import Counter as Tally
 from collections.abc import Iterable
 
 from sentinel.core.pulse.decision import OBSERVED_AHEAD
-from sentinel.core.pulse.pacing import Verdict
+from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.metrics import PulseSeries
-from sentinel.pulse.report import Answer, CycleReport, PageReport, Pending
+from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch
 from sentinel.runtime.log import Log
 
 _MALFORMED_LOGGED_PER_CYCLE = 10
@@ -33,7 +33,7 @@ class PulseTelemetry:
     def judged(self, page: PageReport) -> None:
         """Counts a page's decisions; logs skips where someone debugs."""
         # Once for every resource of every walk: what is counted in one go costs half of what a loop does.
-        skip, paced, repeated = Verdict.SKIP, Verdict.PACED, Verdict.REPEATED
+        skip, paced, repeated = PacingVerdict.SKIP, PacingVerdict.PACED, PacingVerdict.REPEATED
         judgements = [each for each in page.judgements if each.verdict is not repeated]
         for reason, count in Tally([each.decision.reason for each in judgements]).items():
             self._series.decisions[reason].inc(count)
@@ -52,7 +52,7 @@ class PulseTelemetry:
         if self._log.is_debug:
             self._log_skips(page)
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: PublishedBatch) -> None:
         """Counts and logs what became of a batch."""
         self._warn_of_fields(answer.pending)
         for pending, outcome in zip(answer.pending, answer.outcomes, strict=True):
@@ -126,7 +126,7 @@ class PulseTelemetry:
         self._broker_errors.inc(errors)
         return errors + tally[Outcome.UNROUTABLE]
 
-    def _warn_of_fields(self, batch: Iterable[Pending]) -> None:
+    def _warn_of_fields(self, batch: Iterable[PendingEvent]) -> None:
         for pending in batch:
             for field in pending.missing:
                 self._warn_once(field, "message_data.missing", pending, problem="the resource has no such field")
@@ -134,7 +134,7 @@ class PulseTelemetry:
                 self._series.template_errors.inc()
                 self._warn_once(field, "message_data.failed", pending, problem=problem)
 
-    def _warn_once(self, field: str, event: str, pending: Pending, *, problem: str) -> None:
+    def _warn_once(self, field: str, event: str, pending: PendingEvent, *, problem: str) -> None:
         key = f"{event} {field}"
         if key not in self._fields_warned:
             self._fields_warned.add(key)
@@ -142,9 +142,11 @@ class PulseTelemetry:
 
     def _log_skips(self, page: PageReport) -> None:
         for judgement in page.judgements:
-            if judgement.verdict is not Verdict.PUBLISH:
+            if judgement.verdict is not PacingVerdict.PUBLISH:
                 self._log.debug(
-                    "resource.skipped" if judgement.verdict is Verdict.SKIP else f"resource.{judgement.verdict}",
+                    "resource.skipped"
+                    if judgement.verdict is PacingVerdict.SKIP
+                    else f"resource.{judgement.verdict}",
                     resource_id=judgement.resource.id,
                     reason=judgement.decision.reason,
                     next_event_time=judgement.decision.next_event_time,

@@ -16,13 +16,13 @@ import msgspec
 
 from sentinel.core.labels import Selector
 from sentinel.core.pulse.observation import Json, Malformed, read_resource
-from sentinel.ports.fleet import FetchError, Page
+from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.testing.clock import START
 
 _READY, _NOT_READY = "Ready", "NotReady"
 
 
-class Condition(msgspec.Struct, frozen=True):
+class FakeCondition(msgspec.Struct, frozen=True):
     """One condition of a status."""
 
     type: str
@@ -34,44 +34,44 @@ class Condition(msgspec.Struct, frozen=True):
     last_transition_time: datetime
 
 
-class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+class FakeStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the adapters have said; times and conditions are absent until one has."""
 
     phase: str
     observed_generation: int
     last_updated_time: datetime | None = None
     last_transition_time: datetime | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[FakeCondition, ...] = ()
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class FakeMetadata(msgspec.Struct, frozen=True):
     """Name and labels once more, where templates look for them."""
 
     name: str
     labels: Mapping[str, str]
 
 
-class Owner(msgspec.Struct, frozen=True):
+class FakeOwner(msgspec.Struct, frozen=True):
     """The resource that another belongs to."""
 
     id: str
     kind: str
 
 
-class Document(msgspec.Struct, frozen=True, omit_defaults=True):
+class FakeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     """A resource as this fleet serves it."""
 
     id: str
     kind: str
     name: str
     labels: Mapping[str, str]
-    metadata: Metadata
+    metadata: FakeMetadata
     spec: Json
     generation: int
     created_time: datetime
     updated_time: datetime
-    status: Status
-    owner: Owner | None = msgspec.field(default=None, name="ownerResource")
+    status: FakeStatus
+    owner: FakeOwner | None = msgspec.field(default=None, name="ownerResource")
     paused: bool = False
     pulse_requested_time: datetime | None = None
 
@@ -90,13 +90,13 @@ class FakeFleet:
         self.kind = kind
         self._selector = selector or Selector()
         self._page_size = page_size
-        self._items: dict[str, Document | bytes] = {}
+        self._items: dict[str, FakeDocument | bytes] = {}
         self._encoded = count(1)
         self._failure = ""
         self._failing_walks = 0
         self._pages_before_failure = 0
 
-    async def walk(self) -> AsyncGenerator[Page, None]:
+    async def walk(self) -> AsyncGenerator[FleetPage, None]:
         fails_at = None
         if self._failing_walks:
             self._failing_walks -= 1
@@ -121,7 +121,7 @@ class FakeFleet:
         name: str = "",
         labels: Mapping[str, str] | None = None,
         spec: Json = None,
-        owner: Owner | None = None,
+        owner: FakeOwner | None = None,
         generation: int = 1,
         observed_generation: int = 0,
         is_ready: bool = False,
@@ -131,15 +131,15 @@ class FakeFleet:
         """Adds a resource, or puts it in the place of another. By default it is new: no adapter has reported."""
         name = name or resource_id
         labels = labels or {}
-        status = Status(_READY if is_ready else _NOT_READY, observed_generation)
+        status = FakeStatus(_READY if is_ready else _NOT_READY, observed_generation)
         if last_updated_time is not None:
             status = _status(status, observed_generation, is_ready, last_updated_time, "Reported", "")
-        self._items[resource_id] = Document(
+        self._items[resource_id] = FakeDocument(
             id=resource_id,
             kind=self.kind,
             name=name,
             labels=labels,
-            metadata=Metadata(name, labels),
+            metadata=FakeMetadata(name, labels),
             spec={} if spec is None else spec,
             generation=generation,
             created_time=at,
@@ -200,22 +200,22 @@ class FakeFleet:
         self._failing_walks = walks
         self._pages_before_failure = after_pages
 
-    def get(self, resource_id: str) -> Document | None:
+    def get(self, resource_id: str) -> FakeDocument | None:
         """The resource as it stands."""
         item = self._items.get(resource_id)
-        return item if isinstance(item, Document) else None
+        return item if isinstance(item, FakeDocument) else None
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> list[FakeDocument]:
         """Every resource as it stands, in the order of a walk, whatever the selector."""
-        return [item for item in self._items.values() if isinstance(item, Document)]
+        return [item for item in self._items.values() if isinstance(item, FakeDocument)]
 
-    def _existing(self, resource_id: str) -> Document:
+    def _existing(self, resource_id: str) -> FakeDocument:
         document = self.get(resource_id)
         if document is None:
             raise KeyError(resource_id)
         return document
 
-    def _page(self, keys: Sequence[str]) -> Page:
+    def _page(self, keys: Sequence[str]) -> FleetPage:
         resources = []
         malformed = []
         for key in keys:
@@ -230,20 +230,22 @@ class FakeFleet:
                 continue
             if self._selector.matches(resource.observation.labels):
                 resources.append(resource)
-        return Page(resources, malformed)
+        return FleetPage(resources, malformed)
 
 
 _encode = msgspec.json.Encoder().encode
 
 
-def _status(before: Status, generation: int, is_ready: bool, at: datetime, reason: str, message: str) -> Status:
+def _status(
+    before: FakeStatus, generation: int, is_ready: bool, at: datetime, reason: str, message: str
+) -> FakeStatus:
     """The status after a report; its transition time moves only when the phase does."""
     phase = _READY if is_ready else _NOT_READY
     transition = before.last_transition_time
     if transition is None or phase != before.phase:
         transition = at
     conditions = tuple(
-        Condition(name, str(is_ready), reason, message, generation, at, transition)
+        FakeCondition(name, str(is_ready), reason, message, generation, at, transition)
         for name in ("Available", "Ready")
     )
-    return Status(phase, generation, at, transition, conditions)
+    return FakeStatus(phase, generation, at, transition, conditions)

@@ -22,13 +22,13 @@ import msgspec
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.ports.fleet_store import (
     FleetTransaction,
-    Found,
     IdTaken,
     ListQuery,
+    ListResult,
     LongestWait,
     NameTaken,
     Population,
-    Stored,
+    StoredResource,
 )
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_tables import FleetTables
@@ -37,7 +37,7 @@ from sentinel.testing.transaction import MemoryTransaction, transact
 V = TypeVar("V")
 T = TypeVar("T")
 
-Watcher: TypeAlias = Callable[[Stored | None, Stored | None], None]
+Watcher: TypeAlias = Callable[[StoredResource | None, StoredResource | None], None]
 """Hears of every resource that a transaction has changed, at the moment of the commit and before anybody else can
 act: what it was, and what it has become; None for one that was not there, or is there no longer."""
 
@@ -53,10 +53,10 @@ class MemoryFleetStore:
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
         return await transact(self._database, lambda: _Transaction(self._database, self._watcher), work)
 
-    async def get(self, resource_id: str) -> Stored | None:
+    async def get(self, resource_id: str) -> StoredResource | None:
         return await self._database.call("get", lambda: self._tables.resources.get(resource_id))
 
-    async def find(self, query: ListQuery) -> Found:
+    async def find(self, query: ListQuery) -> ListResult:
         return await self._database.call("find", lambda: self._tables.find(query))
 
     async def discarded(
@@ -112,20 +112,20 @@ class _Transaction(MemoryTransaction):
         self._tables = database.tables(FleetTables)
         self._watcher = watcher
         self._locked: set[str] = set()
-        self._changes: list[tuple[Stored | None, Stored | None]] = []
+        self._changes: list[tuple[StoredResource | None, StoredResource | None]] = []
 
     def committed(self) -> None:
         if self._watcher is not None:
             for before, after in self._changes:
                 self._watcher(before, after)
 
-    def lock(self, resource_id: str) -> Stored | None:
+    def lock(self, resource_id: str) -> StoredResource | None:
         resource = self._live.resources.get(resource_id)
         if resource is not None:
             self._locked.add(resource.root)
         return resource
 
-    def children(self, resource_id: str) -> Sequence[Stored]:
+    def children(self, resource_id: str) -> Sequence[StoredResource]:
         tables = self._live
         family = tables.resources.get(resource_id)
         if family is not None:
@@ -135,7 +135,7 @@ class _Transaction(MemoryTransaction):
     def count_children(self, resource_id: str) -> int:
         return self._live.count_children(resource_id)
 
-    def insert(self, resource: Stored) -> None:
+    def insert(self, resource: StoredResource) -> None:
         tables = self._live
         if resource.id in tables.resources:
             raise self._over(IdTaken(f"the id {resource.id} is taken"))
@@ -148,7 +148,7 @@ class _Transaction(MemoryTransaction):
         self._locked.add(resource.root)
         self._swap(None, resource)
 
-    def update(self, resource: Stored) -> None:
+    def update(self, resource: StoredResource) -> None:
         before = self._existing(resource.id)
         after = msgspec.structs.replace(
             resource,
@@ -180,18 +180,18 @@ class _Transaction(MemoryTransaction):
         self._require_open()
         return self._tables
 
-    def _existing(self, resource_id: str) -> Stored:
+    def _existing(self, resource_id: str) -> StoredResource:
         resource = self._live.resources.get(resource_id)
         if resource is None:
             raise RuntimeError(f"{resource_id}: changed, and is not there")
         self._insist_on_lock(resource)
         return resource
 
-    def _insist_on_lock(self, resource: Stored) -> None:
+    def _insist_on_lock(self, resource: StoredResource) -> None:
         if resource.root not in self._locked:
             raise RuntimeError(f"{resource.id}: its family is used before it is locked")
 
-    def _swap(self, before: Stored | None, after: Stored | None) -> None:
+    def _swap(self, before: StoredResource | None, after: StoredResource | None) -> None:
         tables = self._tables
         tables.swap(before, after)
         self._changes.append((before, after))

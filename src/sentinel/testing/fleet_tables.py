@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar, assert_never
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import Selector
-from sentinel.ports.fleet_store import Found, ListQuery, OrderBy, Place, Stored
+from sentinel.ports.fleet_store import ListPosition, ListQuery, ListResult, OrderBy, StoredResource
 from sentinel.testing.transaction import assign
 
 K = TypeVar("K")
@@ -36,7 +36,7 @@ class FleetTables:
     """Everything that a store keeps. `resources` is changed through methods only."""
 
     def __init__(self) -> None:
-        self.resources: dict[str, Stored] = {}
+        self.resources: dict[str, StoredResource] = {}
         self.discarded: dict[str, tuple[DiscardedReport, ...]] = {}
         """Oldest first, by resource."""
         self.history: dict[str, tuple[GenerationRecord, ...]] = {}
@@ -45,7 +45,7 @@ class FleetTables:
         self._children: dict[str, list[tuple[datetime, str]]] = {}
         self._listings: dict[Listing, list[SortKey]] = {}
 
-    def swap(self, before: Stored | None, after: Stored | None) -> None:
+    def swap(self, before: StoredResource | None, after: StoredResource | None) -> None:
         """Puts a resource in the place of what it was; None for one that was not there, or will not be."""
         if before is not None and after is not None and before.updated_time == after.updated_time:
             self.resources[after.id] = after  # a report, as a rule: it moves nowhere
@@ -63,11 +63,11 @@ class FleetTables:
             for listing, key in _places(after):
                 insort(self._listings.setdefault(listing, []), key)
 
-    def has_name(self, resource: Stored) -> bool:
+    def has_name(self, resource: StoredResource) -> bool:
         """Whether its name is in use among those of its kind and parent."""
         return _name(resource) in self._names
 
-    def children_of(self, resource_id: str) -> list[Stored]:
+    def children_of(self, resource_id: str) -> list[StoredResource]:
         """Its direct children, oldest first."""
         return [self.resources[child] for _, child in self._children.get(resource_id, ())]
 
@@ -75,7 +75,7 @@ class FleetTables:
         """How many direct children it has."""
         return len(self._children.get(resource_id, ()))
 
-    def find(self, query: ListQuery) -> Found:
+    def find(self, query: ListQuery) -> ListResult:
         """A stretch of a list."""
         keys = self._listings.get((query.plural, query.parent, query.order_by), [])
         after = None if query.after is None else (query.after.value, query.after.id)
@@ -88,11 +88,11 @@ class FleetTables:
         page = list(islice(self._selected(query, behind), offset, offset + query.limit + 1))
         has_more = len(page) > query.limit
         page = page[: query.limit]
-        return Found(
+        return ListResult(
             [self.resources[resource_id].document for _, resource_id in page],
             len(page),
             sum(1 for _ in self._selected(query, keys)) if query.counts else None,
-            Place(*page[-1]) if page and has_more else None,
+            ListPosition(*page[-1]) if page and has_more else None,
         )
 
     def _selected(self, query: ListQuery, keys: Iterable[SortKey]) -> Iterable[SortKey]:
@@ -130,11 +130,11 @@ class FleetTables:
         return len(old)
 
 
-def _name(resource: Stored) -> tuple[str, str, str]:
+def _name(resource: StoredResource) -> tuple[str, str, str]:
     return resource.plural, resource.parent, resource.name
 
 
-def _places(resource: Stored) -> Iterable[tuple[Listing, SortKey]]:
+def _places(resource: StoredResource) -> Iterable[tuple[Listing, SortKey]]:
     """Every list that it is in, and by which key."""
     for order in OrderBy:
         key = (_value(resource, order), resource.id)
@@ -142,7 +142,7 @@ def _places(resource: Stored) -> Iterable[tuple[Listing, SortKey]]:
             yield (resource.plural, parent, order), key
 
 
-def _value(resource: Stored, order: OrderBy) -> str | int:
+def _value(resource: StoredResource, order: OrderBy) -> str | int:
     match order:
         case OrderBy.CREATED:
             return (resource.created_time - _EPOCH) // _MICROSECOND

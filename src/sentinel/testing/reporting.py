@@ -12,17 +12,17 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import KnownReport, Owner, Resource
 from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import AdapterStatus, Report, ReportedCondition
 from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.core.pulse.observation import Json
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.clock import Clock
-from sentinel.ports.reporting import Answer, ReportRefused, Taken
+from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
 
-Failure: TypeAlias = Callable[[str, str], "ApiTrouble | None"]
+Failure: TypeAlias = Callable[[str, str], "ApiUnavailable | None"]
 """The trouble that an operation (`read` or `report`) meets on a resource, or None. The id is empty where the
 question is only whether the API can be reached."""
 
@@ -33,7 +33,7 @@ class FakeReporting:
     def __init__(self, *, clock: Clock) -> None:
         self.sent: list[Report] = []
         """Every report that came in, whatever became of it."""
-        self.answers: list[Answer] = []
+        self.answers: list[ReportResult] = []
         """What became of those that were judged."""
         self.reads = 0
         self._clock = clock
@@ -82,9 +82,11 @@ class FakeReporting:
         del self._resources[resource_id]
         self._statuses.pop(resource_id, None)
 
-    def fail(self, trouble: ApiTrouble | Failure) -> None:
+    def fail(self, trouble: ApiUnavailable | Failure) -> None:
         """Every call from now on meets this trouble, or what the function says."""
-        self._failure = (lambda operation, resource_id: trouble) if isinstance(trouble, ApiTrouble) else trouble
+        self._failure = (
+            (lambda operation, resource_id: trouble) if isinstance(trouble, ApiUnavailable) else trouble
+        )
 
     def refuse(self, refusal: str | Callable[[Report], str]) -> None:
         """Every report from now on is refused, or those for which the function gives a reason."""
@@ -108,7 +110,7 @@ class FakeReporting:
     async def reach(self, kind: str) -> None:
         await self._answer("read", "")
 
-    async def read(self, pointer: Pointer) -> Resource | None:
+    async def read(self, pointer: ResourceRef) -> Resource | None:
         self.reads += 1
         await self._answer("read", pointer.id)
         resource = self._resources.get(pointer.id)
@@ -117,28 +119,28 @@ class FakeReporting:
         known = tuple(_known(status) for status in self._statuses.get(pointer.id, {}).values())
         return msgspec.structs.replace(resource, reports=known)
 
-    async def report(self, resource: Resource, report: Report) -> Answer:
+    async def report(self, resource: Resource, report: Report) -> ReportResult:
         await self._answer("report", resource.id)
         self.sent.append(report)
         self._sent_on.setdefault(resource.id, []).append(report)
         stored = self._resources.get(resource.id)
         if stored is None:
-            return self._said(Answer(Taken.GONE))
+            return self._said(ReportResult(ReportOutcome.GONE))
         if refusal := self._refusal(report):
             raise ReportRefused(refusal)
         statuses = self._statuses.setdefault(resource.id, {})
         verdict = reports.judge(
             report, generation=stored.generation, stored=statuses.get(report.adapter), now=self._clock.now()
         )
-        if isinstance(verdict, reports.Refused):
+        if isinstance(verdict, reports.Rejected):
             text = "; ".join(f"{field}: {message}" for field, message in verdict.errors)
             if any(field == "observed_time" for field, _ in verdict.errors):
-                raise ApiTrouble(f"{text}; is this machine's clock right?", needs_person=True)
+                raise ApiUnavailable(f"{text}; is this machine's clock right?", needs_person=True)
             raise ReportRefused(text)
         if isinstance(verdict, reports.Discarded):
-            return self._said(Answer(Taken.DISCARDED, verdict.reason))
+            return self._said(ReportResult(ReportOutcome.DISCARDED, verdict.reason))
         statuses[report.adapter] = verdict.status
-        return self._said(Answer(Taken.STORED))
+        return self._said(ReportResult(ReportOutcome.STORED))
 
     async def close(self) -> None:
         """Nothing is held, so that a closed fake can be used again."""
@@ -149,7 +151,7 @@ class FakeReporting:
         if trouble is not None:
             raise trouble
 
-    def _said(self, answer: Answer) -> Answer:
+    def _said(self, answer: ReportResult) -> ReportResult:
         self.answers.append(answer)
         return answer
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sentinel.ports.audit import AuditEntry
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from sentinel.testing.audit import AuditTable
 from sentinel.testing.database import MemoryDatabase
@@ -27,7 +27,7 @@ class MemoryTransaction:
         self._audit = database.tables(AuditTable)
         self._responses = database.tables(ResponseTable)
         self._is_over = False
-        self._taken: Taken | None = None
+        self._taken: AlreadyExists | None = None
         self._undo: list[Callable[[], None]] = []
 
     def record(self, entry: AuditEntry) -> None:
@@ -47,7 +47,7 @@ class MemoryTransaction:
         self._assign(self._responses, key, response)
 
     def end(self) -> None:
-        """Ends it. Raises the `Taken` of an earlier call if the work has suppressed it."""
+        """Ends it. Raises the `AlreadyExists` of an earlier call if the work has suppressed it."""
         self._is_over = True
         if self._taken is not None:
             raise self._taken
@@ -65,7 +65,7 @@ class MemoryTransaction:
         if self._is_over:
             raise RuntimeError("the transaction is over") from self._taken
 
-    def _over(self, taken: Taken) -> Taken:
+    def _over(self, taken: AlreadyExists) -> AlreadyExists:
         self._is_over, self._taken = True, taken
         return taken
 

@@ -22,7 +22,7 @@ from sentinel.web import openapi, problem
 from sentinel.web.asgi import App, Receive, Scope, Send
 from sentinel.web.endpoint import Endpoint, Operation, problem_answer, send_answer
 from sentinel.web.identity import Guard
-from sentinel.web.middleware import DEADLINE, MOST_AT_ONCE, Middleware, Observer, RequestContext
+from sentinel.web.middleware import DEADLINE, MOST_AT_ONCE, Middleware, RequestContext, RequestObserver
 from sentinel.web.openapi import Info
 from sentinel.web.routing import Method, Open, Route
 from sentinel.web.streams import MOST_STREAMS
@@ -45,7 +45,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     """Which roles may do what its routes need permission for."""
     tags: Mapping[str, str] = {}
     """Descriptions of the tags of its routes, for the OpenAPI document, in the order in which to show them."""
-    observers: Sequence[Observer] = ()
+    observers: Sequence[RequestObserver] = ()
     """Told about the requests to its routes alone, such as metrics under a prefix of its own."""
 
 
@@ -56,7 +56,7 @@ def build_app(
     info: Info | None = None,
     guard: Guard,
     log: Log,
-    observers: Sequence[Observer] = (),
+    observers: Sequence[RequestObserver] = (),
     deadline: timedelta = DEADLINE,
     most_at_once: int = MOST_AT_ONCE,
     most_streams: int = MOST_STREAMS,

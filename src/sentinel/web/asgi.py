@@ -14,10 +14,10 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CONNECTION: Final = "sentinel.connection"
-"""The key of a scope under which `server.Server` offers the request's `Connection`."""
+"""The key of a scope under which `server.Server` offers the request's `ClientConnection`."""
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """What an application may know about the connection of a request, and ASGI does not offer."""
 
     @property
@@ -42,9 +42,9 @@ class _UnknownConnection:
     def abort(self) -> None: ...
 
 
-def connection_of(scope: Scope) -> Connection:
+def connection_of(scope: Scope) -> ClientConnection:
     """The connection of a request."""
-    connection: Connection | None = scope.get(CONNECTION)
+    connection: ClientConnection | None = scope.get(CONNECTION)
     return _UnknownConnection() if connection is None else connection
 
 

@@ -15,7 +15,7 @@ from sentinel.ports.audit import AuditEntry, AuditLog, AuditQuery
 from sentinel.web import cursor
 from sentinel.web.access import AUDIT
 from sentinel.web.cursor import PageSize
-from sentinel.web.routing import Answer, Caller, Method, Request, Response, Route
+from sentinel.web.routing import Caller, Method, Request, Response, ResponseSpec, Route
 
 _COUNTER = 0xFFF
 """What a UUIDv7 has room for behind its milliseconds."""
@@ -71,7 +71,7 @@ class AuditList(msgspec.Struct, frozen=True):
 def audit_routes(log: AuditLog) -> list[Route]:
     """The route that reads the audit of all components."""
 
-    async def read(request: Request) -> Answer:
+    async def read(request: Request) -> Response:
         asked = request.query(AuditParameters)
         query = ("audit", asked.actor, asked.action, asked.resource_id)
         before = cursor.decode(asked.after, str, query=query) if asked.after else ""
@@ -87,7 +87,7 @@ def audit_routes(log: AuditLog) -> list[Route]:
         )
         shown = entries[: asked.size]
         following = cursor.encode(shown[-1].id, query=query) if len(entries) > len(shown) else None
-        return Answer(200, _encode(AuditList(len(shown), shown, following)))
+        return Response(200, _encode(AuditList(len(shown), shown, following)))
 
     return [
         Route(
@@ -98,6 +98,6 @@ def audit_routes(log: AuditLog) -> list[Route]:
             summary="Read who has written what",
             tag="audit",
             query=AuditParameters,
-            responses=(Response(status=200, description="A page, newest first.", type=AuditList),),
+            responses=(ResponseSpec(status=200, description="A page, newest first.", type=AuditList),),
         )
     ]

@@ -15,9 +15,9 @@ from sentinel.runtime.log import Log
 from sentinel.web import body, decoding, errors, problem
 from sentinel.web.asgi import Receive, Scope, Send, client_address, encode_headers
 from sentinel.web.identity import Guard
-from sentinel.web.middleware import Observer, RequestContext
+from sentinel.web.middleware import RequestContext, RequestObserver
 from sentinel.web.problem import Problem
-from sentinel.web.routing import Answer, AnyBody, Caller, Method, Open, Request, Route, Stream
+from sentinel.web.routing import AnyBody, Caller, Method, Open, Request, Response, Route, Stream
 
 _BODILESS = frozenset((204, 304))
 
@@ -26,7 +26,7 @@ class Operation(msgspec.Struct, frozen=True):
     """A route, and those who observe requests to it besides the application's own observers."""
 
     route: Route
-    observers: tuple[Observer, ...] = ()
+    observers: tuple[RequestObserver, ...] = ()
 
 
 class Endpoint:
@@ -48,7 +48,7 @@ class Endpoint:
         else:
             await send_answer(answer, send)
 
-    async def _respond(self, scope: Scope, receive: Receive) -> Answer | Stream:
+    async def _respond(self, scope: Scope, receive: Receive) -> Response | Stream:
         """Turn every failure into an answer, unless the client has gone and cannot read it."""
         try:
             return await self._answer(scope, receive)
@@ -62,12 +62,12 @@ class Endpoint:
         self._log.unexpected("http.failed", error=error, path=context.path, request_id=context.request_id)
         return problem.internal(context.request_id)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer | Stream:
+    async def _answer(self, scope: Scope, receive: Receive) -> Response | Stream:
         method = scope["method"]
         operation = self._operations.get(method)
         if operation is None:
             if method == "OPTIONS":
-                return Answer(204, headers={"Allow": ", ".join(self._allowed)})
+                return Response(204, headers={"Allow": ", ".join(self._allowed)})
             raise problem.method_not_allowed(method, self._allowed)
         route = operation.route
         context = RequestContext.of(scope)
@@ -99,12 +99,12 @@ class Endpoint:
         )
 
 
-def problem_answer(refusal: Problem) -> Answer:
+def problem_answer(refusal: Problem) -> Response:
     """The answer that a problem becomes."""
-    return Answer(refusal.status.value, refusal.encode(), refusal.headers, problem.CONTENT_TYPE)
+    return Response(refusal.status.value, refusal.encode(), refusal.headers, problem.CONTENT_TYPE)
 
 
-async def send_answer(answer: Answer, send: Send) -> None:
+async def send_answer(answer: Response, send: Send) -> None:
     """Send an answer as it is; a body that comes in pieces goes out in pieces, without being copied."""
     headers = encode_headers(answer.headers)
     content = b"" if answer.status in _BODILESS else answer.body

@@ -13,7 +13,7 @@ import msgspec
 
 from sentinel.web import problem
 from sentinel.web.errors import PreconditionFailed
-from sentinel.web.routing import Answer, Request
+from sentinel.web.routing import Request, Response
 
 _TAG = re.compile(r'(?P<weak>W/)?"(?P<opaque>[\x21\x23-\x7e\x80-\xff]*)"|(?P<bare>[0-9A-Za-z._-]+)')
 _SEPARATOR = re.compile(r"[ \t]*(?:,[ \t]*)*")
@@ -24,7 +24,7 @@ def strong(version: int | str) -> str:
     return f'"{version}"'
 
 
-class Condition(msgspec.Struct, frozen=True):
+class Precondition(msgspec.Struct, frozen=True):
     """What a client says of the versions it knows."""
 
     is_any: bool
@@ -41,7 +41,7 @@ class Condition(msgspec.Struct, frozen=True):
         return self.matches(etag) or etag in self.weak
 
 
-def parse(header: str | None, *, name: str) -> Condition | None:
+def parse(header: str | None, *, name: str) -> Precondition | None:
     """The condition in a header; None where it was not sent. What is none is a 400 that names the header.
 
     An ETag whose quotes are missing counts as the one that is meant: a shell takes them away.
@@ -49,7 +49,7 @@ def parse(header: str | None, *, name: str) -> Condition | None:
     if header is None:
         return None
     if header.strip() == "*":
-        return Condition(is_any=True)
+        return Precondition(is_any=True)
     strong_tags: set[str] = set()
     weak_tags: set[str] = set()
     position = _skip(header, 0)
@@ -63,7 +63,7 @@ def parse(header: str | None, *, name: str) -> Condition | None:
             raise _unreadable(name)
     if not strong_tags and not weak_tags:
         raise _unreadable(name)
-    return Condition(is_any=False, strong=frozenset(strong_tags), weak=frozenset(weak_tags))
+    return Precondition(is_any=False, strong=frozenset(strong_tags), weak=frozenset(weak_tags))
 
 
 def is_not_modified(if_none_match: str | None, etag: str) -> bool:
@@ -72,19 +72,19 @@ def is_not_modified(if_none_match: str | None, etag: str) -> bool:
     return condition is not None and condition.matches_weakly(etag)
 
 
-def answer(status: int, body: bytes, *, version: int | str, headers: Mapping[str, str] | None = None) -> Answer:
+def answer(status: int, body: bytes, *, version: int | str, headers: Mapping[str, str] | None = None) -> Response:
     """A response that carries its ETag."""
-    return Answer(status, body, {"ETag": strong(version), **(headers or {})})
+    return Response(status, body, {"ETag": strong(version), **(headers or {})})
 
 
-def unless_known(request: Request, body: bytes, *, version: int | str) -> Answer:
+def unless_known(request: Request, body: bytes, *, version: int | str) -> Response:
     """A response to a GET: 304 without the body where the client has this version."""
     if is_not_modified(request.header("If-None-Match"), strong(version)):
-        return Answer(304, headers={"ETag": strong(version)})
+        return Response(304, headers={"ETag": strong(version)})
     return answer(200, body, version=version)
 
 
-def require_match(if_match: Condition | None, *, version: int | str, name: str) -> None:
+def require_match(if_match: Precondition | None, *, version: int | str, name: str) -> None:
     """Raises `PreconditionFailed` where a write is meant for another version. `name` is what the text calls it."""
     current = strong(version)
     if if_match is not None and not if_match.matches(current):

@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import StoredResponse, StoredResponses
 from sentinel.web import problem
 from sentinel.web.routing import Parameter, Request
@@ -85,12 +85,12 @@ def remember(
 
 
 async def attempt(key: IdempotencyKey | None, write: Callable[[], Awaitable[T]]) -> T:
-    """Carries a request out. With a key it tries again after a `Taken`; raises the last one.
+    """Carries a request out. With a key it tries again after a `AlreadyExists`; raises the last one.
 
     With a key, the value may have been taken by the request that this one repeats, if that has only just ended.
     The next attempt then recalls its response.
     """
     for _ in range(_ATTEMPTS - 1 if key is not None else 0):
-        with suppress(Taken):
+        with suppress(AlreadyExists):
             return await write()
     return await write()

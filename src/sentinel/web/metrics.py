@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sentinel.web.middleware import Exchange
+from sentinel.web.middleware import RequestRecord
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -37,7 +37,7 @@ class RequestMetrics:
     def began(self) -> None:
         self._in_flight.inc()
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: RequestRecord) -> None:
         self._in_flight.dec()
         key = (exchange.route, exchange.method, exchange.status)
         children = self._children.get(key)

@@ -58,14 +58,14 @@ class RequestContext:
         """As it came, percent-decoded; the router may see a tidier one."""
         self.route: Route | None = None
         """None until it is found."""
-        self.observers: Sequence[Observer] = ()
+        self.observers: Sequence[RequestObserver] = ()
         """Those of the route, besides the application's."""
         self.actor = ""
         """The name of the caller, set once it is identified."""
         self.stream: Stream | None = None
         """The answer, where it is one."""
 
-    def found(self, route: Route, observers: Sequence[Observer]) -> None:
+    def found(self, route: Route, observers: Sequence[RequestObserver]) -> None:
         """The router has found the route; its observers are told about the request from now on."""
         self.route = route
         self.observers = observers
@@ -79,7 +79,7 @@ class RequestContext:
         return context
 
 
-class Exchange(msgspec.Struct, frozen=True):
+class RequestRecord(msgspec.Struct, frozen=True):
     """A request and what became of it, without anything that might be secret: no query, no header, no body."""
 
     method: str
@@ -96,12 +96,12 @@ class Exchange(msgspec.Struct, frozen=True):
     is_quiet: bool
 
 
-class Observer(Protocol):
+class RequestObserver(Protocol):
     """Hears of every exchange."""
 
     def began(self) -> None: ...
 
-    def ended(self, exchange: Exchange) -> None: ...
+    def ended(self, exchange: RequestRecord) -> None: ...
 
 
 class AccessLog:
@@ -112,7 +112,7 @@ class AccessLog:
 
     def began(self) -> None: ...
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: RequestRecord) -> None:
         write = self._log.debug if exchange.is_quiet else self._log.info
         write(
             "http.request",
@@ -135,7 +135,7 @@ class Middleware:
         app: App,
         *,
         log: Log,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[RequestObserver] = (),
         deadline: timedelta = DEADLINE,
         most_at_once: int = MOST_AT_ONCE,
         most_streams: int = MOST_STREAMS,
@@ -219,9 +219,11 @@ class Middleware:
     def _log_of(self, context: RequestContext) -> Log:
         return self._log.bind(path=context.path, request_id=context.request_id)
 
-    def _exchange(self, scope: Scope, context: RequestContext, sender: _Sender, duration: timedelta) -> Exchange:
+    def _exchange(
+        self, scope: Scope, context: RequestContext, sender: _Sender, duration: timedelta
+    ) -> RequestRecord:
         route, method = context.route, scope["method"]
-        return Exchange(
+        return RequestRecord(
             method=method if method in _METHODS else OTHER,
             route=OTHER if route is None else route.path,
             status=sender.status,

@@ -19,7 +19,6 @@ from sentinel.web import openapi_page
 from sentinel.web.problem import CONTENT_TYPE, ProblemDocument, document_type
 from sentinel.web.routing import (
     OPEN,
-    Answer,
     AnyBody,
     BytesBody,
     Method,
@@ -27,6 +26,7 @@ from sentinel.web.routing import (
     Parameter,
     Request,
     Response,
+    ResponseSpec,
     Route,
 )
 
@@ -79,12 +79,12 @@ def openapi_routes(
     """Routes that serve a document, and a page to read it by that loads nothing from elsewhere."""
     page = openapi_page.render(msgspec.json.decode(content), document_url=path)
 
-    async def give_document(request: Request) -> Answer:
-        return Answer(body=content)
+    async def give_document(request: Request) -> Response:
+        return Response(body=content)
 
-    async def give_page(request: Request) -> Answer:
+    async def give_page(request: Request) -> Response:
         headers = {"Content-Security-Policy": page.content_security_policy}
-        return Answer(body=page.html, headers=headers, content_type="text/html; charset=utf-8")
+        return Response(body=page.html, headers=headers, content_type="text/html; charset=utf-8")
 
     return tuple(
         Route(
@@ -94,7 +94,7 @@ def openapi_routes(
             handler=handler,
             summary=summary,
             tag="documentation",
-            responses=(Response(status=200, description=summary),),
+            responses=(ResponseSpec(status=200, description=summary),),
             is_documented=False,
             is_lenient=True,
         )
@@ -209,7 +209,7 @@ class _Document:
                 "schema": own,
             }
 
-    def _response(self, response: Response) -> dict[str, object]:
+    def _response(self, response: ResponseSpec) -> dict[str, object]:
         answer: dict[str, object] = {
             "description": response.description,
             "headers": _headers(response.headers),

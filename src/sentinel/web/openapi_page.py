@@ -51,17 +51,17 @@ thead th { color: var(--soft); font-weight: 400; font-size: 0.85rem; }
 """
 
 
-class Page(msgspec.Struct, frozen=True):
+class HtmlPage(msgspec.Struct, frozen=True):
     """A page, and what a browser may do for it."""
 
     html: bytes
     content_security_policy: str
 
 
-def render(document: Mapping[str, Any], *, document_url: str) -> Page:
+def render(document: Mapping[str, Any], *, document_url: str) -> HtmlPage:
     """The page of a document that was made by `openapi.document`."""
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    return Page(
+    return HtmlPage(
         html="".join(_page(document, document_url)).encode(),
         content_security_policy=(
             f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; "

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from sentinel.runtime.probes.pages import Page
-from sentinel.web.routing import OPEN, Answer, Handler, Method, Request, Response, Route
+from sentinel.web.routing import OPEN, Handler, Method, Request, Response, ResponseSpec, Route
 
 
 def page_routes(
@@ -27,7 +27,7 @@ def page_routes(
             handler=_handler(page, prepare.get(path)),
             summary=path,
             tag="operation",
-            responses=(Response(status=200, description="As it is now."),),
+            responses=(ResponseSpec(status=200, description="As it is now."),),
             is_documented=False,
             is_lenient=True,
             is_quiet=True,
@@ -37,10 +37,10 @@ def page_routes(
 
 
 def _handler(page: Page, prepare: Callable[[], Awaitable[None]] | None) -> Handler:
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> Response:
         if prepare is not None:
             await prepare()
         said = page(request.header("accept") or "")
-        return Answer(said.status.value, said.body, content_type=said.content_type)
+        return Response(said.status.value, said.body, content_type=said.content_type)
 
     return answer

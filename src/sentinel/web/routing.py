@@ -1,23 +1,10 @@
 """How a server says what it offers: one table of routes, from which the application and its OpenAPI document are
 both built, so that the two cannot differ.
 
-A handler knows nothing of the framework that calls it. It is given a `Request`, whose query has already been
-read into the struct that the route declares and whose caller has already been let in. It returns an `Answer` or a
-`Stream`, or raises a `Problem` or one of `web.errors`. What it needs permission for is part of the route: there is
-no default, so that nobody can forget it.
-
-    Route(
-        method=Method.GET,
-        path="/api/hyperfleet/v1/clusters/{id}",
-        action=access.READ,
-        handler=clusters.get,
-        summary="Get a cluster",
-        tag="clusters",
-        path_parameters=(Parameter(name="id", description="Of the cluster."),),
-        query=GetQuery,
-        responses=(Response(status=200, description="The cluster.", type=ResourceDocument),),
-        problems=(404,),
-    )
+A handler does not depend on the framework that calls it. It gets a `Request` whose query is decoded into the
+struct that the route declares and whose caller is authorized. It returns a `Response` or a `Stream`, or raises a
+`Problem` or one of `web.errors`. The permission that it needs is part of the route. There is no default, so that
+nobody can forget it.
 """
 
 from __future__ import annotations
@@ -76,7 +63,7 @@ class Caller(msgspec.Struct, frozen=True):
     request_id: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True):
     """What a handler answers: bytes, as they go out."""
 
     status: int = 200
@@ -174,7 +161,7 @@ class FormBody(msgspec.Struct, frozen=True, kw_only=True):
 AnyBody: TypeAlias = Body | TextBody | BytesBody | FormBody
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One of the good answers that a route may give, for the document."""
 
     status: int
@@ -200,7 +187,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     handler: Handler
     summary: str
     tag: str
-    responses: tuple[Response, ...]
+    responses: tuple[ResponseSpec, ...]
     problems: tuple[int, ...] = ()
     """The statuses of its own problems (404, 409, 412, …). Those that come from declaring a query, a body or an
     action (400, 401, 403, 413, 415), and 500 and 503, need no mention."""
@@ -295,5 +282,5 @@ class Request:
         return await self._read(declared)
 
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Answer | Stream]]
+Handler: TypeAlias = Callable[[Request], Awaitable[Response | Stream]]
 """Answers one operation; refuses by raising `web.problem.Problem` or one of `web.errors`."""

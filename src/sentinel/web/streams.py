@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Final
 
 from sentinel.runtime.log import Log
-from sentinel.web.asgi import Connection, Receive, Send
+from sentinel.web.asgi import ClientConnection, Receive, Send
 from sentinel.web.body import Disconnected
 from sentinel.web.routing import Stream
 
@@ -55,7 +55,9 @@ class Streams:
             log.unexpected("http.stream_close_failed", error=error)
 
 
-async def send_body(stream: Stream, *, receive: Receive, send: Send, connection: Connection, log: Log) -> None:
+async def send_body(
+    stream: Stream, *, receive: Receive, send: Send, connection: ClientConnection, log: Log
+) -> None:
     """Send the body of a stream whose head is sent, until it ends for one reason or another."""
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -73,7 +75,7 @@ async def _until_gone(receive: Receive) -> None:
     raise Disconnected  # cancels the sending, wherever it waits
 
 
-async def _send_all(stream: Stream, send: Send, connection: Connection, log: Log) -> None:
+async def _send_all(stream: Stream, send: Send, connection: ClientConnection, log: Log) -> None:
     try:
         async for chunk in stream.content:
             if chunk:
@@ -90,7 +92,7 @@ async def _send_all(stream: Stream, send: Send, connection: Connection, log: Log
         connection.close()
 
 
-async def _send_last(send: Send, connection: Connection) -> None:
+async def _send_last(send: Send, connection: ClientConnection) -> None:
     try:
         await _send(send, b"", is_last=True, timeout=_LAST_CHUNK_TIMEOUT)
     except Stalled:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from sentinel.cli.adapter.command import Ready, adapter, prepare
+from sentinel.cli.adapter.command import AdapterReady, adapter, prepare
 
 CONFIG = "task: {task}\nhyperfleet_api:\n  endpoint: http://127.0.0.1:1\n"
 BROKER = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": "amqp://guest:guest@127.0.0.1:1/"}
@@ -64,7 +64,7 @@ class TestPreparing:
     def test_the_adapter_is_found_beside_its_settings(self, project: Path) -> None:
         ready = prepare(project / "adapter.yaml", None, environ=BROKER)
 
-        assert isinstance(ready, Ready)
+        assert isinstance(ready, AdapterReady)
         assert ready.adapter.name == "dns"
         assert ready.settings.concurrency == 10
         assert ready.settings.task_timeout.total_seconds() == 30
@@ -73,7 +73,7 @@ class TestPreparing:
     def test_the_subscription_has_the_adapter_s_name(self, project: Path) -> None:
         ready = prepare(project / "adapter.yaml", None, environ=BROKER)
 
-        assert isinstance(ready, Ready)
+        assert isinstance(ready, AdapterReady)
         assert ready.subscription == "dns"
 
     def test_another_subscription_is_used_where_one_is_named(self, project: Path) -> None:
@@ -81,7 +81,7 @@ class TestPreparing:
 
         ready = prepare(project / "adapter.yaml", None, environ=environ)
 
-        assert isinstance(ready, Ready)
+        assert isinstance(ready, AdapterReady)
         assert ready.subscription == "dns-blue"
 
     def test_environment_and_flags_beat_the_file(self, project: Path) -> None:
@@ -89,7 +89,7 @@ class TestPreparing:
 
         ready = prepare(project / "adapter.yaml", None, sets=["task_timeout=7s"], environ=environ)
 
-        assert isinstance(ready, Ready)
+        assert isinstance(ready, AdapterReady)
         assert ready.settings.concurrency == 3
         assert ready.settings.task_timeout.total_seconds() == 7
 
@@ -115,7 +115,7 @@ class TestPreparing:
 
         ready = prepare(project / "adapter.yaml", None, environ={**BROKER, **secret, **plain})
 
-        assert isinstance(ready, Ready)
+        assert isinstance(ready, AdapterReady)
         assert set(ready.secrets) >= set(secret.values())
         assert not set(ready.secrets) & set(plain.values())
 
@@ -250,7 +250,7 @@ class TestNew:
 
         ready = prepare(tmp_path / "adapter.yaml", None, environ=BROKER)
 
-        assert isinstance(ready, Ready)
+        assert isinstance(ready, AdapterReady)
         assert ready.adapter.name == "dns-zones"
 
     def test_nothing_is_overwritten(self, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 import trustme
 from aiohttp import web
 
-from sentinel.cli.client.connection import Connection
+from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.client.get import get
-from sentinel.drivers.rest.errors import Refused, ServerError, Unreachable
+from sentinel.drivers.rest.errors import RequestRejected, ServerError, Unreachable
 from sentinel.drivers.rest.url import segment
 from tests.cli.client.serving import run
 from tests.support.http.loopback import listen
@@ -116,8 +116,8 @@ async def test_a_server_of_another_kind_is_recognised(body: str, content_type: s
     ],
 )
 async def test_refusals_of_any_shape_are_one_line(status: int, body: str, content_type: str, words: str) -> None:
-    async with serving(answering(status, body, content_type)) as url, Connection(server=url) as connection:
-        with pytest.raises(Refused) as refused:
+    async with serving(answering(status, body, content_type)) as url, ServerConnection(server=url) as connection:
+        with pytest.raises(RequestRejected) as refused:
             await connection.ask("GET", "/x")
 
     assert f"({status})" in str(refused.value)
@@ -135,7 +135,7 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
 
     async with (
         serving(wait) as url,
-        Connection(server=url, patience=timedelta(milliseconds=50)) as connection,
+        ServerConnection(server=url, patience=timedelta(milliseconds=50)) as connection,
     ):
         with pytest.raises(Unreachable, match=r"no complete answer within 0\.05s"):
             await connection.ask("GET", "/x")
@@ -149,10 +149,10 @@ async def test_a_certificate_needs_somebody_who_vouches_for_it(tmp_path: Path) -
     authority.issue_cert("127.0.0.1").configure_cert(tls)
 
     async with serving(answering(200, "{}"), tls=tls) as url:
-        async with Connection(server=url) as stranger:
+        async with ServerConnection(server=url) as stranger:
             with pytest.raises(Unreachable, match="--ca-file"):
                 await stranger.ask("GET", "/x")
-        async with Connection(server=url, ca_file=ca_file) as friend:
+        async with ServerConnection(server=url, ca_file=ca_file) as friend:
             answer = await friend.ask("GET", "/x")
 
     assert answer.status == 200
@@ -163,7 +163,7 @@ def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
     file.write_text("nothing")
 
     with pytest.raises(ValueError, match="expected certificates in PEM"):
-        Connection(server="https://127.0.0.1", ca_file=file)
+        ServerConnection(server="https://127.0.0.1", ca_file=file)
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "a/b", "../../secrets", "a\nb"])

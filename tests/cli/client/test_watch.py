@@ -8,7 +8,7 @@ import click
 import pytest
 
 from sentinel.cli.client.get import get
-from sentinel.cli.client.watch import Change, changes, watch
+from sentinel.cli.client.watch import ChangeType, changes, watch
 from tests.cli.client.serving import ServedFleet, decoded
 
 FAST = ("--interval", "10ms")
@@ -21,9 +21,9 @@ def test_changes_come_in_the_order_of_the_list_and_what_is_gone_last() -> None:
     found = [(event.change, bytes(event.resource)) for event in changes(before, now)]
 
     assert found == [
-        (Change.ADDED, b'{"v":1}'),
-        (Change.MODIFIED, b'{"v":2}'),
-        (Change.DELETED, b'{"v":1}'),
+        (ChangeType.ADDED, b'{"v":1}'),
+        (ChangeType.MODIFIED, b'{"v":2}'),
+        (ChangeType.DELETED, b'{"v":1}'),
     ]
 
 

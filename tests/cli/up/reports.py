@@ -15,9 +15,16 @@ from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import Condition, ConditionStatus, Phase, ResourceStatus
 from sentinel.core.pulse.decision import Policy, decide
 from sentinel.core.pulse.observation import Observation
-from sentinel.core.pulse.pacing import Verdict
+from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.report import Answer, CycleReport, Judgement, Observer, PageReport, Pending
+from sentinel.pulse.report import (
+    CycleReport,
+    PacedDecision,
+    PageReport,
+    PendingEvent,
+    PublishedBatch,
+    PulseObserver,
+)
 from sentinel.testing.adapter import make_resource
 from sentinel.testing.clock import START
 
@@ -36,41 +43,41 @@ def judge(
     is_paced: bool = False,
     is_paused: bool = False,
     now: datetime = START,
-) -> Judgement:
+) -> PacedDecision:
     """A resource of so many seconds, and what the real decision makes of it."""
     seen = Observation(resource_id, "Cluster", generation, observed_generation, is_ready, now - age, {}, is_paused)
     decision = decide(seen, POLICY, now)
-    due = Verdict.PACED if is_paced else Verdict.PUBLISH
-    return Judgement(seen, decision, due if decision.is_due else Verdict.SKIP)
+    due = PacingVerdict.PACED if is_paced else PacingVerdict.PUBLISH
+    return PacedDecision(seen, decision, due if decision.is_due else PacingVerdict.SKIP)
 
 
-def pending(judgement: Judgement) -> Pending:
+def pending(judgement: PacedDecision) -> PendingEvent:
     event = Event("event-1", "type", judgement.resource.id, "2026-03-01T12:00:00Z", msgspec.Raw(b"{}"))
-    return Pending(judgement, event)
+    return PendingEvent(judgement, event)
 
 
 def cycle(
-    observer: Observer,
-    judgements: Sequence[Judgement],
+    observer: PulseObserver,
+    judgements: Sequence[PacedDecision],
     *,
     outcome: Outcome = Outcome.CONFIRMED,
     fetch_error: str = "",
     now: datetime = START,
 ) -> None:
     """One whole cycle, told to an observer; every due resource gets the same outcome."""
-    sent = [pending(judgement) for judgement in judgements if judgement.verdict is Verdict.PUBLISH]
+    sent = [pending(judgement) for judgement in judgements if judgement.verdict is PacingVerdict.PUBLISH]
     is_confirmed = outcome is Outcome.CONFIRMED
     observer.judged(PageReport(judgements, (), now))
     if sent:
-        observer.answered(Answer(sent, [outcome] * len(sent), [], ""))
+        observer.answered(PublishedBatch(sent, [outcome] * len(sent), [], ""))
     observer.finished(
         CycleReport(
             started=now,
             seconds=0.01,
             fetched=len(judgements),
-            skipped=sum(judgement.verdict is Verdict.SKIP for judgement in judgements),
+            skipped=sum(judgement.verdict is PacingVerdict.SKIP for judgement in judgements),
             published=len(sent) if is_confirmed else 0,
-            paced=sum(judgement.verdict is Verdict.PACED for judgement in judgements),
+            paced=sum(judgement.verdict is PacingVerdict.PACED for judgement in judgements),
             deferred=0,
             failed=0 if is_confirmed else len(sent),
             unroutable=0,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from sentinel.cli.up.dashboard_state import Board, Shelf
-from sentinel.cli.up.narration import AdapterNarrator, Happening
+from sentinel.cli.up.dashboard_state import DashboardState, Shelf
+from sentinel.cli.up.narration import Activity, AdapterNarrator
 from sentinel.core.adapter.task import Ending
-from sentinel.core.pulse.pacing import Verdict
+from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import REQUIRED, SECOND, cycle, evaluation, item, judge
 
 
-def happening(number: int) -> Happening:
-    return Happening(at=START, source="pulse", resource_id=f"c{number}", text="something")
+def happening(number: int) -> Activity:
+    return Activity(at=START, source="pulse", resource_id=f"c{number}", text="something")
 
 
 def test_a_prospect_is_that_of_the_last_walk_that_saw_everything() -> None:
-    board = Board(started=START)
+    board = DashboardState(started=START)
     clusters, pools = board.observer("clusters"), board.observer("nodepools")
 
     cycle(clusters, [judge("c1"), judge("c2", generation=2)])
@@ -25,14 +25,14 @@ def test_a_prospect_is_that_of_the_last_walk_that_saw_everything() -> None:
 
     prospect = board.prospect("c2")
     assert prospect is not None
-    assert prospect.verdict is Verdict.PUBLISH
+    assert prospect.verdict is PacingVerdict.PUBLISH
     assert board.prospect("c1") is not None
     assert board.prospect("p1") is not None
     assert board.prospect("c3") is None
 
 
 def test_sums_grow_over_all_pulses_and_adapters() -> None:
-    board = Board(started=START)
+    board = DashboardState(started=START)
     clusters, pools = board.observer("clusters"), board.observer("nodepools")
     dns = AdapterNarrator(adapter="dns", tell=board.tell, clock=ManualClock())
 
@@ -46,7 +46,7 @@ def test_sums_grow_over_all_pulses_and_adapters() -> None:
 
 
 def test_an_evaluation_that_says_the_same_again_is_counted_and_not_shown() -> None:
-    board = Board(started=START)
+    board = DashboardState(started=START)
     dns = AdapterNarrator(adapter="dns", tell=board.tell, clock=ManualClock())
 
     for ending in (Ending.IN_PROGRESS, Ending.IN_PROGRESS, Ending.DONE, Ending.DONE, Ending.IN_PROGRESS):
@@ -57,16 +57,16 @@ def test_an_evaluation_that_says_the_same_again_is_counted_and_not_shown() -> No
 
 
 def test_names_are_learnt_from_whoever_knows_them() -> None:
-    board = Board(started=START)
+    board = DashboardState(started=START)
 
     board.put_up(Shelf("clusters", REQUIRED, [item("amber")], 1))
-    board.tell(Happening(at=START, source="dns", resource_id="c1", name="birch", text="done"))
+    board.tell(Activity(at=START, source="dns", resource_id="c1", name="birch", text="done"))
 
     assert [board.name_of(each) for each in ("id-amber", "c1", "c2")] == ["amber", "birch", ""]
 
 
 def test_a_shelf_takes_the_place_of_the_one_before() -> None:
-    board = Board(started=START)
+    board = DashboardState(started=START)
 
     board.put_up(Shelf("clusters", REQUIRED, [item("amber")], 1))
     board.put_up(Shelf("nodepools", (), [], 0))
@@ -76,7 +76,7 @@ def test_a_shelf_takes_the_place_of_the_one_before() -> None:
 
 
 def test_the_newest_happening_comes_first_and_few_are_kept() -> None:
-    board = Board(started=START)
+    board = DashboardState(started=START)
 
     for number in range(1_000):
         board.tell(happening(number))
@@ -87,7 +87,7 @@ def test_the_newest_happening_comes_first_and_few_are_kept() -> None:
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
-    board = Board(started=START)
+    board = DashboardState(started=START)
 
     due = [judge(f"c{number}", generation=2) for number in range(20)]
     cycle(board.observer("clusters"), due, now=START + 60 * SECOND)
@@ -97,7 +97,7 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
 
 
 def test_a_board_that_nobody_looks_at_does_not_grow() -> None:
-    board = Board(started=START)
+    board = DashboardState(started=START)
     clusters = board.observer("clusters")
 
     for number in range(500):

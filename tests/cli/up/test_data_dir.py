@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from sentinel.cli.up.data_dir import Home, Uninhabitable, default_folder
+from sentinel.cli.up.data_dir import DataDir, UnusableDataDir, default_folder
 from sentinel.core.access import Identity, Role
 from sentinel.drivers.identity.tokens_file import TokensFile
 
 
-def make(folder: Path) -> Home:
+def make(folder: Path) -> DataDir:
     """A data directory that somebody has lived in."""
-    home = Home(folder)
+    home = DataDir(folder)
     with home.occupied():
         return home
 
@@ -30,7 +30,7 @@ async def test_a_token_is_made_once_and_accepted_by_the_api(tmp_path: Path) -> N
     again = make(folder).part_token("adapter-dns", role=Role.ADAPTER, adapter="dns")
 
     assert again.token == made.token
-    known = await TokensFile(Home(folder).tokens_file).identify(made.token)
+    known = await TokensFile(DataDir(folder).tokens_file).identify(made.token)
     assert known == Identity("adapter-dns", Role.ADAPTER, "dns")
 
 
@@ -75,22 +75,26 @@ def test_a_place_that_is_no_folder_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
 
-    with pytest.raises(Uninhabitable, match=str(file)):
+    with pytest.raises(UnusableDataDir, match=str(file)):
         make(file)
 
 
 def test_nothing_is_made_before_somebody_moves_in(tmp_path: Path) -> None:
-    home = Home(tmp_path / "home")
+    home = DataDir(tmp_path / "home")
 
     assert home.tokens_file.parent == tmp_path / "home"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_two_cannot_live_in_one_at_a_time(tmp_path: Path) -> None:
-    with Home(tmp_path).occupied(), pytest.raises(Uninhabitable, match="is in use"), Home(tmp_path).occupied():
+    with (
+        DataDir(tmp_path).occupied(),
+        pytest.raises(UnusableDataDir, match="is in use"),
+        DataDir(tmp_path).occupied(),
+    ):
         pass
 
-    with Home(tmp_path).occupied():
+    with DataDir(tmp_path).occupied():
         pass
 
 
@@ -100,7 +104,7 @@ def test_it_is_remembered_which_token_was_shown(tmp_path: Path) -> None:
     before = home.was_shown(kept)
     home.mark_shown(kept)
 
-    assert (before, Home(tmp_path).was_shown(home.admin_token())) == (False, True)
+    assert (before, DataDir(tmp_path).was_shown(home.admin_token())) == (False, True)
     home.tokens_file.unlink()
     assert not home.was_shown(home.admin_token())
 
@@ -109,7 +113,7 @@ def test_a_tokens_file_that_is_none_is_named(tmp_path: Path) -> None:
     home = make(tmp_path)
     home.tokens_file.write_text("tokens: nonsense\n")
 
-    with pytest.raises(Uninhabitable, match=r"tokens\.yaml"):
+    with pytest.raises(UnusableDataDir, match=r"tokens\.yaml"):
         home.admin_token()
 
 

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from sentinel.cli.client.connection import Connection
+from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.up.demo import LABEL, Demo
-from sentinel.cli.up.narration import Happening
+from sentinel.cli.up.narration import Activity
 from sentinel.core.fleet.documents import KindRules
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START
@@ -54,11 +54,11 @@ class Service:
         self.history.append(value)
 
 
-async def play(fleet: ServedFleet, *, acts: int = ACTS, seed: int = 1) -> tuple[list[Happening], Service]:
-    told: list[Happening] = []
+async def play(fleet: ServedFleet, *, acts: int = ACTS, seed: int = 1) -> tuple[list[Activity], Service]:
+    told: list[Activity] = []
     stopping, dns = Stopping(), Service()
     demo = Demo(
-        connect=lambda: Connection(server=fleet.url),
+        connect=lambda: ServerConnection(server=fleet.url),
         kinds=KINDS,
         dns=dns,
         tell=told.append,
@@ -144,10 +144,10 @@ async def test_what_an_earlier_start_left_broken_is_healed_first(owned: ServedFl
 async def test_an_api_that_refuses_is_told_of_and_asked_again() -> None:
     async with ServedFleet() as fleet:
         url = fleet.url
-    told: list[Happening] = []
+    told: list[Activity] = []
     stopping = Stopping()
     demo = Demo(
-        connect=lambda: Connection(server=url),
+        connect=lambda: ServerConnection(server=url),
         kinds=KINDS,
         dns=Service(),
         tell=told.append,

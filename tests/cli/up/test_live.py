@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from sentinel.cli.client.rows import Item
-from sentinel.cli.up.dashboard_state import Board, Shelf
+from sentinel.cli.up.dashboard_state import DashboardState, Shelf
 from sentinel.cli.up.live import HeldLog, LiveView
-from sentinel.cli.up.narration import Happening, Tone
+from sentinel.cli.up.narration import Activity, Tone
 from sentinel.cli.up.screen import draw
 from sentinel.cli.up.welcome import Hint
 from sentinel.core.fleet.documents import ConditionStatus
@@ -33,18 +33,18 @@ WAITS = (ConditionStatus.FALSE, "PreconditionsNotMet", "Waiting for validation t
 READY = dict.fromkeys(REQUIRED, DONE)
 
 
-def board_with(clusters: Sequence[Item], *, pools: int = 0, total: int | None = None) -> Board:
-    board = Board(started=START)
+def board_with(clusters: Sequence[Item], *, pools: int = 0, total: int | None = None) -> DashboardState:
+    board = DashboardState(started=START)
     board.put_up(Shelf("clusters", REQUIRED, clusters, len(clusters) if total is None else total))
     board.put_up(Shelf("nodepools", ("validation",), [item(f"pool-{number}") for number in range(pools)], pools))
     return board
 
 
-def busy_board(clusters: int = 10, pools: int = 8) -> Board:
+def busy_board(clusters: int = 10, pools: int = 8) -> DashboardState:
     board = board_with([item(f"cluster-{number}", READY) for number in range(clusters)], pools=pools)
     for number in range(60):
         board.tell(
-            Happening(
+            Activity(
                 at=START, source="pulse", resource_id=f"id-cluster-{number % 5}", text="max age expired (ready)"
             )
         )
@@ -52,7 +52,7 @@ def busy_board(clusters: int = 10, pools: int = 8) -> Board:
 
 
 def screen(
-    board: Board,
+    board: DashboardState,
     *,
     width: int = 80,
     height: int = 24,
@@ -146,7 +146,7 @@ def test_of_a_kind_too_large_to_be_read_the_ready_are_counted_by_its_pulse() -> 
 
 def test_happenings_are_told_by_name() -> None:
     board = busy_board(3)
-    board.tell(Happening(at=START, source="dns", resource_id="id-cluster-1", text="done", tone=Tone.GOOD))
+    board.tell(Activity(at=START, source="dns", resource_id="id-cluster-1", text="done", tone=Tone.GOOD))
 
     lines = screen(board)
 

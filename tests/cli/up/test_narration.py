@@ -7,28 +7,28 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.adapter.api_gate import Operation
-from sentinel.adapter.observer import ReportAnswer
+from sentinel.adapter.api_gate import ApiOperation
+from sentinel.adapter.observer import ReportDisposition
 from sentinel.cli.up.lines import Lines
-from sentinel.cli.up.narration import AdapterNarrator, Happening, PulseNarrator, Tone
-from sentinel.cli.up.stdout_queue import Outlet
+from sentinel.cli.up.narration import Activity, AdapterNarrator, PulseNarrator, Tone
+from sentinel.cli.up.stdout_queue import StdoutQueue
 from sentinel.core.adapter.task import Ending
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import cycle, evaluation, judge
 
 
-def pulse(told: list[Happening]) -> PulseNarrator:
+def pulse(told: list[Activity]) -> PulseNarrator:
     return PulseNarrator(resource_type="clusters", tell=told.append, clock=ManualClock())
 
 
-def adapter(told: list[Happening]) -> AdapterNarrator:
+def adapter(told: list[Activity]) -> AdapterNarrator:
     return AdapterNarrator(adapter="dns", tell=told.append, clock=ManualClock())
 
 
 def test_each_event_is_told_with_its_reason_word_for_word() -> None:
-    told: list[Happening] = []
+    told: list[Activity] = []
 
     cycle(pulse(told), [judge("c1", generation=2), judge("c2")])
 
@@ -38,7 +38,7 @@ def test_each_event_is_told_with_its_reason_word_for_word() -> None:
 
 
 def test_an_event_that_failed_says_how() -> None:
-    told: list[Happening] = []
+    told: list[Activity] = []
 
     cycle(pulse(told), [judge("c1", generation=2)], outcome=Outcome.UNROUTABLE)
 
@@ -47,7 +47,7 @@ def test_an_event_that_failed_says_how() -> None:
 
 
 def test_trouble_is_told_when_it_begins_and_not_at_every_poll() -> None:
-    told: list[Happening] = []
+    told: list[Activity] = []
     narrator = pulse(told)
 
     for error in ("no answer", "no answer", "", "no answer"):
@@ -58,7 +58,7 @@ def test_trouble_is_told_when_it_begins_and_not_at_every_poll() -> None:
 
 @pytest.mark.parametrize("narrate", [pulse, adapter])
 def test_a_fault_of_our_own_is_named_without_its_text(narrate: object) -> None:
-    told: list[Happening] = []
+    told: list[Activity] = []
 
     if narrate is pulse:
         pulse(told).crashed(RuntimeError("hunter2"))
@@ -71,7 +71,7 @@ def test_a_fault_of_our_own_is_named_without_its_text(narrate: object) -> None:
 
 @pytest.mark.parametrize("ending", list(Ending))
 def test_every_evaluation_is_told(ending: Ending) -> None:
-    told: list[Happening] = []
+    told: list[Activity] = []
 
     adapter(told).evaluated(evaluation(ending, "as it is"))
 
@@ -82,31 +82,31 @@ def test_every_evaluation_is_told(ending: Ending) -> None:
 
 
 def test_trouble_with_the_api_is_told_and_so_is_its_end() -> None:
-    told: list[Happening] = []
+    told: list[Activity] = []
     narrator = adapter(told)
 
-    narrator.api_failed(Operation.READ, ApiTrouble("refused"))
-    narrator.api_recovered(Operation.READ)
+    narrator.api_failed(ApiOperation.READ, ApiUnavailable("refused"))
+    narrator.api_recovered(ApiOperation.READ)
 
     assert [each.text for each in told] == ["cannot read: refused", "can read again"]
 
 
 def test_what_is_given_up_is_told() -> None:
-    told: list[Happening] = []
+    told: list[Activity] = []
     narrator = adapter(told)
     seen = evaluation(Ending.DONE).resource
 
     narrator.dead_lettered("not an event", "e1", "")
     narrator.returned("no answer", "c1", 2)
-    narrator.reported(seen, ReportAnswer.REFUSED, "too large")
-    narrator.reported(seen, ReportAnswer.STORED, None)
+    narrator.reported(seen, ReportDisposition.REFUSED, "too large")
+    narrator.reported(seen, ReportDisposition.STORED, None)
 
     assert len(told) == 3
     assert {each.tone for each in told} == {Tone.BAD}
 
 
 def test_what_is_of_no_interest_is_not_told() -> None:
-    told: list[Happening] = []
+    told: list[Activity] = []
     narrator = adapter(told)
 
     narrator.began()
@@ -118,10 +118,10 @@ def test_what_is_of_no_interest_is_not_told() -> None:
 
 def test_a_happening_is_a_line() -> None:
     reading, writing = os.pipe()
-    lines = Lines(Outlet(writing))
+    lines = Lines(StdoutQueue(writing))
 
-    lines.tell(Happening(at=START, source="dns", resource_id="c1", name="one", text="done"))
-    lines.tell(Happening(at=START, source="pulse", text="clusters: no\nanswer\x1b[2J"))
+    lines.tell(Activity(at=START, source="dns", resource_id="c1", name="one", text="done"))
+    lines.tell(Activity(at=START, source="pulse", text="clusters: no\nanswer\x1b[2J"))
 
     with os.fdopen(reading) as read:
         written = [read.readline() for _ in range(2)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sentinel.adapter import observer as adapter_observer
-from sentinel.cli.up.narration import AdapterNarrator, Happening, PulseNarrator
+from sentinel.cli.up.narration import Activity, AdapterNarrator, PulseNarrator
 from sentinel.core.adapter.task import Ending
 from sentinel.pulse import report as pulse_report
 from sentinel.runtime.log import get_logger
@@ -11,13 +11,13 @@ from sentinel.testing.clock import ManualClock
 from tests.cli.up.reports import cycle, evaluation, judge
 
 
-def fails(happening: Happening) -> None:
+def fails(happening: Activity) -> None:
     raise UnicodeEncodeError("ascii", "ö", 0, 1, "a terminal that cannot say it")
 
 
 def test_an_observer_of_a_pulse_that_fails_harms_nobody_else() -> None:
-    told: list[Happening] = []
-    observers = pulse_report.Observers(
+    told: list[Activity] = []
+    observers = pulse_report.PulseObservers(
         *(
             PulseNarrator(resource_type="clusters", tell=tell, clock=ManualClock())
             for tell in (fails, told.append)
@@ -32,8 +32,8 @@ def test_an_observer_of_a_pulse_that_fails_harms_nobody_else() -> None:
 
 
 def test_an_observer_of_an_adapter_that_fails_harms_nobody_else() -> None:
-    told: list[Happening] = []
-    observers = adapter_observer.Observers(
+    told: list[Activity] = []
+    observers = adapter_observer.AdapterObservers(
         *(AdapterNarrator(adapter="dns", tell=tell, clock=ManualClock()) for tell in (fails, told.append)),
         log=get_logger("test"),
     )

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sentinel.cli.client.connection import Connection
-from sentinel.cli.up.dashboard_state import Board
-from sentinel.cli.up.narration import Happening
+from sentinel.cli.client.connection import ServerConnection
+from sentinel.cli.up.dashboard_state import DashboardState
+from sentinel.cli.up.narration import Activity
 from sentinel.cli.up.overview import Overview
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START, ManualClock
@@ -22,7 +22,7 @@ WATCHED = [kind for kind in KINDS if kind.required_adapters]
 class Watching:
     """An overview that looks when it is told to."""
 
-    def __init__(self, clock: ManualClock, board: Board, told: list[Happening]) -> None:
+    def __init__(self, clock: ManualClock, board: DashboardState, told: list[Activity]) -> None:
         self._clock = clock
         self.board = board
         self.told = told
@@ -37,9 +37,9 @@ class Watching:
 
 @asynccontextmanager
 async def watching(url: str) -> AsyncIterator[Watching]:
-    clock, board, told = ManualClock(), Board(started=START), list[Happening]()
+    clock, board, told = ManualClock(), DashboardState(started=START), list[Activity]()
     overview = Overview(
-        kinds=WATCHED, board=board, tell=told.append, clock=clock, connect=lambda: Connection(server=url)
+        kinds=WATCHED, board=board, tell=told.append, clock=clock, connect=lambda: ServerConnection(server=url)
     )
     stopping = Stopping()
     running = asyncio.create_task(overview.run(stopping))

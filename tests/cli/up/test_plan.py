@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sentinel.cli.up.plan import Plan, Wishes, make_plan
+from sentinel.cli.up.plan import UpOptions, UpPlan, make_plan
 from sentinel.runtime.listening import Address
 from sentinel.runtime.settings.broker import BrokerType
 from tests.support.processes.up import write_adapter, write_kinds
@@ -35,18 +35,18 @@ def _no_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("adapter", None)
 
 
-def attempt(environ: Mapping[str, str] | None = None, **wishes: Any) -> Plan | list[str]:
+def attempt(environ: Mapping[str, str] | None = None, **wishes: Any) -> UpPlan | list[str]:
     return make_plan(
-        Wishes(**wishes),
+        UpOptions(**wishes),
         environ=environ or {},
         database_url="sqlite:////data/fleet.db",
         tokens_file=Path("/data/tokens.yaml"),
     )
 
 
-def plan(environ: Mapping[str, str] | None = None, **wishes: Any) -> Plan:
+def plan(environ: Mapping[str, str] | None = None, **wishes: Any) -> UpPlan:
     made = attempt(environ, **wishes)
-    assert isinstance(made, Plan), made
+    assert isinstance(made, UpPlan), made
     return made
 
 
@@ -56,7 +56,7 @@ def problems(environ: Mapping[str, str] | None = None, **wishes: Any) -> list[st
     return made
 
 
-def running(made: Plan) -> dict[str, tuple[str, ...]]:
+def running(made: UpPlan) -> dict[str, tuple[str, ...]]:
     return {each.adapter.name: each.adapter.kinds for each in made.adapters}
 
 

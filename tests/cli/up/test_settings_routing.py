@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sentinel.cli.up.settings_routing import Sharing
+from sentinel.cli.up.settings_routing import SettingsRouting
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -31,14 +31,14 @@ ENVIRON = {
 
 
 def test_a_variable_goes_to_everybody_but_those_for_whom_it_is_not() -> None:
-    sharing = Sharing((First, Second), environ=ENVIRON, sets=())
+    sharing = SettingsRouting((First, Second), environ=ENVIRON, sets=())
 
     assert sharing.environ(First).keys() == ENVIRON.keys() - {"SENTINEL_TIMEOUT"}
     assert sharing.environ(Second).keys() == ENVIRON.keys() - {"SENTINEL_INTERVAL"}
 
 
 def test_a_key_goes_to_everybody_who_knows_it() -> None:
-    sharing = Sharing((First, Second), environ={}, sets=("interval=1", "timeout=2", "log.level=debug"))
+    sharing = SettingsRouting((First, Second), environ={}, sets=("interval=1", "timeout=2", "log.level=debug"))
 
     assert sharing.sets(First) == ["interval=1", "log.level=debug"]
     assert sharing.sets(Second) == ["timeout=2", "log.level=debug"]
@@ -46,7 +46,7 @@ def test_a_key_goes_to_everybody_who_knows_it() -> None:
 
 
 def test_what_nobody_knows_is_a_problem_with_the_likeliest_key_of_all() -> None:
-    sharing = Sharing((First, Second), environ={}, sets=("intervall=1", "timout=2", "zzz=3", "x"))
+    sharing = SettingsRouting((First, Second), environ={}, sets=("intervall=1", "timout=2", "zzz=3", "x"))
 
     assert sharing.sets(First) == []
     assert sorted(map(str, sharing.strangers())) == [

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.cli.up.stdout_queue import Outlet
+from sentinel.cli.up.stdout_queue import StdoutQueue
 
 PATIENCE = timedelta(seconds=10)
 AT_ONCE = timedelta(0)
@@ -44,7 +44,7 @@ def pipe() -> Iterator[Pipe]:
 
 
 def test_what_is_written_comes_out_in_order(pipe: Pipe) -> None:
-    outlet = Outlet(pipe.writing)
+    outlet = StdoutQueue(pipe.writing)
 
     for number in range(100):
         outlet.write(f"line {number}\n")
@@ -54,7 +54,7 @@ def test_what_is_written_comes_out_in_order(pipe: Pipe) -> None:
 
 
 def test_a_reader_that_does_not_read_keeps_nobody_waiting_and_is_told_what_it_missed(pipe: Pipe) -> None:
-    outlet = Outlet(pipe.writing, room=10_000)
+    outlet = StdoutQueue(pipe.writing, room=10_000)
 
     for number in range(10_000):
         outlet.write(f"line {number}\n")
@@ -76,7 +76,7 @@ def test_a_reader_that_does_not_read_keeps_nobody_waiting_and_is_told_what_it_mi
 
 
 def test_what_the_encoding_cannot_say_is_escaped(pipe: Pipe) -> None:
-    outlet = Outlet(pipe.writing, encoding="ascii")
+    outlet = StdoutQueue(pipe.writing, encoding="ascii")
 
     outlet.write("zwölf …\n")
 
@@ -85,7 +85,7 @@ def test_what_the_encoding_cannot_say_is_escaped(pipe: Pipe) -> None:
 
 def test_a_descriptor_that_does_not_wait_loses_nothing(pipe: Pipe) -> None:
     os.set_blocking(pipe.writing, False)
-    outlet = Outlet(pipe.writing)
+    outlet = StdoutQueue(pipe.writing)
 
     outlet.write("x" * 100_000 + "\n")
 
@@ -96,7 +96,7 @@ def test_a_reader_that_has_gone_is_told_and_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     gone, failed = threading.Event(), threading.Event()
-    outlet = Outlet(writing, on_gone=gone.set, on_failure=lambda error: failed.set())
+    outlet = StdoutQueue(writing, on_gone=gone.set, on_failure=lambda error: failed.set())
 
     outlet.write("anything\n")
 
@@ -114,7 +114,7 @@ def test_after_a_failure_nothing_more_is_tried() -> None:
         failures.append(error)
         failed.set()
 
-    outlet = Outlet(full, on_failure=on_failure)
+    outlet = StdoutQueue(full, on_failure=on_failure)
     outlet.write("anything\n")
     assert failed.wait(PATIENCE.total_seconds())
     os.close(full)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sentinel.cli.client.connection import Connection
-from sentinel.cli.up.data_dir import Home
-from sentinel.cli.up.plan import Plan, Wishes, make_plan
+from sentinel.cli.client.connection import ServerConnection
+from sentinel.cli.up.data_dir import DataDir
+from sentinel.cli.up.plan import UpOptions, UpPlan, make_plan
 from sentinel.cli.up.tokens import make_keys
 from sentinel.cli.up.view import Showing, View
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -22,11 +22,11 @@ URL = "http://127.0.0.1:1234"
 
 async def greetings(folder: Path, *, times: int, is_live: bool = False) -> tuple[str, str]:
     """What is printed by one process whose view is built so many times; and the token for people."""
-    home = Home(folder / "home")
+    home = DataDir(folder / "home")
     plan = make_plan(
-        Wishes(listen="0.0.0.0:0"), environ={}, database_url=home.database_url, tokens_file=home.tokens_file
+        UpOptions(listen="0.0.0.0:0"), environ={}, database_url=home.database_url, tokens_file=home.tokens_file
     )
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, UpPlan)
     with (
         home.occupied(),
         (folder / "out").open("w+") as stream,
@@ -46,7 +46,7 @@ async def greetings(folder: Path, *, times: int, is_live: bool = False) -> tuple
             stopping=Stopping(),
         )
         for _ in range(times):
-            part = view.part(URL, connect=lambda: Connection(server=URL))
+            part = view.part(URL, connect=lambda: ServerConnection(server=URL))
             assert part.start is not None
             await part.start()
         view.leave_screen()

@@ -8,7 +8,7 @@ from datetime import timedelta
 from sentinel.adapter import Adapter, Context, Done, Outcome, Resource
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting
-from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.subscription import Message
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -66,7 +66,7 @@ async def test_the_request_says_what_the_settings_say() -> None:
         api = ApiSettings(endpoint=server.url, gzip=True, token=Secret("t0ken"))
         reporting = build_reporting(api, connections=1, on_token=heard.append)
 
-        await reporting.read(Pointer("c1"))
+        await reporting.read(ResourceRef("c1"))
         await reporting.close()
 
     headers = server.asked[0].headers

@@ -18,7 +18,7 @@ from sentinel.cli.wiring.broker import build_publisher
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.core.events import Event, Mode
 from sentinel.core.labels import SelectorParam
-from sentinel.core.pulse.listing import Shape
+from sentinel.core.pulse.listing import PageShape
 from sentinel.core.pulse.message import reason_data
 from sentinel.core.pulse.observation import PLAIN_FIELDS
 from sentinel.core.pulse.pacing import Pacer
@@ -114,7 +114,7 @@ class TestFleet:
             assert await walk(settings(server.url, ca_file=ca_file)) == 3
 
     async def test_a_server_that_can_is_asked_for_what_is_read_and_no_more(self) -> None:
-        async with FleetServer(shape=Shape.CURSOR) as server:
+        async with FleetServer(shape=PageShape.CURSOR) as server:
             server.put(*(make_resource(f"cls-{n}", last_updated=START) for n in range(2)))
             data = {"id": ".id", "region": ".metadata.labels.region", "deep": "{{.spec.a.b.c.d.e.f.g.h.i}}"}
 
@@ -124,7 +124,7 @@ class TestFleet:
         assert fields == [*PLAIN_FIELDS, "metadata.labels.region", "spec.a.b.c.d.e.f.g"]
 
     async def test_whoever_prints_the_whole_resource_gets_it_whole(self) -> None:
-        async with FleetServer(shape=Shape.CURSOR) as server:
+        async with FleetServer(shape=PageShape.CURSOR) as server:
             server.put_many(2)
             await walk(settings(server.url, page_size=1, message_data={"all": "{{.}}"}))
 

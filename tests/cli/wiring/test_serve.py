@@ -20,7 +20,7 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import LogFormat
 from sentinel.runtime.probes.listener import Listener
-from sentinel.runtime.probes.pages import Answer
+from sentinel.runtime.probes.pages import PageResponse
 from sentinel.runtime.settings.log import LogSettings
 
 JSON = LogSettings(format=LogFormat.JSON)
@@ -145,7 +145,7 @@ def test_no_command_runs_a_lifecycle_by_itself() -> None:
     assert callers == ["serve.py"]
 
 
-def _never(accept: str) -> Answer:
+def _never(accept: str) -> PageResponse:
     raise AssertionError("nobody asks for this page")
 
 

@@ -14,13 +14,13 @@ from sentinel.drivers.sql.engine.statements import SqlDatabase, Statement
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.drivers.sql.transaction import SqlTransaction, transact
 from sentinel.ports.clock import Clock
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.web import idempotency
 from sentinel.web.app import Component
 from sentinel.web.audit import Auditor
 from sentinel.web.errors import Conflict, NotFound
-from sentinel.web.routing import Answer, Body, Method, Parameter, Request, Response, Route
+from sentinel.web.routing import Body, Method, Parameter, Request, Response, ResponseSpec, Route
 
 READ, WRITE = Action("toy.read"), Action("toy.write")
 PERMISSIONS = table("toy", {Role.VIEWER: (READ,), Role.OPERATOR: (Role.VIEWER, WRITE)})
@@ -37,7 +37,7 @@ _INSERT = Statement(insert(notes).inline(), "name", "text")
 _SELECT = Statement(select(notes.c.text).where(notes.c.name == bindparam("name")))
 
 
-class NameTaken(Taken):
+class NameTaken(AlreadyExists):
     """There is a note of this name."""
 
 
@@ -63,7 +63,7 @@ class Notes:
         self._auditor = auditor
         self._clock = clock
 
-    async def create(self, request: Request) -> Answer:
+    async def create(self, request: Request) -> Response:
         note = await request.decode(Note)
         key = idempotency.read(request, "notes", note)
         now = self._clock.now()
@@ -83,14 +83,14 @@ class Notes:
             body = await idempotency.attempt(key, lambda: transact(self._database, Transaction, work))
         except NameTaken:
             raise Conflict(f'there is a note "{note.name}" already') from None
-        return Answer(201, body)
+        return Response(201, body)
 
-    async def get(self, request: Request) -> Answer:
+    async def get(self, request: Request) -> Response:
         name = request.path["name"]
         found = await self._database.read(lambda session: session.rows(_SELECT, name=name))
         if not found:
             raise NotFound(f'no note "{name}"')
-        return Answer(200, msgspec.json.encode(Note(name, found[0][0])))
+        return Response(200, msgspec.json.encode(Note(name, found[0][0])))
 
     def routes(self) -> list[Route]:
         return [
@@ -103,7 +103,7 @@ class Notes:
                 tag="notes",
                 headers=(idempotency.PARAMETER,),
                 body=Body(type=Note),
-                responses=(Response(status=201, description="It is written.", type=Note),),
+                responses=(ResponseSpec(status=201, description="It is written.", type=Note),),
                 problems=(409, 422),
             ),
             Route(
@@ -114,7 +114,7 @@ class Notes:
                 summary="Read a note",
                 tag="notes",
                 path_parameters=(Parameter(name="name", description="Of the note."),),
-                responses=(Response(status=200, description="The note.", type=Note),),
+                responses=(ResponseSpec(status=200, description="The note.", type=Note),),
                 problems=(404,),
             ),
         ]

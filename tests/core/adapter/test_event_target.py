@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sentinel.core.adapter import event_target
-from sentinel.core.adapter.event_target import Hint, NoHint, Pointer
+from sentinel.core.adapter.event_target import EventTarget, InvalidEvent, ResourceRef
 from sentinel.core.pulse.observation import Json
 
 STRUCTURED = "application/cloudevents+json; charset=utf-8"
@@ -28,7 +28,7 @@ def read(
     content_type: str = "application/json",
     body: bytes | None = None,
     **attributes: str,
-) -> Hint:
+) -> EventTarget:
     given: Mapping[str, str] = ATTRIBUTES | attributes
     encoded = msgspec.json.encode(data) if body is None else body
     return event_target.read(body=encoded, content_type=content_type, attributes=given)
@@ -37,7 +37,7 @@ def read(
 def test_the_subject_is_the_resource() -> None:
     hint = read({"anything": 1}, subject="c1")
 
-    assert hint.pointer == Pointer("c1", "", "cluster")
+    assert hint.pointer == ResourceRef("c1", "", "cluster")
     assert hint.event.id == "e1"
     assert hint.event.source == "hyperfleet-sentinel"
     assert hint.event.data == {"anything": 1}
@@ -52,12 +52,12 @@ def test_without_a_subject_the_data_names_the_resource(name: str) -> None:
 def test_the_data_may_lead_the_way() -> None:
     hint = read({"id": "c1", "href": "/api/hyperfleet/v1/clusters/c1", "kind": "Cluster"}, type="other.event")
 
-    assert hint.pointer == Pointer("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")
+    assert hint.pointer == ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")
 
 
 @pytest.mark.parametrize("kind", ["../../admin?x=", "a b", "a\r\nEvil: 1", "é", "a#b", "..", "x" * 200])
 def test_a_kind_that_could_not_stand_in_a_url_is_none(kind: str) -> None:
-    assert read({"id": "c1", "kind": kind}, type="other.event").pointer == Pointer("c1")
+    assert read({"id": "c1", "kind": kind}, type="other.event").pointer == ResourceRef("c1")
 
 
 def test_in_structured_mode_the_data_is_a_member_of_the_body() -> None:
@@ -97,19 +97,19 @@ def test_data_that_cannot_be_read_does_not_matter_where_there_is_a_subject(body:
 
 
 def test_a_message_without_attributes_is_no_event() -> None:
-    with pytest.raises(NoHint, match="expected a CloudEvent"):
+    with pytest.raises(InvalidEvent, match="expected a CloudEvent"):
         event_target.read(body=b'{"id": "c1"}', content_type="application/json", attributes={})
 
 
 @pytest.mark.parametrize("data", [None, [], {}, {"id": ""}, {"id": 5}, {"name": "c1"}])
 def test_an_event_that_names_no_resource_is_no_hint(data: Json) -> None:
-    with pytest.raises(NoHint, match="expected a resource's id as the subject"):
+    with pytest.raises(InvalidEvent, match="expected a resource's id as the subject"):
         read(data)
 
 
 @pytest.mark.parametrize("subject", ["..", "a/b", "a?b", "a b", "ä", "x" * 129, "a\n"])
 def test_an_id_that_no_resource_can_have_is_no_hint(subject: str) -> None:
-    with pytest.raises(NoHint, match="letters, digits"):
+    with pytest.raises(InvalidEvent, match="letters, digits"):
         read({}, subject=subject)
 
 

@@ -193,7 +193,7 @@ def test_ready_rises_with_the_reports_on_a_new_spec_not_with_the_change() -> Non
 
 
 def test_conditions_that_were_never_aggregated_before_take_the_times_of_the_reports() -> None:
-    situation = aggregate.Situation(
+    situation = aggregate.AggregationInput(
         generation=1,
         updated_time=minute(0),
         required=["dns"],

@@ -23,11 +23,11 @@ from sentinel.core.fleet.documents import (
     encode_document,
     encode_statuses,
 )
-from sentinel.core.fleet.lifecycle import Rules, State
+from sentinel.core.fleet.lifecycle import AggregationRules, ResourceState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-RULES = Rules(KindRules("clusters", "Cluster", "", ("dns", "validation")))
-FREE = Rules(KindRules("manifests", "Manifest"))
+RULES = AggregationRules(KindRules("clusters", "Cluster", "", ("dns", "validation")))
+FREE = AggregationRules(KindRules("manifests", "Manifest"))
 SPEC = msgspec.Raw(b'{"replicas":3}')
 
 
@@ -35,7 +35,7 @@ def after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def new(rules: Rules = RULES, owner: Owner | None = None) -> State:
+def new(rules: AggregationRules = RULES, owner: Owner | None = None) -> ResourceState:
     return lifecycle.create(
         rules,
         resource_id="c1",
@@ -60,10 +60,10 @@ def report(adapter: str, *, generation: int = 1, at: datetime = NOW, finalized: 
     return reports.apply(Report(adapter, generation, at, tuple(conditions)), None)
 
 
-def ready() -> State:
+def ready() -> ResourceState:
     state = new()
     for adapter in RULES.kind.required_adapters:
-        state = lifecycle.take(state, RULES, report(adapter, at=after(1)), children=0)
+        state = lifecycle.with_status(state, RULES, report(adapter, at=after(1)), children=0)
     return state
 
 
@@ -87,7 +87,7 @@ def test_a_new_resource_waits_for_every_required_adapter() -> None:
 def test_a_child_names_its_owner_twice_and_lives_below_it() -> None:
     owner = Owner("c1", "Cluster", "/api/hyperfleet/v1/clusters/c1")
 
-    document = new(Rules(KindRules("nodepools", "NodePool", "clusters")), owner).document
+    document = new(AggregationRules(KindRules("nodepools", "NodePool", "clusters")), owner).document
 
     assert document.owner_references == owner
     assert document.owner_resource == owner
@@ -149,11 +149,13 @@ def test_deleting_raises_the_generation_once() -> None:
 def test_a_resource_goes_when_every_required_adapter_has_finalised_that_generation() -> None:
     state = lifecycle.delete(ready(), RULES, children=0, actor="dev", now=after(9))
 
-    first = lifecycle.take(state, RULES, report("dns", generation=2, at=after(10), finalized=True), children=0)
-    stale = lifecycle.take(
+    first = lifecycle.with_status(
+        state, RULES, report("dns", generation=2, at=after(10), finalized=True), children=0
+    )
+    stale = lifecycle.with_status(
         first, RULES, report("validation", generation=1, at=after(11), finalized=True), children=0
     )
-    last = lifecycle.take(
+    last = lifecycle.with_status(
         first, RULES, report("validation", generation=2, at=after(11), finalized=True), children=0
     )
 
@@ -174,7 +176,7 @@ def test_without_required_adapters_a_deleted_resource_goes_at_once_and_a_living_
 
 
 def test_a_second_report_of_an_adapter_takes_the_place_of_its_first() -> None:
-    state = lifecycle.take(ready(), RULES, report("dns", at=after(5)), children=0)
+    state = lifecycle.with_status(ready(), RULES, report("dns", at=after(5)), children=0)
 
     assert [(status.adapter, status.last_report_time) for status in state.statuses] == [
         ("dns", after(5)),
@@ -183,16 +185,16 @@ def test_a_second_report_of_an_adapter_takes_the_place_of_its_first() -> None:
 
 
 def test_a_kind_that_requires_another_adapter_makes_its_resources_wait_for_it() -> None:
-    stricter = Rules(KindRules("clusters", "Cluster", "", ("dns", "validation", "provision")))
+    stricter = AggregationRules(KindRules("clusters", "Cluster", "", ("dns", "validation", "provision")))
 
-    refreshed = lifecycle.refresh(ready(), stricter, children=0)
+    refreshed = lifecycle.reaggregate(ready(), stricter, children=0)
 
     assert refreshed.document.status.phase is Phase.NOT_READY
     assert set(refreshed.waiting) == {"provision"}
 
 
 def test_the_public_names_are_there_where_they_are_asked_for() -> None:
-    state = new(Rules(RULES.kind, emits_public_names=True))
+    state = new(AggregationRules(RULES.kind, emits_public_names=True))
 
     types = [condition.type for condition in state.document.status.conditions]
 
@@ -215,7 +217,7 @@ def test_pulse_and_pause_are_marks_that_change_neither_generation_nor_times() ->
 
 
 def test_a_document_survives_being_stored() -> None:
-    state = lifecycle.take(
+    state = lifecycle.with_status(
         ready(),
         RULES,
         msgspec.structs.replace(report("dns", at=after(3)), data=msgspec.Raw(b'{"a":1}')),

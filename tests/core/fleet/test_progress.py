@@ -13,11 +13,11 @@ from msgspec import UNSET
 
 from sentinel.core.fleet import documents, lifecycle, reports, why
 from sentinel.core.fleet.documents import KindRules, ResourceStatus
-from sentinel.core.fleet.lifecycle import Rules
+from sentinel.core.fleet.lifecycle import AggregationRules
 from sentinel.core.pulse import observation
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Policy, Reason, decide
 from sentinel.core.pulse.observation import Observation
-from sentinel.core.pulse.pacing import Pacer, Verdict
+from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
@@ -127,7 +127,7 @@ class TestStatus:
         assert progress_of(cluster.status) == (minute(5), 2)
 
     def test_a_document_stored_before_there_was_such_a_thing_is_read_and_goes_on_from_there(self) -> None:
-        rules = Rules(KindRules("clusters", "Cluster", "", ("dns",)))
+        rules = AggregationRules(KindRules("clusters", "Cluster", "", ("dns",)))
         state = lifecycle.create(
             rules, resource_id="c1", name="", labels={}, spec=msgspec.Raw(b"{}"), owner=None, actor="", now=NOW
         )
@@ -137,7 +137,7 @@ class TestStatus:
         document = documents.decode_document(stored)
         verdict = reports.judge(report_of("dns", TRUE, at=1), generation=1, stored=None, now=minute(1))
         assert isinstance(verdict, reports.Accepted)
-        taken = lifecycle.take(lifecycle.State(document), rules, verdict.status, children=0)
+        taken = lifecycle.with_status(lifecycle.ResourceState(document), rules, verdict.status, children=0)
 
         assert progress_of(document.status) == (UNSET, UNSET)
         assert observation.observe(stored).last_progress_time is None
@@ -257,7 +257,7 @@ class TestDecision:
         assert decision.reason is Reason.NOT_EXPIRED
 
     def test_why_says_that_it_is_due_now(self) -> None:
-        rules = Rules(KindRules("clusters", "Cluster", "", ("dns", "validation")))
+        rules = AggregationRules(KindRules("clusters", "Cluster", "", ("dns", "validation")))
         state = lifecycle.create(
             rules, resource_id="c1", name="one", labels={}, spec=msgspec.Raw(b"{}"), owner=None, actor="", now=NOW
         )
@@ -265,7 +265,7 @@ class TestDecision:
         cluster.report("validation", TRUE, at=1)
         cluster.report("dns", FALSE, at=2)
         for status in cluster.statuses.values():
-            state = lifecycle.take(state, rules, status, children=0)
+            state = lifecycle.with_status(state, rules, status, children=0)
 
         found = why.explain(
             state.document, statuses=(), waiting={}, required=(), children=0, policy=ON, now=minute(2)
@@ -283,11 +283,11 @@ class Polls:
         self.pacer = Pacer()
         self.published = 0
 
-    def poll(self, resource: Observation, now: datetime, policy: Policy = ON) -> Verdict:
+    def poll(self, resource: Observation, now: datetime, policy: Policy = ON) -> PacingVerdict:
         self.pacer.begin()
         decision = decide(resource, policy, now, self.pacer.first_seen(resource, now))
         verdict = self.pacer.consider(resource, decision, now)
-        if verdict is Verdict.PUBLISH:
+        if verdict is PacingVerdict.PUBLISH:
             self.pacer.settled(resource, decision, now)
             self.published += 1
         self.pacer.end(is_complete=True)
@@ -301,7 +301,7 @@ class TestPacing:
 
         verdicts = [polls.poll(progressed, NOW + n * SECOND) for n in range(100)]
 
-        assert verdicts == [Verdict.PUBLISH, *[Verdict.PACED] * 99]
+        assert verdicts == [PacingVerdict.PUBLISH, *[PacingVerdict.PACED] * 99]
 
     def test_two_values_publish_twice_however_close_they_are(self) -> None:
         polls = Polls()
@@ -309,14 +309,14 @@ class TestPacing:
 
         verdicts = [polls.poll(seen(updated=NOW - SECOND, progress=moment), NOW) for moment in moments]
 
-        assert verdicts == [Verdict.PUBLISH, Verdict.PACED] * 2
+        assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED] * 2
 
     def test_two_completions_that_bear_the_same_time_publish_twice(self) -> None:
         polls = Polls()
 
         verdicts = [polls.poll(seen(updated=NOW, progress=NOW, count=count), NOW) for count in (1, 1, 2, 2)]
 
-        assert verdicts == [Verdict.PUBLISH, Verdict.PACED] * 2
+        assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED] * 2
 
     def test_progress_goes_at_once_although_the_generation_was_just_published(self) -> None:
         polls = Polls()
@@ -325,7 +325,7 @@ class TestPacing:
         halfway = seen(generation=1, observed=0, progress=NOW, count=1)
         verdicts = [polls.poll(halfway, NOW + n * SECOND) for n in (1, 2)]
 
-        assert verdicts == [Verdict.PUBLISH, Verdict.PACED]
+        assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED]
 
     def test_an_event_for_another_reason_tells_of_the_progress_too(self) -> None:
         polls = Polls()
@@ -333,7 +333,7 @@ class TestPacing:
 
         slow_clock = seen(generation=2, observed=2, updated=NOW - MINUTE, progress=NOW - SECOND)
 
-        assert polls.poll(slow_clock, NOW + SECOND) is Verdict.PACED
+        assert polls.poll(slow_clock, NOW + SECOND) is PacingVerdict.PACED
 
     def test_a_request_and_progress_do_not_hide_each_other(self) -> None:
         polls = Polls()
@@ -346,12 +346,12 @@ class TestPacing:
             polls.poll(both(requested=NOW, count=1), NOW),
         ]
 
-        assert verdicts == [Verdict.PUBLISH] * 3 + [Verdict.PACED]
+        assert verdicts == [PacingVerdict.PUBLISH] * 3 + [PacingVerdict.PACED]
 
     def test_a_paused_resource_is_not_published(self) -> None:
         polls = Polls()
 
-        assert polls.poll(seen(paused=True, updated=NOW - SECOND, progress=NOW), NOW) is Verdict.SKIP
+        assert polls.poll(seen(paused=True, updated=NOW - SECOND, progress=NOW), NOW) is PacingVerdict.SKIP
 
     def test_with_the_setting_off_nothing_is_published_for_it(self) -> None:
         polls = Polls()
@@ -359,7 +359,7 @@ class TestPacing:
             polls.poll(seen(updated=NOW - SECOND, progress=NOW, count=n), NOW + n * SECOND, OFF) for n in range(9)
         ]
 
-        assert verdicts == [Verdict.SKIP] * 9
+        assert verdicts == [PacingVerdict.SKIP] * 9
 
     def test_what_was_not_confirmed_stays_due(self) -> None:
         pacer = Pacer()
@@ -367,7 +367,7 @@ class TestPacing:
         for _ in range(3):
             pacer.begin()
 
-            assert pacer.consider(progressed, decide(progressed, ON, NOW), NOW) is Verdict.PUBLISH
+            assert pacer.consider(progressed, decide(progressed, ON, NOW), NOW) is PacingVerdict.PUBLISH
 
             pacer.end(is_complete=True)
 
@@ -375,7 +375,7 @@ class TestPacing:
         polls = Polls()
         polls.poll(seen(updated=NOW - SECOND, progress=NOW), NOW)
 
-        assert polls.poll(seen(updated=NOW + SECOND, progress=NOW), NOW + SECOND) is Verdict.SKIP
+        assert polls.poll(seen(updated=NOW + SECOND, progress=NOW), NOW + SECOND) is PacingVerdict.SKIP
         assert len(polls.pacer) == 0
 
     def test_progress_is_remembered_beside_a_time_from_the_future(self) -> None:
@@ -384,7 +384,7 @@ class TestPacing:
 
         verdicts = [polls.poll(fast, NOW + n * SECOND) for n in range(9)]
 
-        assert verdicts == [Verdict.PUBLISH, *[Verdict.PACED] * 8]
+        assert verdicts == [PacingVerdict.PUBLISH, *[PacingVerdict.PACED] * 8]
 
     @given(st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=60))
     def test_there_is_one_event_per_completion_and_max_age_at_most(self, steps: list[tuple[int, bool]]) -> None:

@@ -27,7 +27,7 @@ NOW = minute(60)
 
 def judge(
     report: Report, *, generation: int = 1, stored: AdapterStatus | None = None, now: datetime = NOW
-) -> reports.Accepted | reports.Discarded | reports.Refused:
+) -> reports.Accepted | reports.Discarded | reports.Rejected:
     return reports.judge(report, generation=generation, stored=stored, now=now)
 
 
@@ -36,7 +36,7 @@ def stored(available: ConditionStatus = TRUE, *, at: int = 50, generation: int =
 
 
 def fields(verdict: object) -> list[str]:
-    assert isinstance(verdict, reports.Refused)
+    assert isinstance(verdict, reports.Rejected)
     return [field for field, _ in verdict.errors]
 
 
@@ -90,7 +90,7 @@ def test_a_time_on_the_very_boundary_is_taken(age: timedelta) -> None:
 def test_a_time_beyond_the_boundary_is_refused(observed: datetime, message: str) -> None:
     report = msgspec.structs.replace(report_of(), observed_time=observed)
 
-    assert judge(report) == reports.Refused((("observed_time", f"{message}, got {observed.isoformat()}"),))
+    assert judge(report) == reports.Rejected((("observed_time", f"{message}, got {observed.isoformat()}"),))
 
 
 def test_a_time_without_its_offset_is_refused() -> None:
@@ -108,7 +108,7 @@ def test_a_type_that_comes_twice_is_refused_where_it_comes_again() -> None:
     verdict = judge(with_conditions(ReportedCondition("Extra", TRUE), ReportedCondition("Extra", FALSE)))
 
     message = "expected each type once, got this one a second time"
-    assert verdict == reports.Refused((("conditions[4].type", message),))
+    assert verdict == reports.Rejected((("conditions[4].type", message),))
 
 
 def test_types_differ_in_case() -> None:
@@ -131,14 +131,14 @@ def test_a_text_is_taken_up_to_its_limit_and_refused_beyond(field: str, limit: i
 
     assert isinstance(at_the_limit, reports.Accepted)
     message = f"expected at most {limit} characters, got {limit + 1}"
-    assert beyond == reports.Refused(((f"conditions[3].{field}", message),))
+    assert beyond == reports.Rejected(((f"conditions[3].{field}", message),))
 
 
 def test_so_many_conditions_are_taken_and_no_more() -> None:
     extra = [ReportedCondition(f"Extra{n}", TRUE) for n in range(reports.MAX_CONDITIONS - 2)]
 
     assert isinstance(judge(with_conditions(*extra[:-1])), reports.Accepted)
-    assert judge(with_conditions(*extra)) == reports.Refused((("conditions", "expected at most 50, got 51"),))
+    assert judge(with_conditions(*extra)) == reports.Rejected((("conditions", "expected at most 50, got 51"),))
 
 
 def test_too_many_conditions_are_one_fault_however_many_are_bad() -> None:
@@ -231,7 +231,7 @@ def test_a_report_without_a_mandatory_condition_is_refused(name: str) -> None:
 
     verdict = judge(lacking)
 
-    assert verdict == reports.Refused(
+    assert verdict == reports.Rejected(
         (("conditions", f"expected all of Applied, Available, Health; missing: {name}"),)
     )
 
@@ -239,7 +239,7 @@ def test_a_report_without_a_mandatory_condition_is_refused(name: str) -> None:
 def test_a_report_without_conditions_lacks_all_three() -> None:
     verdict = judge(msgspec.structs.replace(report_of(at=60), conditions=()))
 
-    assert isinstance(verdict, reports.Refused)
+    assert isinstance(verdict, reports.Rejected)
     assert verdict.errors[0][1].endswith("missing: Applied, Available, Health")
 
 

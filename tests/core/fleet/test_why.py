@@ -10,21 +10,21 @@ import pytest
 
 from sentinel.core.fleet import lifecycle, why
 from sentinel.core.fleet.documents import AdapterCondition, AdapterStatus, ConditionStatus, KindRules
-from sentinel.core.fleet.lifecycle import Rules, State
+from sentinel.core.fleet.lifecycle import AggregationRules, ResourceState
 from sentinel.core.fleet.why import Wait, Why
 from sentinel.core.pulse.decision import Policy
 
 T0 = datetime(2025, 1, 1, 12, 0, tzinfo=UTC)
 POLICY = Policy(timedelta(seconds=10), timedelta(minutes=30))
 REQUIRED = ("dns", "validation")
-RULES = Rules(KindRules("clusters", "Cluster", "", REQUIRED))
+RULES = AggregationRules(KindRules("clusters", "Cluster", "", REQUIRED))
 
 
 def after(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
-def created(rules: Rules = RULES) -> State:
+def created(rules: AggregationRules = RULES) -> ResourceState:
     return lifecycle.create(
         rules, resource_id="c1", name="one", labels={}, spec=msgspec.Raw(b"{}"), owner=None, actor="me", now=T0
     )
@@ -46,13 +46,13 @@ def status(
     return AdapterStatus(adapter, generation, after(at), after(at), tuple(conditions))
 
 
-def taking(state: State, *statuses: AdapterStatus, children: int = 0) -> State:
+def taking(state: ResourceState, *statuses: AdapterStatus, children: int = 0) -> ResourceState:
     for each in statuses:
-        state = lifecycle.take(state, RULES, each, children=children)
+        state = lifecycle.with_status(state, RULES, each, children=children)
     return state
 
 
-def explained(state: State, *, at: float, required: Sequence[str] = REQUIRED, children: int = 0) -> Why:
+def explained(state: ResourceState, *, at: float, required: Sequence[str] = REQUIRED, children: int = 0) -> Why:
     return why.explain(
         state.document,
         statuses=state.statuses,
@@ -168,7 +168,7 @@ def test_a_paused_resource_has_no_next_pulse() -> None:
 
 
 def test_where_no_adapter_is_required_nobody_is_waited_for() -> None:
-    rules = Rules(KindRules("manifests", "Manifest"))
+    rules = AggregationRules(KindRules("manifests", "Manifest"))
 
     found = explained(created(rules), at=3, required=())
 
@@ -211,13 +211,13 @@ def test_without_a_ready_condition_the_flat_time_counts() -> None:
     document = created().document
     bare = msgspec.structs.replace(document, status=msgspec.structs.replace(document.status, conditions=()))
 
-    found = explained(State(bare), at=7)
+    found = explained(ResourceState(bare), at=7)
 
     assert words(found, at=7)[0] == "Cluster one: not ready for 7s"
 
 
 def test_a_document_alone_tells_who_is_in_the_way() -> None:
-    def in_the_way(state: State) -> list[str]:
+    def in_the_way(state: ResourceState) -> list[str]:
         document = state.document
         return why.in_the_way(document.status, generation=document.generation, required=REQUIRED)
 

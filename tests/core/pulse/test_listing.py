@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from sentinel.core.pulse import listing
 from sentinel.core.pulse.listing import (
     BadPage,
+    DecodedPage,
     EndlessList,
-    Listing,
+    NextPage,
     OddPage,
+    PageShape,
     Position,
-    Shape,
     ShortPage,
-    Step,
     advance,
     read,
 )
@@ -32,23 +32,23 @@ def items(*ids: str) -> list[dict[str, Any]]:
     return [{"id": each} for each in ids]
 
 
-def page(*ids: str, **members: Any) -> Listing:
+def page(*ids: str, **members: Any) -> DecodedPage:
     return read(msgspec.json.encode({"items": items(*ids), **members}))
 
 
-def follow(step: Step) -> Position:
+def follow(step: NextPage) -> Position:
     assert step.following is not None
     return step.following
 
 
-def walk(pages: Iterable[Listing], *, size: int) -> None:
+def walk(pages: Iterable[DecodedPage], *, size: int) -> None:
     """Takes page after page, each of which must lead on."""
     position = Position(size=size)
     for answer in pages:
         position = follow(advance(position, answer))
 
 
-def ids(step: Step) -> list[str]:
+def ids(step: NextPage) -> list[str]:
     return [resource.observation.id for resource in step.fresh]
 
 
@@ -56,30 +56,30 @@ class TestReading:
     def test_a_page_number_and_a_total_make_a_page_numbered(self) -> None:
         answer = page("a", "b", page=2, size=2, total=7)
 
-        assert (answer.shape, answer.count, answer.total, answer.page) == (Shape.NUMBERED, 2, 7, 2)
+        assert (answer.shape, answer.count, answer.total, answer.page) == (PageShape.NUMBERED, 2, 7, 2)
         assert [resource.decode() for resource in answer.resources] == items("a", "b")
 
     def test_a_next_makes_a_page_one_with_a_cursor(self) -> None:
         answer = page("a", page=1, size=1, total=7, next="x")
 
-        assert (answer.shape, answer.total, answer.next) == (Shape.CURSOR, 7, "x")
+        assert (answer.shape, answer.total, answer.next) == (PageShape.CURSOR, 7, "x")
 
     @pytest.mark.parametrize("end", [None, ""])
     def test_an_empty_next_is_the_end_of_a_walk_by_cursor(self, end: str | None) -> None:
         answer = page("a", next=end)
 
-        assert (answer.shape, answer.next, answer.total) == (Shape.CURSOR, "", None)
+        assert (answer.shape, answer.next, answer.total) == (PageShape.CURSOR, "", None)
 
     def test_a_bare_list_is_the_whole_fleet(self) -> None:
         answer = read(msgspec.json.encode(items("a", "b")))
 
-        assert (answer.shape, answer.count) == (Shape.WHOLE, 2)
+        assert (answer.shape, answer.count) == (PageShape.WHOLE, 2)
         assert [resource.decode() for resource in answer.resources] == items("a", "b")
 
     def test_null_items_are_no_items(self) -> None:
         answer = read(b'{"page": 1, "size": 0, "total": 0, "items": null}')
 
-        assert (answer.shape, answer.count, answer.total) == (Shape.NUMBERED, 0, 0)
+        assert (answer.shape, answer.count, answer.total) == (PageShape.NUMBERED, 0, 0)
 
     def test_other_members_do_not_matter(self) -> None:
         assert page("a", kind="ClusterList", total=1, page="one", size="?").count == 1
@@ -375,12 +375,12 @@ class Server:
         if self.rows:
             del self.rows[at % len(self.rows)]
 
-    def numbered(self, position: Position) -> Listing:
+    def numbered(self, position: Position) -> DecodedPage:
         rows = self.rows[::-1] if self.newest_first else self.rows
         start = (position.number - 1) * position.size
         return page(*rows[start : start + position.size], page=position.number, total=len(rows))
 
-    def cursor(self, position: Position) -> Listing:
+    def cursor(self, position: Position) -> DecodedPage:
         rows = sorted(self.rows)
         total, _, last = (position.after or f"{len(rows)}~").partition("~")
         rest = [row for row in rows if row > last]
@@ -471,7 +471,7 @@ def test_nothing_between_cursor_pages_loses_or_repeats_anything(
 class TestPlainness:
     STATUS: ClassVar = {"phase": "Ready", "observed_generation": 1, "last_updated_time": "2026-03-01T12:00:00Z"}
 
-    def page(self, *ids: str, odd: tuple[str, ...] = (), **members: Any) -> Listing:
+    def page(self, *ids: str, odd: tuple[str, ...] = (), **members: Any) -> DecodedPage:
         plain = [{"id": each, "labels": {}, "status": self.STATUS} for each in ids]
         return read(msgspec.json.encode({"items": [*plain, *items(*odd)], **members}))
 

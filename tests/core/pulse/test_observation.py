@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.pulse import observation
-from sentinel.core.pulse.observation import Document, Malformed, Observation, Resource, observe, read_resource
+from sentinel.core.pulse.observation import (
+    FetchedResource,
+    Malformed,
+    Observation,
+    WireResource,
+    observe,
+    read_resource,
+)
 
 NOON = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 FLAT = {"phase": "Ready", "observed_generation": 1, "last_updated_time": "2025-10-21T12:00:00Z"}
@@ -22,8 +29,8 @@ def look(**members: Any) -> Observation:
     return observe(msgspec.json.encode({"id": "cls-1", **members}))
 
 
-def document(**members: Any) -> Document:
-    return msgspec.json.decode(msgspec.json.encode({"id": "cls-1", **members}), type=Document)
+def document(**members: Any) -> WireResource:
+    return msgspec.json.decode(msgspec.json.encode({"id": "cls-1", **members}), type=WireResource)
 
 
 def condition(kind: str, status: str, **members: Any) -> dict[str, Any]:
@@ -305,7 +312,7 @@ class TestResource:
     def test_it_finds_its_document_among_those_that_came_together(self) -> None:
         documents = [msgspec.Raw(b'{"id":"a"}'), msgspec.Raw(b'{"id":"b"}')]
 
-        resource = Resource(observe(documents[1]), documents, 1)
+        resource = FetchedResource(observe(documents[1]), documents, 1)
 
         assert resource.decode() == {"id": "b"}
 
@@ -313,9 +320,12 @@ class TestResource:
 def test_the_fields_that_servers_are_asked_for_are_those_that_are_read() -> None:
     """A field that is read and not asked for would silently look absent."""
 
-    nested: dict[str, type[msgspec.Struct]] = {"status": observation.Status, "metadata": observation.Metadata}
+    nested: dict[str, type[msgspec.Struct]] = {
+        "status": observation.WireStatus,
+        "metadata": observation.WireMetadata,
+    }
     paths = set()
-    for field in msgspec.structs.fields(observation.Document):
+    for field in msgspec.structs.fields(observation.WireResource):
         inner = msgspec.structs.fields(nested[field.name]) if field.name in nested else ()
         paths |= {f"{field.encode_name}.{part.encode_name}" for part in inner} or {field.encode_name}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sentinel.core.pulse.decision import Policy, decide
 from sentinel.core.pulse.observation import Observation
-from sentinel.core.pulse.pacing import Pacer, Verdict
+from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -36,13 +36,13 @@ class Polls:
     def __init__(self, pacer: Pacer) -> None:
         self.pacer = pacer
 
-    def poll(self, now: datetime, *seen: Observation, is_complete: bool = True) -> list[Verdict]:
+    def poll(self, now: datetime, *seen: Observation, is_complete: bool = True) -> list[PacingVerdict]:
         self.pacer.begin()
         verdicts = []
         for one in seen:
             decision = decide(one, POLICY, now, self.pacer.first_seen(one, now))
             verdict = self.pacer.consider(one, decision, now)
-            if verdict is Verdict.PUBLISH:
+            if verdict is PacingVerdict.PUBLISH:
                 self.pacer.settled(one, decision, now)
             verdicts.append(verdict)
         self.pacer.end(is_complete=is_complete)
@@ -54,15 +54,15 @@ def test_a_status_that_stands_still_is_published_once_per_max_age_not_once_per_p
 
     verdicts = [polls.poll(NOW + n * 5 * SECOND, resource())[0] for n in range(60)]
 
-    assert verdicts.count(Verdict.PUBLISH) == 30
-    assert verdicts.count(Verdict.PACED) == 30
+    assert verdicts.count(PacingVerdict.PUBLISH) == 30
+    assert verdicts.count(PacingVerdict.PACED) == 30
 
 
 def test_a_newer_generation_goes_at_once() -> None:
     polls = Polls(Pacer())
     polls.poll(NOW, resource(generation=2))
 
-    assert polls.poll(NOW + SECOND, resource(generation=3)) == [Verdict.PUBLISH]
+    assert polls.poll(NOW + SECOND, resource(generation=3)) == [PacingVerdict.PUBLISH]
 
 
 def test_a_generation_nobody_observes_is_repeated_at_the_quicker_pace() -> None:
@@ -71,7 +71,7 @@ def test_a_generation_nobody_observes_is_repeated_at_the_quicker_pace() -> None:
 
     verdicts = [polls.poll(NOW + n * 5 * SECOND, silent)[0] for n in range(4)]
 
-    assert verdicts == [Verdict.PUBLISH, Verdict.PACED, Verdict.PUBLISH, Verdict.PACED]
+    assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED, PacingVerdict.PUBLISH, PacingVerdict.PACED]
 
 
 def test_what_was_not_confirmed_is_due_again_at_the_next_poll() -> None:
@@ -81,7 +81,7 @@ def test_what_was_not_confirmed_is_due_again_at_the_next_poll() -> None:
         now = NOW + n * SECOND
         pacer.begin()
 
-        assert pacer.consider(stuck, decide(stuck, POLICY, now), now) is Verdict.PUBLISH
+        assert pacer.consider(stuck, decide(stuck, POLICY, now), now) is PacingVerdict.PUBLISH
 
         pacer.end(is_complete=True)
 
@@ -91,14 +91,14 @@ def test_a_republish_interval_takes_the_place_of_the_max_age() -> None:
 
     verdicts = [polls.poll(NOW + n * 10 * SECOND, resource())[0] for n in range(7)]
 
-    assert verdicts == [Verdict.PUBLISH, *[Verdict.PACED] * 5, Verdict.PUBLISH]
+    assert verdicts == [PacingVerdict.PUBLISH, *[PacingVerdict.PACED] * 5, PacingVerdict.PUBLISH]
 
 
 def test_a_republish_interval_of_zero_turns_pacing_off_but_not_de_duplication() -> None:
     polls = Polls(Pacer(republish_interval=timedelta(0)))
 
-    assert polls.poll(NOW, resource(), resource()) == [Verdict.PUBLISH, Verdict.REPEATED]
-    assert polls.poll(NOW + SECOND, resource()) == [Verdict.PUBLISH]
+    assert polls.poll(NOW, resource(), resource()) == [PacingVerdict.PUBLISH, PacingVerdict.REPEATED]
+    assert polls.poll(NOW + SECOND, resource()) == [PacingVerdict.PUBLISH]
 
 
 class TestChangedInterval:
@@ -110,8 +110,8 @@ class TestChangedInterval:
 
         polls.pacer.republish_interval = 20 * SECOND
 
-        assert polls.poll(NOW + 15 * SECOND, resource()) == [Verdict.PACED]
-        assert polls.poll(NOW + 20 * SECOND, resource()) == [Verdict.PUBLISH]
+        assert polls.poll(NOW + 15 * SECOND, resource()) == [PacingVerdict.PACED]
+        assert polls.poll(NOW + 20 * SECOND, resource()) == [PacingVerdict.PUBLISH]
 
     def test_an_interval_that_is_unset_gives_way_to_the_max_age(self) -> None:
         polls = Polls(Pacer(republish_interval=60 * SECOND))
@@ -119,8 +119,8 @@ class TestChangedInterval:
 
         polls.pacer.republish_interval = None
 
-        assert polls.poll(NOW + 5 * SECOND, resource()) == [Verdict.PACED]
-        assert polls.poll(NOW + 10 * SECOND, resource()) == [Verdict.PUBLISH]
+        assert polls.poll(NOW + 5 * SECOND, resource()) == [PacingVerdict.PACED]
+        assert polls.poll(NOW + 10 * SECOND, resource()) == [PacingVerdict.PUBLISH]
 
     @given(
         st.lists(
@@ -140,7 +140,7 @@ class TestChangedInterval:
             waited = POLICY.max_age_not_ready if interval is None else interval
             is_over = now - published >= waited - min(waited / 10, SECOND / 2)
 
-            assert polls.poll(now, resource()) == [Verdict.PUBLISH if is_over else Verdict.PACED]
+            assert polls.poll(now, resource()) == [PacingVerdict.PUBLISH if is_over else PacingVerdict.PACED]
 
             published = now if is_over else published
 
@@ -172,7 +172,7 @@ def test_walks_that_broke_off_forget_nothing() -> None:
     for n in range(5):
         polls.poll(NOW + n * SECOND, is_complete=False)
 
-    assert polls.poll(NOW + 6 * SECOND, resource("a")) == [Verdict.PACED]
+    assert polls.poll(NOW + 6 * SECOND, resource("a")) == [PacingVerdict.PACED]
 
 
 def test_forgetting_goes_on_after_more_walks_than_the_counter_holds() -> None:
@@ -192,8 +192,8 @@ def test_a_clock_set_back_delays_by_one_interval_at_most() -> None:
     stuck = resource(updated=past - timedelta(hours=1))
     polls.poll(NOW, stuck)
 
-    assert polls.poll(past, stuck) == [Verdict.PACED]
-    assert polls.poll(past + 10 * SECOND, stuck) == [Verdict.PUBLISH]
+    assert polls.poll(past, stuck) == [PacingVerdict.PACED]
+    assert polls.poll(past + 10 * SECOND, stuck) == [PacingVerdict.PUBLISH]
 
 
 def test_a_fast_adapter_clock_delays_nothing() -> None:
@@ -202,8 +202,14 @@ def test_a_fast_adapter_clock_delays_nothing() -> None:
 
     verdicts = [polls.poll(NOW + n * 5 * SECOND, fast)[0] for n in range(60)]
 
-    assert verdicts[:5] == [Verdict.SKIP, Verdict.SKIP, Verdict.PUBLISH, Verdict.PACED, Verdict.PUBLISH]
-    assert verdicts.count(Verdict.PUBLISH) == 29
+    assert verdicts[:5] == [
+        PacingVerdict.SKIP,
+        PacingVerdict.SKIP,
+        PacingVerdict.PUBLISH,
+        PacingVerdict.PACED,
+        PacingVerdict.PUBLISH,
+    ]
+    assert verdicts.count(PacingVerdict.PUBLISH) == 29
 
 
 def test_a_fast_clock_that_goes_on_reporting_counts_from_each_report() -> None:
@@ -211,9 +217,9 @@ def test_a_fast_clock_that_goes_on_reporting_counts_from_each_report() -> None:
     ahead = timedelta(minutes=4)
     polls.poll(NOW, resource(updated=NOW + ahead))
 
-    assert polls.poll(NOW + 10 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [Verdict.SKIP]
-    assert polls.poll(NOW + 15 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [Verdict.SKIP]
-    assert polls.poll(NOW + 20 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [Verdict.PUBLISH]
+    assert polls.poll(NOW + 10 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [PacingVerdict.SKIP]
+    assert polls.poll(NOW + 15 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [PacingVerdict.SKIP]
+    assert polls.poll(NOW + 20 * SECOND, resource(updated=NOW + ahead + 9 * SECOND)) == [PacingVerdict.PUBLISH]
 
 
 def test_a_future_time_that_is_corrected_is_forgotten() -> None:
@@ -229,8 +235,8 @@ def test_an_absurd_generation_or_a_time_before_1970_does_no_harm() -> None:
     polls = Polls(Pacer())
     before = datetime(1960, 1, 1, tzinfo=UTC)
 
-    assert polls.poll(before, resource(generation=2**80, observed=0)) == [Verdict.PUBLISH]
-    assert polls.poll(before, resource(generation=-1, observed=-2)) == [Verdict.PUBLISH]
+    assert polls.poll(before, resource(generation=2**80, observed=0)) == [PacingVerdict.PUBLISH]
+    assert polls.poll(before, resource(generation=-1, observed=-2)) == [PacingVerdict.PUBLISH]
 
 
 def test_an_entry_takes_no_more_than_150_bytes() -> None:
@@ -257,7 +263,7 @@ def test_the_same_generation_never_goes_twice_within_the_max_age(steps: list[tup
         now += seconds * SECOND
         generation += changes
         stuck = resource(generation=generation, observed=generation - lag, updated=NOW - timedelta(hours=2))
-        if polls.poll(now, stuck) == [Verdict.PUBLISH]:
+        if polls.poll(now, stuck) == [PacingVerdict.PUBLISH]:
             assert now - published.get(generation, datetime.min.replace(tzinfo=UTC)) >= 9.5 * SECOND
             published[generation] = now
         else:
@@ -267,7 +273,7 @@ def test_the_same_generation_never_goes_twice_within_the_max_age(steps: list[tup
 def test_a_healthy_resource_leaves_no_trace_at_all() -> None:
     polls = Polls(Pacer())
 
-    assert polls.poll(NOW, resource(updated=NOW)) == [Verdict.SKIP]
+    assert polls.poll(NOW, resource(updated=NOW)) == [PacingVerdict.SKIP]
     assert len(polls.pacer) == 0
 
 
@@ -276,7 +282,7 @@ def test_a_resource_nobody_has_reported_on_is_paced_like_any_other() -> None:
 
     verdicts = [polls.poll(NOW + n * 5 * SECOND, resource(updated=None))[0] for n in range(3)]
 
-    assert verdicts == [Verdict.PUBLISH, Verdict.PACED, Verdict.PUBLISH]
+    assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED, PacingVerdict.PUBLISH]
 
 
 def test_a_clock_set_back_after_a_future_time_was_seen_delays_by_one_interval_at_most() -> None:
@@ -285,16 +291,16 @@ def test_a_clock_set_back_after_a_future_time_was_seen_delays_by_one_interval_at
     fast = resource(updated=NOW + timedelta(minutes=4))
     polls.poll(NOW, fast)
 
-    assert polls.poll(past, fast) == [Verdict.SKIP]
-    assert polls.poll(past + 10 * SECOND, fast) == [Verdict.PUBLISH]
+    assert polls.poll(past, fast) == [PacingVerdict.SKIP]
+    assert polls.poll(past + 10 * SECOND, fast) == [PacingVerdict.PUBLISH]
 
 
 def test_a_poll_that_comes_a_moment_early_is_not_put_off_to_the_next() -> None:
     polls = Polls(Pacer())
     polls.poll(NOW, resource())
 
-    assert polls.poll(NOW + timedelta(seconds=9.4), resource()) == [Verdict.PACED]
-    assert polls.poll(NOW + timedelta(seconds=9.99), resource()) == [Verdict.PUBLISH]
+    assert polls.poll(NOW + timedelta(seconds=9.4), resource()) == [PacingVerdict.PACED]
+    assert polls.poll(NOW + timedelta(seconds=9.99), resource()) == [PacingVerdict.PUBLISH]
 
 
 def test_pacing_counts_from_the_event_not_from_the_cycle_it_was_sent_in() -> None:
@@ -309,7 +315,7 @@ def test_pacing_counts_from_the_event_not_from_the_cycle_it_was_sent_in() -> Non
 
     verdict = pacer.consider(late, decide(late, POLICY, NOW), NOW + 10 * SECOND)
 
-    assert verdict is Verdict.PACED
+    assert verdict is PacingVerdict.PACED
 
 
 class TestRequests:
@@ -319,7 +325,7 @@ class TestRequests:
 
         asked = resource(requested=NOW + SECOND)
 
-        assert polls.poll(NOW + 2 * SECOND, asked) == [Verdict.PUBLISH]
+        assert polls.poll(NOW + 2 * SECOND, asked) == [PacingVerdict.PUBLISH]
 
     def test_a_request_that_nobody_answers_is_paced_like_anything_else(self) -> None:
         polls = Polls(Pacer())
@@ -327,7 +333,7 @@ class TestRequests:
 
         verdicts = [polls.poll(NOW + n * timedelta(minutes=5), unanswered)[0] for n in range(1, 14)]
 
-        assert verdicts == [Verdict.PUBLISH, *[Verdict.PACED] * 5] * 2 + [Verdict.PUBLISH]
+        assert verdicts == [PacingVerdict.PUBLISH, *[PacingVerdict.PACED] * 5] * 2 + [PacingVerdict.PUBLISH]
 
     def test_each_new_request_goes_once(self) -> None:
         polls = Polls(Pacer())
@@ -340,14 +346,16 @@ class TestRequests:
             for n in range(9)
         ]
 
-        assert verdicts == [Verdict.PUBLISH, Verdict.PACED, Verdict.PACED] * 3
+        assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED, PacingVerdict.PACED] * 3
 
     def test_an_event_for_a_new_generation_answers_the_request_that_stood_beside_it(self) -> None:
         polls = Polls(Pacer())
         polls.poll(NOW, resource(generation=2, requested=NOW))
 
-        assert polls.poll(NOW + SECOND, resource(generation=2, requested=NOW)) == [Verdict.PACED]
-        assert polls.poll(NOW + 2 * SECOND, resource(generation=2, observed=2, requested=NOW)) == [Verdict.PACED]
+        assert polls.poll(NOW + SECOND, resource(generation=2, requested=NOW)) == [PacingVerdict.PACED]
+        assert polls.poll(NOW + 2 * SECOND, resource(generation=2, observed=2, requested=NOW)) == [
+            PacingVerdict.PACED
+        ]
 
     def test_a_request_during_the_wait_for_a_new_generation_is_not_put_off(self) -> None:
         polls = Polls(Pacer())
@@ -355,8 +363,8 @@ class TestRequests:
 
         asked = resource(generation=2, requested=NOW + SECOND)
 
-        assert polls.poll(NOW + 2 * SECOND, asked) == [Verdict.PUBLISH]
-        assert polls.poll(NOW + 3 * SECOND, asked) == [Verdict.PACED]
+        assert polls.poll(NOW + 2 * SECOND, asked) == [PacingVerdict.PUBLISH]
+        assert polls.poll(NOW + 3 * SECOND, asked) == [PacingVerdict.PACED]
 
     def test_a_request_that_was_not_confirmed_stays_due(self) -> None:
         pacer = Pacer()
@@ -365,7 +373,7 @@ class TestRequests:
             now = NOW + n * SECOND
             pacer.begin()
 
-            assert pacer.consider(asked, decide(asked, POLICY, now), now) is Verdict.PUBLISH
+            assert pacer.consider(asked, decide(asked, POLICY, now), now) is PacingVerdict.PUBLISH
 
             pacer.end(is_complete=True)
 
@@ -384,17 +392,17 @@ class TestRequests:
 
         asked = resource(updated=fast, requested=NOW + SECOND)
 
-        assert polls.poll(NOW + 2 * SECOND, asked) == [Verdict.PUBLISH]
-        assert polls.poll(NOW + 3 * SECOND, asked) == [Verdict.PACED]
-        assert polls.poll(NOW + 12 * SECOND, asked) == [Verdict.PUBLISH]
+        assert polls.poll(NOW + 2 * SECOND, asked) == [PacingVerdict.PUBLISH]
+        assert polls.poll(NOW + 3 * SECOND, asked) == [PacingVerdict.PACED]
+        assert polls.poll(NOW + 12 * SECOND, asked) == [PacingVerdict.PUBLISH]
 
     def test_pausing_forgets_what_was_published(self) -> None:
         polls = Polls(Pacer())
         polls.poll(NOW, resource())
 
-        assert polls.poll(NOW + SECOND, resource(paused=True)) == [Verdict.SKIP]
+        assert polls.poll(NOW + SECOND, resource(paused=True)) == [PacingVerdict.SKIP]
         assert len(polls.pacer) == 0
-        assert polls.poll(NOW + 2 * SECOND, resource()) == [Verdict.PUBLISH]
+        assert polls.poll(NOW + 2 * SECOND, resource()) == [PacingVerdict.PUBLISH]
 
     @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=40))
     def test_between_two_requests_there_is_one_event_per_max_age(self, steps: list[tuple[int, bool]]) -> None:
@@ -404,7 +412,7 @@ class TestRequests:
         for seconds, asks in steps:
             now += seconds * SECOND
             requested = now if asks else requested
-            if polls.poll(now, resource(requested=requested)) == [Verdict.PUBLISH]:
+            if polls.poll(now, resource(requested=requested)) == [PacingVerdict.PUBLISH]:
                 assert now - published.get(requested, datetime.min.replace(tzinfo=UTC)) >= 9.5 * SECOND
                 published[requested] = now
             else:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.pulse.decision import Decision, Reason
-from sentinel.core.pulse.rate_limit import Allowance, Shortlist
+from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 
-def taken(allowance: Allowance, now: datetime) -> int:
+def taken(allowance: TokenBucket, now: datetime) -> int:
     """Spends all there is."""
     count = allowance.available(now)
     allowance.spend(count)
@@ -26,7 +26,7 @@ def due(reason: Reason, since: datetime) -> Decision:
 
 
 def test_a_shortlist_takes_generation_changes_first_then_those_that_waited_longest() -> None:
-    shortlist = Shortlist[str](3)
+    shortlist = MostUrgent[str](3)
     shortlist.offer("young", due(Reason.EXPIRED_READY, NOW - SECOND))
     shortlist.offer("old", due(Reason.EXPIRED_NOT_READY, NOW - 60 * SECOND))
     shortlist.offer("older", due(Reason.EXPIRED_READY, NOW - 90 * SECOND))
@@ -37,7 +37,7 @@ def test_a_shortlist_takes_generation_changes_first_then_those_that_waited_longe
 
 
 def test_a_requested_pulse_goes_with_the_changed_specs() -> None:
-    shortlist = Shortlist[str](2)
+    shortlist = MostUrgent[str](2)
     shortlist.offer("old", due(Reason.EXPIRED_READY, NOW - 60 * SECOND))
     shortlist.offer("changed", due(Reason.GENERATION_CHANGED, NOW))
     shortlist.offer("requested", due(Reason.PULSE_REQUESTED, NOW))
@@ -46,7 +46,7 @@ def test_a_requested_pulse_goes_with_the_changed_specs() -> None:
 
 
 def test_an_empty_shortlist_leaves_everyone_out() -> None:
-    shortlist = Shortlist[str](0)
+    shortlist = MostUrgent[str](0)
     shortlist.offer("changed", due(Reason.GENERATION_CHANGED, NOW))
 
     assert shortlist.chosen() == []
@@ -54,20 +54,20 @@ def test_an_empty_shortlist_leaves_everyone_out() -> None:
 
 
 def test_an_allowance_spreads_events_over_cycles() -> None:
-    allowance = Allowance(per_second=10, poll_interval=5 * SECOND)
+    allowance = TokenBucket(per_second=10, poll_interval=5 * SECOND)
 
     assert [taken(allowance, NOW + n * 5 * SECOND) for n in range(3)] == [50, 50, 50]
 
 
 def test_an_allowance_below_one_event_a_poll_still_lets_events_through() -> None:
-    allowance = Allowance(per_second=0.1, poll_interval=5 * SECOND)
+    allowance = TokenBucket(per_second=0.1, poll_interval=5 * SECOND)
 
     assert [taken(allowance, NOW + n * 5 * SECOND) for n in range(5)] == [1, 0, 1, 0, 1]
 
 
 @given(st.floats(0.01, 1000), st.lists(st.integers(0, 60), min_size=1, max_size=50))
 def test_an_allowance_never_exceeds_its_rate_by_more_than_one_cycle(rate: float, gaps: list[int]) -> None:
-    allowance = Allowance(per_second=rate, poll_interval=5 * SECOND)
+    allowance = TokenBucket(per_second=rate, poll_interval=5 * SECOND)
     now, granted = NOW, taken(allowance, NOW)
 
     for gap in gaps:
@@ -78,7 +78,7 @@ def test_an_allowance_never_exceeds_its_rate_by_more_than_one_cycle(rate: float,
 
 
 def test_what_an_idle_cycle_did_not_spend_is_there_for_the_next() -> None:
-    allowance = Allowance(per_second=0.1, poll_interval=5 * SECOND)
+    allowance = TokenBucket(per_second=0.1, poll_interval=5 * SECOND)
 
     available = [allowance.available(NOW + n * 5 * SECOND) for n in range(4)]
 
@@ -86,7 +86,7 @@ def test_what_an_idle_cycle_did_not_spend_is_there_for_the_next() -> None:
 
 
 def test_events_leave_in_slices_of_a_tenth_of_a_second() -> None:
-    fast, slow = (Allowance(per_second=rate, poll_interval=5 * SECOND) for rate in (200.0, 2.0))
+    fast, slow = (TokenBucket(per_second=rate, poll_interval=5 * SECOND) for rate in (200.0, 2.0))
 
     assert (fast.slice, fast.pause) == (20, SECOND / 10)
     assert (slow.slice, slow.pause) == (1, SECOND / 2)

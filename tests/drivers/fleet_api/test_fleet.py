@@ -19,11 +19,11 @@ import pytest
 import trustme
 
 from sentinel.core.labels import NotSearchable, Selector, SelectorParam, equality, parse
-from sentinel.core.pulse.listing import Shape
+from sentinel.core.pulse.listing import PageShape
 from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS
 from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.fleet import MAX_BODY, FleetApi
-from sentinel.ports.fleet import FetchError, Page
+from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.runtime.backoff import Backoff
 from tests.support.fleet.fake_api import (
     Answer,
@@ -93,7 +93,7 @@ async def make_api(server: FleetServer) -> AsyncIterator[MakeApi]:
         await api.close()
 
 
-async def walk(api: FleetApi) -> list[Page]:
+async def walk(api: FleetApi) -> list[FleetPage]:
     return [page async for page in api.walk()]
 
 
@@ -223,9 +223,9 @@ class TestRequest:
 
 class TestShapes:
     @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5])
-    @pytest.mark.parametrize("shape", Shape)
+    @pytest.mark.parametrize("shape", PageShape)
     async def test_every_shape_is_read_to_its_end(
-        self, server: FleetServer, make_api: MakeApi, shape: Shape, count: int
+        self, server: FleetServer, make_api: MakeApi, shape: PageShape, count: int
     ) -> None:
         server.shape = shape
         expected = server.put_many(count)
@@ -235,7 +235,7 @@ class TestShapes:
     async def test_a_bare_list_is_never_asked_for_a_second_page(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.shape = Shape.WHOLE
+        server.shape = PageShape.WHOLE
         server.put_many(5)
 
         await walk(make_api())
@@ -245,7 +245,7 @@ class TestShapes:
     async def test_a_server_that_knows_cursors_is_asked_with_them(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.shape = Shape.CURSOR
+        server.shape = PageShape.CURSOR
         server.put_many(5)
         api = make_api(fields=("id", "status.phase"))
 
@@ -262,7 +262,7 @@ class TestShapes:
     async def test_a_cursor_that_ends_early_is_not_the_end_of_the_fleet(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.shape = Shape.CURSOR
+        server.shape = PageShape.CURSOR
         server.put_many(6)
         server.script = lambda request: Fault.HALF if request.query.get("after", "").endswith(":4") else None
 
@@ -272,7 +272,7 @@ class TestShapes:
     async def test_what_was_deleted_during_a_walk_is_not_missed(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.shape = Shape.CURSOR
+        server.shape = PageShape.CURSOR
         ids = server.put_many(6)
 
         def delete_the_last(request: Received) -> None:
@@ -286,7 +286,7 @@ class TestShapes:
     async def test_without_fields_to_ask_for_a_cursor_page_is_whole(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.shape = Shape.CURSOR
+        server.shape = PageShape.CURSOR
         server.put_many(3)
 
         await walk(make_api())
@@ -296,7 +296,7 @@ class TestShapes:
     async def test_of_plain_resources_only_the_plain_fields_are_asked_for(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.shape = Shape.CURSOR
+        server.shape = PageShape.CURSOR
         server.put(*(make_resource(f"cls-{n}", last_updated=MOMENT) for n in range(5)))
 
         ids = await fetch_ids(make_api(fields=FIELDS, plain_fields=PLAIN_FIELDS))
@@ -308,7 +308,7 @@ class TestShapes:
     async def test_progress_is_among_the_fields_that_are_asked_for(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.shape = Shape.CURSOR
+        server.shape = PageShape.CURSOR
         for count in (1, 2, 3):
             cluster = make_resource(f"cls-{count}", last_updated=MOMENT)
             cluster["status"] |= {"last_progress_time": MOMENT.isoformat(), "progress_count": count}
@@ -327,7 +327,7 @@ class TestShapes:
     async def test_a_resource_of_another_shape_among_plain_ones_is_read_right(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.shape = Shape.CURSOR
+        server.shape = PageShape.CURSOR
         server.put(*(make_resource(f"cls-{n}", last_updated=MOMENT) for n in range(7)))
         conditions = [condition("Ready", "True", last_updated="2026-03-01T12:00:00Z")]
         server.put(make_resource("cls-3", phase=None, observed_generation=None, conditions=conditions))
@@ -344,7 +344,7 @@ class TestShapes:
     async def test_a_fleet_that_begins_with_conditions_is_asked_for_them(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.shape = Shape.CURSOR
+        server.shape = PageShape.CURSOR
         server.put_many(3)
 
         await walk(make_api(fields=FIELDS, plain_fields=PLAIN_FIELDS))
@@ -364,7 +364,7 @@ class TestShapes:
         cursor = base64.b64encode(b"\xff\xfe?&+").decode() + "&page=7"
         first = msgspec.json.encode({"items": [{"id": "a"}], "total": 2, "next": cursor})
         server.script = only(1, Answer(body=first))
-        server.shape = Shape.WHOLE  # whatever comes then ends the walk
+        server.shape = PageShape.WHOLE  # whatever comes then ends the walk
 
         await failure(make_api(page_size=1, backoff=TWICE))
 
@@ -460,7 +460,7 @@ class TestChangeInMidWalk:
                 server.remove("cls-4")
 
         server.script = delete
-        server.shape = Shape.CURSOR
+        server.shape = PageShape.CURSOR
         server.put_many(6)
 
         assert await fetch_ids(make_api()) == ["cls-0", "cls-1", "cls-2", "cls-3", "cls-5"]
@@ -557,11 +557,11 @@ SERVER_TROUBLE = [
 
 
 class TestRetries:
-    @pytest.mark.parametrize("shape", [Shape.NUMBERED, Shape.CURSOR])
+    @pytest.mark.parametrize("shape", [PageShape.NUMBERED, PageShape.CURSOR])
     @pytest.mark.parametrize("fault", SERVER_TROUBLE)
     @pytest.mark.parametrize("number", [1, 2, 3])
     async def test_trouble_with_one_page_costs_one_more_request(
-        self, server: FleetServer, make_api: MakeApi, fault: Fault | Answer, number: int, shape: Shape
+        self, server: FleetServer, make_api: MakeApi, fault: Fault | Answer, number: int, shape: PageShape
     ) -> None:
         server.shape = shape
         expected = server.put_many(6)
@@ -578,9 +578,9 @@ class TestRetries:
 
         assert await fetch_ids(make_api(timeout=50 * MILLISECOND)) == expected
 
-    @pytest.mark.parametrize("shape", [Shape.NUMBERED, Shape.CURSOR])
+    @pytest.mark.parametrize("shape", [PageShape.NUMBERED, PageShape.CURSOR])
     async def test_with_every_seventh_request_failing_a_walk_completes(
-        self, server: FleetServer, make_api: MakeApi, shape: Shape
+        self, server: FleetServer, make_api: MakeApi, shape: PageShape
     ) -> None:
         server.shape = shape
         server.script = every(7, *SERVER_TROUBLE)

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from sentinel.core.labels import Selector, SelectorParam
-from sentinel.core.pulse.listing import Shape
+from sentinel.core.pulse.listing import PageShape
 from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.fleet import FleetApi
-from sentinel.ports.fleet import Fleet
+from sentinel.ports.fleet import FleetReader
 from sentinel.runtime.backoff import Backoff
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
 from tests.support.fleet.fake_api import Answer, FleetServer, Received, make_resource
@@ -24,7 +24,7 @@ class ServerHarness(FleetHarness):
         self.made: list[FleetApi] = []
         self._server = server
 
-    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> Fleet:
+    def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> FleetReader:
         api = FleetApi(
             connect(endpoint=self._server.url, user_agent="test", keep_alive=60 * SECOND),
             resource_type="clusters",
@@ -80,7 +80,7 @@ class ServerHarness(FleetHarness):
 
 
 class TestFleetApi(FleetContract):
-    @pytest.fixture(params=[Shape.NUMBERED, Shape.CURSOR])
+    @pytest.fixture(params=[PageShape.NUMBERED, PageShape.CURSOR])
     async def harness(self, request: pytest.FixtureRequest) -> AsyncIterator[ServerHarness]:
         async with FleetServer(shape=request.param) as server:
             harness = ServerHarness(server)

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from sentinel.core.adapter import task as tasks
-from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Conclusion, Done
 from sentinel.core.fleet.documents import Report
 from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession
-from sentinel.ports.api_trouble import ApiTrouble
-from sentinel.ports.reporting import Answer, ReportRefused, Taken
+from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
 from tests.support.http.scripted_server import Asked, Said, ScriptedServer, document, problem
 
 ROOT = "/api/hyperfleet/v1"
@@ -73,7 +73,7 @@ async def reporting(
 async def test_a_path_that_the_event_knows_saves_a_request() -> None:
     script = served({"clusters/c1": document(CLUSTER), "clusters/c1/statuses": document(NOTHING)})
     async with reporting(script) as (driver, server):
-        found = await driver.read(Pointer("c1", f"{ROOT}/clusters/c1"))
+        found = await driver.read(ResourceRef("c1", f"{ROOT}/clusters/c1"))
 
         assert found is not None
         assert server.paths == [f"GET {ROOT}/clusters/c1", f"GET {ROOT}/clusters/c1/statuses?page=1&size=100"]
@@ -83,7 +83,7 @@ async def test_by_its_id_a_resource_of_any_kind_is_found() -> None:
     nested = {**CLUSTER, "id": "n1", "kind": "NodePool", "href": f"{ROOT}/clusters/c1/nodepools/n1"}
     script = served({"resources/n1": document(nested), "clusters/c1/nodepools/n1/statuses": document(NOTHING)})
     async with reporting(script) as (driver, _):
-        found = await driver.read(Pointer("n1"))
+        found = await driver.read(ResourceRef("n1"))
 
         assert found is not None
         assert found.href == f"{ROOT}/clusters/c1/nodepools/n1"
@@ -93,7 +93,7 @@ async def test_a_server_that_knows_kinds_alone_is_asked_by_kind_from_then_on() -
     script = served({"clusters/c1": document(CLUSTER), "clusters/c1/statuses": document(NOTHING)})
     async with reporting(script) as (driver, server):
         for _ in range(2):
-            assert await driver.read(Pointer("c1", kind="cluster")) is not None
+            assert await driver.read(ResourceRef("c1", kind="cluster")) is not None
 
         lookups = [path for path in server.paths if "statuses" not in path]
         assert lookups == [f"GET {ROOT}/resources/c1", f"GET {ROOT}/clusters/c1", f"GET {ROOT}/clusters/c1"]
@@ -111,8 +111,8 @@ async def test_a_server_that_knows_kinds_alone_is_asked_for_each_where_an_event_
         }
     )
     async with reporting(script, kinds=["NodePool", "Cluster"]) as (driver, _):
-        found = await driver.read(Pointer("c1"))
-        foreign = await driver.read(Pointer("o1"))
+        found = await driver.read(ResourceRef("c1"))
+        foreign = await driver.read(ResourceRef("o1"))
 
         assert found is not None
         assert foreign is None
@@ -121,8 +121,8 @@ async def test_a_server_that_knows_kinds_alone_is_asked_for_each_where_an_event_
 @pytest.mark.parametrize("kind", ["../../admin", "a b", "a?b", "a#b"])
 async def test_a_kind_that_could_not_stand_in_a_url_is_never_asked_for(kind: str) -> None:
     async with reporting(served({})) as (driver, server):
-        with pytest.raises(ApiTrouble):
-            await driver.read(Pointer("c1", kind=kind))
+        with pytest.raises(ApiUnavailable):
+            await driver.read(ResourceRef("c1", kind=kind))
 
         assert server.paths == [f"GET {ROOT}/resources/c1"]
 
@@ -132,7 +132,7 @@ async def test_kinds_have_their_usual_plurals(kind: str, plural: str) -> None:
     document_ = {**CLUSTER, "kind": kind, "href": ""}
     script = served({f"{plural}/c1": document(document_), f"{plural}/c1/statuses": document(NOTHING)})
     async with reporting(script) as (driver, _):
-        found = await driver.read(Pointer("c1", kind=kind))
+        found = await driver.read(ResourceRef("c1", kind=kind))
 
         assert found is not None
         assert found.href == f"{ROOT}/{plural}/c1"
@@ -140,23 +140,23 @@ async def test_kinds_have_their_usual_plurals(kind: str, plural: str) -> None:
 
 async def test_a_wrong_url_is_not_a_resource_that_is_gone() -> None:
     async with reporting(served({})) as (driver, _):
-        with pytest.raises(ApiTrouble, match="is endpoint right") as caught:
-            await driver.read(Pointer("c1", kind="Cluster"))
+        with pytest.raises(ApiUnavailable, match="is endpoint right") as caught:
+            await driver.read(ResourceRef("c1", kind="Cluster"))
 
         assert caught.value.needs_person
 
 
 async def test_what_a_proxy_says_in_its_own_words_is_not_believed() -> None:
     async with reporting(lambda asked: Said(404, b"default backend - 404")) as (driver, _):
-        with pytest.raises(ApiTrouble):
-            await driver.read(Pointer("c1"))
+        with pytest.raises(ApiUnavailable):
+            await driver.read(ResourceRef("c1"))
         await driver.reach("Cluster")
 
 
 async def test_a_404_of_the_api_itself_is_a_resource_that_is_gone() -> None:
     async with reporting(lambda asked: problem(404, "HYPERFLEET-NTF-001")) as (driver, _):
-        assert await driver.read(Pointer("c1")) is None
-        assert await driver.report(RESOURCE, REPORT) == Answer(Taken.GONE)
+        assert await driver.read(ResourceRef("c1")) is None
+        assert await driver.report(RESOURCE, REPORT) == ReportResult(ReportOutcome.GONE)
 
 
 async def test_a_resource_that_goes_between_the_two_requests_is_gone() -> None:
@@ -164,7 +164,7 @@ async def test_a_resource_that_goes_between_the_two_requests_is_gone() -> None:
         {"resources/c1": document(CLUSTER), "clusters/c1/statuses": problem(404, "HYPERFLEET-NTF-001")}
     )
     async with reporting(script) as (driver, _):
-        assert await driver.read(Pointer("c1")) is None
+        assert await driver.read(ResourceRef("c1")) is None
 
 
 async def test_reports_are_read_page_by_page() -> None:
@@ -176,7 +176,7 @@ async def test_reports_are_read_page_by_page() -> None:
         return document({"items": [report], "total": 3})
 
     async with reporting(script) as (driver, _):
-        found = await driver.read(Pointer("c1"))
+        found = await driver.read(ResourceRef("c1"))
 
         assert found is not None
         assert [each.adapter for each in found.reports] == ["a1", "a2", "a3"]
@@ -199,16 +199,16 @@ async def test_reports_are_read_page_by_page() -> None:
 )
 async def test_what_says_nothing_about_the_question_is_trouble(status: int, needs_person: bool) -> None:
     async with reporting(lambda asked: problem(status, detail="that is so")) as (driver, _):
-        for attempt in (driver.reach("Cluster"), driver.read(Pointer("c1")), driver.report(RESOURCE, REPORT)):
-            with pytest.raises(ApiTrouble, match=str(status)) as caught:
+        for attempt in (driver.reach("Cluster"), driver.read(ResourceRef("c1")), driver.report(RESOURCE, REPORT)):
+            with pytest.raises(ApiUnavailable, match=str(status)) as caught:
                 await attempt
             assert caught.value.needs_person is needs_person
 
 
 async def test_a_server_says_how_long_it_wants_to_be_left_alone() -> None:
     async with reporting(lambda asked: Said(503, headers={"Retry-After": "7"})) as (driver, _):
-        with pytest.raises(ApiTrouble) as caught:
-            await driver.read(Pointer("c1"))
+        with pytest.raises(ApiUnavailable) as caught:
+            await driver.read(ResourceRef("c1"))
 
         assert caught.value.retry_after == timedelta(seconds=7)
 
@@ -226,7 +226,7 @@ async def test_a_server_of_the_older_kind_gets_a_post() -> None:
 
     async with reporting(script) as (driver, server):
         for _ in range(2):
-            assert await driver.report(RESOURCE, REPORT) == Answer(Taken.STORED)
+            assert await driver.report(RESOURCE, REPORT) == ReportResult(ReportOutcome.STORED)
 
         assert [each.method for each in server.asked] == ["PUT", "POST", "POST"]
 
@@ -234,7 +234,7 @@ async def test_a_server_of_the_older_kind_gets_a_post() -> None:
 @pytest.mark.parametrize("said", [Said(200, b"<html>Welcome"), Said(200), Said(200, b"[]"), Said(202, b"{}")])
 async def test_what_no_api_says_to_a_report_is_not_believed(said: Said) -> None:
     async with reporting(lambda asked: said) as (driver, _):
-        with pytest.raises(ApiTrouble, match="is endpoint right") as caught:
+        with pytest.raises(ApiUnavailable, match="is endpoint right") as caught:
             await driver.report(RESOURCE, REPORT)
 
         assert caught.value.needs_person
@@ -243,19 +243,19 @@ async def test_what_no_api_says_to_a_report_is_not_believed(said: Said) -> None:
 @pytest.mark.parametrize("said", [Said(201), Said(201, b"{}"), Said(200, b'{"adapter": "dns"}')])
 async def test_a_report_is_stored_where_the_api_says_so(said: Said) -> None:
     async with reporting(lambda asked: said) as (driver, _):
-        assert await driver.report(RESOURCE, REPORT) == Answer(Taken.STORED)
+        assert await driver.report(RESOURCE, REPORT) == ReportResult(ReportOutcome.STORED)
 
 
 async def test_a_reason_to_discard_that_nobody_knows_is_none() -> None:
     async with reporting(lambda asked: Said(204, headers={"Discard-Reason": "mood"})) as (driver, _):
-        assert await driver.report(RESOURCE, REPORT) == Answer(Taken.DISCARDED)
+        assert await driver.report(RESOURCE, REPORT) == ReportResult(ReportOutcome.DISCARDED)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"id": "c1"}', b"\xff"])
 async def test_an_answer_that_cannot_be_read_is_trouble(body: bytes) -> None:
     async with reporting(lambda asked: Said(200, body)) as (driver, _):
-        with pytest.raises(ApiTrouble, match="cannot be read"):
-            await driver.read(Pointer("c1"))
+        with pytest.raises(ApiUnavailable, match="cannot be read"):
+            await driver.read(ResourceRef("c1"))
 
 
 async def test_a_server_that_does_not_answer_in_time_is_trouble() -> None:
@@ -268,8 +268,8 @@ async def test_a_server_that_does_not_answer_in_time_is_trouble() -> None:
     async with ScriptedServer(wait) as server:
         connection = connect(endpoint=server.url, user_agent="test", keep_alive=timedelta(seconds=30))
         session = FleetSession(connection, timeout=timedelta(milliseconds=20))
-        with pytest.raises(ApiTrouble, match=r"no complete answer within 0\.02 s"):
-            await FleetReports(session).read(Pointer("c1"))
+        with pytest.raises(ApiUnavailable, match=r"no complete answer within 0\.02 s"):
+            await FleetReports(session).read(ResourceRef("c1"))
         released.set()
         await session.close()
 
@@ -280,8 +280,8 @@ async def test_the_token_goes_along_and_never_into_an_error() -> None:
 
     tokens: list[str] = []
     async with reporting(script, token="s3cr3t-token", tokens=tokens) as (driver, server):
-        with pytest.raises(ApiTrouble) as caught:
-            await driver.read(Pointer("c1"))
+        with pytest.raises(ApiUnavailable) as caught:
+            await driver.read(ResourceRef("c1"))
 
         assert server.asked[0].headers["Authorization"] == "Bearer s3cr3t-token"
         assert server.asked[0].headers["User-Agent"] == "hyperfleet-adapter/1.2.3"
@@ -293,9 +293,9 @@ async def test_a_token_file_is_read_again_for_every_request(tmp_path: Path) -> N
     file = tmp_path / "token"
     file.write_text("first\n")
     async with reporting(lambda asked: problem(404, "HYPERFLEET-NTF-001"), token_file=file) as (driver, server):
-        await driver.read(Pointer("c1"))
+        await driver.read(ResourceRef("c1"))
         file.write_text("second\n")
-        await driver.read(Pointer("c1"))
+        await driver.read(ResourceRef("c1"))
 
         sent = [each.headers["Authorization"] for each in server.asked]
         assert sent == ["Bearer first", "Bearer second"]
@@ -310,8 +310,8 @@ async def test_a_token_that_was_replaced_meanwhile_is_no_matter_for_a_person(tmp
         return problem(401)
 
     async with reporting(script, token_file=file) as (driver, _):
-        with pytest.raises(ApiTrouble) as caught:
-            await driver.read(Pointer("c1"))
+        with pytest.raises(ApiUnavailable) as caught:
+            await driver.read(ResourceRef("c1"))
 
         assert not caught.value.needs_person
 
@@ -322,8 +322,8 @@ async def test_a_token_file_that_will_not_do_is_trouble_for_a_person(tmp_path: P
     if content is not None:
         file.write_text(content)
     async with reporting(lambda asked: Said(), token_file=file) as (driver, _):
-        with pytest.raises(ApiTrouble, match="token_file") as caught:
-            await driver.read(Pointer("c1"))
+        with pytest.raises(ApiUnavailable, match="token_file") as caught:
+            await driver.read(ResourceRef("c1"))
 
         assert caught.value.needs_person
 
@@ -337,7 +337,7 @@ async def test_authorities_that_cannot_be_read_are_trouble_for_a_person(tmp_path
     )
     session = FleetSession(connection, timeout=timedelta(seconds=1))
 
-    with pytest.raises(ApiTrouble, match="ca_file") as caught:
-        await FleetReports(session).read(Pointer("c1"))
+    with pytest.raises(ApiUnavailable, match="ca_file") as caught:
+        await FleetReports(session).read(ResourceRef("c1"))
 
     assert caught.value.needs_person

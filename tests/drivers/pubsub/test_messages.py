@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.pubsub.messages import LONGEST_TEXT, MOST_BYTES, Batch, Limits, MessageLayout, Request
+from sentinel.drivers.pubsub.messages import (
+    LONGEST_TEXT,
+    MOST_BYTES,
+    EncodedRequest,
+    Limits,
+    MessageLayout,
+    PublishBatch,
+)
 from sentinel.ports.publisher import Outcome
 from tests.support.brokers.rabbitmq import make_events
 
@@ -23,16 +30,16 @@ WIDE = Limits(count=1_000, size=MOST_BYTES, time=timedelta(hours=1))
 
 def lay_out(
     events: Sequence[Event], limits: Limits = WIDE, *, ordering_key: str = "", ticks: Iterator[float] | None = None
-) -> tuple[Batch, list[Request]]:
+) -> tuple[PublishBatch, list[EncodedRequest]]:
     clock = ticks or iter(lambda: 0.0, None)
     layout = MessageLayout(
         topic=TOPIC, mode=Mode.STRUCTURED, ordering_key=ordering_key, limits=limits, now=lambda: next(clock)
     )
-    batch = Batch(events)
+    batch = PublishBatch(events)
     return batch, list(layout.requests(batch))
 
 
-def sizes(requests: Sequence[Request]) -> list[int]:
+def sizes(requests: Sequence[EncodedRequest]) -> list[int]:
     return [len(request) for request in requests]
 
 

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sentinel.core.events import Event
-from sentinel.drivers.rabbitmq.confirms import Batch, Unconfirmed
+from sentinel.drivers.rabbitmq.confirms import PendingConfirms, Unconfirmed
 from sentinel.ports.publisher import Outcome
 
 ANSWERS = st.sampled_from([Outcome.CONFIRMED, Outcome.REFUSED])
 
 
-def make_batch(*ids: str) -> Batch:
-    return Batch([Event(id=id_, type="", subject="", time="", data=msgspec.Raw(b"")) for id_ in ids])
+def make_batch(*ids: str) -> PendingConfirms:
+    return PendingConfirms([Event(id=id_, type="", subject="", time="", data=msgspec.Raw(b"")) for id_ in ids])
 
 
 def test_one_word_answers_for_everything_before_it() -> None:
@@ -86,7 +86,7 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.unconfirmed = Unconfirmed()
-        self.places: dict[int, tuple[Batch, int]] = {}
+        self.places: dict[int, tuple[PendingConfirms, int]] = {}
         self.expected: dict[int, Outcome] = {}
         self.returned: set[int] = set()
 

@@ -16,7 +16,7 @@ from cloudevents.core.bindings.amqp import AMQPMessage, from_amqp
 from cloudevents.core.formats.json import JSONFormat
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.rabbitmq.connection import Endpoint, amqp_url
+from sentinel.drivers.rabbitmq.connection import BrokerAddress, amqp_url
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
@@ -521,7 +521,7 @@ class TestAddress:
 
     @pytest.mark.parametrize("url", ["amqp://user:secret@/fleet", "amqp://"])
     def test_without_a_host_it_is_this_machine(self, url: str) -> None:
-        assert Endpoint(url=url).broker == "localhost:5672"
+        assert BrokerAddress(url=url).broker == "localhost:5672"
 
     def test_a_window_holds_at_least_one_message(self) -> None:
         with pytest.raises(ValueError, match="window: expected 1 or more, got 0"):

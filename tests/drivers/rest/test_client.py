@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from sentinel.drivers.rest.client import RestClient
-from sentinel.drivers.rest.errors import Obstacle, Refusal, Refused, TooLarge, Unreachable
-from sentinel.drivers.rest.problem import FieldError, Problem
+from sentinel.drivers.rest.errors import Obstacle, Refusal, RequestRejected, TooLarge, Unreachable
+from sentinel.drivers.rest.problem import ReceivedFieldError, ReceivedProblem
 from sentinel.drivers.rest.retries import Retries
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import BadName, CredentialsInUrl, InvalidUrl, base_url, query, segment
@@ -49,8 +49,8 @@ async def make_client(server: ScriptedServer) -> AsyncIterator[MakeClient]:
         await client.close()
 
 
-async def refusal(client: RestClient, *, method: str = "GET") -> Refused:
-    with pytest.raises(Refused) as caught:
+async def refusal(client: RestClient, *, method: str = "GET") -> RequestRejected:
+    with pytest.raises(RequestRejected) as caught:
         await client.request(method, "/x", timeout=5 * SECOND)
     return caught.value
 
@@ -134,10 +134,13 @@ class TestRefusals:
 
         refused = await refusal(make_client())
 
-        assert refused.refusal.problem == Problem(
+        assert refused.refusal.problem == ReceivedProblem(
             code="HYPERFLEET-VAL-002",
             detail="will not do",
-            field_errors=(FieldError("spec.a", "expected a number"), FieldError("", "odd", 3, 5, level=2)),
+            field_errors=(
+                ReceivedFieldError("spec.a", "expected a number"),
+                ReceivedFieldError("", "odd", 3, 5, level=2),
+            ),
         )
         assert (refused.status, refused.code) == (422, "HYPERFLEET-VAL-002")
         assert str(refused) == (

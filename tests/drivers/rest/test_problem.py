@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from sentinel.drivers.rest.problem import FieldError, Problem, read_problem
+from sentinel.drivers.rest.problem import ReceivedFieldError, ReceivedProblem, read_problem
 
 
-def read(**members: object) -> Problem:
+def read(**members: object) -> ReceivedProblem:
     found = read_problem(msgspec.json.encode(members))
     assert found is not None
     return found
@@ -25,7 +25,7 @@ def test_errors_keep_every_member_that_a_server_of_ours_sends() -> None:
 
     (error,) = read(code="HYPERFLEET-VAL-002", errors=[sent]).field_errors
 
-    assert error == FieldError("", "no such key", 3, 7, 2, "unknown-key", "port")
+    assert error == ReceivedFieldError("", "no such key", 3, 7, 2, "unknown-key", "port")
     assert str(error) == "no such key (line 3, column 7)"
 
 
@@ -33,7 +33,7 @@ def test_an_error_of_another_shape_hides_neither_code_nor_the_others() -> None:
     found = read(code="HYPERFLEET-NTF-000", errors=[{"field": ["a"]}, {"field": "b", "message": "bad"}, 7])
 
     assert found.code == "HYPERFLEET-NTF-000"
-    assert found.field_errors == (FieldError("b", "bad"),)
+    assert found.field_errors == (ReceivedFieldError("b", "bad"),)
 
 
 def test_errors_that_are_no_list_are_none() -> None:
@@ -42,13 +42,13 @@ def test_errors_that_are_no_list_are_none() -> None:
 
 
 def test_a_redacted_problem_shows_no_text_as_it_was() -> None:
-    error = FieldError("secret", "secret", 1, 2, 3, "secret", "secret")
-    found = Problem("secret", "secret", "secret", "secret", "secret", (error,))
+    error = ReceivedFieldError("secret", "secret", 1, 2, 3, "secret", "secret")
+    found = ReceivedProblem("secret", "secret", "secret", "secret", "secret", (error,))
 
     redacted = found.redacted(lambda text: text.replace("secret", "***"))
 
     assert "secret" not in repr(redacted)
-    assert redacted.field_errors == (FieldError("***", "***", 1, 2, 3, "***", "***"),)
+    assert redacted.field_errors == (ReceivedFieldError("***", "***", 1, 2, 3, "***", "***"),)
 
 
 def test_a_body_that_is_no_problem_is_none() -> None:

@@ -14,13 +14,13 @@ import pytest
 import trustme
 from aiohttp import web
 
-from sentinel.cli.client.connection import Connection
+from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.client.get import get
 from sentinel.cli.pulse.explain import explain
 from sentinel.cli.wiring.hyperfleet_api import build_api_client
 from sentinel.cli.wiring.pulse import build_fleet
 from sentinel.drivers.rest.client import RestClient
-from sentinel.drivers.rest.errors import Obstacle, Refused, ServerError, Unreachable
+from sentinel.drivers.rest.errors import Obstacle, RequestRejected, ServerError, Unreachable
 from sentinel.drivers.rest.proxies import Proxies
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.pulse.settings import PulseSettings
@@ -190,13 +190,13 @@ async def test_a_proxy_that_refuses_is_named_and_shows_no_credentials(
 
     error = caught.value
     assert "407" in str(error)
-    said = everything_said(error) + (error.refusal.said if isinstance(error, Refused) else "")
+    said = everything_said(error) + (error.refusal.said if isinstance(error, RequestRejected) else "")
     assert not any(secret in said for secret in (PASSWORD, "hunter%3A22", CREDENTIALS, TOKEN))
     if isinstance(error, Unreachable):
         assert str(error).startswith(f"the proxy http://{proxy.address} (HTTPS_PROXY) refuses: 407 you are me:***")
         assert (error.obstacle, error.needs_person) == (Obstacle.PROXY, True)
     else:
-        assert isinstance(error, Refused)
+        assert isinstance(error, RequestRejected)
         assert error.refusal.needs_person
 
 
@@ -286,7 +286,7 @@ async def test_another_environment_may_be_given_in_place_of_the_process_own(
     with pytest.raises(Unreachable):
         await client.request("GET", "/x", timeout=SECOND / 20)
     await client.close()
-    async with Connection(server=api.endpoint, environ={}, patience=SECOND / 20) as connection:
+    async with ServerConnection(server=api.endpoint, environ={}, patience=SECOND / 20) as connection:
         with pytest.raises(Unreachable):
             await connection.ask("GET", "/x")
 

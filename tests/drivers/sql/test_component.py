@@ -17,7 +17,7 @@ from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.ports.audit import AuditQuery
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import KeyTaken
 from tests.support.fleet.store_records import entry, inserting, response, stored
 
@@ -52,12 +52,12 @@ _INSERT = Statement(insert(things).inline(), "id", "name")
 _NAME = Statement(select(things.c.name).where(things.c.id == bindparam("id")))
 
 
-class NameTaken(Taken):
+class NameTaken(AlreadyExists):
     """Another thing has this name."""
 
 
 class ToyTransaction(SqlTransaction):
-    taken: ClassVar[Mapping[str, type[Taken]]] = {"toy_things_name": NameTaken}
+    taken: ClassVar[Mapping[str, type[AlreadyExists]]] = {"toy_things_name": NameTaken}
 
     def make(self, thing: str, name: str) -> None:
         self._run(_INSERT, {"id": thing, "name": name})

@@ -18,7 +18,7 @@ from sentinel.runtime.log import get_logger
 from sentinel.runtime.probes.health import Health
 from sentinel.runtime.probes.listener import Listener, listeners
 from sentinel.runtime.probes.metrics import Metrics
-from sentinel.runtime.probes.pages import Answer, metrics_pages, probe_pages
+from sentinel.runtime.probes.pages import PageResponse, metrics_pages, probe_pages
 from sentinel.version import __version__
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -32,7 +32,7 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-def broken_page(accept: str) -> Answer:
+def broken_page(accept: str) -> PageResponse:
     raise LookupError("nothing there")
 
 

@@ -17,7 +17,7 @@ from sentinel.core.events import Mode
 from sentinel.core.labels import SelectorParam
 from sentinel.pulse.settings import LabelMatch, PulseSettings, load
 from sentinel.runtime.log import LogFormat, LogLevel
-from sentinel.runtime.settings.report import Entry, Loaded, Problem
+from sentinel.runtime.settings.report import EffectiveSetting, Loaded, SettingsProblem
 from sentinel.runtime.settings.schema import section
 
 MINIMAL = "resource_type: clusters\nhyperfleet_api:\n  endpoint: http://api:8000\n"
@@ -182,13 +182,13 @@ class TestSources:
         assert (api.timeout, api.page_size, api.gzip) == (timedelta(seconds=3), 2, True)
         file = result.entries[0].origin.removesuffix(":1")
         assert set(result.entries) >= {
-            Entry("hyperfleet_api.timeout", "3s", "flag --set"),
-            Entry("hyperfleet_api.page_size", "2", "environment SENTINEL_HYPERFLEET_API__PAGE_SIZE"),
-            Entry("hyperfleet_api.gzip", "true", f"{file}:6"),
-            Entry("poll_interval", "1s", f"{file}:7"),
-            Entry("max_age_ready", "30m", "default"),
-            Entry("resource_selector", "[]", "default"),
-            Entry("republish_interval", "", "default"),
+            EffectiveSetting("hyperfleet_api.timeout", "3s", "flag --set"),
+            EffectiveSetting("hyperfleet_api.page_size", "2", "environment SENTINEL_HYPERFLEET_API__PAGE_SIZE"),
+            EffectiveSetting("hyperfleet_api.gzip", "true", f"{file}:6"),
+            EffectiveSetting("poll_interval", "1s", f"{file}:7"),
+            EffectiveSetting("max_age_ready", "30m", "default"),
+            EffectiveSetting("resource_selector", "[]", "default"),
+            EffectiveSetting("republish_interval", "", "default"),
         }
 
     def test_everything_may_come_from_the_environment(self) -> None:
@@ -260,21 +260,23 @@ class TestSources:
         assert result.settings.resource_type == "nodepools"
         assert result.settings.poll_interval == timedelta(seconds=1)
         assert result.settings.max_age_ready == timedelta(seconds=7)
-        assert Entry("log.level", "debug", "flag --log-level") in result.entries
-        assert Entry("poll_interval", "1s", "default") in result.entries
+        assert EffectiveSetting("log.level", "debug", "flag --log-level") in result.entries
+        assert EffectiveSetting("poll_interval", "1s", "default") in result.entries
 
     def test_a_problem_of_a_variable_or_a_flag_has_no_place_but_names_it(self, loaded: Load) -> None:
         result = loaded(MINIMAL, {"SENTINEL_POLL_INTERVAL": "5"}, ["max_age_ready=x"])
 
         assert set(result.problems) == {
-            Problem(
+            SettingsProblem(
                 None,
                 None,
                 None,
                 "poll_interval",
                 'expected a duration such as 5s, got "5" (environment SENTINEL_POLL_INTERVAL)',
             ),
-            Problem(None, None, None, "max_age_ready", 'expected a duration such as 5s, got "x" (flag --set)'),
+            SettingsProblem(
+                None, None, None, "max_age_ready", 'expected a duration such as 5s, got "x" (flag --set)'
+            ),
         }
 
     @pytest.mark.parametrize(
@@ -583,13 +585,15 @@ republish_interval: -1s
 
 class TestText:
     def test_a_problem_in_a_file_leads_with_its_place(self) -> None:
-        assert str(Problem("f.yaml", 3, 7, "a.b", "expected x")) == "f.yaml:3:7: a.b: expected x"
+        assert str(SettingsProblem("f.yaml", 3, 7, "a.b", "expected x")) == "f.yaml:3:7: a.b: expected x"
 
     def test_a_problem_without_a_field_keeps_the_form(self) -> None:
-        assert str(Problem("f.yaml", 3, 7, "", "expected x")) == "f.yaml:3:7: : expected x"
+        assert str(SettingsProblem("f.yaml", 3, 7, "", "expected x")) == "f.yaml:3:7: : expected x"
 
     def test_a_problem_without_a_file_begins_with_its_field(self) -> None:
-        assert str(Problem(None, None, None, "a", "expected x (flag --set)")) == "a: expected x (flag --set)"
+        assert (
+            str(SettingsProblem(None, None, None, "a", "expected x (flag --set)")) == "a: expected x (flag --set)"
+        )
 
     def test_a_problem_is_one_line_whatever_the_key(self, loaded: Load) -> None:
         (problem,) = loaded(MINIMAL + '"a\\nb\\u2028": 1\n').problems

@@ -18,7 +18,7 @@ from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.config_tree import DEEPEST, MOST_VALUES
-from sentinel.runtime.settings.report import Entry, Loaded, Problem
+from sentinel.runtime.settings.report import EffectiveSetting, Loaded, SettingsProblem
 from sentinel.runtime.settings.schema import section
 from sentinel.runtime.settings.sources import from_object
 
@@ -68,8 +68,8 @@ class TestValues:
     def test_every_setting_names_the_object_as_its_origin(self) -> None:
         entries = load(MINIMAL).entries
 
-        assert Entry("resource_type", "clusters", f"object {NAME}") in entries
-        assert Entry("poll_interval", "5s", "default") in entries
+        assert EffectiveSetting("resource_type", "clusters", f"object {NAME}") in entries
+        assert EffectiveSetting("poll_interval", "5s", "default") in entries
 
 
 class TestPrecedence:
@@ -107,14 +107,14 @@ class TestProblems:
 
         assert loaded.settings is None
         assert set(loaded.problems) == {
-            Problem(
+            SettingsProblem(
                 None,
                 None,
                 None,
                 "poll_interval",
                 f'expected a duration such as 5s, got "5" (object {NAME})',
             ),
-            Problem(
+            SettingsProblem(
                 None,
                 None,
                 None,
@@ -150,7 +150,7 @@ class TestProblems:
     def test_what_is_no_mapping_is_refused_as_a_whole(self, document: Json, got: str) -> None:
         (problem,) = load(document).problems
 
-        assert problem == Problem(
+        assert problem == SettingsProblem(
             None, None, None, "", f"expected a mapping of settings, got {got} (object {NAME})"
         )
 
@@ -282,7 +282,7 @@ class TestBroker:
         assert loaded.settings is not None
         assert (loaded.settings.host, loaded.settings.port) == ("rabbit", 5673)
         assert loaded.settings.exchange == "hyperfleet-events"
-        assert Entry("BROKER_PORT", "5673", f"object {NAME}") in loaded.entries
+        assert EffectiveSetting("BROKER_PORT", "5673", f"object {NAME}") in loaded.entries
 
     @pytest.mark.parametrize(
         ("environ", "exchange"), [({}, "of-the-object"), (PROCESS, "of-the-process")], ids=["without", "with"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sentinel.runtime.settings.config_tree import Listing, Node, Scalar, Table
-from sentinel.runtime.settings.report import Origin, Problem, Source
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
+from sentinel.runtime.settings.report import Origin, SettingsProblem, Source
 from sentinel.runtime.settings.yaml_file import LARGEST_FILE, parse, parse_file
 
 FILE = Origin(Source.FILE, "f.yaml")
@@ -25,13 +25,13 @@ def problems_of(text: str) -> list[tuple[int | None, int | None, str, str]]:
 
 
 def value(table: Node, key: str) -> Node:
-    assert isinstance(table, Table)
+    assert isinstance(table, MappingNode)
     member = table.get(key)
     assert member is not None
     return member.value
 
 
-def only_problem(path: Path) -> Problem:
+def only_problem(path: Path) -> SettingsProblem:
     parsed = parse_file(path)
     assert parsed.table is None
     (problem,) = parsed.problems
@@ -42,7 +42,7 @@ def only_problem(path: Path) -> Problem:
 def test_a_scalar_keeps_its_text(text: str) -> None:
     scalar = value(read(f"key: {text}"), "key")
 
-    assert isinstance(scalar, Scalar)
+    assert isinstance(scalar, ScalarNode)
     assert scalar.text == text
 
 
@@ -61,7 +61,7 @@ def test_a_scalar_keeps_its_text(text: str) -> None:
 def test_only_an_unquoted_null_is_nothing(text: str, is_null: bool) -> None:
     scalar = value(read(f"key: {text}"), "key")
 
-    assert isinstance(scalar, Scalar)
+    assert isinstance(scalar, ScalarNode)
     assert scalar.is_null is is_null
 
 
@@ -69,9 +69,9 @@ def test_keys_and_values_know_their_places() -> None:
     table = read("# comment\na:\n  - é: x\n    b: 'y'\n")
 
     items = value(table, "a")
-    assert isinstance(items, Listing)
+    assert isinstance(items, ListNode)
     inner = items.items[0]
-    assert isinstance(inner, Table)
+    assert isinstance(inner, MappingNode)
     member = inner.get("b")
     assert member is not None
     assert (member.at.line, member.at.column) == (4, 5)
@@ -87,13 +87,13 @@ def test_a_duplicate_key_is_reported_at_the_second_with_its_whole_path() -> None
 def test_a_second_document_is_refused_and_the_first_still_read() -> None:
     root, problems = parse("a: 1\n---\n: : broken", FILE)
 
-    assert isinstance(root, Table)
+    assert isinstance(root, MappingNode)
     assert [(p.line, p.column, p.field) for p in problems] == [(2, 1, "")]
     assert "second" in problems[0].message
 
 
 def test_a_document_between_markers_is_one_document() -> None:
-    assert isinstance(read("---\na: 1\n...\n"), Table)
+    assert isinstance(read("---\na: 1\n...\n"), MappingNode)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:
 
     problem = only_problem(path)
 
-    assert problem == Problem(str(path), 1, 1, "", "cannot be read: no such file or directory")
+    assert problem == SettingsProblem(str(path), 1, 1, "", "cannot be read: no such file or directory")
 
 
 def test_a_directory_is_a_problem(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from sentinel.core.fleet import aggregate
-from sentinel.core.fleet.aggregate import Situation
+from sentinel.core.fleet.aggregate import AggregationInput
 from tests.support.fleet.http_client import FleetHttp, report
 
 REQUIRED = ("validation", "dns")
@@ -125,7 +125,7 @@ async def verify(fleet: FleetHttp, ledger: Ledger) -> None:
     }
     assert history["total"] == 1 + changes
     assert discarded["total"] == min(50, ledger.discarded)
-    situation = Situation(
+    situation = AggregationInput(
         generation=document.generation, updated_time=document.updated_time, required=REQUIRED, statuses=statuses
     )
     assert aggregate.aggregate(situation, previous=document.status) == document.status

@@ -24,7 +24,7 @@ import msgspec
 from aiohttp import web
 
 from sentinel.core.projection import compile_fields
-from sentinel.core.pulse.listing import Shape
+from sentinel.core.pulse.listing import PageShape
 from tests.support.http.loopback import listen
 
 Document: TypeAlias = dict[str, Any]
@@ -165,7 +165,7 @@ class FleetServer:
     def __init__(
         self,
         *,
-        shape: Shape = Shape.NUMBERED,
+        shape: PageShape = PageShape.NUMBERED,
         newest_first: bool = False,
         honours_selector: bool = True,
         cap: int = 1000,
@@ -322,7 +322,7 @@ class FleetServer:
                 if wanted.items() <= document.get("labels", {}).items()
             }
         total = len(selected)
-        if self.shape is Shape.WHOLE:
+        if self.shape is PageShape.WHOLE:
             return list(selected.values())
         rows = list(selected)
         if "after" in received.query:
@@ -334,7 +334,7 @@ class FleetServer:
         rows = rows[:size]
         items = [selected[row] for row in rows[: int(len(rows) * keep)]]
         page: Document = {"page": received.page, "size": len(items), "total": total, "items": items}
-        if self.shape is not Shape.CURSOR:
+        if self.shape is not PageShape.CURSOR:
             return page
         if "fields" in received.query:
             projection = compile_fields(received.query["fields"])

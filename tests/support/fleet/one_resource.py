@@ -68,8 +68,8 @@ class OneResource:
         self.status: ResourceStatus = self.refresh()
 
     @property
-    def situation(self) -> aggregate.Situation:
-        return aggregate.Situation(
+    def situation(self) -> aggregate.AggregationInput:
+        return aggregate.AggregationInput(
             generation=self.generation,
             updated_time=self.updated_time,
             required=self.required,
@@ -122,7 +122,7 @@ class OneResource:
         is_finalized: bool = False,
         reason: str = "",
         message: str = "",
-    ) -> reports.Accepted | reports.Discarded | reports.Refused:
+    ) -> reports.Accepted | reports.Discarded | reports.Rejected:
         """Reports at the moment of the observation, on the resource's generation unless said otherwise."""
         return self.send(
             report_of(
@@ -136,7 +136,7 @@ class OneResource:
             )
         )
 
-    def send(self, report: Report) -> reports.Accepted | reports.Discarded | reports.Refused:
+    def send(self, report: Report) -> reports.Accepted | reports.Discarded | reports.Rejected:
         verdict = reports.judge(
             report,
             generation=self.generation,

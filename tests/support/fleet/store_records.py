@@ -17,18 +17,18 @@ from sentinel.core.fleet.documents import (
     DiscardReason,
     GenerationRecord,
     ReportedCondition,
-    Write,
+    ResourceOperation,
 )
 from sentinel.core.labels import Operator, Requirement
 from sentinel.ports.audit import AuditEntry, AuditLog, AuditWriter
 from sentinel.ports.fleet_store import (
     FleetStore,
     FleetTransaction,
-    Found,
     ListQuery,
+    ListResult,
     LongestWait,
     OrderBy,
-    Stored,
+    StoredResource,
 )
 from sentinel.ports.idempotency import StoredResponse
 from tests.support.databases import backends
@@ -75,7 +75,7 @@ def stored(
     *,
     plural: str = "clusters",
     name: str = "",
-    parent: Stored | None = None,
+    parent: StoredResource | None = None,
     labels: Mapping[str, str] | None = None,
     created: datetime = MOMENT,
     updated: datetime | None = None,
@@ -84,8 +84,8 @@ def stored(
     adapters: str = "dns,validation",
     document: bytes | None = None,
     statuses: bytes = b"[]",
-) -> Stored:
-    return Stored(
+) -> StoredResource:
+    return StoredResource(
         id=resource_id,
         plural=plural,
         name=name or f"name-of-{resource_id}",
@@ -121,7 +121,7 @@ def generation(number: int, *, time: datetime | None = None, spec: bytes = b'{"r
         generation=number,
         time=MOMENT + number * SECOND if time is None else time,
         actor="ops",
-        change=Write.CREATE if number == 1 else Write.PATCH,
+        change=ResourceOperation.CREATE if number == 1 else ResourceOperation.PATCH,
         labels={"region": "us-east"},
         spec=msgspec.Raw(spec),
     )
@@ -168,7 +168,7 @@ def microseconds(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def inserting(*resources: Stored) -> Callable[[FleetTransaction], None]:
+def inserting(*resources: StoredResource) -> Callable[[FleetTransaction], None]:
     def work(fleet: FleetTransaction) -> None:
         for resource in resources:
             if resource.parent:
@@ -178,7 +178,7 @@ def inserting(*resources: Stored) -> Callable[[FleetTransaction], None]:
     return work
 
 
-def updating(resource: Stored) -> Callable[[FleetTransaction], None]:
+def updating(resource: StoredResource) -> Callable[[FleetTransaction], None]:
     """Writes it as the next version of what is there."""
 
     def work(fleet: FleetTransaction) -> None:
@@ -254,16 +254,16 @@ async def together(*works: Awaitable[object]) -> list[object]:
         return list(await asyncio.gather(*works, return_exceptions=True))
 
 
-def ids(found: Found) -> list[str]:
+def ids(found: ListResult) -> list[str]:
     return [msgspec.json.decode(document, type=dict[str, str])["id"] for document in found.documents]
 
 
 # A store may answer with any sequence; what these return can be compared.
 
 
-async def find(store: FleetStore, query: ListQuery) -> Found:
+async def find(store: FleetStore, query: ListQuery) -> ListResult:
     found = await store.find(query)
-    return Found(list(found.documents), found.count, found.total, found.last)
+    return ListResult(list(found.documents), found.count, found.total, found.last)
 
 
 async def discarded_of(

@@ -27,10 +27,10 @@ from sentinel.runtime.lifecycle.part import opened
 from sentinel.runtime.listening import Address
 from sentinel.runtime.redaction import secrets_within
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
-from sentinel.runtime.settings.report import Problem
+from sentinel.runtime.settings.report import SettingsProblem
 
 
-class Ready(msgspec.Struct, frozen=True):
+class AdapterReady(msgspec.Struct, frozen=True):
     """An adapter that could be run: everything that was written down about it is in order."""
 
     adapter: Adapter
@@ -71,7 +71,7 @@ def adapter(
         raise click.UsageError("expected --config FILE, or one of the commands new, dead-letters")
     overrides = options.log_overrides(log_level=log_level, log_format=log_format)
     ready = prepare(config, broker_config, sets=sets, overrides=overrides, environ=os.environ)
-    if not isinstance(ready, Ready):
+    if not isinstance(ready, AdapterReady):
         return refuse(ready)
     return serve(
         partial(_assemble, ready),
@@ -84,7 +84,7 @@ def adapter(
     )
 
 
-def _assemble(ready: Ready, context: ServiceContext) -> Assembly:
+def _assemble(ready: AdapterReady, context: ServiceContext) -> Assembly:
     settings, redactor = ready.settings, context.redactor
     subscriber = build_subscriber(ready.broker, subscription=ready.subscription, max_in_flight=in_flight(settings))
     return Assembly(
@@ -130,7 +130,7 @@ def prepare(
     sets: Sequence[str] = (),
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str],
-) -> Ready | list[str]:
+) -> AdapterReady | list[str]:
     """Everything that running an adapter takes, or everything that is wrong with it."""
     loaded = adapter_settings.load(file=config, environ=environ, sets=sets, overrides=overrides)
     broker = load_broker(source=broker_config, environ=environ)
@@ -142,10 +142,13 @@ def prepare(
     try:
         found = loading.load_adapter(loaded.settings.task, folder=config.parent)
     except loading.NoAdapter as error:
-        return [str(Problem.at(adapter_settings.place_of_task(config, loaded), "task", str(error))), *problems]
+        return [
+            str(SettingsProblem.at(adapter_settings.place_of_task(config, loaded), "task", str(error))),
+            *problems,
+        ]
     if broker.settings is None or problems:
         return problems
-    return Ready(
+    return AdapterReady(
         adapter=found,
         settings=loaded.settings,
         broker=broker.settings,

@@ -44,7 +44,7 @@ class Letter(msgspec.Struct, frozen=True):
     attempts: int
 
 
-class Listed(msgspec.Struct, frozen=True):
+class DeadLetterList(msgspec.Struct, frozen=True):
     """Dead letters, as they are printed for scripts."""
 
     subscription: str
@@ -104,7 +104,7 @@ def list_letters(
     name, letters = _open(config, broker_config, subscription)
     found = _done(letters.peek(limit=limit))
     if output is not Output.TABLE:
-        click.echo(options.encode(Listed(name, tuple(_printed(letter) for letter in found)), output))
+        click.echo(options.encode(DeadLetterList(name, tuple(_printed(letter) for letter in found)), output))
         return ExitCode.SUCCESS
     rows = [_row(letter) for letter in found]
     for line in table.render(_HEADER, rows, numbers=("ATTEMPTS",)):

@@ -16,22 +16,22 @@ from msgspec import UNSET, UnsetType
 
 from sentinel.cli import options
 from sentinel.cli.client import difference, manifest, session
-from sentinel.cli.client.fleet import Fleet
-from sentinel.cli.client.plan import Action, Planner, Step, as_is
-from sentinel.cli.client.session import Target
+from sentinel.cli.client.fleet import FleetClient
+from sentinel.cli.client.plan import PlanAction, Planner, PlanStep, as_is
+from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import Output
 from sentinel.core.pulse.observation import Json
-from sentinel.drivers.rest.errors import Refused, ServerError
+from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable
 
 _PRECONDITION_FAILED = 412
 
 
-class Done(msgspec.Struct, frozen=True):
+class AppliedStep(msgspec.Struct, frozen=True):
     """What became of one resource, as it is printed for scripts."""
 
-    action: Action
+    action: PlanAction
     plural: str
     name: str
     id: str | None
@@ -40,11 +40,11 @@ class Done(msgspec.Struct, frozen=True):
     patch: dict[str, Json] | UnsetType = UNSET
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ApplyResult(msgspec.Struct, frozen=True):
     """What became of it all."""
 
     dry_run: bool
-    resources: list[Done]
+    resources: list[AppliedStep]
 
 
 @click.command
@@ -62,7 +62,7 @@ class Outcome(msgspec.Struct, frozen=True):
 @click.option("--yes", "-y", "is_agreed", is_flag=True, help="Do not ask, on a terminal, before writing.")
 @options.output_option
 @session.server_options
-def apply(files: Sequence[Path], is_dry: bool, is_agreed: bool, output: Output, target: Target) -> int:
+def apply(files: Sequence[Path], is_dry: bool, is_agreed: bool, output: Output, target: ServerOptions) -> int:
     """Make resources what the files say, and show first what that changes.
 
     Each document has kind (or plural), name, and any of labels, spec, id and parent. What is missing is created,
@@ -73,9 +73,9 @@ def apply(files: Sequence[Path], is_dry: bool, is_agreed: bool, output: Output, 
     except manifest.Unusable as error:
         click.echo(str(error), err=True)
         return ExitCode.MISCONFIGURED
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
 
-    async def look(fleet: Fleet) -> int:
+    async def look(fleet: FleetClient) -> int:
         planner = Planner(fleet)
         for each in wanted:
             steps.append(await planner.step(each, steps))
@@ -90,39 +90,39 @@ def apply(files: Sequence[Path], is_dry: bool, is_agreed: bool, output: Output, 
     for step in steps:
         for line in _shown(step, is_coloured=is_coloured):
             click.echo(line, err=is_data)
-    changes = sum(step.action is not Action.NONE for step in steps)
+    changes = sum(step.action is not PlanAction.NONE for step in steps)
     if is_dry or not changes:
-        return _report(Outcome(is_dry, [_planned(step) for step in steps]), output)
+        return _report(ApplyResult(is_dry, [_planned(step) for step in steps]), output)
     if not is_agreed and sys.stdin.isatty():
         question = "Apply this change?" if changes == 1 else f"Apply these {changes} changes?"
         if not click.confirm(question, err=True):
             return session.fail("nothing was changed")
 
-    async def write(fleet: Fleet) -> int:
-        done: list[Done] = []
+    async def write(fleet: FleetClient) -> int:
+        done: list[AppliedStep] = []
         for step in steps:
             try:
                 done.append(await _write(fleet, step, done))
             except ServerError as error:
                 left = len(steps) - len(done)
                 if is_data:
-                    _report(Outcome(False, done), output)
+                    _report(ApplyResult(False, done), output)
                 return session.fail(
                     f"{step.wanted.where}: {step.title}: {error} ({left} of {len(steps)} not applied)"
                 )
             if not is_data:
                 click.echo(_said(done[-1]))
-        return _report(Outcome(False, done), output) if is_data else ExitCode.SUCCESS
+        return _report(ApplyResult(False, done), output) if is_data else ExitCode.SUCCESS
 
     return target.use(write)
 
 
-async def _write(fleet: Fleet, step: Step, done: Sequence[Done]) -> Done:
+async def _write(fleet: FleetClient, step: PlanStep, done: Sequence[AppliedStep]) -> AppliedStep:
     wanted = step.wanted
     match step.action:
-        case Action.NONE:
+        case PlanAction.NONE:
             return _planned(step)
-        case Action.CREATE:
+        case PlanAction.CREATE:
             body: dict[str, object] = {
                 "name": wanted.name,
                 "labels": wanted.labels or {},
@@ -134,25 +134,25 @@ async def _write(fleet: Fleet, step: Step, done: Sequence[Done]) -> Done:
             if parent:
                 body["owner_references"] = {"id": parent}
             created = (await fleet.create(step.plural, body)).document
-            return Done(Action.CREATE, step.plural, wanted.name, created.id, created.generation)
-        case Action.CHANGE if step.current is not None:
+            return AppliedStep(PlanAction.CREATE, step.plural, wanted.name, created.id, created.generation)
+        case PlanAction.CHANGE if step.current is not None:
             resource_id = step.current.document.id
             try:
                 changed = await fleet.patch(step.plural, resource_id, step.patch, etag=step.current.etag)
-            except Refused as refused:
+            except RequestRejected as refused:
                 if refused.status == _PRECONDITION_FAILED:
                     raise ServerError("somebody has changed it since the plan was made; apply again") from refused
                 raise
             session.mention_pause(changed)
             generation = changed.document.generation
-            return Done(Action.CHANGE, step.plural, wanted.name, resource_id, generation, step.patch)
+            return AppliedStep(PlanAction.CHANGE, step.plural, wanted.name, resource_id, generation, step.patch)
         case _:
             raise AssertionError("a change is made to something")
 
 
-def _planned(step: Step) -> Done:
+def _planned(step: PlanStep) -> AppliedStep:
     document = step.current.document if step.current else None
-    return Done(
+    return AppliedStep(
         step.action,
         step.plural,
         step.wanted.name,
@@ -162,10 +162,10 @@ def _planned(step: Step) -> Done:
     )
 
 
-def _shown(step: Step, *, is_coloured: bool) -> Iterator[str]:
+def _shown(step: PlanStep, *, is_coloured: bool) -> Iterator[str]:
     """What a step changes, for people to look at before it is done."""
     wanted = step.wanted
-    if step.action is Action.NONE:
+    if step.action is PlanAction.NONE:
         return
     labels, spec = as_is(step.current) if step.current else ({}, {})
     after_labels: Json = labels if wanted.labels is None else dict(wanted.labels)
@@ -180,27 +180,27 @@ def _view(labels: Json, spec: Json) -> Json:
     return {name: value for name, value in (("labels", labels), ("spec", spec)) if value}
 
 
-def _said(done: Done) -> str:
+def _said(done: AppliedStep) -> str:
     match done.action:
-        case Action.CREATE:
+        case PlanAction.CREATE:
             text = f"created {done.plural}/{done.id} ({done.name})"
-        case Action.CHANGE:
+        case PlanAction.CHANGE:
             text = f"changed {done.plural}/{done.id} ({done.name}): generation {done.generation}"
-        case Action.NONE:
+        case PlanAction.NONE:
             text = f"unchanged {done.plural}/{done.id} ({done.name})"
         case _:
             assert_never(done.action)
     return printable(text)
 
 
-def _report(outcome: Outcome, output: Output) -> ExitCode:
+def _report(outcome: ApplyResult, output: Output) -> ExitCode:
     if output is not Output.TABLE:
         click.echo(options.encode(outcome, output))
         return ExitCode.SUCCESS
     for done in outcome.resources:
-        if done.action is Action.NONE:
+        if done.action is PlanAction.NONE:
             click.echo(_said(done))
     if outcome.dry_run:
-        changes = sum(done.action is not Action.NONE for done in outcome.resources)
+        changes = sum(done.action is not PlanAction.NONE for done in outcome.resources)
         click.echo(f"dry run: {changes} of {len(outcome.resources)} resources would be written")
     return ExitCode.SUCCESS

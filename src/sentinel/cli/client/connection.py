@@ -17,9 +17,9 @@ from typing import assert_never
 
 from sentinel.drivers.rest import url
 from sentinel.drivers.rest.client import RestClient, authorities
-from sentinel.drivers.rest.errors import Obstacle, Refused, ServerError, TooLarge, Unreachable
+from sentinel.drivers.rest.errors import Obstacle, RequestRejected, ServerError, TooLarge, Unreachable
 from sentinel.drivers.rest.proxies import Proxies
-from sentinel.drivers.rest.responses import Response
+from sentinel.drivers.rest.responses import RestResponse
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.report import printable
@@ -31,7 +31,7 @@ PATIENCE = timedelta(seconds=30)
 _EXCERPT = 300
 
 
-class Connection:
+class ServerConnection:
     """A server to ask, for as long as its context is entered."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Connection:
         self._has_token = bool(token)
         self._patience = patience
 
-    async def __aenter__(self) -> Connection:
+    async def __aenter__(self) -> ServerConnection:
         return self
 
     async def __aexit__(
@@ -87,8 +87,8 @@ class Connection:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Response:
-        """One request; raises `Refused` for an answer that is not wanted, `Unreachable` where none came."""
+    ) -> RestResponse:
+        """One request. Raises `RequestRejected` for an unexpected response, `Unreachable` without one."""
         try:
             return await self._client.request(
                 method, f"{path}{url.query(query or {})}", timeout=self._patience, body=body, headers=headers
@@ -99,8 +99,8 @@ class Connection:
             raise ServerError(str(error)) from error.__cause__
         except Unreachable as error:
             raise Unreachable(self._unreachable(error), obstacle=error.obstacle) from error.__cause__
-        except Refused as error:
-            raise Refused(self._refused(error), error.refusal) from None
+        except RequestRejected as error:
+            raise RequestRejected(self._refused(error), error.refusal) from None
 
     def _unreachable(self, error: Unreachable) -> str:
         match error.obstacle:
@@ -121,7 +121,7 @@ class Connection:
             case _:
                 assert_never(error.obstacle)
 
-    def _refused(self, error: Refused) -> str:
+    def _refused(self, error: RequestRejected) -> str:
         refusal = error.refusal
         text = _line(refusal.said) or _line(refusal.phrase) or "no reason given"
         if refusal.is_redirect:

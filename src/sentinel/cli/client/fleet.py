@@ -8,13 +8,13 @@ from typing import TypeVar
 import msgspec
 
 from sentinel.api.schemas import KindList, StatusList, WaitingList
-from sentinel.cli.client.connection import Connection
+from sentinel.cli.client.connection import ServerConnection
 from sentinel.core.fleet.documents import AdapterStatus, KindRules, ResourceDocument
 from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.core.problem_codes import Code
 from sentinel.core.pulse.observation import UNREADABLE
-from sentinel.drivers.rest.errors import Refused, ServerError
-from sentinel.drivers.rest.responses import Response
+from sentinel.drivers.rest.errors import RequestRejected, ServerError
+from sentinel.drivers.rest.responses import RestResponse
 from sentinel.drivers.rest.url import segment
 from sentinel.runtime.settings.report import closest
 
@@ -27,7 +27,7 @@ _MOST_PAGES = 100_000
 """A list that has more does not end."""
 
 
-class Fetched(msgspec.Struct, frozen=True):
+class FetchedDocument(msgspec.Struct, frozen=True):
     """A resource, decoded and as it came."""
 
     document: ResourceDocument
@@ -45,7 +45,7 @@ class Fetched(msgspec.Struct, frozen=True):
         return f"{self.plural}/{self.document.id}"
 
 
-class Page(msgspec.Struct, frozen=True):
+class ListPage(msgspec.Struct, frozen=True):
     """A page of a list, its items still encoded."""
 
     items: Sequence[msgspec.Raw]
@@ -53,10 +53,10 @@ class Page(msgspec.Struct, frozen=True):
     next: str | None = None
 
 
-class Fleet:
+class FleetClient:
     """What can be asked of a server."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
         self._kinds: tuple[KindRules, ...] | None = None
 
@@ -82,7 +82,7 @@ class Fleet:
         after: str | None = ""
         for _ in range(_MOST_PAGES):
             asked = {"size": LARGEST_PAGE, **query, "after": after or ""}
-            page = read(await self.page(plural, asked, parent=parent), Page)
+            page = read(await self.page(plural, asked, parent=parent), ListPage)
             for item in page.items:
                 yield item
             after = page.next
@@ -90,15 +90,15 @@ class Fleet:
                 return
         raise ServerError(f"{plural}: expected a list that ends, got {_MOST_PAGES} pages of it")
 
-    async def get(self, plural: str, resource_id: str) -> Fetched:
+    async def get(self, plural: str, resource_id: str) -> FetchedDocument:
         """The resource of this kind; `resources` for whichever kind."""
         return _fetched(await self._ask("GET", f"{segment(plural)}/{segment(resource_id)}", plural=plural))
 
-    async def find(self, resource_id: str) -> Fetched:
+    async def find(self, resource_id: str) -> FetchedDocument:
         """The resource, whatever its kind."""
         return await self.get("resources", resource_id)
 
-    async def get_unless(self, plural: str, resource_id: str, etag: str) -> Fetched | None:
+    async def get_unless(self, plural: str, resource_id: str, etag: str) -> FetchedDocument | None:
         """The resource, or None where it is still what has this ETag."""
         path = f"{segment(plural)}/{segment(resource_id)}"
         answer = await self._ask("GET", path, plural=plural, headers={"If-None-Match": etag} if etag else {})
@@ -108,7 +108,7 @@ class Fleet:
         """Whether there is no such resource any longer."""
         try:
             await self.find(resource_id)
-        except Refused as refused:
+        except RequestRejected as refused:
             if is_missing(refused):
                 return True
             raise
@@ -118,18 +118,18 @@ class Fleet:
         """What the resource waits for."""
         return read((await self._ask("GET", f"resources/{segment(resource_id)}/waiting")).body, WaitingList)
 
-    async def statuses(self, resource: Fetched) -> tuple[AdapterStatus, ...]:
+    async def statuses(self, resource: FetchedDocument) -> tuple[AdapterStatus, ...]:
         """The latest report of each adapter."""
         answer = await self._connection.ask(
             "GET", f"{resource.document.href}/statuses", query={"size": LARGEST_PAGE}
         )
         return tuple(read(answer.body, StatusList).items)
 
-    async def create(self, plural: str, body: object) -> Fetched:
+    async def create(self, plural: str, body: object) -> FetchedDocument:
         """A new resource."""
         return _fetched(await self._ask("POST", segment(plural), plural=plural, body=body))
 
-    async def patch(self, plural: str, resource_id: str, body: object, *, etag: str = "") -> Fetched:
+    async def patch(self, plural: str, resource_id: str, body: object, *, etag: str = "") -> FetchedDocument:
         """The resource with a merge patch applied, if it is still what has this ETag."""
         return _fetched(
             await self._ask(
@@ -141,11 +141,11 @@ class Fleet:
             )
         )
 
-    async def delete(self, plural: str, resource_id: str) -> Fetched:
+    async def delete(self, plural: str, resource_id: str) -> FetchedDocument:
         """The resource, on its way out."""
         return _fetched(await self._ask("DELETE", f"{segment(plural)}/{segment(resource_id)}", plural=plural))
 
-    async def mark(self, resource: Fetched, verb: str) -> Fetched:
+    async def mark(self, resource: FetchedDocument, verb: str) -> FetchedDocument:
         """The resource after `pulse`, `pause` or `resume`."""
         return _fetched(await self._ask("POST", f"{resource.plural}/{segment(resource.document.id)}/{verb}"))
 
@@ -158,7 +158,7 @@ class Fleet:
         query: Mapping[str, str] | None = None,
         body: object = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Response:
+    ) -> RestResponse:
         fields = dict(headers or {})
         content = None
         if body is not None:
@@ -166,12 +166,12 @@ class Fleet:
             content = msgspec.json.encode(body)
         try:
             return await self._connection.ask(method, f"{ROOT}/{path}", query=query, body=content, headers=fields)
-        except Refused as refused:
+        except RequestRejected as refused:
             if plural and refused.code == Code.NO_ROUTE:
                 raise await self._unknown(plural, refused) from refused
             raise
 
-    async def _unknown(self, plural: str, refused: Refused) -> Refused:
+    async def _unknown(self, plural: str, refused: RequestRejected) -> RequestRejected:
         """The refusal of a plural that the server does not know, with those that it does."""
         try:
             kinds = await self.kinds()
@@ -185,19 +185,19 @@ class Fleet:
         near = near or closest(plural, known)
         meant = f" Did you mean {near}?" if near else ""
         text = f'the server has no "{plural}".{meant} It has {", ".join(known)}'
-        return Refused(text, refused.refusal)
+        return RequestRejected(text, refused.refusal)
 
 
-def is_missing(refused: Refused) -> bool:
+def is_missing(refused: RequestRejected) -> bool:
     """Whether this says that a resource is not there, as opposed to the URL being wrong."""
     return refused.status == _NOT_FOUND and refused.code != Code.NO_ROUTE
 
 
-def _fetched(answer: Response) -> Fetched:
+def _fetched(answer: RestResponse) -> FetchedDocument:
     document = read(answer.body, ResourceDocument)
     if document.href.count("/") < 2:
         raise ServerError("the server's answer is not what a fleet API says: href: expected a path")
-    return Fetched(document, answer.body, answer.etag)
+    return FetchedDocument(document, answer.body, answer.etag)
 
 
 def read(encoded: bytes | msgspec.Raw, type_: type[T]) -> T:

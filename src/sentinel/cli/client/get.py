@@ -7,8 +7,8 @@ import msgspec
 
 from sentinel.cli import options
 from sentinel.cli.client import rows, session
-from sentinel.cli.client.fleet import Fleet
-from sentinel.cli.client.session import Target
+from sentinel.cli.client.fleet import FleetClient
+from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.client.watch import INTERVAL, follow
 from sentinel.cli.options import Output
 from sentinel.runtime.clock import SystemClock
@@ -42,7 +42,7 @@ def get(
     is_all: bool,
     is_watching: bool,
     output: Output,
-    target: Target,
+    target: ServerOptions,
 ) -> int:
     """Print the resources of a kind, or the one with this ID.
 
@@ -55,7 +55,7 @@ def get(
     if is_watching:
         return follow(target, plural, resource_id, query=query, output=output, interval=INTERVAL)
 
-    async def one(fleet: Fleet) -> int:
+    async def one(fleet: FleetClient) -> int:
         fetched = await fleet.get(plural, resource_id)
         if output is Output.TABLE:
             required = (await fleet.kind(fetched.plural)).required_adapters
@@ -64,7 +64,7 @@ def get(
             click.echo(options.encode(msgspec.Raw(fetched.body), output))
         return ExitCode.SUCCESS
 
-    async def several(fleet: Fleet) -> int:
+    async def several(fleet: FleetClient) -> int:
         if output is Output.TABLE:
             items = [rows.read(each) async for each in fleet.walk(plural, {**query, "fields": rows.FIELDS})]
             _print_rows(items, (await fleet.kind(plural)).required_adapters)

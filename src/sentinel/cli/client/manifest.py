@@ -17,8 +17,8 @@ import msgspec
 
 from sentinel.core.pulse.observation import Json
 from sentinel.runtime.settings import yaml_file
-from sentinel.runtime.settings.config_tree import Listing, Node, Scalar, Table
-from sentinel.runtime.settings.report import Origin, Problem, closest, file_origin, quoted
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
+from sentinel.runtime.settings.report import Origin, SettingsProblem, closest, file_origin, quoted
 
 STANDARD_INPUT = Path("-")
 
@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 def read(file: Path) -> tuple[Manifest, ...]:
     """What a file says, `-` for standard input; raises `Unusable`."""
     text = _text(file)
-    if isinstance(text, Problem):
+    if isinstance(text, SettingsProblem):
         raise Unusable([str(text)])
     origin = file_origin(file)
     documents = _json_documents(text)
@@ -86,16 +86,18 @@ def read(file: Path) -> tuple[Manifest, ...]:
     return tuple(found)
 
 
-def _text(file: Path) -> str | Problem:
+def _text(file: Path) -> str | SettingsProblem:
     if file != STANDARD_INPUT:
         return yaml_file.read_text(file)
     content = sys.stdin.buffer.read(yaml_file.LARGEST_FILE + 1)
     if len(content) > yaml_file.LARGEST_FILE:
-        return Problem.at(file_origin(file), "", f"expected at most {yaml_file.LARGEST_FILE >> 20} MiB, got more")
+        return SettingsProblem.at(
+            file_origin(file), "", f"expected at most {yaml_file.LARGEST_FILE >> 20} MiB, got more"
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return Problem.at(file_origin(file), "", "expected UTF-8 text, got a byte that is not")
+        return SettingsProblem.at(file_origin(file), "", "expected UTF-8 text, got a byte that is not")
 
 
 def _json_documents(text: str) -> list[tuple[int, Json]] | None:
@@ -134,7 +136,7 @@ def _yaml_documents(text: str, origin: Origin, problems: list[str]) -> Iterator[
         line = text.count("\n", 0, start)
         root, found = yaml_file.parse("\n" * line + text[start:end], origin)
         problems.extend(str(problem) for problem in found)
-        if root is None or found or (isinstance(root, Scalar) and root.is_null):
+        if root is None or found or (isinstance(root, ScalarNode) and root.is_null):
             continue
         try:
             yield root.at.line, _value(root)
@@ -144,15 +146,15 @@ def _yaml_documents(text: str, origin: Origin, problems: list[str]) -> Iterator[
 
 def _value(node: Node) -> Json:
     match node:
-        case Table():
+        case MappingNode():
             return {member.key: _value(member.value) for member in node.members}
-        case Listing():
+        case ListNode():
             return [_value(item) for item in node.items]
-        case Scalar():
+        case ScalarNode():
             return _scalar(node)
 
 
-def _scalar(scalar: Scalar) -> Json:
+def _scalar(scalar: ScalarNode) -> Json:
     text = scalar.text
     if not scalar.is_plain:
         return text
@@ -171,8 +173,8 @@ def _scalar(scalar: Scalar) -> Json:
     return text
 
 
-def _misplaced(scalar: Scalar, message: str) -> Unusable:
-    return Unusable([str(Problem.at(scalar.at, "", message))])
+def _misplaced(scalar: ScalarNode, message: str) -> Unusable:
+    return Unusable([str(SettingsProblem.at(scalar.at, "", message))])
 
 
 def _listed(document: Json) -> Sequence[Json]:

@@ -14,15 +14,15 @@ from typing import TypeAlias
 import msgspec
 
 from sentinel.cli.client import difference
-from sentinel.cli.client.fleet import Fetched, Fleet, is_missing, read
+from sentinel.cli.client.fleet import FetchedDocument, FleetClient, is_missing, read
 from sentinel.cli.client.manifest import Manifest
 from sentinel.core.fleet.documents import KindRules
 from sentinel.core.pulse.observation import Json
-from sentinel.drivers.rest.errors import Refused, ServerError
+from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.runtime.settings.report import closest, quoted
 
 
-class Action(StrEnum):
+class PlanAction(StrEnum):
     """What is to be done about a resource."""
 
     CREATE = "create"
@@ -30,15 +30,15 @@ class Action(StrEnum):
     NONE = "none"
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done about one resource."""
 
     wanted: Manifest
     plural: str
-    action: Action
+    action: PlanAction
     parent: str | int | None = None
     """The id of the resource that it belongs to; or which step of this plan creates that."""
-    current: Fetched | None = None
+    current: FetchedDocument | None = None
     """As the resource is now; None for one that is to be created."""
     patch: dict[str, Json] = {}
 
@@ -54,12 +54,12 @@ Existing: TypeAlias = dict[str, list[str]]
 class Planner:
     """Finds out what is there. Lists are walked once, however many documents are about their kind."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: FleetClient) -> None:
         self._fleet = fleet
         self._existing: dict[tuple[str, str], Existing] = {}
         self._planned: set[tuple[str, str | int | None, str]] = set()
 
-    async def step(self, wanted: Manifest, before: Sequence[Step]) -> Step:
+    async def step(self, wanted: Manifest, before: Sequence[PlanStep]) -> PlanStep:
         """What is to be done about one document, after the steps `before` it; raises `ServerError`."""
         kind = await self._kind(wanted)
         parent = await self._parent(wanted, kind, before)
@@ -70,13 +70,13 @@ class Planner:
         self._planned.add(identity)
         current = await self._current(wanted, kind, parent)
         if current is None:
-            return Step(wanted=wanted, plural=kind.plural, action=Action.CREATE, parent=parent)
+            return PlanStep(wanted=wanted, plural=kind.plural, action=PlanAction.CREATE, parent=parent)
         document = current.document
         if document.is_deleting:
             raise ServerError(f"{wanted.where}: {current.title} is being deleted")
         change = _change(current, wanted)
-        action = Action.CHANGE if change else Action.NONE
-        return Step(wanted=wanted, plural=kind.plural, action=action, current=current, patch=change)
+        action = PlanAction.CHANGE if change else PlanAction.NONE
+        return PlanStep(wanted=wanted, plural=kind.plural, action=action, current=current, patch=change)
 
     async def _kind(self, wanted: Manifest) -> KindRules:
         kinds = await self._fleet.kinds()
@@ -93,7 +93,7 @@ class Planner:
             f"{wanted.where}: {field}: the server has no {quoted(given)}.{meant} It has {', '.join(known)}"
         )
 
-    async def _parent(self, wanted: Manifest, kind: KindRules, before: Sequence[Step]) -> str | int | None:
+    async def _parent(self, wanted: Manifest, kind: KindRules, before: Sequence[PlanStep]) -> str | int | None:
         if not kind.parent:
             if wanted.parent:
                 raise ServerError(f"{wanted.where}: parent: expected none: {kind.plural} belong to nothing")
@@ -115,7 +115,9 @@ class Planner:
         what = "name; the id tells them apart" if ids else "id or name"
         raise ServerError(f"{wanted.where}: parent: {who} {quoted(wanted.parent)} as {what}")
 
-    async def _current(self, wanted: Manifest, kind: KindRules, parent: str | int | None) -> Fetched | None:
+    async def _current(
+        self, wanted: Manifest, kind: KindRules, parent: str | int | None
+    ) -> FetchedDocument | None:
         if wanted.id:
             found = await self._find(wanted.id)
             if found is not None and (found.plural, found.document.name) != (kind.plural, wanted.name):
@@ -129,10 +131,10 @@ class Planner:
         ids = (await self._named(kind.plural, parent or "")).get(wanted.name, [])
         return await self._fleet.get(kind.plural, ids[0]) if ids else None
 
-    async def _find(self, resource_id: str) -> Fetched | None:
+    async def _find(self, resource_id: str) -> FetchedDocument | None:
         try:
             return await self._fleet.find(resource_id)
-        except Refused as refused:
+        except RequestRejected as refused:
             if is_missing(refused):
                 return None
             raise
@@ -152,7 +154,7 @@ class _Named(msgspec.Struct):
     name: str
 
 
-def _change(current: Fetched, wanted: Manifest) -> dict[str, Json]:
+def _change(current: FetchedDocument, wanted: Manifest) -> dict[str, Json]:
     """The merge patch for what differs, of what the document mentions."""
     found: dict[str, Json] = {}
     labels, spec = as_is(current)
@@ -163,7 +165,7 @@ def _change(current: Fetched, wanted: Manifest) -> dict[str, Json]:
     return found
 
 
-def as_is(current: Fetched) -> tuple[dict[str, Json], dict[str, Json]]:
+def as_is(current: FetchedDocument) -> tuple[dict[str, Json], dict[str, Json]]:
     """Labels and spec of a resource."""
     spec: Json = msgspec.json.decode(current.document.spec)
     return dict(current.document.labels), spec if isinstance(spec, dict) else {}

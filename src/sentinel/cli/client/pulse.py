@@ -9,8 +9,8 @@ import msgspec
 
 from sentinel.cli import options, table
 from sentinel.cli.client import session, wait
-from sentinel.cli.client.fleet import Fetched, Fleet
-from sentinel.cli.client.session import Target
+from sentinel.cli.client.fleet import FetchedDocument, FleetClient
+from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import Output
 from sentinel.core.fleet.documents import Phase
 from sentinel.runtime.process import ExitCode
@@ -22,14 +22,14 @@ from sentinel.runtime.process import ExitCode
 @click.option("--timeout", callback=session.duration, default="2m", help="How long to wait. Default: 2m.")
 @options.output_option
 @session.server_options
-def pulse(resource_id: str, is_waiting: bool, timeout: timedelta, output: Output, target: Target) -> int:
+def pulse(resource_id: str, is_waiting: bool, timeout: timedelta, output: Output, target: ServerOptions) -> int:
     """Ask for an event for a resource now, whatever the age of its status.
 
     An adapter counts as having answered when it has looked after the request, by its own clock: the same rule by
     which the pulse takes a request for answered. A report that the work is still in progress is no answer yet.
     """
 
-    async def work(fleet: Fleet) -> int:
+    async def work(fleet: FleetClient) -> int:
         asked = await fleet.mark(await fleet.find(resource_id), "pulse")
         document = asked.document
         if document.paused is True:
@@ -44,7 +44,7 @@ def pulse(resource_id: str, is_waiting: bool, timeout: timedelta, output: Output
             said = f"asked for an event for {asked.title}"
             return _print(asked, said if required else f"{said}, which no adapter is required to answer", output)
 
-        async def progress() -> wait.Progress:
+        async def progress() -> wait.WaitProgress:
             answered = {
                 status.adapter
                 for status in await fleet.statuses(asked)
@@ -52,7 +52,7 @@ def pulse(resource_id: str, is_waiting: bool, timeout: timedelta, output: Output
             }
             missing = [adapter for adapter in required if adapter not in answered]
             count = f"{len(required) - len(missing)} of {len(required)} adapters have answered"
-            return wait.Progress(not missing, f"{count}, waiting for {', '.join(missing)}")
+            return wait.WaitProgress(not missing, f"{count}, waiting for {', '.join(missing)}")
 
         end = await wait.until(progress, timeout=timeout)
         if not end.is_done:
@@ -64,6 +64,6 @@ def pulse(resource_id: str, is_waiting: bool, timeout: timedelta, output: Output
     return target.use(work)
 
 
-def _print(resource: Fetched, said: str, output: Output) -> ExitCode:
+def _print(resource: FetchedDocument, said: str, output: Output) -> ExitCode:
     click.echo(said if output is Output.TABLE else options.encode(msgspec.Raw(resource.body), output))
     return ExitCode.SUCCESS

@@ -11,7 +11,7 @@ import msgspec
 from sentinel.cli import table
 from sentinel.cli.client import fleet, session
 from sentinel.core.fleet import why
-from sentinel.core.fleet.aggregate import Reason
+from sentinel.core.fleet.aggregate import ConditionReason
 from sentinel.core.fleet.documents import AVAILABLE, READY, Phase, ResourceDocument, ResourceStatus
 
 HEADER = ("NAME", "ID", "READY", "AVAILABLE", "GENERATION", "AGE", "WAITING FOR")
@@ -117,7 +117,7 @@ def _generation(item: Item) -> str:
 def _waiting_for(item: Item, required: Sequence[str]) -> str:
     if item.deleted_time is not None:
         ready = item.status.condition(READY)
-        is_alone = ready is None or ready.reason != Reason.RECONCILED_WAITING_FOR_CHILDREN
+        is_alone = ready is None or ready.reason != ConditionReason.RECONCILED_WAITING_FOR_CHILDREN
         return "adapters to finalise" if is_alone else "children to go"
     if item.is_ready:
         return ""

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from sentinel.cli.client.connection import Connection
-from sentinel.cli.client.fleet import Fetched, Fleet
+from sentinel.cli.client.connection import ServerConnection
+from sentinel.cli.client.fleet import FetchedDocument, FleetClient
 from sentinel.core import labels
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.drivers.rest.url import BadName
@@ -33,10 +33,10 @@ TOKEN = "SENTINEL_TOKEN"  # noqa: S105  # the name of a variable
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 """Where `sentinel up` listens."""
 
-Work: TypeAlias = Callable[[Fleet], Coroutine[Any, Any, int]]
+Work: TypeAlias = Callable[[FleetClient], Coroutine[Any, Any, int]]
 
 
-class Target:
+class ServerOptions:
     """The server that a command was told to use."""
 
     def __init__(self, *, server: str, ca_file: Path | None) -> None:
@@ -46,7 +46,7 @@ class Target:
     def use(self, work: Work) -> int:
         """Does the work with the server; the exit code."""
         try:
-            connection = Connection(
+            connection = ServerConnection(
                 server=self._server, ca_file=self._ca_file, token=os.environ.get(TOKEN, "").strip()
             )
         except ValueError as error:
@@ -55,7 +55,7 @@ class Target:
         async def session() -> int:
             try:
                 async with connection:
-                    return await work(Fleet(connection))
+                    return await work(FleetClient(connection))
             except ServerError as error:
                 return fail(str(error))
             except BadName as error:
@@ -70,7 +70,7 @@ def fail(why: str) -> ExitCode:
     return ExitCode.FAILURE
 
 
-def mention_pause(resource: Fetched) -> None:
+def mention_pause(resource: FetchedDocument) -> None:
     """Says so where nobody will hear of a change, because the resource is paused."""
     if resource.document.paused is True:
         told = f"{resource.title} is paused: no event goes out before sentinel resume {resource.document.id}"
@@ -78,12 +78,14 @@ def mention_pause(resource: Fetched) -> None:
 
 
 def server_options(command: Callable[..., int]) -> Callable[..., int]:
-    """`--server` and `--ca-file`, as the parameter `target`, a `Target`. The token comes from the environment
-    alone: a flag would show it to everybody who lists processes."""
+    """`--server` and `--ca-file`, as the parameter `target`, a `ServerOptions`.
+
+    The token comes from the environment alone: a flag would show it to everybody who lists processes.
+    """
 
     @functools.wraps(command)
     def with_target(*args: Any, server: str, ca_file: Path | None, **kwargs: Any) -> int:
-        return command(*args, target=Target(server=server, ca_file=ca_file), **kwargs)
+        return command(*args, target=ServerOptions(server=server, ca_file=ca_file), **kwargs)
 
     server = click.option(
         "--server",

@@ -16,7 +16,7 @@ _FIRST, _LONGEST = timedelta(milliseconds=50), timedelta(seconds=1)
 """Between two looks: what is quick is noticed at once, what is slow is not asked about all the time."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class WaitProgress(msgspec.Struct, frozen=True):
     """How far it has come."""
 
     is_done: bool = False
@@ -24,7 +24,7 @@ class Progress(msgspec.Struct, frozen=True):
     """What is still waited for."""
 
 
-async def until(look: Callable[[], Awaitable[Progress]], *, timeout: timedelta) -> Progress:
+async def until(look: Callable[[], Awaitable[WaitProgress]], *, timeout: timedelta) -> WaitProgress:
     """Looks until it is done, or time is up; what was seen last. A server that is away meanwhile is waited for."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout.total_seconds()
@@ -36,7 +36,7 @@ async def until(look: Callable[[], Awaitable[Progress]], *, timeout: timedelta) 
         except ServerError as error:
             if not error.may_pass:
                 raise
-            progress = Progress(text=str(error))
+            progress = WaitProgress(text=str(error))
         left = deadline - loop.time()
         if progress.is_done or left <= 0:
             told.end()

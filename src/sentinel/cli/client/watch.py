@@ -19,10 +19,10 @@ import msgspec
 
 from sentinel.cli import options, table
 from sentinel.cli.client import rows, session
-from sentinel.cli.client.fleet import Fleet, is_missing, read
-from sentinel.cli.client.session import Target
+from sentinel.cli.client.fleet import FleetClient, is_missing, read
+from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import Output
-from sentinel.drivers.rest.errors import Refused, ServerError
+from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.process import ExitCode
 
@@ -31,7 +31,7 @@ INTERVAL = timedelta(seconds=1)
 _INTERRUPTED = 128 + signal.SIGINT
 
 
-class Change(StrEnum):
+class ChangeType(StrEnum):
     """What became of a resource since the last look."""
 
     ADDED = "added"
@@ -39,10 +39,10 @@ class Change(StrEnum):
     DELETED = "deleted"
 
 
-class Event(msgspec.Struct, frozen=True):
+class WatchEvent(msgspec.Struct, frozen=True):
     """A change, as it is printed for scripts: a line of JSON each, or a document of YAML."""
 
-    change: Change
+    change: ChangeType
     resource: msgspec.Raw
     """As it is now; as it was last seen where it is gone."""
 
@@ -61,7 +61,7 @@ Snapshot: TypeAlias = Mapping[str, bytes]
 @options.output_option
 @session.server_options
 def watch(
-    plural: str, resource_id: str, selector: str, interval: timedelta, output: Output, target: Target
+    plural: str, resource_id: str, selector: str, interval: timedelta, output: Output, target: ServerOptions
 ) -> int:
     """Print the resources of a kind, or the one with this ID, and go on with what changes, until Ctrl-C.
 
@@ -73,7 +73,7 @@ def watch(
 
 
 def follow(
-    target: Target,
+    target: ServerOptions,
     plural: str,
     resource_id: str,
     *,
@@ -84,7 +84,7 @@ def follow(
     """Prints changes until somebody interrupts it, which is how it is meant to end, or until the one resource that
     is watched is gone."""
 
-    async def look_on(fleet: Fleet) -> int:
+    async def look_on(fleet: FleetClient) -> int:
         view = _One(fleet, plural, resource_id) if resource_id else _List(fleet, plural, _asked(query, output))
         printer: _Printer | None = None
         before: Snapshot = {}
@@ -110,22 +110,22 @@ def follow(
     return ExitCode.SUCCESS if code == _INTERRUPTED else code
 
 
-def changes(before: Snapshot, now: Snapshot) -> Iterator[Event]:
+def changes(before: Snapshot, now: Snapshot) -> Iterator[WatchEvent]:
     """What happened between two looks, in the order of the list; what is gone comes last."""
     for resource_id, document in now.items():
         if resource_id not in before:
-            yield Event(Change.ADDED, msgspec.Raw(document))
+            yield WatchEvent(ChangeType.ADDED, msgspec.Raw(document))
         elif before[resource_id] != document:
-            yield Event(Change.MODIFIED, msgspec.Raw(document))
+            yield WatchEvent(ChangeType.MODIFIED, msgspec.Raw(document))
     for resource_id, document in before.items():
         if resource_id not in now:
-            yield Event(Change.DELETED, msgspec.Raw(document))
+            yield WatchEvent(ChangeType.DELETED, msgspec.Raw(document))
 
 
 class _One:
     """A look at one resource, which is sent only where it has changed."""
 
-    def __init__(self, fleet: Fleet, plural: str, resource_id: str) -> None:
+    def __init__(self, fleet: FleetClient, plural: str, resource_id: str) -> None:
         self.plural = plural
         self._fleet = fleet
         self._id = resource_id
@@ -135,7 +135,7 @@ class _One:
     async def look(self) -> Snapshot:
         try:
             fetched = await self._fleet.get_unless(self.plural, self._id, self._etag)
-        except Refused as refused:
+        except RequestRejected as refused:
             if self._seen and is_missing(refused):
                 return {}
             raise
@@ -149,7 +149,7 @@ class _One:
 class _List:
     """A look at a whole list."""
 
-    def __init__(self, fleet: Fleet, plural: str, query: Mapping[str, str]) -> None:
+    def __init__(self, fleet: FleetClient, plural: str, query: Mapping[str, str]) -> None:
         self.plural = plural
         self._fleet = fleet
         self._query = query
@@ -167,7 +167,7 @@ class _Printer:
         self._required = required
         self._shown: dict[str, tuple[str, ...]] | None = None
 
-    def show(self, found: Snapshot, events: Sequence[Event]) -> None:
+    def show(self, found: Snapshot, events: Sequence[WatchEvent]) -> None:
         if self._output is Output.TABLE:
             self._show_rows(found, events)
             return
@@ -177,14 +177,14 @@ class _Printer:
             else:
                 click.echo(f"---\n{options.encode(event, self._output)}")
 
-    def _show_rows(self, found: Snapshot, events: Sequence[Event]) -> None:
+    def _show_rows(self, found: Snapshot, events: Sequence[WatchEvent]) -> None:
         is_first = self._shown is None
         shown = self._shown = self._shown or {}
         if not events and not is_first:
             return
         now, columns = SystemClock().now(), session.width()
         items = [rows.read(document) for document in found.values()]
-        gone = [rows.read(event.resource) for event in events if event.change is Change.DELETED]
+        gone = [rows.read(event.resource) for event in events if event.change is ChangeType.DELETED]
         # All are laid out and few printed, so that columns stay where they are from one look to the next.
         cells = [rows.cells(item, self._required, now) for item in items]
         cells += [(*rows.cells(item, self._required, now)[:-1], "gone") for item in gone]

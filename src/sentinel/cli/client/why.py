@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from sentinel.cli import options, table
 from sentinel.cli.client import session
-from sentinel.cli.client.fleet import Fleet
-from sentinel.cli.client.session import Target
+from sentinel.cli.client.fleet import FleetClient
+from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import Output
 from sentinel.core.fleet import why as reasons
 from sentinel.core.fleet.why import Wait, Why
@@ -25,7 +25,7 @@ _USUAL = Policy(max_age_not_ready=timedelta(seconds=10), max_age_ready=timedelta
 """Of a pulse whose configuration says nothing else."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class WhyOutput(msgspec.Struct, frozen=True):
     """Why, as it is printed for scripts; what does not apply is left out."""
 
     id: str
@@ -66,7 +66,7 @@ def why(
     max_age_ready: timedelta | None,
     pulse_on_progress: bool | None,
     output: Output,
-    target: Target,
+    target: ServerOptions,
 ) -> int:
     """Say why a resource is not ready, or not gone: which adapter it waits for, since when, and what that adapter
     said last; and when the next event is due."""
@@ -76,7 +76,7 @@ def why(
         "follows_progress": pulse_on_progress,
     }
 
-    async def work(fleet: Fleet) -> int:
+    async def work(fleet: FleetClient) -> int:
         found = await fleet.find(resource_id)
         waiting = await fleet.waiting(resource_id)
         policy = _USUAL if waiting.policy is UNSET else waiting.policy
@@ -101,8 +101,8 @@ def why(
     return target.use(work)
 
 
-def _answer(explained: Why) -> Answer:
-    return Answer(
+def _answer(explained: Why) -> WhyOutput:
+    return WhyOutput(
         id=explained.document.id,
         ready=explained.is_ready,
         waiting_for=explained.waiting_for,

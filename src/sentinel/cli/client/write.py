@@ -12,10 +12,10 @@ import msgspec
 
 from sentinel.cli import options, table
 from sentinel.cli.client import session, wait
-from sentinel.cli.client.fleet import Fetched, Fleet, is_missing
-from sentinel.cli.client.session import Target
+from sentinel.cli.client.fleet import FetchedDocument, FleetClient, is_missing
+from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import Output
-from sentinel.drivers.rest.errors import Refused
+from sentinel.drivers.rest.errors import RequestRejected
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import quoted
 
@@ -93,7 +93,7 @@ def create(
     spec: msgspec.Raw | None,
     labels: Mapping[str, str] | None,
     output: Output,
-    target: Target,
+    target: ServerOptions,
 ) -> int:
     """Create a resource."""
     body: dict[str, object] = {"name": name}
@@ -106,7 +106,7 @@ def create(
     if parent is not None:
         body["owner_references"] = {"id": parent}
 
-    async def work(fleet: Fleet) -> int:
+    async def work(fleet: FleetClient) -> int:
         return _done(await fleet.create(plural, body), "created {title}", output)
 
     return target.use(work)
@@ -125,7 +125,7 @@ def patch(
     spec: msgspec.Raw | None,
     labels: Mapping[str, str | None] | None,
     output: Output,
-    target: Target,
+    target: ServerOptions,
 ) -> int:
     """Change spec and labels of a resource by a JSON merge patch.
 
@@ -139,7 +139,7 @@ def patch(
     if not body:
         raise click.UsageError("expected --spec, --labels, or both")
 
-    async def work(fleet: Fleet) -> int:
+    async def work(fleet: FleetClient) -> int:
         before = await fleet.get(plural, resource_id)
         patched = await fleet.patch(plural, resource_id, body)
         is_changed = patched.document.generation != before.document.generation
@@ -159,26 +159,26 @@ def patch(
 @options.output_option
 @session.server_options
 def delete(
-    plural: str, resource_id: str, is_waiting: bool, timeout: timedelta, output: Output, target: Target
+    plural: str, resource_id: str, is_waiting: bool, timeout: timedelta, output: Output, target: ServerOptions
 ) -> int:
     """Delete a resource, and all that belongs to it.
 
     It goes when every required adapter has cleaned up and no child is left.
     """
 
-    async def progress(fleet: Fleet) -> wait.Progress:
+    async def progress(fleet: FleetClient) -> wait.WaitProgress:
         try:
             waiting = await fleet.waiting(resource_id)
-        except Refused as refused:
+        except RequestRejected as refused:
             if is_missing(refused):
-                return wait.Progress(is_done=True)
+                return wait.WaitProgress(is_done=True)
             raise
         missing = [wait.adapter for wait in waiting.waiting_for]
         if waiting.children:
             missing.append("1 child" if waiting.children == 1 else f"{waiting.children} children")
-        return wait.Progress(text=f"waiting for {', '.join(missing) or 'the server'}")
+        return wait.WaitProgress(text=f"waiting for {', '.join(missing) or 'the server'}")
 
-    async def work(fleet: Fleet) -> int:
+    async def work(fleet: FleetClient) -> int:
         deleted = await fleet.delete(plural, resource_id)
         is_gone = await fleet.is_gone(resource_id)
         if not is_gone:
@@ -199,7 +199,7 @@ def delete(
 @click.argument("resource_id", metavar="ID")
 @options.output_option
 @session.server_options
-def pause(resource_id: str, output: Output, target: Target) -> int:
+def pause(resource_id: str, output: Output, target: ServerOptions) -> int:
     """Send no events for a resource until it is resumed."""
     return _mark(resource_id, "pause", "paused {title}: no events until sentinel resume {id}", output, target)
 
@@ -208,19 +208,19 @@ def pause(resource_id: str, output: Output, target: Target) -> int:
 @click.argument("resource_id", metavar="ID")
 @options.output_option
 @session.server_options
-def resume(resource_id: str, output: Output, target: Target) -> int:
+def resume(resource_id: str, output: Output, target: ServerOptions) -> int:
     """Send events for a resource again."""
     return _mark(resource_id, "resume", "resumed {title}", output, target)
 
 
-def _mark(resource_id: str, verb: str, said: str, output: Output, target: Target) -> int:
-    async def work(fleet: Fleet) -> int:
+def _mark(resource_id: str, verb: str, said: str, output: Output, target: ServerOptions) -> int:
+    async def work(fleet: FleetClient) -> int:
         return _done(await fleet.mark(await fleet.find(resource_id), verb), said, output)
 
     return target.use(work)
 
 
-def _done(resource: Fetched, said: str, output: Output) -> ExitCode:
+def _done(resource: FetchedDocument, said: str, output: Output) -> ExitCode:
     document = resource.document
     if output is Output.TABLE:
         click.echo(said.format(title=resource.title, id=document.id, generation=document.generation))

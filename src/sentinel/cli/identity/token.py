@@ -19,7 +19,7 @@ from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.core.access import Role
 from sentinel.drivers.identity import token_editing, tokens_file
-from sentinel.drivers.identity.tokens_file import Token
+from sentinel.drivers.identity.tokens_file import StoredToken
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.process import ExitCode
 
@@ -30,7 +30,7 @@ _SHOWN = 12
 _SHORTEST_PREFIX = 6
 
 
-class Made(msgspec.Struct, frozen=True):
+class CreatedToken(msgspec.Struct, frozen=True):
     """A new token, as it is printed for scripts."""
 
     name: str
@@ -40,7 +40,7 @@ class Made(msgspec.Struct, frozen=True):
     instance: str | UnsetType = UNSET
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ListedToken(msgspec.Struct, frozen=True):
     """A token in the file, as it is printed for scripts: without anything that could be used."""
 
     name: str
@@ -51,10 +51,10 @@ class Entry(msgspec.Struct, frozen=True):
     instance: str | UnsetType = UNSET
 
 
-class Listed(msgspec.Struct, frozen=True):
+class TokenList(msgspec.Struct, frozen=True):
     """Tokens, as they are printed for scripts."""
 
-    tokens: tuple[Entry, ...]
+    tokens: tuple[ListedToken, ...]
 
 
 class _Refused(click.ClickException):
@@ -103,7 +103,7 @@ def new(name: str, role: str, adapter: str, instance: str, file: Path, output: O
     if output is Output.TABLE:
         click.echo(made)
     else:
-        printed = Made(name, Role(role), made, adapter or UNSET, instance or UNSET)
+        printed = CreatedToken(name, Role(role), made, adapter or UNSET, instance or UNSET)
         click.echo(options.encode(printed, output))
     return ExitCode.SUCCESS
 
@@ -135,7 +135,7 @@ def revoke(name: str | None, prefix: str | None, file: Path, output: Output) -> 
         raise click.UsageError(f"--sha256: expected at least {_SHORTEST_PREFIX} digits, got {len(prefix)}")
     begins = (prefix or "").lower()
 
-    def is_meant(one: Token) -> bool:
+    def is_meant(one: StoredToken) -> bool:
         return (name is None or one.name == name) and one.sha256.startswith(begins)
 
     with _explained(file):
@@ -157,9 +157,9 @@ def _explained(file: Path) -> Iterator[None]:
         raise _Refused(f"{file}: cannot be changed: {(error.strerror or str(error)).lower()}") from error
 
 
-def _print(found: Sequence[Token], output: Output) -> None:
+def _print(found: Sequence[StoredToken], output: Output) -> None:
     if output is not Output.TABLE:
-        click.echo(options.encode(Listed(tuple(map(_entry, found))), output))
+        click.echo(options.encode(TokenList(tuple(map(_entry, found))), output))
         return
     columns: dict[str, list[str]] = {
         "NAME": [one.name for one in found],
@@ -174,5 +174,5 @@ def _print(found: Sequence[Token], output: Output) -> None:
         click.echo(line)
 
 
-def _entry(one: Token) -> Entry:
-    return Entry(one.name, one.role, one.sha256[:_SHOWN], one.adapter or UNSET, one.instance or UNSET)
+def _entry(one: StoredToken) -> ListedToken:
+    return ListedToken(one.name, one.role, one.sha256[:_SHOWN], one.adapter or UNSET, one.instance or UNSET)

@@ -13,7 +13,7 @@ import msgspec
 from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.cli.pulse import inspection
-from sentinel.cli.pulse.inspection import Session
+from sentinel.cli.pulse.inspection import InspectionSession
 from sentinel.pulse.coverage import Coverage, Watch, survey
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.process import ExitCode
@@ -79,7 +79,7 @@ def coverage(
         return ExitCode.MISCONFIGURED
     watches = [Watch(str(config), each.selector) for config, each in zip(configs, settings, strict=True)]
 
-    async def look(session: Session) -> int:
+    async def look(session: InspectionSession) -> int:
         async with session.fleet(_unselected(settings[0])) as fleet:
             found = await survey(watches, fleet=fleet, progress=session.progress)
         session.progress.clear()

@@ -13,9 +13,9 @@ import msgspec
 from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.cli.pulse import inspection
-from sentinel.cli.pulse.inspection import Session
+from sentinel.cli.pulse.inspection import InspectionSession
 from sentinel.core.events import timestamp
-from sentinel.core.pulse.pacing import Verdict
+from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.pulse.explain import Explanation, Row, UnknownResource
 from sentinel.pulse.explain import explain as explain_fleet
 from sentinel.runtime.clock import SystemClock
@@ -61,7 +61,7 @@ def explain(
         return ExitCode.MISCONFIGURED
     settings = loaded.settings
 
-    async def look(session: Session) -> int:
+    async def look(session: InspectionSession) -> int:
         async with session.fleet(settings) as fleet:
             try:
                 found = await explain_fleet(
@@ -150,7 +150,7 @@ def _age(row: Row, at: datetime) -> str:
 
 
 def _next(row: Row, at: datetime) -> str:
-    if row.decision is Verdict.PUBLISH:
+    if row.decision is PacingVerdict.PUBLISH:
         return "now"
     if row.next_event_time is None:
         return "paused"

@@ -11,7 +11,7 @@ import click
 from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.cli.pulse import inspection
-from sentinel.cli.pulse.inspection import Session
+from sentinel.cli.pulse.inspection import InspectionSession
 from sentinel.core.pulse.decision import Reason
 from sentinel.pulse.forecast import EmptyFleet, Forecast, Outlook
 from sentinel.pulse.forecast import forecast as forecast_fleet
@@ -75,7 +75,7 @@ def forecast(
         return ExitCode.MISCONFIGURED
     settings = loaded.settings
 
-    async def look(session: Session) -> int:
+    async def look(session: InspectionSession) -> int:
         async with session.fleet(settings) as fleet:
             try:
                 answer, malformed = await forecast_fleet(

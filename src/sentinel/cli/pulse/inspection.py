@@ -20,7 +20,7 @@ import click
 from sentinel.cli import options
 from sentinel.cli.wiring.pulse import build_fleet
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.fleet import FetchError, Fleet
+from sentinel.ports.fleet import FetchError, FleetReader
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import process
@@ -39,7 +39,7 @@ config_option = click.option(
 )
 
 
-class Progress:
+class WalkProgress:
     """Says how far a long walk has come, on a terminal and nowhere else."""
 
     def __init__(self, stream: TextIO, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -67,16 +67,16 @@ class Progress:
         self._width = len(text)
 
 
-class Session:
+class InspectionSession:
     """One look at a fleet: what it is done with, and where it tells what it meets."""
 
-    def __init__(self, *, log: Log, redactor: Redactor, progress: Progress) -> None:
+    def __init__(self, *, log: Log, redactor: Redactor, progress: WalkProgress) -> None:
         self.log = log
         self.progress = progress
         self.redactor = redactor
 
     @asynccontextmanager
-    async def fleet(self, settings: PulseSettings) -> AsyncIterator[Fleet]:
+    async def fleet(self, settings: PulseSettings) -> AsyncIterator[FleetReader]:
         """The fleet that the settings name, closed in the end."""
         fleet = build_fleet(settings, on_token=self.redactor.add)
         try:
@@ -99,7 +99,7 @@ class Session:
         return code
 
 
-Look: TypeAlias = Callable[[Session], Coroutine[Any, Any, int]]
+Look: TypeAlias = Callable[[InspectionSession], Coroutine[Any, Any, int]]
 
 
 def load(
@@ -122,7 +122,7 @@ def look(at: Look, *, settings: PulseSettings, loaded: Sequence[Loaded[PulseSett
     secrets = [secret.reveal() for each in loaded for secret in each.secrets]
     logging = configure_logging(settings.log.level, settings.log.format, secrets=secrets)
     log = get_logger("inspection")
-    session = Session(log=log, redactor=logging.redactor, progress=Progress(sys.stderr))
+    session = InspectionSession(log=log, redactor=logging.redactor, progress=WalkProgress(sys.stderr))
     try:
         for warning in dict.fromkeys(warning for each in loaded for warning in each.warnings):
             log.warning("settings.warning", problem=warning)
@@ -132,7 +132,7 @@ def look(at: Look, *, settings: PulseSettings, loaded: Sequence[Loaded[PulseSett
         logging.restore()
 
 
-async def _answer(at: Look, session: Session) -> int:
+async def _answer(at: Look, session: InspectionSession) -> int:
     try:
         return await at(session)
     except FetchError as error:

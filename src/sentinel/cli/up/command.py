@@ -16,10 +16,10 @@ import click
 
 from sentinel.cli import options
 from sentinel.cli.addresses import bind_address
-from sentinel.cli.up.data_dir import Home, Uninhabitable, default_folder
-from sentinel.cli.up.plan import Plan, Wishes, make_plan
+from sentinel.cli.up.data_dir import DataDir, UnusableDataDir, default_folder
+from sentinel.cli.up.plan import UpOptions, UpPlan, make_plan
 from sentinel.cli.up.ready import ReadyFile
-from sentinel.cli.up.tokens import Keys, make_keys
+from sentinel.cli.up.tokens import UpTokens, make_keys
 from sentinel.cli.up.view import Showing
 from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
@@ -28,7 +28,7 @@ from sentinel.runtime.listening import Address
 
 if TYPE_CHECKING:
     from sentinel.cli.up.live import HeldLog
-    from sentinel.cli.up.session import Session
+    from sentinel.cli.up.session import UpSession
 
 
 def _duration(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
@@ -130,9 +130,9 @@ def up(
     The settings of its pulses and adapters can be changed, as by --set max_age_ready=1m, or by
     SENTINEL_TASK_TIMEOUT=5s. Unless told otherwise it logs warnings and errors only.
     """
-    home = Home(data_dir or default_folder(os.environ))
+    home = DataDir(data_dir or default_folder(os.environ))
     plan = make_plan(
-        Wishes(
+        UpOptions(
             listen=listen,
             database_url=database_url,
             broker_url=broker_url,
@@ -146,7 +146,7 @@ def up(
         database_url=home.database_url,
         tokens_file=home.tokens_file,
     )
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, UpPlan):
         return refuse(plan)
     if ready_file is not None:
         try:
@@ -159,19 +159,19 @@ def up(
         with home.occupied():
             keys = make_keys(plan, home, has_demo=demo)
             return _run(plan, home, keys, showing=showing, random=random)
-    except Uninhabitable as error:
+    except UnusableDataDir as error:
         return refuse([f"--data-dir: {error}"])
 
 
-def _run(plan: Plan, home: Home, keys: Keys, *, showing: Showing, random: Random | None) -> int:
+def _run(plan: UpPlan, home: DataDir, keys: UpTokens, *, showing: Showing, random: Random | None) -> int:
     held = _hold_log() if showing.is_live and sys.stderr.isatty() else None
-    session: Session | None = None
+    session: UpSession | None = None
 
     def assemble(context: ServiceContext) -> Assembly:
         nonlocal session
         with extra("api", who="sentinel up"):
-            from sentinel.cli.up.session import Session
-        session = Session(plan=plan, home=home, keys=keys, context=context, showing=showing, random=random)
+            from sentinel.cli.up.session import UpSession
+        session = UpSession(plan=plan, home=home, keys=keys, context=context, showing=showing, random=random)
         return session.assembly()
 
     is_stuck = False

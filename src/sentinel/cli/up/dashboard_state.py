@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sentinel.cli.client.rows import Item
-from sentinel.cli.up.narration import Happening
-from sentinel.core.pulse.pacing import Verdict
+from sentinel.cli.up.narration import Activity
+from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.report import Answer, CycleReport, Judgement, PageReport
+from sentinel.pulse.report import CycleReport, PacedDecision, PageReport, PublishedBatch
 
 _REMEMBERED = 200
 """How many happenings are kept; more than any terminal has lines."""
@@ -59,17 +59,17 @@ class Totals(msgspec.Struct, frozen=True):
         )
 
 
-class Board:
+class DashboardState:
     """One for everything that runs."""
 
     def __init__(self, *, started: datetime) -> None:
         self.started = started
         self.totals = Totals()
-        self._happenings: deque[Happening] = deque(maxlen=_REMEMBERED)
+        self._happenings: deque[Activity] = deque(maxlen=_REMEMBERED)
         self._shelves: dict[str, Shelf] = {}
         self._names: dict[str, str] = {}
         self._said: dict[tuple[str, str], str] = {}
-        self._prospects: dict[str, Mapping[str, Judgement]] = {}
+        self._prospects: dict[str, Mapping[str, PacedDecision]] = {}
         self._ready: dict[str, int] = {}
         self._published: deque[tuple[datetime, int]] = deque()
 
@@ -98,14 +98,14 @@ class Board:
         """The name, or nothing where it is not known."""
         return self._names.get(resource_id, "")
 
-    def prospect(self, resource_id: str) -> Judgement | None:
+    def prospect(self, resource_id: str) -> PacedDecision | None:
         """What its pulse last thought of a resource."""
         for judgements in self._prospects.values():
             if resource_id in judgements:
                 return judgements[resource_id]
         return None
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: Activity) -> None:
         """Puts a happening up."""
         self.learn(happening.resource_id, happening.name)
         if happening.is_evaluation:
@@ -114,7 +114,7 @@ class Board:
                 return  # adapters say the same at every pulse, and the screen has room for what is new
         self._happenings.append(happening)
 
-    def _is_repetition(self, happening: Happening) -> bool:
+    def _is_repetition(self, happening: Activity) -> bool:
         key = (happening.source, happening.resource_id)
         if self._said.get(key) == happening.text:
             return True
@@ -122,7 +122,7 @@ class Board:
             self._said[key] = happening.text
         return False
 
-    def latest(self, count: int) -> Sequence[Happening]:
+    def latest(self, count: int) -> Sequence[Activity]:
         """The latest happenings, the newest first."""
         return [happening for happening, _ in zip(reversed(self._happenings), range(count), strict=False)]
 
@@ -132,16 +132,16 @@ class Board:
         lately = min(now - self.started, _RATE_WINDOW)
         return sum(count for _, count in self._published) / max(lately.total_seconds(), 1)
 
-    def observer(self, resource_type: str) -> BoardObserver:
+    def observer(self, resource_type: str) -> DashboardObserver:
         """What a pulse over this type of resource is to be given."""
-        return BoardObserver(self, resource_type)
+        return DashboardObserver(self, resource_type)
 
     def answered(self, at: datetime, confirmed: int) -> None:
         """Counts what was sent."""
         self._forget_published_before(at - _RATE_WINDOW)
         self._published.append((at, confirmed))
 
-    def finished(self, resource_type: str, seen: Mapping[str, Judgement], report: CycleReport) -> None:
+    def finished(self, resource_type: str, seen: Mapping[str, PacedDecision], report: CycleReport) -> None:
         """Counts a cycle; what it thought of the resources, only where it saw all of them."""
         self.totals = self.totals.with_cycle(report)
         if report.is_complete:
@@ -153,22 +153,22 @@ class Board:
             self._published.popleft()
 
 
-class BoardObserver:
+class DashboardObserver:
     """`pulse.report.Observer` of one pulse: when each resource will have its next event."""
 
-    def __init__(self, board: Board, resource_type: str) -> None:
+    def __init__(self, board: DashboardState, resource_type: str) -> None:
         self._board = board
         self._resource_type = resource_type
-        self._seen: dict[str, Judgement] = {}
+        self._seen: dict[str, PacedDecision] = {}
         self._at = board.started
 
     def judged(self, page: PageReport) -> None:
         self._at = page.at
         for judgement in page.judgements:
-            if judgement.verdict is not Verdict.REPEATED:
+            if judgement.verdict is not PacingVerdict.REPEATED:
                 self._seen[judgement.resource.id] = judgement
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: PublishedBatch) -> None:
         self._board.answered(self._at, answer.outcomes.count(Outcome.CONFIRMED))
 
     def finished(self, report: CycleReport) -> None:

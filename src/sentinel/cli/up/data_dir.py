@@ -28,7 +28,7 @@ _FOLDER, _FILE = 0o700, 0o600
 _LONGEST_TOKEN = 1024
 
 
-class Uninhabitable(Exception):
+class UnusableDataDir(Exception):
     """The data directory will not do; the text says why."""
 
 
@@ -49,7 +49,7 @@ def default_folder(environ: Mapping[str, str]) -> Path:
     return root / "sentinel"
 
 
-class Home:
+class DataDir:
     """A data directory. Nothing is written to it before it is occupied."""
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +57,7 @@ class Home:
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Lives in it, alone; makes it where it does not exist. Raises `Uninhabitable`."""
+        """Lives in it, alone; makes it where it does not exist. Raises `UnusableDataDir`."""
         try:
             # A folder that exists keeps its mode: it may be somebody's own, with other things in it.
             self.folder.mkdir(mode=_FOLDER, parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class Home:
         return self._read(_mark(kept)) == tokens_file.digest_of(kept.token)
 
     def mark_shown(self, kept: Kept) -> None:
-        """Remembers that it has been. Raises `Uninhabitable`."""
+        """Remembers that it has been. Raises `UnusableDataDir`."""
         try:
             _write(_mark(kept), tokens_file.digest_of(kept.token))
         except OSError as error:
@@ -109,7 +109,7 @@ class Home:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Uninhabitable(f"{self.folder} is in use by another process; stop that one first") from error
+            raise UnusableDataDir(f"{self.folder} is in use by another process; stop that one first") from error
         except OSError as error:
             raise _uninhabitable(self.folder, error) from error
 
@@ -123,7 +123,7 @@ class Home:
             made = token_editing.add_token(self.tokens_file, name=name, role=role, adapter=adapter)
             _write(file, made)
         except Misconfigured as error:
-            raise Uninhabitable(str(error)) from error
+            raise UnusableDataDir(str(error)) from error
         except OSError as error:
             raise _uninhabitable(file, error) from error
         return Kept(made, file)
@@ -137,7 +137,7 @@ class Home:
     def _is_accepted(self, token: str, *, name: str, role: Role, adapter: str) -> bool:
         if not self.tokens_file.exists():
             return False
-        meant = tokens_file.Token(name, role, tokens_file.digest_of(token), adapter)
+        meant = tokens_file.StoredToken(name, role, tokens_file.digest_of(token), adapter)
         return meant in tokens_file.read(self.tokens_file).tokens
 
 
@@ -145,8 +145,8 @@ def _mark(kept: Kept) -> Path:
     return kept.file.with_name(f".{kept.file.name}-shown")
 
 
-def _uninhabitable(place: Path, error: OSError) -> Uninhabitable:
-    return Uninhabitable(f"{place}: {(error.strerror or str(error)).lower()}")
+def _uninhabitable(place: Path, error: OSError) -> UnusableDataDir:
+    return UnusableDataDir(f"{place}: {(error.strerror or str(error)).lower()}")
 
 
 def _write(file: Path, token: str) -> None:

@@ -19,12 +19,12 @@ import msgspec
 
 from sentinel.adapter.samples import zones
 from sentinel.adapter.samples.acceptance import objections_to
-from sentinel.cli.client.connection import Connection
-from sentinel.cli.client.fleet import Fleet, read
-from sentinel.cli.up.narration import Happening, Tell, Tone
+from sentinel.cli.client.connection import ServerConnection
+from sentinel.cli.client.fleet import FleetClient, read
+from sentinel.cli.up.narration import Activity, Tell, Tone
 from sentinel.core.fleet.documents import KindRules, ResourceDocument
 from sentinel.core.pulse.observation import Json
-from sentinel.drivers.rest.errors import Refused, ServerError
+from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.ports.clock import Clock
 from sentinel.runtime.lifecycle.stopping import Stopping
 
@@ -58,7 +58,7 @@ class Demo:
     def __init__(
         self,
         *,
-        connect: Callable[[], Connection],
+        connect: Callable[[], ServerConnection],
         kinds: Sequence[KindRules],
         dns: Outage,
         tell: Tell,
@@ -83,7 +83,7 @@ class Demo:
             await stopping.wait()  # nothing would answer
             return
         async with self._connect() as connection:
-            fleet = Fleet(connection)
+            fleet = FleetClient(connection)
             while not stopping.requested:
                 if await stopping.interrupts(self._act(fleet)):
                     break
@@ -91,14 +91,14 @@ class Demo:
                     break
         self._dns.out_of_service = ()
 
-    async def _act(self, fleet: Fleet) -> None:
+    async def _act(self, fleet: FleetClient) -> None:
         try:
             if not await self._populate(fleet):
                 await self._go_on(fleet)
         except ServerError as error:
             self._say(f"could not: {error}", Tone.BAD)
 
-    async def _populate(self, fleet: Fleet) -> bool:
+    async def _populate(self, fleet: FleetClient) -> bool:
         """Makes the fleet what it should be; whether anything was missing."""
         missing = False
         for kind in self._kinds.values():
@@ -119,7 +119,7 @@ class Demo:
         return missing
 
     async def _create(
-        self, fleet: Fleet, kind: KindRules, name: str, number: int, parent: ResourceDocument | None
+        self, fleet: FleetClient, kind: KindRules, name: str, number: int, parent: ResourceDocument | None
     ) -> bool:
         """Whether it was made; a name that somebody else has is left to them."""
         if (kind.plural, name) in self._taken:
@@ -134,7 +134,7 @@ class Demo:
             body["owner_references"] = {"id": parent.id}
         try:
             made = await fleet.create(kind.plural, body)
-        except Refused as refusal:
+        except RequestRejected as refusal:
             if refusal.status != HTTPStatus.CONFLICT:
                 raise
             self._taken.add((kind.plural, name))
@@ -143,7 +143,7 @@ class Demo:
         self._say(f"asks for a {kind.kind} in {region}", resource=made.document)
         return True
 
-    async def _go_on(self, fleet: Fleet) -> None:
+    async def _go_on(self, fleet: FleetClient) -> None:
         """One act: heal what has been broken for long enough, else change or break something."""
         if self._broken is not None:
             self._broken.acts -= 1
@@ -160,16 +160,16 @@ class Demo:
     def _needing_dns(self) -> list[str]:
         return [plural for plural, kind in self._kinds.items() if zones.NAME in kind.required_adapters]
 
-    async def _rescale(self, fleet: Fleet) -> None:
+    async def _rescale(self, fleet: FleetClient) -> None:
         await self._rescale_one(fleet, self._random.choice(list(self._kinds)))
 
-    async def _rescale_one(self, fleet: Fleet, plural: str) -> None:
+    async def _rescale_one(self, fleet: FleetClient, plural: str) -> None:
         if (chosen := await self._any(fleet, plural)) is not None:
             replicas = self._random.randint(1, 9)
             await self._patch(fleet, plural, chosen, {"replicas": replicas})
             self._say(f"asks for {replicas} replicas", resource=chosen)
 
-    async def _misspell(self, fleet: Fleet) -> None:
+    async def _misspell(self, fleet: FleetClient) -> None:
         """A spec that will not do, mended later."""
         plural = self._random.choice(list(self._kinds))
         if (chosen := await self._any(fleet, plural)) is None:
@@ -180,11 +180,11 @@ class Demo:
 
         self._broken = _Broken(lambda: self._heal(fleet, plural, chosen))
 
-    async def _heal(self, fleet: Fleet, plural: str, resource: ResourceDocument) -> None:
+    async def _heal(self, fleet: FleetClient, plural: str, resource: ResourceDocument) -> None:
         await self._patch(fleet, plural, resource, {"replicas": 3, "region": _REGIONS[0]})
         self._say(f"heals it: 3 replicas in {_REGIONS[0]}", Tone.GOOD, resource=resource)
 
-    async def _cut_off(self, fleet: Fleet) -> None:
+    async def _cut_off(self, fleet: FleetClient) -> None:
         """The DNS service goes away, and a resource needs it. Those of others have it all the time."""
         needing = self._needing_dns
         own = [each.id for plural in needing for each in await self._own(fleet, plural)]
@@ -198,7 +198,7 @@ class Demo:
         self._broken = _Broken(heal)
         await self._rescale_one(fleet, self._random.choice(needing))
 
-    async def _visit(self, fleet: Fleet) -> None:
+    async def _visit(self, fleet: FleetClient) -> None:
         """Somebody who comes and goes: a resource is made, or one that was made so is deleted."""
         plural, kind = next(iter(self._kinds.items()))
         if kind.parent:
@@ -212,22 +212,24 @@ class Demo:
         elif free:
             await self._create(fleet, kind, free[0], self._random.randrange(len(_REGIONS)), None)
 
-    async def _any(self, fleet: Fleet, plural: str) -> ResourceDocument | None:
+    async def _any(self, fleet: FleetClient, plural: str) -> ResourceDocument | None:
         found = [
             each for each in await self._own(fleet, plural) if each.name not in _PASSING and not each.is_deleting
         ]
         return self._random.choice(found) if found else None
 
-    async def _own(self, fleet: Fleet, plural: str) -> list[ResourceDocument]:
+    async def _own(self, fleet: FleetClient, plural: str) -> list[ResourceDocument]:
         query = {"labels": f"{LABEL}=true", "order": "name"}
         return [read(each, ResourceDocument) async for each in fleet.walk(plural, query)]
 
-    async def _patch(self, fleet: Fleet, plural: str, resource: ResourceDocument, spec: dict[str, Json]) -> None:
+    async def _patch(
+        self, fleet: FleetClient, plural: str, resource: ResourceDocument, spec: dict[str, Json]
+    ) -> None:
         await fleet.patch(plural, resource.id, {"spec": spec})
 
     def _say(self, text: str, tone: Tone = Tone.PLAIN, *, resource: ResourceDocument | None = None) -> None:
         self._tell(
-            Happening(
+            Activity(
                 at=self._clock.now(),
                 source="demo",
                 resource_id="" if resource is None else resource.id,

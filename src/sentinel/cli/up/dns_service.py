@@ -24,7 +24,18 @@ from sentinel.runtime.log import Log
 from sentinel.web import problem
 from sentinel.web.app import build_app
 from sentinel.web.identity import Guard
-from sentinel.web.routing import OPEN, Answer, Body, Handler, Method, Parameter, Request, Response, Route, Stream
+from sentinel.web.routing import (
+    OPEN,
+    Body,
+    Handler,
+    Method,
+    Parameter,
+    Request,
+    Response,
+    ResponseSpec,
+    Route,
+    Stream,
+)
 from sentinel.web.server import Server
 
 _ZONE: Final = "/zones/{id}"
@@ -76,20 +87,20 @@ class DnsService:
         """Whether there was one."""
         return self._zones.pop(zone_id, None) is not None
 
-    async def _put(self, request: Request) -> Answer:
+    async def _put(self, request: Request) -> Response:
         zone = self.put(request.path["id"], msgspec.json.decode(await request.body()))
-        return Answer(HTTPStatus.OK if zone.is_there else HTTPStatus.ACCEPTED, msgspec.json.encode(zone))
+        return Response(HTTPStatus.OK if zone.is_there else HTTPStatus.ACCEPTED, msgspec.json.encode(zone))
 
-    async def _get(self, request: Request) -> Answer:
+    async def _get(self, request: Request) -> Response:
         zone = self._zones.get(request.path["id"])
         if zone is None:
             raise problem.not_found(f"there is no zone {request.path['id']}")
-        return Answer(body=msgspec.json.encode(zone))
+        return Response(body=msgspec.json.encode(zone))
 
-    async def _delete(self, request: Request) -> Answer:
+    async def _delete(self, request: Request) -> Response:
         if not self.remove(request.path["id"]):
             raise problem.not_found(f"there is no zone {request.path['id']}")
-        return Answer(HTTPStatus.NO_CONTENT)
+        return Response(HTTPStatus.NO_CONTENT)
 
     def _routes(self) -> list[Route]:
         def route(method: Method, handler: Handler, summary: str, **more: Any) -> Route:
@@ -101,7 +112,7 @@ class DnsService:
                 summary=summary,
                 tag="zones",
                 path_parameters=(Parameter(name="id", description="Of the zone."),),
-                responses=(Response(status=200, description=summary),),
+                responses=(ResponseSpec(status=200, description=summary),),
                 is_documented=False,
                 **more,
             )
@@ -113,7 +124,7 @@ class DnsService:
         ]
 
     def _while_in_service(self, handler: Handler) -> Handler:
-        async def answer(request: Request) -> Answer | Stream:
+        async def answer(request: Request) -> Response | Stream:
             if request.path["id"] in self.out_of_service:
                 raise problem.unavailable("the DNS service is out of service")
             return await handler(request)

@@ -6,8 +6,8 @@ in which nothing happens is silent.
 
 from __future__ import annotations
 
-from sentinel.cli.up.narration import Happening
-from sentinel.cli.up.stdout_queue import Outlet
+from sentinel.cli.up.narration import Activity
+from sentinel.cli.up.stdout_queue import StdoutQueue
 from sentinel.core.events import timestamp
 from sentinel.runtime.settings.report import printable
 
@@ -15,10 +15,10 @@ from sentinel.runtime.settings.report import printable
 class Lines:
     """Writes what it is told."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: StdoutQueue) -> None:
         self._outlet = outlet
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: Activity) -> None:
         """One line: when, who, about which resource, what."""
         name = f" ({happening.name})" if happening.name else ""
         subject = f" {happening.resource_id}{name}" if happening.resource_id else ""

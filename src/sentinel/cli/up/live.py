@@ -13,13 +13,13 @@ from typing import TextIO
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from sentinel.cli.up.dashboard_state import Board
+from sentinel.cli.up.dashboard_state import DashboardState
 from sentinel.cli.up.screen import draw
-from sentinel.cli.up.stdout_queue import Outlet
+from sentinel.cli.up.stdout_queue import StdoutQueue
 from sentinel.cli.up.welcome import Hint
 from sentinel.ports.clock import Clock
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.probes.health import Health, Status
+from sentinel.runtime.probes.health import Health, HealthStatus
 
 _FRAME = timedelta(milliseconds=250)
 _HELD_LINES = 500
@@ -31,7 +31,7 @@ class LiveView:
     def __init__(
         self,
         *,
-        board: Board,
+        board: DashboardState,
         clock: Clock,
         title: str,
         hints: Sequence[Hint],
@@ -75,13 +75,13 @@ class LiveView:
         )
 
 
-def console_on(outlet: Outlet) -> Console:
+def console_on(outlet: StdoutQueue) -> Console:
     """The terminal, for somebody who must not wait for it."""
     return Console(file=_Terminal(outlet), highlight=False)
 
 
 class _Terminal(io.StringIO):
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: StdoutQueue) -> None:
         super().__init__()
         self._outlet = outlet
 
@@ -117,4 +117,4 @@ class HeldLog(io.StringIO):
 
 def _troubles(health: Health) -> list[str]:
     checks = health.readiness().checks
-    return [f"{name}: {check.message}" for name, check in checks.items() if check.status is Status.ERROR]
+    return [f"{name}: {check.message}" for name, check in checks.items() if check.status is HealthStatus.ERROR]

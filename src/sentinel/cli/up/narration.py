@@ -13,15 +13,15 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from sentinel.adapter.api_gate import Operation
-from sentinel.adapter.observer import Evaluation, ReportAnswer, SkipReason
+from sentinel.adapter.api_gate import ApiOperation
+from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.clock import Clock
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.report import Answer, CycleReport, PageReport
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 
 
 class Tone(StrEnum):
@@ -33,7 +33,7 @@ class Tone(StrEnum):
     BAD = "bad"
 
 
-class Happening(msgspec.Struct, frozen=True, kw_only=True):
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """Something that somebody may want to see."""
 
     at: datetime
@@ -47,7 +47,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     is_evaluation: bool = False
 
 
-Tell: TypeAlias = Callable[[Happening], None]
+Tell: TypeAlias = Callable[[Activity], None]
 
 
 class PulseNarrator:
@@ -62,13 +62,13 @@ class PulseNarrator:
     def judged(self, page: PageReport) -> None:
         """Only what is sent is told."""
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: PublishedBatch) -> None:
         at = self._clock.now()
         for pending, outcome in zip(answer.pending, answer.outcomes, strict=True):
             seen, reason = pending.judgement.resource, pending.judgement.decision.reason
             is_confirmed = outcome is Outcome.CONFIRMED
             self._tell(
-                Happening(
+                Activity(
                     at=at,
                     source="pulse",
                     resource_id=seen.id,
@@ -91,7 +91,7 @@ class PulseNarrator:
 
     def _say(self, trouble: str) -> None:
         text = f"{self._resource_type}: {trouble}"
-        self._tell(Happening(at=self._clock.now(), source="pulse", text=text, tone=Tone.BAD))
+        self._tell(Activity(at=self._clock.now(), source="pulse", text=text, tone=Tone.BAD))
 
 
 class AdapterNarrator:
@@ -115,7 +115,7 @@ class AdapterNarrator:
         words, tone = _ending(evaluation.ending)
         resource = evaluation.resource
         self._tell(
-            Happening(
+            Activity(
                 at=self._clock.now(),
                 source=self._adapter,
                 resource_id=resource.id,
@@ -129,8 +129,8 @@ class AdapterNarrator:
     def interrupted(self) -> None:
         """The end of everything is told elsewhere."""
 
-    def reported(self, resource: Resource, answer: ReportAnswer, detail: DiscardReason | str | None) -> None:
-        if answer is ReportAnswer.REFUSED:
+    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
+        if answer is ReportDisposition.REFUSED:
             self._say(f"the API refused the report: {detail}", Tone.BAD, resource.id)
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
@@ -139,10 +139,10 @@ class AdapterNarrator:
     def returned(self, reason: str, resource_id: str, events: int) -> None:
         self._say(f"gave back events: {reason}", Tone.BAD, resource_id)
 
-    def api_failed(self, operation: Operation, trouble: ApiTrouble) -> None:
+    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
         self._say(f"cannot {operation}: {trouble}", Tone.BAD)
 
-    def api_recovered(self, operation: Operation) -> None:
+    def api_recovered(self, operation: ApiOperation) -> None:
         self._say(f"can {operation} again", Tone.GOOD)
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
@@ -151,7 +151,7 @@ class AdapterNarrator:
 
     def _say(self, text: str, tone: Tone, resource_id: str = "") -> None:
         at = self._clock.now()
-        self._tell(Happening(at=at, source=self._adapter, resource_id=resource_id, text=text, tone=tone))
+        self._tell(Activity(at=at, source=self._adapter, resource_id=resource_id, text=text, tone=tone))
 
 
 def _ending(ending: Ending) -> tuple[str, Tone]:

@@ -13,11 +13,11 @@ from datetime import timedelta
 import msgspec
 
 from sentinel.cli.client import rows
-from sentinel.cli.client.connection import Connection
-from sentinel.cli.client.fleet import Fleet, Page, read
+from sentinel.cli.client.connection import ServerConnection
+from sentinel.cli.client.fleet import FleetClient, ListPage, read
 from sentinel.cli.client.rows import Item
-from sentinel.cli.up.dashboard_state import Board, Shelf
-from sentinel.cli.up.narration import Happening, Tell, Tone
+from sentinel.cli.up.dashboard_state import DashboardState, Shelf
+from sentinel.cli.up.narration import Activity, Tell, Tone
 from sentinel.core.fleet.documents import KindRules
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.ports.clock import Clock
@@ -42,10 +42,10 @@ class Overview:
         self,
         *,
         kinds: Sequence[KindRules],
-        board: Board,
+        board: DashboardState,
         tell: Tell,
         clock: Clock,
-        connect: Callable[[], Connection],
+        connect: Callable[[], ServerConnection],
     ) -> None:
         self._kinds = kinds
         self._board = board
@@ -57,16 +57,16 @@ class Overview:
     async def run(self, stopping: Stopping) -> None:
         """Goes on until it is asked to stop. An API that does not answer now will be asked again."""
         async with self._connect() as connection:
-            fleet = Fleet(connection)
+            fleet = FleetClient(connection)
             while not await stopping.interrupts(self._look(fleet)):
                 if await stopping.interrupts(self._clock.sleep(_EVERY)):
                     return
 
-    async def _look(self, fleet: Fleet) -> None:
+    async def _look(self, fleet: FleetClient) -> None:
         for kind in self._kinds:
             query = {"size": str(_AT_MOST), "fields": rows.FIELDS, "order": "created_time"}
             try:
-                page = read(await fleet.page(kind.plural, query), Page)
+                page = read(await fleet.page(kind.plural, query), ListPage)
                 items = [rows.read(each) for each in page.items]
             except ServerError:
                 return  # readiness says what is wrong
@@ -91,7 +91,7 @@ class Overview:
 
     def _say(self, resource_id: str, name: str, text: str, tone: Tone) -> None:
         at = self._clock.now()
-        self._tell(Happening(at=at, source="fleet", resource_id=resource_id, name=name, text=text, tone=tone))
+        self._tell(Activity(at=at, source="fleet", resource_id=resource_id, name=name, text=text, tone=tone))
 
 
 def _news(kind: KindRules, before: _Standing | None, now: _Standing) -> tuple[str, Tone] | None:

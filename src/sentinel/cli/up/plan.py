@@ -16,7 +16,7 @@ from sentinel.adapter.settings import AdapterSettings
 from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
 from sentinel.api.settings import FleetApiSettings
-from sentinel.cli.up.settings_routing import Sharing
+from sentinel.cli.up.settings_routing import SettingsRouting
 from sentinel.core.fleet.documents import KindRules
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
@@ -24,7 +24,7 @@ from sentinel.runtime.listening import Address, is_loopback
 from sentinel.runtime.redaction import secrets_within
 from sentinel.runtime.settings import loader
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
-from sentinel.runtime.settings.report import Loaded, Problem
+from sentinel.runtime.settings.report import Loaded, SettingsProblem
 from sentinel.runtime.settings.server import listen_address
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -73,7 +73,7 @@ _BROKER_DETAILS = (
 """What may be said about a broker that is named by its URL."""
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks for."""
 
     listen: str | None = None
@@ -95,7 +95,7 @@ class PlannedAdapter(msgspec.Struct, frozen=True):
     """Where it was configured; None for a sample."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is to run, in order."""
 
     address: Address
@@ -120,8 +120,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_plan(
-    wishes: Wishes, *, environ: Mapping[str, str], database_url: str, tokens_file: Path
-) -> Plan | list[str]:
+    wishes: UpOptions, *, environ: Mapping[str, str], database_url: str, tokens_file: Path
+) -> UpPlan | list[str]:
     """The plan, or everything that is wrong with the wishes. The last two arguments are the data directory's."""
     planner = _Planner(wishes, environ)
     address, server, kinds = planner.server(database_url, tokens_file)
@@ -131,7 +131,7 @@ def make_plan(
     if planner.problems or address is None or server is None:
         return list(dict.fromkeys(planner.problems))
     planner.warn_of_absent(kinds, adapters)
-    return Plan(
+    return UpPlan(
         address=address,
         server=server,
         kinds=kinds,
@@ -146,7 +146,7 @@ def make_plan(
 class _Planner:
     """Loads one thing after the other, and remembers what was wrong."""
 
-    def __init__(self, wishes: Wishes, environ: Mapping[str, str]) -> None:
+    def __init__(self, wishes: UpOptions, environ: Mapping[str, str]) -> None:
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.secrets: list[str] = []
@@ -156,7 +156,7 @@ class _Planner:
         # The token of another API must not be shown to this one.
         hidden = {*_OURS, "HYPERFLEET_API_TOKEN"}
         self._environ = {name: value for name, value in environ.items() if name not in hidden}
-        self._shared = Sharing(
+        self._shared = SettingsRouting(
             (PulseSettings, AdapterSettings, FleetApiSettings), environ=self._environ, sets=wishes.sets
         )
         self.problems += map(str, self._shared.strangers())
@@ -266,7 +266,9 @@ class _Planner:
         try:
             return PlannedAdapter(loading.load_adapter(settings.task, folder=file.parent), settings, file)
         except loading.NoAdapter as error:
-            self.problems.append(str(Problem.at(adapter_settings.place_of_task(file, loaded), "task", str(error))))
+            self.problems.append(
+                str(SettingsProblem.at(adapter_settings.place_of_task(file, loaded), "task", str(error)))
+            )
             return None
 
     def _load_adapter(self, file: Path | None, **more: str) -> Loaded[AdapterSettings]:

@@ -14,12 +14,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from sentinel.cli.client.rows import Item
-from sentinel.cli.up.dashboard_state import Board, Shelf
-from sentinel.cli.up.narration import Happening, Tone
+from sentinel.cli.up.dashboard_state import DashboardState, Shelf
+from sentinel.cli.up.narration import Activity, Tone
 from sentinel.cli.up.welcome import Hint
 from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import AVAILABLE, Condition
-from sentinel.core.pulse.pacing import Verdict
+from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.runtime.settings.report import printable
 
 _LEAST_HAPPENINGS = 5
@@ -33,7 +33,7 @@ _WAITING_REASON = "PreconditionsNotMet"
 
 
 def draw(
-    board: Board,
+    board: DashboardState,
     *,
     now: datetime,
     title: str,
@@ -78,14 +78,14 @@ def _share(room: int, wanted: Sequence[int]) -> list[int]:
     return given
 
 
-def _title(board: Board, now: datetime, title: str, width: int) -> Text:
+def _title(board: DashboardState, now: datetime, title: str, width: int) -> Text:
     ready, total = sum(map(board.ready, board.shelves)), sum(shelf.total for shelf in board.shelves)
     left = Text.assemble((" sentinel ", "bold white on blue"), " ", (title, "bold"))
     right = Text(f"{ready} of {total} ready · up {_duration(now - board.started)} ", style="dim")
     return _justified(left, right, width)
 
 
-def _shelf(board: Board, shelf: Shelf, now: datetime, *, rows: int, width: int) -> list[Text]:
+def _shelf(board: DashboardState, shelf: Shelf, now: datetime, *, rows: int, width: int) -> list[Text]:
     """A head, and so many rows."""
     names = _name_width(width)
     head = _row(f"{shelf.plural} ({shelf.total})", "GEN", "READY", "AVAIL", "EVENT", names)
@@ -111,7 +111,7 @@ def _urgency(item: Item) -> int:
     return 1 if not item.is_ready else 2
 
 
-def _resource(board: Board, item: Item, required: Sequence[str], now: datetime, width: int) -> Text:
+def _resource(board: DashboardState, item: Item, required: Sequence[str], now: datetime, width: int) -> Text:
     is_deleting = item.deleted_time is not None
     mark, style = ("✕", "red") if is_deleting else ("●", "green") if item.is_ready else ("○", "yellow")
     line = _row(
@@ -180,24 +180,24 @@ def _first_words(item: Item, required: Sequence[str]) -> str:
     return said[0].message if said else ""
 
 
-def _prospect(board: Board, item: Item, now: datetime) -> str:
+def _prospect(board: DashboardState, item: Item, now: datetime) -> str:
     """When the next event is due, or what became of the one that is."""
     judgement = board.prospect(item.id)
     if judgement is None:
         return "-"
     match judgement.verdict:
-        case Verdict.PUBLISH:
+        case PacingVerdict.PUBLISH:
             return "→ sent"
-        case Verdict.PACED:
+        case PacingVerdict.PACED:
             return "paced"
-        case Verdict.SKIP | Verdict.REPEATED:
+        case PacingVerdict.SKIP | PacingVerdict.REPEATED:
             following = judgement.decision.next_event_time
             return "paused" if following is None else f"in {_duration(following - now)}"
         case _:
             assert_never(judgement.verdict)
 
 
-def _sums(board: Board, now: datetime, width: int) -> Text:
+def _sums(board: DashboardState, now: datetime, width: int) -> Text:
     totals = board.totals
     left = Text(" happenings", style="bold")
     right = Text.assemble(
@@ -209,12 +209,12 @@ def _sums(board: Board, now: datetime, width: int) -> Text:
     return _justified(left, right, width)
 
 
-def _happenings(board: Board, count: int, width: int) -> list[Text]:
+def _happenings(board: DashboardState, count: int, width: int) -> list[Text]:
     lines = [_happening(board, happening, width) for happening in board.latest(count)]
     return lines + [Text("")] * (count - len(lines))
 
 
-def _happening(board: Board, happening: Happening, width: int) -> Text:
+def _happening(board: DashboardState, happening: Activity, width: int) -> Text:
     line = Text(no_wrap=True)
     line.append(f" {happening.at.astimezone():%H:%M:%S} ", style="dim")
     line.append(

@@ -18,14 +18,14 @@ from random import Random
 import msgspec
 
 from sentinel.adapter import observer as adapter_observer
-from sentinel.cli.client.connection import Connection
+from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.up import welcome
-from sentinel.cli.up.data_dir import Home, Kept
+from sentinel.cli.up.data_dir import DataDir, Kept
 from sentinel.cli.up.demo import Demo
 from sentinel.cli.up.dns_service import DnsService, Rerouted
 from sentinel.cli.up.narration import AdapterNarrator, PulseNarrator
-from sentinel.cli.up.plan import Plan, PlannedAdapter
-from sentinel.cli.up.tokens import Keys
+from sentinel.cli.up.plan import PlannedAdapter, UpPlan
+from sentinel.cli.up.tokens import UpTokens
 from sentinel.cli.up.view import Showing, View
 from sentinel.cli.wiring import api as wiring
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
@@ -55,15 +55,15 @@ _NO_PROXY: Mapping[str, str] = {}
 """An environment without proxies: parts call this process's own listener, whatever its address."""
 
 
-class Session:
+class UpSession:
     """What runs, and for how long."""
 
     def __init__(
         self,
         *,
-        plan: Plan,
-        home: Home,
-        keys: Keys,
+        plan: UpPlan,
+        home: DataDir,
+        keys: UpTokens,
         context: ServiceContext,
         showing: Showing,
         random: Random | None,
@@ -173,9 +173,9 @@ class Session:
     def _pulse(self, settings: PulseSettings) -> PartFactory:
         plural = settings.resource_type
 
-        def watch(own: pulse_report.Observer) -> pulse_report.Observer:
+        def watch(own: pulse_report.PulseObserver) -> pulse_report.PulseObserver:
             narrator = PulseNarrator(resource_type=plural, tell=self._view.tell, clock=self._clock)
-            return pulse_report.Observers(own, self._view.board.observer(plural), narrator, log=self._log)
+            return pulse_report.PulseObservers(own, self._view.board.observer(plural), narrator, log=self._log)
 
         def build() -> Part:
             here = msgspec.structs.replace(
@@ -195,9 +195,9 @@ class Session:
         return build
 
     def _adapter(self, planned: PlannedAdapter) -> PartFactory:
-        def watch(own: adapter_observer.Observer) -> adapter_observer.Observer:
+        def watch(own: adapter_observer.AdapterObserver) -> adapter_observer.AdapterObserver:
             narrator = AdapterNarrator(adapter=planned.adapter.name, tell=self._view.tell, clock=self._clock)
-            return adapter_observer.Observers(own, narrator, log=self._log)
+            return adapter_observer.AdapterObservers(own, narrator, log=self._log)
 
         def build() -> Part:
             here = msgspec.structs.replace(
@@ -252,8 +252,8 @@ class Session:
     def _view_part(self) -> Part:
         return self._view.part(self._url, connect=lambda: self._connection(self._keys.pulse))
 
-    def _connection(self, kept: Kept) -> Connection:
-        return Connection(server=self._url, token=kept.token, environ=_NO_PROXY)
+    def _connection(self, kept: Kept) -> ServerConnection:
+        return ServerConnection(server=self._url, token=kept.token, environ=_NO_PROXY)
 
     def _demonstration(self) -> list[PartFactory]:
         if self._random is None or self._keys.demo is None:

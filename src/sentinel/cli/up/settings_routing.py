@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sentinel.runtime.settings.loader import PREFIX
-from sentinel.runtime.settings.report import Problem
+from sentinel.runtime.settings.report import SettingsProblem
 from sentinel.runtime.settings.schema import Section, section
 from sentinel.runtime.settings.sources import from_environment, from_flags
 from sentinel.runtime.settings.validation import Reading
 
 
-class Sharing:
+class SettingsRouting:
     """Hands out what was written down, by who is asking."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Sharing:
         own = _keys(self._sections[struct])
         return [given for given in self._sets if _section_of(given) in own]
 
-    def strangers(self) -> list[Problem]:
+    def strangers(self) -> list[SettingsProblem]:
         """The values of `--set` that are for nobody, each with what was probably meant, whoever knows that."""
         everybody = list(dict.fromkeys(key for declared in self._sections.values() for key in _keys(declared)))
         reading = Reading(environ=self._environ)

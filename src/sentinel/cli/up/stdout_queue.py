@@ -20,7 +20,7 @@ ROOM = 1_000_000
 """How many bytes may wait."""
 
 
-class Outlet:
+class StdoutQueue:
     """Writes what it is given, in order, as far as anybody takes it. Nothing here raises, and nothing blocks."""
 
     def __init__(

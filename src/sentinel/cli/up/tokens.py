@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from sentinel.cli.up.data_dir import Home, Kept
-from sentinel.cli.up.plan import Plan
+from sentinel.cli.up.data_dir import DataDir, Kept
+from sentinel.cli.up.plan import UpPlan
 from sentinel.core.access import Role
 
 
-class Keys(msgspec.Struct, frozen=True, kw_only=True):
+class UpTokens(msgspec.Struct, frozen=True, kw_only=True):
     """Whoever asks the API, and the token of each."""
 
     pulse: Kept
@@ -30,9 +30,9 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
                 yield kept.token
 
 
-def make_keys(plan: Plan, home: Home, *, has_demo: bool) -> Keys:
+def make_keys(plan: UpPlan, home: DataDir, *, has_demo: bool) -> UpTokens:
     """Those that the plan needs, each made where there is none yet. Raises `Uninhabitable`."""
-    return Keys(
+    return UpTokens(
         pulse=home.part_token("pulse", role=Role.PULSE),
         adapters={
             name: home.part_token(f"adapter-{name}", role=Role.ADAPTER, adapter=name)

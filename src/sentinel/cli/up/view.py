@@ -16,16 +16,16 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.cli.client.connection import Connection
+from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.up import welcome
-from sentinel.cli.up.dashboard_state import Board
-from sentinel.cli.up.data_dir import Home, Kept, Uninhabitable
+from sentinel.cli.up.dashboard_state import DashboardState
+from sentinel.cli.up.data_dir import DataDir, Kept, UnusableDataDir
 from sentinel.cli.up.lines import Lines
-from sentinel.cli.up.narration import Happening
+from sentinel.cli.up.narration import Activity
 from sentinel.cli.up.overview import Overview
-from sentinel.cli.up.plan import Plan
+from sentinel.cli.up.plan import UpPlan
 from sentinel.cli.up.ready import Ready, ReadyFile
-from sentinel.cli.up.stdout_queue import Outlet
+from sentinel.cli.up.stdout_queue import StdoutQueue
 from sentinel.ports.clock import Clock
 from sentinel.runtime import durations
 from sentinel.runtime.lifecycle.part import Loop, Part
@@ -55,8 +55,8 @@ class View:
         self,
         *,
         showing: Showing,
-        plan: Plan,
-        home: Home,
+        plan: UpPlan,
+        home: DataDir,
         admin: Kept | None,
         health: Health,
         clock: Clock,
@@ -64,7 +64,7 @@ class View:
         stopping: Stopping,
     ) -> None:
         """`admin` is the token that people need, where they need one."""
-        self.board = Board(started=clock.now())
+        self.board = DashboardState(started=clock.now())
         self.ready_file = None if showing.ready_file is None else ReadyFile(showing.ready_file)
         self._showing = showing
         self._plan = plan
@@ -76,7 +76,7 @@ class View:
         self._stopping = stopping
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_greeted = self._has_announced = False
-        self._outlet = Outlet(
+        self._outlet = StdoutQueue(
             *_standard_output(),
             on_gone=self._end_quietly,
             on_failure=lambda error: log.warning("output.failed", error=error),
@@ -89,14 +89,14 @@ class View:
         self._loop = asyncio.get_running_loop()
         yield
 
-    def tell(self, happening: Happening) -> None:
+    def tell(self, happening: Activity) -> None:
         """Shows a happening."""
         self.board.tell(happening)
         if not self._showing.is_live:
             name = happening.name or self.board.name_of(happening.resource_id)
             self._lines.tell(msgspec.structs.replace(happening, name=name))
 
-    def part(self, url: str, *, connect: Callable[[], Connection]) -> Part:
+    def part(self, url: str, *, connect: Callable[[], ServerConnection]) -> Part:
         """As a part, now that everything is at this address."""
         overview = Overview(
             kinds=self._plan.watched, board=self.board, tell=self.tell, clock=self._clock, connect=connect
@@ -155,7 +155,7 @@ class View:
                 f"admin token, printed this once and kept in {self._admin.file}: {self._admin.token}"
             )
             with suppress(
-                Uninhabitable
+                UnusableDataDir
             ):  # then it is shown once more at the next start, which is better than never
                 self._home.mark_shown(self._admin)
         broker = self._plan.broker

@@ -13,7 +13,7 @@ import msgspec
 
 from sentinel.cli.client.session import DEFAULT_SERVER
 from sentinel.core.fleet.documents import KindRules
-from sentinel.web.routing import OPEN, Answer, Method, Request, Response, Route
+from sentinel.web.routing import OPEN, Method, Request, Response, ResponseSpec, Route
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -86,8 +86,8 @@ def page() -> Route:
         "frame-ancestors 'none'"
     )
 
-    async def answer(request: Request) -> Answer:
-        return Answer(
+    async def answer(request: Request) -> Response:
+        return Response(
             body=html, headers={"Content-Security-Policy": policy}, content_type="text/html; charset=utf-8"
         )
 
@@ -98,7 +98,7 @@ def page() -> Route:
         handler=answer,
         summary="Where everything is.",
         tag="documentation",
-        responses=(Response(status=200, description="A page.", content_type="text/html"),),
+        responses=(ResponseSpec(status=200, description="A page.", content_type="text/html"),),
         is_documented=False,
         is_lenient=True,
     )

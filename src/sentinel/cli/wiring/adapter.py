@@ -12,7 +12,7 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry
 
 from sentinel.adapter.declaration import Adapter
-from sentinel.adapter.observer import Observer
+from sentinel.adapter.observer import AdapterObserver
 from sentinel.adapter.service import AdapterService
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.adapter.telemetry import AdapterTelemetry
@@ -75,7 +75,7 @@ def build_adapter(
     redact: Callable[[str], str],
     drain: timedelta,
     route: Callable[[HttpClient], HttpClient] = lambda client: client,
-    watch: Callable[[Observer], Observer] = lambda observer: observer,
+    watch: Callable[[AdapterObserver], AdapterObserver] = lambda observer: observer,
 ) -> Part:
     """An adapter as a part; the caller owns the subscriber, the part closes the rest.
 

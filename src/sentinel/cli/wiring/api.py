@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.api import access, routes
 from sentinel.api.kinds import Kinds
-from sentinel.api.maintenance import Upkeep, retained
+from sentinel.api.maintenance import Maintenance, retained
 from sentinel.api.service import FleetService
 from sentinel.api.settings import FleetApiSettings
 from sentinel.api.telemetry import PREFIX, FleetTelemetry
@@ -52,7 +52,7 @@ def build_api(
         emits_public_names=settings.public_condition_names,
         policies=policies,
     )
-    upkeep = Upkeep(service=service, store=store, kinds=kinds, clock=clock, log=log)
+    upkeep = Maintenance(service=service, store=store, kinds=kinds, clock=clock, log=log)
     return BuiltComponent(
         part=Part(name="api", loops=(upkeep.aggregate_anew,), registry=registry),
         web=Component(routes=routes.routes(kinds, service), permissions=access.PERMISSIONS),

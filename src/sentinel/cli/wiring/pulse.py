@@ -17,10 +17,10 @@ from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
-from sentinel.ports.fleet import Fleet
+from sentinel.ports.fleet import FleetReader
 from sentinel.ports.publisher import Publisher
 from sentinel.pulse.metrics import PulseMetrics, PulseSeries
-from sentinel.pulse.report import Observer
+from sentinel.pulse.report import PulseObserver
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
 from sentinel.pulse.telemetry import PulseTelemetry
@@ -41,7 +41,7 @@ def build_fleet(
     *,
     on_token: Callable[[str], None] = lambda token: None,
     environ: Mapping[str, str] = os.environ,
-) -> Fleet:
+) -> FleetReader:
     """The HyperFleet API that the settings name, as `build_api_client` reaches it."""
     from sentinel.drivers.fleet_api.fleet import FleetApi
 
@@ -80,13 +80,13 @@ def pulse_metrics(metrics: Metrics) -> PulseMetrics:
 def build_pulse(
     settings: PulseSettings,
     *,
-    fleet: Fleet,
+    fleet: FleetReader,
     publisher: Publisher,
     clock: Clock,
     tracer: Tracer,
     series: PulseSeries,
     pacer: Pacer,
-    watch: Callable[[Observer], Observer] = lambda observer: observer,
+    watch: Callable[[PulseObserver], PulseObserver] = lambda observer: observer,
 ) -> Part:
     """A pulse as a part; the caller owns the publisher, the series and the pacer. `watch` may put another observer
     around its telemetry.

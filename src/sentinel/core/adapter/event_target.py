@@ -21,11 +21,11 @@ _ID = re.compile(segment(LONGEST_ID))
 _RECONCILE = re.compile(r"com\.redhat\.hyperfleet\.([^.]+)\.reconcile(?:\..+)?")
 
 
-class NoHint(ValueError):
+class InvalidEvent(ValueError):
     """A message that leads to no resource; the text says why."""
 
 
-class Pointer(msgspec.Struct, frozen=True):
+class ResourceRef(msgspec.Struct, frozen=True):
     """The way to a resource."""
 
     id: str
@@ -49,17 +49,17 @@ class ReceivedEvent(msgspec.Struct, frozen=True):
     """All of its attributes by their bare names, extensions included."""
 
 
-class Hint(msgspec.Struct, frozen=True):
+class EventTarget(msgspec.Struct, frozen=True):
     """An event, and the resource that it is about."""
 
-    pointer: Pointer
+    pointer: ResourceRef
     event: ReceivedEvent
 
 
-def read(*, body: bytes, content_type: str, attributes: Mapping[str, str]) -> Hint:
-    """Reads a message whose event has these attributes; raises `NoHint` where it is none, or names no resource."""
+def read(*, body: bytes, content_type: str, attributes: Mapping[str, str]) -> EventTarget:
+    """Read a message whose event has these attributes. Raises `InvalidEvent` if it names no resource."""
     if not attributes.get("id"):
-        raise NoHint("expected a CloudEvent, got a message without the attributes of one")
+        raise InvalidEvent("expected a CloudEvent, got a message without the attributes of one")
     data = _data(body, content_type)
     event = ReceivedEvent(
         id=attributes["id"],
@@ -72,12 +72,12 @@ def read(*, body: bytes, content_type: str, attributes: Mapping[str, str]) -> Hi
     )
     found = event.subject or _text(data, *_IDS)
     if not found:
-        raise NoHint(f"expected a resource's id as the subject, or in the data as one of {', '.join(_IDS)}")
+        raise InvalidEvent(f"expected a resource's id as the subject, or in the data as one of {', '.join(_IDS)}")
     if _ID.fullmatch(found) is None:
-        raise NoHint("expected a resource's id of letters, digits, - . _ ~, at most 128 of them")
+        raise InvalidEvent("expected a resource's id of letters, digits, - . _ ~, at most 128 of them")
     kind = kind_of(event.type) or _text(data, "kind")
     # What could not stand in a URL is nobody's kind; the resource is found without one.
-    return Hint(Pointer(found, _text(data, "href"), kind if _ID.fullmatch(kind) else ""), event)
+    return EventTarget(ResourceRef(found, _text(data, "href"), kind if _ID.fullmatch(kind) else ""), event)
 
 
 def kind_of(event_type: str) -> str:

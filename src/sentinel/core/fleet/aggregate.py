@@ -38,7 +38,7 @@ LAST_KNOWN_RECONCILED = "LastKnownReconciled"
 """The public API's name for `Available`."""
 
 
-class Reason(StrEnum):
+class ConditionReason(StrEnum):
     """Why `Ready` or `Available` is as it is; clients of the public API know most of these words."""
 
     RECONCILED_ALL = "ReconciledAll"
@@ -51,7 +51,7 @@ class Reason(StrEnum):
     NO_REQUIRED_ADAPTERS = "NoRequiredAdapters"
 
 
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
+class AggregationInput(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a resource when its conditions are asked for."""
 
     generation: int
@@ -67,7 +67,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def aggregate(
-    situation: Situation, *, previous: ResourceStatus | None, public_names: bool = False
+    situation: AggregationInput, *, previous: ResourceStatus | None, public_names: bool = False
 ) -> ResourceStatus:
     """The resource's status; `previous` is what it was until now, None where it was never aggregated.
 
@@ -96,13 +96,13 @@ def aggregate(
     )
 
 
-def is_finalized(situation: Situation) -> bool:
+def is_finalized(situation: AggregationInput) -> bool:
     """Whether the resource is being deleted and can go: no child left, every required adapter done with it."""
     return situation.is_deleting and situation.children == 0 and not _reports(situation).in_the_way
 
 
 def waiting(
-    situation: Situation, *, status: ResourceStatus, previous: Mapping[str, datetime]
+    situation: AggregationInput, *, status: ResourceStatus, previous: Mapping[str, datetime]
 ) -> dict[str, datetime]:
     """The required adapters that keep the resource from being ready, each with the moment since when.
 
@@ -172,7 +172,7 @@ class _Reports(msgspec.Struct, frozen=True):
         return [report.time for report in self.given if report.generation == generation]
 
 
-def _reports(situation: Situation) -> _Reports:
+def _reports(situation: AggregationInput) -> _Reports:
     statuses = {status.adapter: status for status in situation.statuses}
     given, missing, in_the_way = [], [], []
     for adapter in sorted(set(situation.required)):
@@ -217,7 +217,7 @@ def _mirrored(report: _Report) -> Condition:
     )
 
 
-def _ready(situation: Situation, reports: _Reports, previous: Condition | None) -> Condition:
+def _ready(situation: AggregationInput, reports: _Reports, previous: Condition | None) -> Condition:
     reason, message = _readiness(situation, reports)
     # The oldest: the resource has been looked at only as recently as the adapter that looked longest ago.
     updated = min(reports.times(situation.generation), default=situation.updated_time)
@@ -227,7 +227,7 @@ def _ready(situation: Situation, reports: _Reports, previous: Condition | None) 
         previous,
         Condition(
             type=READY,
-            status=ConditionStatus.TRUE if reason is Reason.RECONCILED_ALL else ConditionStatus.FALSE,
+            status=ConditionStatus.TRUE if reason is ConditionReason.RECONCILED_ALL else ConditionStatus.FALSE,
             observed_generation=situation.generation,
             created_time=situation.updated_time,
             last_updated_time=updated,
@@ -251,30 +251,36 @@ def _successor(previous: Condition | None, condition: Condition) -> Condition:
     )
 
 
-def _readiness(situation: Situation, reports: _Reports) -> tuple[Reason, str]:
+def _readiness(situation: AggregationInput, reports: _Reports) -> tuple[ConditionReason, str]:
     wanted = f"{FINALIZED if situation.is_deleting else AVAILABLE}=True"
     if reports.in_the_way:
         return (
-            Reason.RECONCILED_MISSING_ADAPTERS,
+            ConditionReason.RECONCILED_MISSING_ADAPTERS,
             f"Required adapters not reporting {wanted}: {_listed(reports.in_the_way)}. "
             f"Currently reporting: {_listed(reports.adapters)}",
         )
     if situation.is_deleting and situation.children:
-        return Reason.RECONCILED_WAITING_FOR_CHILDREN, f"Children that are not gone yet: {situation.children}"
+        return (
+            ConditionReason.RECONCILED_WAITING_FOR_CHILDREN,
+            f"Children that are not gone yet: {situation.children}",
+        )
     if not reports.given:
-        return Reason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can say that it is ready"
-    return Reason.RECONCILED_ALL, f"All required adapters report {wanted} at generation {situation.generation}"
+        return ConditionReason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can say that it is ready"
+    return (
+        ConditionReason.RECONCILED_ALL,
+        f"All required adapters report {wanted} at generation {situation.generation}",
+    )
 
 
-def _available(situation: Situation, reports: _Reports, previous: Condition | None) -> Condition:
+def _available(situation: AggregationInput, reports: _Reports, previous: Condition | None) -> Condition:
     generations = reports.generations
     observed = max(generations, default=1 if previous is None else previous.observed_generation)
     if len(generations) == 1 and not reports.missing and not reports.failing:
-        status, reason = ConditionStatus.TRUE, Reason.ALL_ADAPTERS_RECONCILED
+        status, reason = ConditionStatus.TRUE, ConditionReason.ALL_ADAPTERS_RECONCILED
         updated = min(reports.times(observed))
         message = f"All required adapters report Available=True at generation {observed}"
     elif previous is not None and _sticks(previous, reports):
-        status, reason = ConditionStatus.TRUE, Reason.ALL_ADAPTERS_RECONCILED
+        status, reason = ConditionStatus.TRUE, ConditionReason.ALL_ADAPTERS_RECONCILED
         observed, updated = previous.observed_generation, previous.last_updated_time
         moved = [report.adapter for report in reports.given if report.generation != observed]
         message = f"Last known to be available at generation {observed}. Now at another: {_listed(moved)}"
@@ -308,7 +314,7 @@ def _sticks(previous: Condition, reports: _Reports) -> bool:
 
 
 def _unavailable_as_of(
-    situation: Situation, reports: _Reports, previous: Condition | None, newest: int
+    situation: AggregationInput, reports: _Reports, previous: Condition | None, newest: int
 ) -> datetime:
     """When an `Available` that is False was last updated; `newest` is the newest generation reported."""
     if previous is not None and previous.is_true:
@@ -327,22 +333,22 @@ def _unavailable_as_of(
     return situation.updated_time if previous is None else previous.last_updated_time
 
 
-def _unavailability(reports: _Reports) -> tuple[Reason, str]:
+def _unavailability(reports: _Reports) -> tuple[ConditionReason, str]:
     if reports.missing:
         return (
-            Reason.ADAPTERS_MISSING_REPORTS,
+            ConditionReason.ADAPTERS_MISSING_REPORTS,
             f"Required adapters that have not reported: {_listed(reports.missing)}. "
             f"Currently reporting: {_listed(reports.adapters)}",
         )
     if reports.failing:
         return (
-            Reason.ADAPTER_REPORTED_NOT_AVAILABLE,
+            ConditionReason.ADAPTER_REPORTED_NOT_AVAILABLE,
             f"Required adapters reporting Available=False: {_listed(each.adapter for each in reports.failing)}",
         )
     if not reports.given:
-        return Reason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can say that it is available"
+        return ConditionReason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can say that it is available"
     return (
-        Reason.ADAPTERS_NOT_AT_SAME_GENERATION,
+        ConditionReason.ADAPTERS_NOT_AT_SAME_GENERATION,
         "Required adapters report Available=True at different generations: "
         + _listed(f"{report.adapter}={report.generation}" for report in reports.given),
     )

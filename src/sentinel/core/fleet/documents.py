@@ -214,7 +214,7 @@ class DiscardedReport(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: msgspec.Raw | UnsetType = UNSET
 
 
-class Write(StrEnum):
+class ResourceOperation(StrEnum):
     """What was done to a resource."""
 
     CREATE = "create"
@@ -236,7 +236,7 @@ class GenerationRecord(msgspec.Struct, frozen=True):
     generation: int
     time: datetime
     actor: str
-    change: Write
+    change: ResourceOperation
     """`create`, `patch` or `delete`."""
     labels: Mapping[str, str]
     spec: msgspec.Raw

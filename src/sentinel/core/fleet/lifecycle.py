@@ -32,7 +32,7 @@ def segment(longest: int) -> str:
     return rf"(?!\.{{1,2}}$)[A-Za-z0-9._~-]{{1,{longest}}}"
 
 
-class Rules(msgspec.Struct, frozen=True):
+class AggregationRules(msgspec.Struct, frozen=True):
     """What is aggregated by, beside the resource itself."""
 
     kind: KindRules
@@ -40,7 +40,7 @@ class Rules(msgspec.Struct, frozen=True):
     """Whether the conditions appear under the public API's names as well."""
 
 
-class State(msgspec.Struct, frozen=True):
+class ResourceState(msgspec.Struct, frozen=True):
     """A resource and the reports on it."""
 
     document: ResourceDocument
@@ -48,7 +48,7 @@ class State(msgspec.Struct, frozen=True):
     waiting: Mapping[str, datetime] = {}
     """The required adapters that keep it from being ready, each with the moment since when."""
 
-    def is_finalized(self, rules: Rules, *, children: int) -> bool:
+    def is_finalized(self, rules: AggregationRules, *, children: int) -> bool:
         """Whether it may be removed: it is being deleted, the adapters have cleaned up, no child is left."""
         return aggregate.is_finalized(_situation(self.document, self.statuses, rules, children))
 
@@ -61,7 +61,7 @@ def path_of(kind: KindRules, resource_id: str, parent_id: str = "") -> str:
 
 
 def create(
-    rules: Rules,
+    rules: AggregationRules,
     *,
     resource_id: str,
     name: str,
@@ -70,7 +70,7 @@ def create(
     owner: Owner | None,
     actor: str,
     now: datetime,
-) -> State:
+) -> ResourceState:
     """A new resource, at generation 1; its conditions are there from the start."""
     reference: Owner | UnsetType = owner or UNSET
     document = ResourceDocument(
@@ -90,12 +90,18 @@ def create(
         owner_resource=reference,
         status=ResourceStatus(Phase.NOT_READY, 0, now, now, ()),
     )
-    return refresh(State(document), rules, children=0)
+    return reaggregate(ResourceState(document), rules, children=0)
 
 
 def change(
-    state: State, rules: Rules, *, labels: Mapping[str, str], spec: msgspec.Raw, actor: str, now: datetime
-) -> State | None:
+    state: ResourceState,
+    rules: AggregationRules,
+    *,
+    labels: Mapping[str, str],
+    spec: msgspec.Raw,
+    actor: str,
+    now: datetime,
+) -> ResourceState | None:
     """The resource with these labels and this spec, a generation later; None where nothing would change."""
     document = state.document
     if spec == document.spec and labels == document.labels:
@@ -115,7 +121,9 @@ def change(
     )
 
 
-def delete(state: State, rules: Rules, *, children: int, actor: str, now: datetime) -> State:
+def delete(
+    state: ResourceState, rules: AggregationRules, *, children: int, actor: str, now: datetime
+) -> ResourceState:
     """The resource on its way out, a generation later; one that is on its way already stays as it is."""
     document = state.document
     if document.is_deleting:
@@ -129,45 +137,49 @@ def delete(state: State, rules: Rules, *, children: int, actor: str, now: dateti
     )
 
 
-def take(state: State, rules: Rules, status: AdapterStatus, *, children: int) -> State:
+def with_status(
+    state: ResourceState, rules: AggregationRules, status: AdapterStatus, *, children: int
+) -> ResourceState:
     """The resource with an adapter's status, which `reports.judge` has made of its report."""
     others = [each for each in state.statuses if each.adapter != status.adapter]
     statuses = tuple(sorted((*others, status), key=lambda each: each.adapter))
-    return refresh(msgspec.structs.replace(state, statuses=statuses), rules, children=children)
+    return reaggregate(msgspec.structs.replace(state, statuses=statuses), rules, children=children)
 
 
-def refresh(state: State, rules: Rules, *, children: int) -> State:
+def reaggregate(state: ResourceState, rules: AggregationRules, *, children: int) -> ResourceState:
     """The resource with its conditions aggregated anew: adapters, children or reports have changed."""
     situation = _situation(state.document, state.statuses, rules, children)
     status = aggregate.aggregate(situation, previous=state.document.status, public_names=rules.emits_public_names)
-    return State(
+    return ResourceState(
         msgspec.structs.replace(state.document, status=status),
         state.statuses,
         aggregate.waiting(situation, status=status, previous=state.waiting),
     )
 
 
-def request_pulse(state: State, *, now: datetime) -> State:
+def request_pulse(state: ResourceState, *, now: datetime) -> ResourceState:
     """The resource with an event asked for."""
     return _marked(state, msgspec.structs.replace(state.document, pulse_requested_time=now))
 
 
-def pause(state: State) -> State:
+def pause(state: ResourceState) -> ResourceState:
     """The resource without events until it is resumed."""
     return _marked(state, msgspec.structs.replace(state.document, paused=True))
 
 
-def resume(state: State) -> State:
+def resume(state: ResourceState) -> ResourceState:
     """The resource with events again."""
     return _marked(state, msgspec.structs.replace(state.document, paused=UNSET))
 
 
-def _next_generation(state: State, rules: Rules, document: ResourceDocument, *, children: int) -> State:
+def _next_generation(
+    state: ResourceState, rules: AggregationRules, document: ResourceDocument, *, children: int
+) -> ResourceState:
     raised = msgspec.structs.replace(document, generation=document.generation + 1)
-    return refresh(_marked(state, raised), rules, children=children)
+    return reaggregate(_marked(state, raised), rules, children=children)
 
 
-def _marked(state: State, document: ResourceDocument) -> State:
+def _marked(state: ResourceState, document: ResourceDocument) -> ResourceState:
     return msgspec.structs.replace(state, document=document)
 
 
@@ -177,9 +189,9 @@ def _not_before(document: ResourceDocument, now: datetime) -> datetime:
 
 
 def _situation(
-    document: ResourceDocument, statuses: Sequence[AdapterStatus], rules: Rules, children: int
-) -> aggregate.Situation:
-    return aggregate.Situation(
+    document: ResourceDocument, statuses: Sequence[AdapterStatus], rules: AggregationRules, children: int
+) -> aggregate.AggregationInput:
+    return aggregate.AggregationInput(
         generation=document.generation,
         updated_time=document.updated_time,
         required=rules.kind.required_adapters,

@@ -60,7 +60,7 @@ class Discarded(msgspec.Struct, frozen=True, tag=True):
     reason: DiscardReason
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
+class Rejected(msgspec.Struct, frozen=True, tag=True):
     """The report is none."""
 
     errors: tuple[tuple[str, str], ...]
@@ -69,10 +69,10 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 def judge(
     report: Report, *, generation: int, stored: AdapterStatus | None, now: datetime
-) -> Accepted | Discarded | Refused:
+) -> Accepted | Discarded | Rejected:
     """What becomes of a report on a resource at this generation; `stored` is the adapter's status until now."""
     if faults := tuple(_faults(report, now)):
-        return Refused(faults)
+        return Rejected(faults)
     if report.observed_generation > generation:
         return Discarded(DiscardReason.FUTURE_GENERATION)
     if stored is not None:
@@ -85,7 +85,7 @@ def judge(
             return Discarded(DiscardReason.STALE_TIME)
     if missing := [name for name in MANDATORY if report.status_of(name) is None]:
         wanted = ", ".join(MANDATORY)
-        return Refused((("conditions", f"expected all of {wanted}; missing: {', '.join(missing)}"),))
+        return Rejected((("conditions", f"expected all of {wanted}; missing: {', '.join(missing)}"),))
     # The first one of an adapter is kept so that it can be seen to be at work; aggregation passes over it.
     if report.status_of(AVAILABLE) is ConditionStatus.UNKNOWN and stored is not None:
         return Discarded(DiscardReason.UNKNOWN)

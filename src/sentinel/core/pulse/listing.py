@@ -3,7 +3,7 @@
 Servers answer in three shapes: numbered pages with a total, cursor pages, or one bare list. None of them holds
 still while it is read. An insert between two pages repeats resources, a deletion moves some back over the page
 boundary and out of sight, totals are counted apart from the items, and an answer may simply lack items. All
-of that is judged here, without I/O: `read` turns a body into a `Listing`, and `advance` takes it at a
+of that is judged here, without I/O: `read` turns a body into a `DecodedPage`, and `advance` takes it at a
 `Position` of the walk and says what is new and what to ask for next. That a list has ended is only ever the
 server's word, never a guess from a page that came back short.
 
@@ -22,10 +22,10 @@ import msgspec
 
 from sentinel.core.pulse.observation import (
     UNREADABLE,
-    Document,
+    FetchedResource,
     Malformed,
     Observation,
-    Resource,
+    WireResource,
     observation,
     observe,
     plain_observation,
@@ -59,7 +59,7 @@ class EndlessList(ValueError):
     """A list that would never end; asking again is what must not be done."""
 
 
-class Shape(StrEnum):
+class PageShape(StrEnum):
     """The shapes in which servers answer."""
 
     WHOLE = "whole"
@@ -70,13 +70,13 @@ class Shape(StrEnum):
     """A member `next`; the next page is asked for by what it says, and null ends the list."""
 
 
-class Listing(msgspec.Struct, frozen=True):
+class DecodedPage(msgspec.Struct, frozen=True):
     """One answer, whichever shape it had."""
 
-    shape: Shape
+    shape: PageShape
     count: int
     """How many items came, readable or not."""
-    resources: Sequence[Resource]
+    resources: Sequence[FetchedResource]
     malformed: Sequence[str] = ()
     """One text for each item that could not be read, with its place and without its values."""
     total: int | None = None
@@ -113,10 +113,10 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every item so far was plain, so that of the rest no more need be asked for than of such."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class NextPage(msgspec.Struct, frozen=True):
     """What a page has brought."""
 
-    fresh: Sequence[Resource]
+    fresh: Sequence[FetchedResource]
     """Its resources, without those of the two pages before it."""
     following: Position | None
     """Where the walk goes on; None where the server has said that there is no more."""
@@ -132,8 +132,8 @@ class _Envelope(msgspec.Struct, Generic[T], gc=False):
     next: str | None | msgspec.UnsetType = msgspec.UNSET
 
 
-_observed: msgspec.json.Decoder[_Envelope[Document] | list[Document]] = msgspec.json.Decoder(
-    _Envelope[Document] | list[Document]
+_observed: msgspec.json.Decoder[_Envelope[WireResource] | list[WireResource]] = msgspec.json.Decoder(
+    _Envelope[WireResource] | list[WireResource]
 )
 _encoded: msgspec.json.Decoder[_Envelope[msgspec.Raw] | list[msgspec.Raw]] = msgspec.json.Decoder(
     _Envelope[msgspec.Raw] | list[msgspec.Raw]
@@ -165,7 +165,7 @@ class _Documents(Sequence[msgspec.Raw]):
         return self._documents()[index]
 
 
-def read(body: bytes) -> Listing:
+def read(body: bytes) -> DecodedPage:
     """Reads an answer; raises `BadPage` where it is none."""
     try:
         answer = _observed.decode(body)
@@ -174,7 +174,7 @@ def read(body: bytes) -> Listing:
     return _listing(answer, plain_observation, observation, _Documents(body))
 
 
-def _read_item_by_item(body: bytes) -> Listing:
+def _read_item_by_item(body: bytes) -> DecodedPage:
     try:
         answer = _encoded.decode(body)
     except UNREADABLE as error:
@@ -191,9 +191,9 @@ def _listing(
     glance: Callable[[T], Observation | None],
     look: Callable[[T], Observation],
     documents: Sequence[msgspec.Raw],
-) -> Listing:
+) -> DecodedPage:
     """`glance` is for those that are plain, and quick; `look` for any."""
-    resources: list[Resource] = []
+    resources: list[FetchedResource] = []
     malformed: list[str] = []
     is_plain = True
     items = _items(answer)
@@ -206,18 +206,18 @@ def _listing(
             except Malformed as error:
                 malformed.append(f"items[{index}]: {error}")
                 continue
-        resources.append(Resource(seen, documents, index))
+        resources.append(FetchedResource(seen, documents, index))
     if isinstance(answer, list):
-        return Listing(Shape.WHOLE, len(items), resources, malformed, is_plain=is_plain)
+        return DecodedPage(PageShape.WHOLE, len(items), resources, malformed, is_plain=is_plain)
     if answer.total is not None and answer.total < 0:
         raise BadPage(f"total: expected a number of items, got {answer.total}")
-    shape, following = Shape.NUMBERED, ""
+    shape, following = PageShape.NUMBERED, ""
     if answer.next is not msgspec.UNSET:
-        shape, following = Shape.CURSOR, answer.next or ""
-    return Listing(shape, len(items), resources, malformed, answer.total, answer.page, following, is_plain)
+        shape, following = PageShape.CURSOR, answer.next or ""
+    return DecodedPage(shape, len(items), resources, malformed, answer.total, answer.page, following, is_plain)
 
 
-def advance(position: Position, listing: Listing, *, insisted: int | None = None) -> Step:
+def advance(position: Position, listing: DecodedPage, *, insisted: int | None = None) -> NextPage:
     """Takes the answer to what `position` asked for.
 
     `insisted` is the number of items of an earlier answer to the same question that was a `ShortPage`. Raises
@@ -227,13 +227,13 @@ def advance(position: Position, listing: Listing, *, insisted: int | None = None
     if position.is_plain and not listing.is_plain:
         raise OddPage("an item is of another shape than those before it")
     match listing.shape:
-        case Shape.WHOLE:
+        case PageShape.WHOLE:
             if position.number > 1:
                 raise BadPage(f"expected page {position.number}, got a bare list")
             following = None
-        case Shape.NUMBERED if not position.after:
+        case PageShape.NUMBERED if not position.after:
             following = _after_numbered(position, listing)
-        case Shape.NUMBERED | Shape.CURSOR:  # asked with a cursor, a page without `next` is the last one
+        case PageShape.NUMBERED | PageShape.CURSOR:  # asked with a cursor, a page without `next` is the last one
             following = _after_cursor(position, listing, insisted)
         case _:
             assert_never(listing.shape)
@@ -251,20 +251,20 @@ def advance(position: Position, listing: Listing, *, insisted: int | None = None
         following = msgspec.structs.replace(following, recent=recent)
         if following.seen > following.allowance:
             raise EndlessList(f"{following.seen} items were read and more are announced than can be true")
-        return Step(fresh, following)
+        return NextPage(fresh, following)
     seen = position.seen + listing.count
-    return Step(
+    return NextPage(
         fresh, None, seen if position.after and listing.total is not None and seen < listing.total else None
     )
 
 
-def _is_another_page(position: Position, listing: Listing) -> bool:
+def _is_another_page(position: Position, listing: DecodedPage) -> bool:
     """Whether the server says itself that it gave another page; asked only of pages that bring nothing new."""
     by_number = not position.after and not position.frontier
     return by_number and listing.page not in (None, position.number)
 
 
-def _without(known: frozenset[str], resources: Sequence[Resource]) -> list[Resource]:
+def _without(known: frozenset[str], resources: Sequence[FetchedResource]) -> list[FetchedResource]:
     ids = set(known)
     fresh = []
     for resource in resources:
@@ -274,7 +274,7 @@ def _without(known: frozenset[str], resources: Sequence[Resource]) -> list[Resou
     return fresh
 
 
-def _after_numbered(position: Position, listing: Listing) -> Position | None:
+def _after_numbered(position: Position, listing: DecodedPage) -> Position | None:
     number, total, count = position.number, listing.total, listing.count
     if total is None:
         raise BadPage("expected a page of resources: neither `total` nor `next` is there")
@@ -306,7 +306,7 @@ def _after_numbered(position: Position, listing: Listing) -> Position | None:
     )
 
 
-def _after_cursor(position: Position, listing: Listing, insisted: int | None) -> Position | None:
+def _after_cursor(position: Position, listing: DecodedPage, insisted: int | None) -> Position | None:
     number, total, count = position.number, listing.total, listing.count
     if total is not None:
         # Unlike a page number, a cursor allows pages of any length, and its total was counted when the walk
@@ -333,7 +333,7 @@ def _after_cursor(position: Position, listing: Listing, insisted: int | None) ->
     )
 
 
-def _allowance(position: Position, listing: Listing) -> int:
+def _allowance(position: Position, listing: DecodedPage) -> int:
     if position.number > 1 or position.frontier or listing.total is None:
         return position.allowance
     return 2 * listing.total + GROWTH

@@ -52,7 +52,7 @@ class Observation(msgspec.Struct, frozen=True, gc=False):
     """How often one has, as far as the server says; it tells two completions apart that bear the same time."""
 
 
-class Resource(msgspec.Struct, frozen=True, gc=False):
+class FetchedResource(msgspec.Struct, frozen=True, gc=False):
     """A resource as fetched: what the decision reads, and the whole document, still encoded."""
 
     observation: Observation
@@ -78,7 +78,7 @@ class Resource(msgspec.Struct, frozen=True, gc=False):
         return decoded
 
 
-class Condition(msgspec.Struct, gc=False):
+class WireCondition(msgspec.Struct, gc=False):
     """One entry of `status.conditions`, on the wire."""
 
     type: str = ""
@@ -87,7 +87,7 @@ class Condition(msgspec.Struct, gc=False):
     last_updated_time: datetime | None = None
 
 
-class Status(msgspec.Struct, gc=False):
+class WireStatus(msgspec.Struct, gc=False):
     """`status`, on the wire: flat fields in either case, or conditions, or both."""
 
     phase: str | None = None
@@ -96,19 +96,19 @@ class Status(msgspec.Struct, gc=False):
     last_progress_time: datetime | None = None
     progress_count: int | None = None
     conditions: msgspec.Raw = NOTHING
-    """A list of `Condition`, decoded only where the flat fields leave something open."""
+    """A list of `WireCondition`, decoded only where the flat fields leave something open."""
     observed_generation_camel: int | None = msgspec.field(default=None, name="observedGeneration")
     last_updated_time_camel: datetime | None = msgspec.field(default=None, name="lastUpdatedTime")
     last_transition_time_camel: datetime | None = msgspec.field(default=None, name="lastTransitionTime")
 
 
-class Metadata(msgspec.Struct, gc=False):
+class WireMetadata(msgspec.Struct, gc=False):
     """`metadata`, on the wire."""
 
     labels: dict[str, str] | None = None
 
 
-class Document(msgspec.Struct, gc=False):
+class WireResource(msgspec.Struct, gc=False):
     """What a decision needs of a resource, on the wire; every other member is skipped, not decoded."""
 
     id: str
@@ -116,10 +116,10 @@ class Document(msgspec.Struct, gc=False):
     generation: int | None = None
     labels: dict[str, str] | None = None
     metadata: msgspec.Raw = NOTHING
-    """A `Metadata`, decoded only where there are no labels beside it."""
+    """A `WireMetadata`, decoded only where there are no labels beside it."""
     paused: bool | None = None
     pulse_requested_time: datetime | None = None
-    status: Status | None = None
+    status: WireStatus | None = None
 
 
 PLAIN_FIELDS = (
@@ -147,9 +147,9 @@ FIELDS = (
 )
 """The paths that are read of any document."""
 
-_document = msgspec.json.Decoder(Document)
-_metadata = msgspec.json.Decoder(Metadata | None)
-_conditions = msgspec.json.Decoder(list[Condition] | None)
+_document = msgspec.json.Decoder(WireResource)
+_metadata = msgspec.json.Decoder(WireMetadata | None)
+_conditions = msgspec.json.Decoder(list[WireCondition] | None)
 
 _TIMES = (
     "last_updated_time",
@@ -159,13 +159,13 @@ _TIMES = (
     "last_progress_time",
 )
 _READY = "ready"
-_NO_STATUS = Status()
-_NO_CONDITION = Condition()
+_NO_STATUS = WireStatus()
+_NO_CONDITION = WireCondition()
 
 
-def read_resource(document: msgspec.Raw) -> Resource:
+def read_resource(document: msgspec.Raw) -> FetchedResource:
     """Reads one document; raises `Malformed` with the reason where it is not a resource."""
-    return Resource(observe(document), document)
+    return FetchedResource(observe(document), document)
 
 
 def observe(document: msgspec.Raw | bytes) -> Observation:
@@ -173,7 +173,7 @@ def observe(document: msgspec.Raw | bytes) -> Observation:
     return observation(_decode(_document, document))
 
 
-def plain_observation(document: Document) -> Observation | None:
+def plain_observation(document: WireResource) -> Observation | None:
     """The same for a document that has labels and a flat status; None for any other.
 
     Nothing else of such a document counts, so that nothing else need be asked for where all are like it.
@@ -200,7 +200,7 @@ def plain_observation(document: Document) -> Observation | None:
     )
 
 
-def observation(document: Document) -> Observation:
+def observation(document: WireResource) -> Observation:
     """What a decision needs to know of a resource that has been decoded that far."""
     plain = plain_observation(document)
     if plain is not None:
@@ -243,7 +243,7 @@ def observation(document: Document) -> Observation:
     )
 
 
-def _ready_and_available(conditions: list[Condition] | None) -> tuple[Condition, Condition]:
+def _ready_and_available(conditions: list[WireCondition] | None) -> tuple[WireCondition, WireCondition]:
     """Ready (or Reconciled) and Available (or LastKnownReconciled): ours first, then the public names."""
     if not conditions:
         return _NO_CONDITION, _NO_CONDITION

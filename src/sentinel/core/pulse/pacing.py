@@ -25,7 +25,7 @@ from sentinel.core.pulse.decision import Decision
 from sentinel.core.pulse.observation import Observation
 
 
-class Verdict(StrEnum):
+class PacingVerdict(StrEnum):
     """What becomes of a resource in this cycle."""
 
     SKIP = "skip"
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 
 # What most resources get: to find a member in its enumeration costs more than to find a resource in the table.
-_SKIP = Verdict.SKIP
+_SKIP = PacingVerdict.SKIP
 
 # An entry, from the low bits up: the walk that saw it last, when it was published (0: never), the generation, the
 # trigger and the progress published (0: none), a last-updated time that lay in the future (0: none), and when that
@@ -107,7 +107,7 @@ class Pacer:
         self._table[key] = (entry or self._walk) | _stamp(updated) << _FUTURE | seen << _SEEN
         return _EPOCH + seen * _MILLISECOND
 
-    def consider(self, resource: Observation, decision: Decision, now: datetime) -> Verdict:
+    def consider(self, resource: Observation, decision: Decision, now: datetime) -> PacingVerdict:
         """The verdict on a resource, given the decision. Remembers that it was seen."""
         key = hash(resource.id)
         entry = self._table.get(key)
@@ -116,7 +116,7 @@ class Pacer:
                 self._forget_publishing(key, entry)
             return _SKIP
         if key in self._admitted:
-            return Verdict.REPEATED
+            return PacingVerdict.REPEATED
         if entry is not None:
             entry = entry & ~_WALK_MASK | self._walk
             moment = _milliseconds(now)
@@ -137,9 +137,9 @@ class Pacer:
                     or _stamp(progress.stamp(resource)) == (entry >> _PROGRESS) & _STAMP_MASK
                 )
             ):
-                return Verdict.PACED
+                return PacingVerdict.PACED
         self._admitted.add(key)
-        return Verdict.PUBLISH
+        return PacingVerdict.PUBLISH
 
     def settled(self, resource: Observation, decision: Decision, now: datetime) -> None:
         """The broker has confirmed the event for this decision, or none ever would; until then it stays due.

@@ -22,7 +22,7 @@ _SLICES_PER_SECOND = 10
 """Events leave in slices of a tenth of a second, so that no second sees more than its share."""
 
 
-class Allowance:
+class TokenBucket:
     """How many events may be sent, given how many were."""
 
     def __init__(self, *, per_second: float, poll_interval: timedelta) -> None:
@@ -54,7 +54,7 @@ class Allowance:
         self._tokens -= count
 
 
-class Shortlist(Generic[T]):
+class MostUrgent(Generic[T]):
     """The most urgent of many. It holds no more than its size, so a backlog of any length costs no memory."""
 
     def __init__(self, size: int) -> None:

@@ -9,15 +9,15 @@ from typing import TypeAlias
 
 from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.drivers.rest.client import RestClient
-from sentinel.drivers.rest.errors import Obstacle, Refused, TooLarge, Unreachable
+from sentinel.drivers.rest.errors import Obstacle, RequestRejected, TooLarge, Unreachable
 from sentinel.drivers.rest.proxies import NO_PROXIES, Proxies
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import CredentialsInUrl, InvalidUrl
-from sentinel.ports.api_trouble import ApiTrouble
+from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.errors import Misconfigured
 
-Failure: TypeAlias = Unreachable | Refused | TooLarge | Misconfigured
-FAILURES = (Unreachable, Refused, TooLarge, Misconfigured)
+Failure: TypeAlias = Unreachable | RequestRejected | TooLarge | Misconfigured
+FAILURES = (Unreachable, RequestRejected, TooLarge, Misconfigured)
 """What a request raises."""
 
 
@@ -57,17 +57,17 @@ def connect(
         raise ValueError(f"endpoint: {error}") from None
 
 
-def trouble(failure: Failure) -> ApiTrouble:
+def trouble(failure: Failure) -> ApiUnavailable:
     """The failure as the ports know it; the same request may well succeed later."""
     match failure:
-        case Refused(refusal=refusal):
+        case RequestRejected(refusal=refusal):
             text = f"{failure}, is endpoint right?" if refusal.is_redirect else str(failure)
-            return ApiTrouble(text, needs_person=refusal.needs_person, retry_after=refusal.retry_after)
+            return ApiUnavailable(text, needs_person=refusal.needs_person, retry_after=refusal.retry_after)
         case Unreachable(obstacle=Obstacle.CERTIFICATE):
-            return ApiTrouble(f"{failure}; is ca_file right?", needs_person=True)
+            return ApiUnavailable(f"{failure}; is ca_file right?", needs_person=True)
         case Unreachable():
-            return ApiTrouble(str(failure), needs_person=failure.needs_person)
+            return ApiUnavailable(str(failure), needs_person=failure.needs_person)
         case Misconfigured():
-            return ApiTrouble(str(failure), needs_person=True)
+            return ApiUnavailable(str(failure), needs_person=True)
         case TooLarge():
-            return ApiTrouble(f"an answer of more than {failure.limit} bytes came")
+            return ApiUnavailable(f"an answer of more than {failure.limit} bytes came")

@@ -22,9 +22,9 @@ from sentinel.core.pulse import listing
 from sentinel.core.pulse.listing import Position
 from sentinel.drivers.fleet_api.connection import FAILURES, Failure, trouble
 from sentinel.drivers.rest.client import RestClient
-from sentinel.drivers.rest.errors import Refused, TooLarge
-from sentinel.ports.api_trouble import ApiTrouble
-from sentinel.ports.fleet import FetchError, Page
+from sentinel.drivers.rest.errors import RequestRejected, TooLarge
+from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.runtime.backoff import Backoff
 
 MAX_BODY = 64 * 1024 * 1024
@@ -74,7 +74,7 @@ class FleetApi:
         self._on_retry = on_retry
         self._has_told = False
 
-    async def walk(self) -> AsyncGenerator[Page, None]:
+    async def walk(self) -> AsyncGenerator[FleetPage, None]:
         """Every selected resource, page by page; see `ports.fleet.Fleet`."""
         self._has_told = False
         fetching: asyncio.Task[_Fetched] | None = self._begin(Position(size=self._page_size))
@@ -103,7 +103,7 @@ class FleetApi:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._retry_for.total_seconds()
         path = self._path(position)
-        trouble: ApiTrouble | None = None
+        trouble: ApiUnavailable | None = None
         insisted: int | None = None
         attempt = 0
         while True:
@@ -115,16 +115,16 @@ class FleetApi:
                 return fetched
             except listing.ShortPage as short:
                 insisted = short.count
-                trouble = ApiTrouble(str(short))
+                trouble = ApiUnavailable(str(short))
             except listing.OddPage:
                 position = msgspec.structs.replace(position, is_plain=False)
                 path = self._path(position)
                 continue
             except listing.BadPage as bad:
-                trouble = ApiTrouble(str(bad))
+                trouble = ApiUnavailable(str(bad))
             except listing.EndlessList as endless:
-                trouble = ApiTrouble(str(endless), needs_person=True)
-            except ApiTrouble as met:
+                trouble = ApiUnavailable(str(endless), needs_person=True)
+            except ApiUnavailable as met:
                 # A timeout that our own deadline has cut short says less than what was met before it.
                 if trouble is None or patience == self._timeout or not isinstance(met.__cause__, TimeoutError):
                     trouble = met
@@ -155,7 +155,7 @@ class FleetApi:
             matches = self._selector.matches
             resources = [resource for resource in resources if matches(resource.observation.labels)]
         malformed = [f"page {position.number}, {text}" for text in answer.malformed]
-        return _Fetched(Page(resources, malformed), step.following, step.seen_of_more)
+        return _Fetched(FleetPage(resources, malformed), step.following, step.seen_of_more)
 
     def _path(self, position: Position) -> str:
         if position.after:
@@ -166,18 +166,18 @@ class FleetApi:
         return f"/{self._collection}?{self._selection}{place}"
 
     async def _get(self, path: str, patience: timedelta) -> bytes:
-        """One request; raises `ApiTrouble` for everything that can go wrong with it."""
+        """One request; raises `ApiUnavailable` for everything that can go wrong with it."""
         try:
             response = await self._client.request("GET", path, timeout=patience, limit=MAX_BODY)
         except FAILURES as failure:
             raise _trouble(failure) from failure.__cause__
         if response.status != HTTPStatus.OK:
-            raise ApiTrouble(response.line)
+            raise ApiUnavailable(response.line)
         return response.body
 
 
 class _Fetched(msgspec.Struct, frozen=True):
-    page: Page
+    page: FleetPage
     following: Position | None
     seen_of_more: int | None
 
@@ -186,13 +186,13 @@ def _fields_parameter(fields: tuple[str, ...]) -> str:
     return f"&fields={quote(','.join(fields), safe=',')}" if fields else ""
 
 
-def _trouble(failure: Failure) -> ApiTrouble:
+def _trouble(failure: Failure) -> ApiUnavailable:
     if isinstance(failure, TooLarge):
-        return ApiTrouble(f"more than {failure.limit} bytes came; lower page_size", needs_person=True)
+        return ApiUnavailable(f"more than {failure.limit} bytes came; lower page_size", needs_person=True)
     met = trouble(failure)
     if met.retry_after:
         text = f"{met} (asks to wait {met.retry_after.total_seconds():g} s)"
-        return ApiTrouble(text, retry_after=met.retry_after)
-    if isinstance(failure, Refused) and failure.refusal.has_new_token:
-        return ApiTrouble(f"{met}; the token has been replaced meanwhile")
+        return ApiUnavailable(text, retry_after=met.retry_after)
+    if isinstance(failure, RequestRejected) and failure.refusal.has_new_token:
+        return ApiUnavailable(f"{met}; the token has been replaced meanwhile")
     return met

@@ -14,15 +14,15 @@ from http import HTTPStatus
 
 import msgspec
 
-from sentinel.core.adapter.event_target import Pointer
+from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import KnownReport, Resource, read_document, read_statuses, with_reports
 from sentinel.core.fleet.documents import DiscardReason, Report
 from sentinel.core.fleet.lifecycle import LONGEST_ID, ROOT, segment
 from sentinel.core.problem_codes import Code
 from sentinel.core.pulse.observation import UNREADABLE, Malformed
 from sentinel.drivers.fleet_api.session import FleetSession, Reply
-from sentinel.ports.api_trouble import ApiTrouble
-from sentinel.ports.reporting import Answer, ReportRefused, Taken
+from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
 
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _ANY_KIND = "resources"
@@ -45,9 +45,9 @@ class FleetReports:
         """What today's servers know; older ones know POST alone."""
 
     async def reach(self, kind: str) -> None:
-        await self._find(Pointer(_NOBODY, kind=kind), is_strict=False)
+        await self._find(ResourceRef(_NOBODY, kind=kind), is_strict=False)
 
-    async def read(self, pointer: Pointer) -> Resource | None:
+    async def read(self, pointer: ResourceRef) -> Resource | None:
         found = await self._find(pointer, is_strict=True)
         if found is None:
             return None
@@ -55,14 +55,14 @@ class FleetReports:
         try:
             resource = read_document(reply.body)
         except Malformed as error:
-            raise ApiTrouble(f"a resource came that cannot be read: {error}") from error
+            raise ApiUnavailable(f"a resource came that cannot be read: {error}") from error
         path = _path(resource.href, resource.id) or path
         reports = await self._statuses(path)
         if reports is None:
             return None
         return with_reports(msgspec.structs.replace(resource, href=f"{ROOT}/{path}"), reports)
 
-    async def report(self, resource: Resource, report: Report) -> Answer:
+    async def report(self, resource: Resource, report: Report) -> ReportResult:
         path = f"{_path(resource.href, resource.id)}/statuses"
         body = msgspec.json.encode(report)
         reply = await self._session.request(self._verb, path, body=body)
@@ -74,7 +74,7 @@ class FleetReports:
     async def close(self) -> None:
         await self._session.close()
 
-    async def _find(self, pointer: Pointer, *, is_strict: bool) -> tuple[str, Reply] | None:
+    async def _find(self, pointer: ResourceRef, *, is_strict: bool) -> tuple[str, Reply] | None:
         """The path of the resource and what is there; None where the API knows of none."""
         href = _path(pointer.href, pointer.id)
         if href:
@@ -82,7 +82,7 @@ class FleetReports:
             if reply.status == HTTPStatus.OK:
                 return href, reply
             if reply.status != HTTPStatus.NOT_FOUND:
-                raise ApiTrouble(reply.text)
+                raise ApiUnavailable(reply.text)
         said, is_gone = "", False
         for path in self._paths(pointer):
             reply = await self._session.request("GET", path)
@@ -94,15 +94,15 @@ class FleetReports:
                     return None
                 is_gone = True
             elif reply.status != HTTPStatus.NOT_FOUND:
-                raise ApiTrouble(reply.text)
+                raise ApiUnavailable(reply.text)
             elif is_any_kind and _is_no_route(reply) and pointer.kind:
                 self._has_any_kind = False
             said = reply.text
         if is_gone:
             return None
-        raise ApiTrouble(f"{said}; is endpoint right?", needs_person=True)
+        raise ApiUnavailable(f"{said}; is endpoint right?", needs_person=True)
 
-    def _paths(self, pointer: Pointer) -> list[str]:
+    def _paths(self, pointer: ResourceRef) -> list[str]:
         """Where to look by the id alone; all but the first only where that does not exist."""
         paths = [f"{_ANY_KIND}/{pointer.id}"] if self._has_any_kind else []
         plurals = [_plural(kind) for kind in ([pointer.kind] if pointer.kind else self._kinds)]
@@ -116,33 +116,35 @@ class FleetReports:
             if _is_gone(reply, is_strict=True):
                 return None
             if reply.status != HTTPStatus.OK:
-                raise ApiTrouble(reply.text)
+                raise ApiUnavailable(reply.text)
             try:
                 page = read_statuses(reply.body)
             except Malformed as error:
-                raise ApiTrouble(f"reports came that cannot be read: {error}") from error
+                raise ApiUnavailable(f"reports came that cannot be read: {error}") from error
             found += page.items
             if not page.items or len(found) >= page.total:
                 break
         return found
 
 
-def _answer(reply: Reply) -> Answer:
+def _answer(reply: Reply) -> ReportResult:
     if reply.status == HTTPStatus.NO_CONTENT:
         reason = reply.discard_reason
-        return Answer(Taken.DISCARDED, DiscardReason(reason) if reason in set(DiscardReason) else None)
+        return ReportResult(
+            ReportOutcome.DISCARDED, DiscardReason(reason) if reason in set(DiscardReason) else None
+        )
     if reply.status == HTTPStatus.CREATED or (reply.status == HTTPStatus.OK and _is_document(reply)):
-        return Answer(Taken.STORED)
+        return ReportResult(ReportOutcome.STORED)
     if reply.status < 300:
         # Some page that somebody else serves under this address.
-        raise ApiTrouble(f"{reply.text}, which no API says to a report; is endpoint right?", needs_person=True)
+        raise ApiUnavailable(f"{reply.text}, which no API says to a report; is endpoint right?", needs_person=True)
     if _is_gone(reply, is_strict=True):
-        return Answer(Taken.GONE)
+        return ReportResult(ReportOutcome.GONE)
     if reply.status == HTTPStatus.NOT_FOUND:
-        raise ApiTrouble(f"{reply.text}; is endpoint right?", needs_person=True)
+        raise ApiUnavailable(f"{reply.text}; is endpoint right?", needs_person=True)
     errors = reply.problem.field_errors if reply.problem is not None else ()
     if any(error.field == "observed_time" for error in errors):
-        raise ApiTrouble(f"{reply.text}; is this machine's clock right?", needs_person=True)
+        raise ApiUnavailable(f"{reply.text}; is this machine's clock right?", needs_person=True)
     raise ReportRefused(reply.text)
 
 

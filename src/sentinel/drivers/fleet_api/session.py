@@ -13,8 +13,8 @@ import msgspec
 
 from sentinel.drivers.fleet_api.connection import FAILURES, trouble
 from sentinel.drivers.rest.client import RestClient
-from sentinel.drivers.rest.errors import Refused
-from sentinel.drivers.rest.problem import Problem
+from sentinel.drivers.rest.errors import RequestRejected
+from sentinel.drivers.rest.problem import ReceivedProblem
 
 _MAX_BODY = 16 * 1024 * 1024
 _NO_ANSWER = frozenset(
@@ -35,7 +35,7 @@ class Reply(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     discard_reason: str
-    problem: Problem | None
+    problem: ReceivedProblem | None
     """For a status of 400 or more, where the body is one."""
     text: str
     """The status and what the server says about it, for people."""
@@ -57,7 +57,7 @@ class FleetSession:
                 method, f"/{path}", timeout=self._timeout, limit=_MAX_BODY, body=body, headers=headers
             )
         except FAILURES as failure:
-            if isinstance(failure, Refused) and _is_answer(failure):
+            if isinstance(failure, RequestRejected) and _is_answer(failure):
                 return Reply(failure.status, b"", "", failure.refusal.problem, str(failure))
             raise trouble(failure) from failure.__cause__
         discard_reason = response.headers.get("Discard-Reason", "")
@@ -68,6 +68,6 @@ class FleetSession:
         await self._client.close()
 
 
-def _is_answer(refused: Refused) -> bool:
+def _is_answer(refused: RequestRejected) -> bool:
     refusal = refused.refusal
     return not (refusal.is_redirect or refusal.is_temporary or refusal.status in _NO_ANSWER)

@@ -17,12 +17,19 @@ from pathlib import Path
 import msgspec
 
 from sentinel.core.access import Role
-from sentinel.drivers.identity.tokens_file import Token, Written, digest_of, new_token, parse_tokens, read
+from sentinel.drivers.identity.tokens_file import (
+    StoredToken,
+    WrittenToken,
+    digest_of,
+    new_token,
+    parse_tokens,
+    read,
+)
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.report import Origin, file_origin
 
 _OURS = 0o600
-_EMPTY = Written("", (), ())
+_EMPTY = WrittenToken("", (), ())
 
 
 def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance: str = "") -> str:
@@ -31,7 +38,7 @@ def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance:
     Raises `Misconfigured` if the entry or the file is invalid, and `OSError` if the file cannot be written.
     """
     token = new_token()
-    entry = Token(name, role, digest_of(token), adapter, instance)
+    entry = StoredToken(name, role, digest_of(token), adapter, instance)
     _check(entry)
     with _locked(path):
         before = read(path) if path.exists() else _EMPTY
@@ -39,7 +46,7 @@ def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance:
     return token
 
 
-def revoke_tokens(path: Path, *, is_meant: Callable[[Token], bool]) -> Sequence[Token]:
+def revoke_tokens(path: Path, *, is_meant: Callable[[StoredToken], bool]) -> Sequence[StoredToken]:
     """Takes the tokens that are meant out of the file, and returns them. Raises as `add_token` does."""
     with _locked(path):
         before = read(path)
@@ -50,7 +57,7 @@ def revoke_tokens(path: Path, *, is_meant: Callable[[Token], bool]) -> Sequence[
     return gone
 
 
-def _check(entry: Token) -> None:
+def _check(entry: StoredToken) -> None:
     """Reads the entry as if it stood in a file, so that there is one opinion on what one may be."""
     try:
         parse_tokens(_laid_out([entry]), Origin())
@@ -58,7 +65,7 @@ def _check(entry: Token) -> None:
         raise Misconfigured(str(error).replace("tokens[0].", "")) from None
 
 
-def _edited(path: Path, meant: Sequence[Token], edit: Callable[[], str]) -> str:
+def _edited(path: Path, meant: Sequence[StoredToken], edit: Callable[[], str]) -> str:
     text = edit()
     try:
         is_meant = parse_tokens(text, file_origin(path)).tokens == tuple(meant)
@@ -67,11 +74,11 @@ def _edited(path: Path, meant: Sequence[Token], edit: Callable[[], str]) -> str:
     return text if is_meant else _laid_out(meant)
 
 
-def _laid_out(tokens: Sequence[Token]) -> str:
+def _laid_out(tokens: Sequence[StoredToken]) -> str:
     return "tokens:\n" + "".join(f"  - {_line(token)}\n" for token in tokens) if tokens else "tokens: []\n"
 
 
-def _appended(before: Written, entry: Token) -> str:
+def _appended(before: WrittenToken, entry: StoredToken) -> str:
     if not before.lines:
         return before.text.rstrip("\n") + ("\n" if before.text.strip() else "") + _laid_out([entry])
     last = before.text.splitlines()[before.lines[-1] - 1]
@@ -80,7 +87,7 @@ def _appended(before: Written, entry: Token) -> str:
     return f"{before.text}{ending}{indent}- {_line(entry)}\n"
 
 
-def _cut(before: Written, is_meant: Callable[[Token], bool]) -> str:
+def _cut(before: WrittenToken, is_meant: Callable[[StoredToken], bool]) -> str:
     lines = before.text.splitlines(keepends=True)
     ends = (*(start - 1 for start in before.lines[1:]), len(lines))
     for token, start, end in reversed(list(zip(before.tokens, before.lines, ends, strict=True))):
@@ -92,7 +99,7 @@ def _cut(before: Written, is_meant: Callable[[Token], bool]) -> str:
     return "".join(lines)
 
 
-def _line(token: Token) -> str:
+def _line(token: StoredToken) -> str:
     about = f", adapter: {_quoted(token.adapter)}" if token.adapter else ""
     about += f", instance: {_quoted(token.instance)}" if token.instance else ""
     return f"{{name: {_quoted(token.name)}, role: {token.role}{about}, sha256: {_quoted(token.sha256)}}}"

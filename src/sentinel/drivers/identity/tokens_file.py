@@ -22,9 +22,9 @@ from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.drivers.identity.file_watch import Reread
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.log import Log, get_logger
-from sentinel.runtime.settings.config_tree import Listing, Node, Table
-from sentinel.runtime.settings.field_types import Leaf, Refused
-from sentinel.runtime.settings.report import Origin, Problem, file_origin, in_order
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node
+from sentinel.runtime.settings.field_types import FieldType, InvalidValue
+from sentinel.runtime.settings.report import Origin, SettingsProblem, file_origin, in_order
 from sentinel.runtime.settings.schema import Items, section
 from sentinel.runtime.settings.validation import Reading
 from sentinel.runtime.settings.yaml_file import parse, read_text
@@ -51,37 +51,37 @@ def is_instance_id(given: str) -> bool:
 
 def _name(given: str) -> str:
     if not is_identity_name(given):
-        raise Refused("letters, digits and ._@+:/- only, at most 128, and not anonymous")
+        raise InvalidValue("letters, digits and ._@+:/- only, at most 128, and not anonymous")
     return given
 
 
 def _adapter(given: str) -> str:
     if not is_adapter_name(given):
-        raise Refused
+        raise InvalidValue
     return given
 
 
 def _instance(given: str) -> str:
     if not is_instance_id(given):
-        raise Refused
+        raise InvalidValue
     return given
 
 
 def _digest(given: str) -> str:
     if _SHA256.fullmatch(given) is None:
-        raise Refused("64 hexadecimal digits; `sentinel token new` writes them")
+        raise InvalidValue("64 hexadecimal digits; `sentinel token new` writes them")
     return given.lower()
 
 
-class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredToken(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a tokens file."""
 
-    name: Annotated[str, Leaf("a name such as ops", _name)]
+    name: Annotated[str, FieldType("a name such as ops", _name)]
     role: Role
-    sha256: Annotated[str, Leaf("the SHA-256 of a token", _digest, is_secret=True)]
+    sha256: Annotated[str, FieldType("the SHA-256 of a token", _digest, is_secret=True)]
     """Somebody may have pasted the token itself, so what does not fit is not repeated."""
-    adapter: Annotated[str, Leaf("the name of an adapter such as dns", _adapter)] = ""
-    instance: Annotated[str, Leaf("the id of an instance such as edge-1", _instance)] = ""
+    adapter: Annotated[str, FieldType("the name of an adapter such as dns", _adapter)] = ""
+    instance: Annotated[str, FieldType("the id of an instance such as edge-1", _instance)] = ""
 
     @property
     def identity(self) -> Identity:
@@ -93,15 +93,15 @@ class TokensDocument(msgspec.Struct, frozen=True):
     """What a tokens file contains."""
 
     tokens: Annotated[
-        tuple[Token, ...], Items(section(Token), expected="a list of {name, role, adapter, sha256}")
+        tuple[StoredToken, ...], Items(section(StoredToken), expected="a list of {name, role, adapter, sha256}")
     ] = ()
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenToken(msgspec.Struct, frozen=True):
     """A tokens file as it was read, for whoever wants to change it."""
 
     text: str
-    tokens: tuple[Token, ...]
+    tokens: tuple[StoredToken, ...]
     lines: tuple[int, ...]
     """Where each token begins, counted from 1."""
 
@@ -140,28 +140,28 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def read(path: Path) -> Written:
+def read(path: Path) -> WrittenToken:
     """Reads a tokens file; raises `Misconfigured` with everything that is wrong with it."""
     text = read_text(path)
-    if isinstance(text, Problem):
+    if isinstance(text, SettingsProblem):
         raise Misconfigured(str(text))
     return parse_tokens(text, file_origin(path))
 
 
-def parse_tokens(text: str, source: Origin) -> Written:
+def parse_tokens(text: str, source: Origin) -> WrittenToken:
     """The tokens in a text that came from there; raises `Misconfigured`."""
     root, problems = parse(text, source)
     reading = Reading(environ={}, is_partial=bool(problems))
     reading.problems.extend(problems)
     if root is None and not problems:
-        root = Table((), source)
+        root = MappingNode((), source)
     document = None if root is None else section(TokensDocument).read(root, "", source, reading)
-    if isinstance(root, Table) and isinstance(document, TokensDocument):
+    if isinstance(root, MappingNode) and isinstance(document, TokensDocument):
         items = _items(root)
         for index, field, message in _inconsistencies(document.tokens):
             reading.refuse(_place(items[index], field), f"tokens[{index}].{field}", message)
         if not reading.problems:
-            return Written(text, document.tokens, tuple(item.at.line for item in items))
+            return WrittenToken(text, document.tokens, tuple(item.at.line for item in items))
     raise Misconfigured("\n".join(str(problem) for problem in in_order(reading.problems)))
 
 
@@ -169,7 +169,7 @@ def _load(path: Path) -> dict[bytes, Identity]:
     return {bytes.fromhex(token.sha256): token.identity for token in read(path).tokens}
 
 
-def _inconsistencies(tokens: tuple[Token, ...]) -> Iterator[tuple[int, str, str]]:
+def _inconsistencies(tokens: tuple[StoredToken, ...]) -> Iterator[tuple[int, str, str]]:
     """What no field says wrongly by itself: which entry, which field, what about it."""
     seen: dict[str, int] = {}
     for index, token in enumerate(tokens):
@@ -184,11 +184,11 @@ def _inconsistencies(tokens: tuple[Token, ...]) -> Iterator[tuple[int, str, str]
             yield index, "sha256", f"expected each token once, got it first as tokens[{first}]"
 
 
-def _items(root: Table) -> tuple[Node, ...]:
+def _items(root: MappingNode) -> tuple[Node, ...]:
     member = root.get("tokens")
-    return member.value.items if member is not None and isinstance(member.value, Listing) else ()
+    return member.value.items if member is not None and isinstance(member.value, ListNode) else ()
 
 
 def _place(item: Node, field: str) -> Origin:
-    member = item.get(field) if isinstance(item, Table) else None
+    member = item.get(field) if isinstance(item, MappingNode) else None
     return item.at if member is None else member.value.at

@@ -55,7 +55,7 @@ _CHANNEL: Sequence[tuple[str, int]] = (
 _EMULATOR_CHANNEL = (*_CHANNEL, ("grpc.enable_http_proxy", 0))
 
 
-class Connection:
+class PubSubConnection:
     """Google's clients, on a channel of ours."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
@@ -80,15 +80,15 @@ class Connection:
                 await self._channel.close()
 
 
-async def connect(*, endpoint: str, emulator_host: str) -> Connection:
+async def connect(*, endpoint: str, emulator_host: str) -> PubSubConnection:
     """The way to the emulator, or else to Google's service with what credentials the environment has.
 
     Nothing is sent yet. Raises `Misconfigured` where there are no credentials.
     """
     if emulator_host:
-        return Connection(grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL))
+        return PubSubConnection(grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL))
     credentials = await _find_credentials()
-    return Connection(
+    return PubSubConnection(
         PublisherGrpcAsyncIOTransport.create_channel(endpoint, credentials=credentials, options=_CHANNEL)
     )
 
@@ -101,11 +101,11 @@ class Line:
         self._emulator_host = emulator_host
         self.broker = emulator_host or endpoint
         """Where it leads."""
-        self.connection: Connection | None = None
+        self.connection: PubSubConnection | None = None
         """The one in use, if there is one."""
 
     @asynccontextmanager
-    async def looking(self) -> AsyncIterator[Connection]:
+    async def looking(self) -> AsyncIterator[PubSubConnection]:
         """The one in use, or else another, for a look at what has to exist; raises as `connect` does.
 
         One whose credentials turn out not to be accepted is in use no longer.

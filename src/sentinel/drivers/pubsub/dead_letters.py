@@ -75,7 +75,7 @@ class PubSubDeadLetters:
             return len(chosen)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[client.Connection]:
+    async def _connected(self) -> AsyncIterator[client.PubSubConnection]:
         connection = await client.connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
         try:
             yield connection
@@ -88,7 +88,7 @@ class PubSubDeadLetters:
 
     @asynccontextmanager
     async def _pulled(
-        self, connection: client.Connection, limit: int
+        self, connection: client.PubSubConnection, limit: int
     ) -> AsyncIterator[dict[str, ReceivedMessage]]:
         """The letters by their message ids, the oldest first; those that are left in the end are given back."""
         letters: dict[str, ReceivedMessage] = {}
@@ -106,7 +106,7 @@ class PubSubDeadLetters:
         finally:
             await self._lease(connection, list(letters.values()), timedelta(0))
 
-    async def _pull(self, connection: client.Connection, most: int) -> Sequence[ReceivedMessage]:
+    async def _pull(self, connection: client.PubSubConnection, most: int) -> Sequence[ReceivedMessage]:
         request = PullRequest(subscription=self._subscription, max_messages=most)
         try:
             answer = await connection.subscriber.pull(request, retry=None, timeout=self._wait.total_seconds())
@@ -117,7 +117,7 @@ class PubSubDeadLetters:
         return list(answer.received_messages)
 
     async def _lease(
-        self, connection: client.Connection, letters: Sequence[ReceivedMessage], lease: timedelta
+        self, connection: client.PubSubConnection, letters: Sequence[ReceivedMessage], lease: timedelta
     ) -> None:
         for begin in range(0, len(letters), _AT_ONCE):
             await connection.subscriber.modify_ack_deadline(
@@ -128,7 +128,7 @@ class PubSubDeadLetters:
                 timeout=_CALL.total_seconds(),
             )
 
-    async def _replay(self, connection: client.Connection, letter: ReceivedMessage) -> None:
+    async def _replay(self, connection: client.PubSubConnection, letter: ReceivedMessage) -> None:
         replay = received.as_replay(letter.message, subscription=self._name, now=self._now())
         try:
             await connection.publisher.publish(
@@ -137,7 +137,7 @@ class PubSubDeadLetters:
         except exceptions.NotFound as error:
             raise Misconfigured(f"topic {self._topic!r} does not exist") from error
 
-    async def _forget(self, connection: client.Connection, letter: ReceivedMessage) -> None:
+    async def _forget(self, connection: client.PubSubConnection, letter: ReceivedMessage) -> None:
         await connection.subscriber.acknowledge(
             subscription=self._subscription, ack_ids=[letter.ack_id], retry=None, timeout=_CALL.total_seconds()
         )

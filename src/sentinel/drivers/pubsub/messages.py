@@ -64,7 +64,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"time: expected more than 0s, got {self.time}")
 
 
-class Batch:
+class PublishBatch:
     """Events on their way, and what is known of each."""
 
     def __init__(self, events: Sequence[events.Event]) -> None:
@@ -84,12 +84,12 @@ class Batch:
         return ""
 
 
-class Request:
+class EncodedRequest:
     """Events that are sent together, and share their fate."""
 
     __slots__ = ("batch", "content", "positions")
 
-    def __init__(self, batch: Batch, content: Protobuf, positions: list[int]) -> None:
+    def __init__(self, batch: PublishBatch, content: Protobuf, positions: list[int]) -> None:
         self.batch = batch
         self.content = content
         self.positions = positions
@@ -108,7 +108,7 @@ class Request:
         """Notes why an attempt failed."""
         self.batch.reasons[self.positions[0]] = reason
 
-    def halves(self) -> Sequence[Request]:
+    def halves(self) -> Sequence[EncodedRequest]:
         """The same events in two requests, in their order; none where there is no more use in it."""
         if len(self) < 2 or self.batch.divisions == _MOST_DIVISIONS:
             return ()
@@ -116,9 +116,9 @@ class Request:
         middle = len(self) // 2
         return self._part(slice(None, middle)), self._part(slice(middle, None))
 
-    def _part(self, part: slice) -> Request:
+    def _part(self, part: slice) -> EncodedRequest:
         content = _Request(topic=self.content.topic, messages=self.content.messages[part])
-        return Request(self.batch, content, self.positions[part])
+        return EncodedRequest(self.batch, content, self.positions[part])
 
 
 class _Shared(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class MessageLayout:
         self._room = MOST_BYTES - self._empty.ByteSize()
         self._shared: _Shared | None = None
 
-    def requests(self, batch: Batch) -> Iterator[Request]:
+    def requests(self, batch: PublishBatch) -> Iterator[EncodedRequest]:
         """The requests that carry the batch, each laid out when asked for; what cannot be sent is passed over."""
         limits, now, room = self._limits, self._now, min(self._limits.size, self._room)
         longest = limits.time.total_seconds()
@@ -175,10 +175,10 @@ class MessageLayout:
         if request.positions:
             yield request
 
-    def _begin(self, batch: Batch) -> Request:
+    def _begin(self, batch: PublishBatch) -> EncodedRequest:
         content = _Request()
         content.CopyFrom(self._empty)
-        return Request(batch, content, [])
+        return EncodedRequest(batch, content, [])
 
     def _share(self, event: events.Event) -> _Shared:
         # Events of one cycle share their type, their trace and mostly their time: the last ones are enough.

@@ -23,8 +23,8 @@ from google.pubsub_v1.types import PublishRequest, PublishResponse
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.pubsub import client
 from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
-from sentinel.drivers.pubsub.messages import Batch, Limits, MessageLayout, Request
-from sentinel.drivers.reconnect import Keeper
+from sentinel.drivers.pubsub.messages import EncodedRequest, Limits, MessageLayout, PublishBatch
+from sentinel.drivers.reconnect import ConnectionSupervisor
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 
@@ -99,7 +99,9 @@ class PubSubPublisher:
             topic=self._topic, mode=mode, ordering_key=ordering_key, limits=limits, now=self._now
         )
         self._line = Line(endpoint=endpoint, emulator_host=emulator_host)
-        self._keeper = Keeper(name="pubsub", broker=self._line.broker, patience=_FIRST_LOOK, observe=observe)
+        self._keeper = ConnectionSupervisor(
+            name="pubsub", broker=self._line.broker, patience=_FIRST_LOOK, observe=observe
+        )
         self._doubt = asyncio.Event()
         """Set by whatever makes another look worthwhile."""
         self._confirmations = 0
@@ -108,7 +110,7 @@ class PubSubPublisher:
         await self._keeper.open(self._keep_looking)
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
-        batch = Batch(events)
+        batch = PublishBatch(events)
         reason = ""
         try:
             async with asyncio.timeout(deadline.total_seconds()):
@@ -132,12 +134,12 @@ class PubSubPublisher:
 
     # --- publishing -------------------------------------------------------------------------------------------
 
-    async def _send(self, batch: Batch) -> None:
+    async def _send(self, batch: PublishBatch) -> None:
         """Sends the batch as the window allows, and returns when every request has come to its end."""
         window = asyncio.Semaphore(self._window)
         is_passable = True
 
-        async def deliver(request: Request) -> None:
+        async def deliver(request: EncodedRequest) -> None:
             nonlocal is_passable
             try:
                 is_passable = await self._deliver(request) and is_passable
@@ -154,7 +156,7 @@ class PubSubPublisher:
                 # Laying out a request takes milliseconds; in between, others have their turn.
                 await asyncio.sleep(0)
 
-    async def _deliver(self, request: Request) -> bool:
+    async def _deliver(self, request: EncodedRequest) -> bool:
         """Sends one request until it is answered; false where it could not be."""
         begun = self._now()
         for attempt in range(_ATTEMPTS):
@@ -190,7 +192,7 @@ class PubSubPublisher:
             is_being_created or not isinstance(error, exceptions.GoogleAPICallError) or isinstance(error, _PASSING)
         )
 
-    def _confirm(self, request: Request, answer: PublishResponse, seconds: float) -> bool:
+    def _confirm(self, request: EncodedRequest, answer: PublishResponse, seconds: float) -> bool:
         ids = len(PublishResponse.pb(answer).message_ids)
         if ids != len(request):
             request.went_wrong(f"{len(request)} messages were sent, and {ids} confirmed")
@@ -229,7 +231,7 @@ class PubSubPublisher:
         finally:
             await self._line.close()
 
-    async def _until_doubtful(self, connection: client.Connection, *, is_seen: bool) -> None:
+    async def _until_doubtful(self, connection: client.PubSubConnection, *, is_seen: bool) -> None:
         # Who may not look at the topic does not keep looking: each time may leave an entry in an audit log.
         patience = _NEXT_LOOK.total_seconds() if is_seen else None
         async with asyncio.TaskGroup() as group:
@@ -239,7 +241,7 @@ class PubSubPublisher:
                     await self._doubt.wait()
             watching.cancel()
 
-    async def _doubt_when_lost(self, connection: client.Connection) -> None:
+    async def _doubt_when_lost(self, connection: client.PubSubConnection) -> None:
         await connection.until_lost()
         self._doubt.set()
 

@@ -21,11 +21,11 @@ from google.api_core import exceptions
 from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
 from google.pubsub_v1.types import PublishRequest, PubsubMessage, PullRequest, ReceivedMessage
 
-from sentinel.drivers.deliveries import RETRY, HeldDelivery, Intake
+from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery
 from sentinel.drivers.pubsub import client, received
 from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
 from sentinel.drivers.received import Received
-from sentinel.drivers.reconnect import Keeper, loss_as_error
+from sentinel.drivers.reconnect import ConnectionSupervisor, loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DEAD_LETTERS
@@ -97,7 +97,7 @@ class PubSubSubscriber:
         self._random = random
         self._now = now
         self._log = log or get_logger("subscriber")
-        self._intake: Intake[_Parcel] = Intake(
+        self._intake: HeldDeliveries[_Parcel] = HeldDeliveries(
             max_in_flight=max_in_flight,
             longest_hold=longest_hold,
             retry=retry,
@@ -106,7 +106,7 @@ class PubSubSubscriber:
             log=self._log,
         )
         self._line = Line(endpoint=endpoint, emulator_host=emulator_host)
-        self._keeper = Keeper(
+        self._keeper = ConnectionSupervisor(
             name="pubsub",
             broker=self._line.broker,
             patience=_FIRST_LOOK,
@@ -161,7 +161,7 @@ class PubSubSubscriber:
                 failures += 1
             await asyncio.sleep(self._reconnect.delay(failures, self._random()).total_seconds())
 
-    async def _receive(self, connection: client.Connection) -> None:
+    async def _receive(self, connection: client.PubSubConnection) -> None:
         """Goes on until nobody has answered for a while; a call that fails is raised."""
         now = asyncio.get_running_loop().time
         answered = now()
@@ -181,7 +181,7 @@ class PubSubSubscriber:
                 # A server that does not wait for messages is not to be asked without end.
                 await asyncio.sleep(begun + _SHORTEST_PULL.total_seconds() - now())
 
-    async def _pull(self, connection: client.Connection, most: int) -> Sequence[ReceivedMessage] | None:
+    async def _pull(self, connection: client.PubSubConnection, most: int) -> Sequence[ReceivedMessage] | None:
         """What there is; None where nobody has answered, as Pub/Sub may do when there is nothing."""
         request = PullRequest(subscription=self._subscription, max_messages=most)
         try:
@@ -264,17 +264,17 @@ class PubSubSubscriber:
 
     # --- what has to exist ------------------------------------------------------------------------------------
 
-    async def _require_all(self, connection: client.Connection) -> None:
+    async def _require_all(self, connection: client.PubSubConnection) -> None:
         if self._may_create:
             await client.require_topic(connection.publisher, self._topic, may_create=True)
         await self._require(connection, self._subscription, self._topic)
         await self._require_dead_letters(connection)
 
-    async def _require_dead_letters(self, connection: client.Connection) -> None:
+    async def _require_dead_letters(self, connection: client.PubSubConnection) -> None:
         await client.require_topic(connection.publisher, self._dead_topic, may_create=self._may_create)
         await self._require(connection, self._dead_subscription, self._dead_topic)
 
-    async def _require(self, connection: client.Connection, subscription: str, topic: str) -> None:
+    async def _require(self, connection: client.PubSubConnection, subscription: str, topic: str) -> None:
         await client.require_subscription(
             connection.subscriber, subscription, topic=topic, may_create=self._may_create, lease=self._lease
         )

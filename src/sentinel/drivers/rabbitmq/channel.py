@@ -19,7 +19,7 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from sentinel.core.events import Mode
-from sentinel.drivers.rabbitmq.confirms import Batch, Unconfirmed
+from sentinel.drivers.rabbitmq.confirms import PendingConfirms, Unconfirmed
 from sentinel.drivers.rabbitmq.frames import FrameLayout, Unsendable
 from sentinel.ports.publisher import Outcome
 
@@ -68,7 +68,7 @@ class ConfirmingChannel:
             closing.add_done_callback(self._lose_by)
         await channel.open()
 
-    async def send(self, batch: Batch) -> None:
+    async def send(self, batch: PendingConfirms) -> None:
         """Hands over the batch as the window allows, and returns when every answer is there or all is lost.
 
         Nothing is written while the broker has blocked the connection. May be cancelled at any time.
@@ -108,7 +108,7 @@ class ConfirmingChannel:
         if silence > longest.total_seconds():
             self._lose(f"no answer for {silence:.1f}s")
 
-    async def _write(self, batch: Batch) -> None:
+    async def _write(self, batch: PendingConfirms) -> None:
         """Hands over as many of the next events as one write and the window take."""
         room = min(batch.rest, self._window - self._unconfirmed.count)
         frames: list[bytes] = []
@@ -135,7 +135,7 @@ class ConfirmingChannel:
         if refusal:
             batch.refuse_next(refusal)
 
-    def _has_room(self, batch: Batch) -> bool:
+    def _has_room(self, batch: PendingConfirms) -> bool:
         # Not one message for each confirm: a quarter of the window is worth a write.
         return self._window - self._unconfirmed.count >= min(batch.rest, max(1, self._window // 4))
 

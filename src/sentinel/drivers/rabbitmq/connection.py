@@ -31,7 +31,7 @@ from pamqp.commands import Basic
 
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.reader import Transport
-from sentinel.drivers.reconnect import Keeper, loss_as_error
+from sentinel.drivers.reconnect import ConnectionSupervisor, loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.backoff import Backoff
 
@@ -58,7 +58,7 @@ def amqp_url(*, host: str, port: int, vhost: str, username: str, password: str, 
     return f"{'amqps' if tls else 'amqp'}://{credentials}@{place}:{port}/{quote(vhost, safe='')}"
 
 
-class Endpoint:
+class BrokerAddress:
     """A broker, and how to get there."""
 
     def __init__(
@@ -128,7 +128,11 @@ class Endpoint:
 
 
 async def keep(
-    hold: Callable[[], Awaitable[None]], *, keeper: Keeper, backoff: Backoff, random: Callable[[], float]
+    hold: Callable[[], Awaitable[None]],
+    *,
+    keeper: ConnectionSupervisor,
+    backoff: Backoff,
+    random: Callable[[], float],
 ) -> None:
     """Holds one connection after another for ever; `hold` returns when its own is lost."""
     now = asyncio.get_running_loop().time

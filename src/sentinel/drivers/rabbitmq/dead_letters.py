@@ -21,7 +21,7 @@ from pamqp.commands import Basic
 
 from sentinel.drivers.rabbitmq import connection, received
 from sentinel.drivers.rabbitmq.channel import describe
-from sentinel.drivers.rabbitmq.connection import CALL_FAILED, Endpoint
+from sentinel.drivers.rabbitmq.connection import CALL_FAILED, BrokerAddress
 from sentinel.drivers.reconnect import loss_as_error
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter
@@ -48,7 +48,7 @@ class RabbitMQDeadLetters:
         ca_file: Path | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._endpoint = Endpoint(url=url, ca_file=ca_file, mends_headers=True)
+        self._endpoint = BrokerAddress(url=url, ca_file=ca_file, mends_headers=True)
         self._subscription = subscription
         self._queue = subscription + DEAD_LETTERS
         self._now = now

@@ -17,9 +17,9 @@ from aiormq.abc import AbstractConnection
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.rabbitmq import connection
 from sentinel.drivers.rabbitmq.channel import ConfirmingChannel
-from sentinel.drivers.rabbitmq.confirms import Batch
-from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, Endpoint
-from sentinel.drivers.reconnect import Keeper
+from sentinel.drivers.rabbitmq.confirms import PendingConfirms
+from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, BrokerAddress
+from sentinel.drivers.reconnect import ConnectionSupervisor
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
@@ -62,7 +62,7 @@ class RabbitMQPublisher:
         """
         if window < 1:
             raise ValueError(f"window: expected 1 or more, got {window}")
-        self._endpoint = Endpoint(url=url, ca_file=ca_file, heartbeat=heartbeat)
+        self._endpoint = BrokerAddress(url=url, ca_file=ca_file, heartbeat=heartbeat)
         self._broker = self._endpoint.broker
         self._exchange = exchange
         self._exchange_type = exchange_type
@@ -73,7 +73,7 @@ class RabbitMQPublisher:
         self._reconnect = reconnect
         self._random = random
         self._channel: ConfirmingChannel | None = None
-        self._keeper = Keeper(
+        self._keeper = ConnectionSupervisor(
             name="rabbitmq", broker=self._broker, patience=connection.FIRST_ATTEMPT, observe=observe
         )
 
@@ -81,7 +81,7 @@ class RabbitMQPublisher:
         await self._keeper.open(self._keep_connected)
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
-        batch = Batch(events)
+        batch = PendingConfirms(events)
         reason = ""
         try:
             async with asyncio.timeout(deadline.total_seconds()):
@@ -112,7 +112,7 @@ class RabbitMQPublisher:
     async def close(self) -> None:
         await self._keeper.close()
 
-    def _explain(self, batch: Batch, unconfirmed: str) -> str:
+    def _explain(self, batch: PendingConfirms, unconfirmed: str) -> str:
         """Why the first event that was not confirmed was not."""
         if batch.outcomes.count(Outcome.CONFIRMED) == len(batch.outcomes):
             return ""

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
-from sentinel.drivers.deliveries import RETRY, HeldDelivery, Intake
+from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery
 from sentinel.drivers.rabbitmq import connection, received
 from sentinel.drivers.rabbitmq.channel import describe
-from sentinel.drivers.rabbitmq.connection import CALL_FAILED, HEARTBEAT, RECONNECT, Endpoint
+from sentinel.drivers.rabbitmq.connection import CALL_FAILED, HEARTBEAT, RECONNECT, BrokerAddress
 from sentinel.drivers.received import Received
-from sentinel.drivers.reconnect import Keeper, loss_as_error
+from sentinel.drivers.reconnect import ConnectionSupervisor, loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DEAD_LETTERS
@@ -68,7 +68,7 @@ class RabbitMQSubscriber:
         messages that a fault of ours keeps from being read or settled."""
         if max_in_flight > _MOST_PREFETCH:
             raise ValueError(f"max_in_flight: expected at most {_MOST_PREFETCH}, got {max_in_flight}")
-        self._endpoint = Endpoint(url=url, ca_file=ca_file, heartbeat=heartbeat, mends_headers=True)
+        self._endpoint = BrokerAddress(url=url, ca_file=ca_file, heartbeat=heartbeat, mends_headers=True)
         self._exchange = exchange
         self._exchange_type = exchange_type
         self._binding_key = _binding_key(exchange_type, routing_key)
@@ -79,7 +79,7 @@ class RabbitMQSubscriber:
         self._random = random
         self._now = now
         self._log = log or get_logger("subscriber")
-        self._intake: Intake[_Parcel] = Intake(
+        self._intake: HeldDeliveries[_Parcel] = HeldDeliveries(
             max_in_flight=max_in_flight,
             longest_hold=longest_hold,
             retry=retry,
@@ -87,7 +87,7 @@ class RabbitMQSubscriber:
             now=now,
             log=self._log,
         )
-        self._keeper = Keeper(
+        self._keeper = ConnectionSupervisor(
             name="rabbitmq",
             broker=self._endpoint.broker,
             patience=connection.FIRST_ATTEMPT,

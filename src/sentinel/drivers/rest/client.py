@@ -21,9 +21,9 @@ import aiohttp
 from yarl import URL
 
 from sentinel.drivers.rest import problem, responses
-from sentinel.drivers.rest.errors import Obstacle, Refusal, Refused, TooLarge, Unreachable, is_temporary
+from sentinel.drivers.rest.errors import Obstacle, Refusal, RequestRejected, TooLarge, Unreachable, is_temporary
 from sentinel.drivers.rest.proxies import NO_PROXIES, Proxies
-from sentinel.drivers.rest.responses import Response, excerpt
+from sentinel.drivers.rest.responses import RestResponse, excerpt
 from sentinel.drivers.rest.retries import NO_RETRIES, REPEATABLE, Retries
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import base_url as checked
@@ -88,12 +88,12 @@ class RestClient:
         limit: int = LARGEST_BODY,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Awaitable[Response]:
+    ) -> Awaitable[RestResponse]:
         """The response, if its status is one of 200 to 299, or 304.
 
         `path` is what comes behind the base URL, encoded, with its query. `timeout` is for each attempt, from its
         beginning to the last byte of the response, `limit` for the bytes of its body. Raises `Unreachable`,
-        `Refused`, `TooLarge` and `Misconfigured`.
+        `RequestRejected`, `TooLarge` and `Misconfigured`.
         """
         send = partial(self._send, method, path, timeout, limit, body, headers)
         return send() if self._retries.attempts <= 1 else self._retry(send, method)
@@ -104,7 +104,7 @@ class RestClient:
         if session is not None:
             await session.close()
 
-    async def _retry(self, send: Callable[[], Awaitable[Response]], method: str) -> Response:
+    async def _retry(self, send: Callable[[], Awaitable[RestResponse]], method: str) -> RestResponse:
         attempt = 0
         while True:
             try:
@@ -115,7 +115,7 @@ class RestClient:
                 wait = self._retries.wait(attempt, random=self._random())
                 if wait is None:
                     raise
-            except Refused as error:
+            except RequestRejected as error:
                 if not error.may_pass or method not in REPEATABLE:
                     raise
                 wait = self._retries.wait(attempt, random=self._random(), asked=error.refusal.retry_after)
@@ -132,7 +132,7 @@ class RestClient:
         limit: int,
         body: bytes | None,
         headers: Mapping[str, str] | None,
-    ) -> Response:
+    ) -> RestResponse:
         token = self._token.read()
         sent = {"Authorization": f"Bearer {token}"} if token else {}
         if headers is not None:
@@ -158,7 +158,7 @@ class RestClient:
                 content = await responses.read_up_to(response, limit)
                 if len(content) > limit:
                     raise TooLarge(limit)
-                return Response(response.status, content, response.headers)
+                return RestResponse(response.status, content, response.headers)
         except TimeoutError as error:
             text = f"no complete answer within {timeout.total_seconds():.3g} s"
             raise Unreachable(text, obstacle=Obstacle.TIMEOUT) from error
@@ -193,7 +193,7 @@ class RestClient:
             detail = self._shown(str(error), token) or type(error).__name__
             raise Unreachable(detail, obstacle=Obstacle.BROKEN, detail=detail) from error
 
-    async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> Refused:
+    async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> RequestRejected:
         body = b""
         with suppress(aiohttp.ClientError):  # the status says more than an explanation that breaks off
             body = await responses.read_up_to(response, _LARGEST_REFUSAL)
@@ -210,9 +210,9 @@ class RestClient:
         )
         line = f"{status} {excerpt(refusal.phrase)}".rstrip()
         if refusal.is_redirect:
-            return Refused(f"{line} to {refusal.origin}; redirects are not followed", refusal)
+            return RequestRejected(f"{line} to {refusal.origin}; redirects are not followed", refusal)
         said = excerpt(refusal.said)
-        return Refused(f"{line}: {said}" if said else line, refusal)
+        return RequestRejected(f"{line}: {said}" if said else line, refusal)
 
     def _shown(self, text: str, token: str) -> str:
         return excerpt(self._redacted(text, token))

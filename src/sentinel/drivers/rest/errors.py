@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from sentinel.drivers.rest.problem import Problem
+from sentinel.drivers.rest.problem import ReceivedProblem
 from sentinel.ports.errors import Unavailable
 
 _TEMPORARY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
@@ -76,7 +76,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """What the server calls the status."""
     said: str = ""
     """The server's explanation, on any number of lines."""
-    problem: Problem | None = None
+    problem: ReceivedProblem | None = None
     """Where the body is one."""
     origin: str = ""
     """Where a redirect leads, without path and query, which may carry secrets."""
@@ -101,7 +101,7 @@ class Refusal(msgspec.Struct, frozen=True):
         return self.status < 500 and not self.is_temporary and not self.has_new_token
 
 
-class Refused(ServerError):
+class RequestRejected(ServerError):
     """A response came, and it refuses the request."""
 
     def __init__(self, text: str, refusal: Refusal) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from sentinel.core.pulse.observation import UNREADABLE
 
 
-class FieldError(msgspec.Struct, frozen=True):
+class ReceivedFieldError(msgspec.Struct, frozen=True):
     """What a problem says about one field, or about one place in a text that was sent."""
 
     field: str = ""
@@ -40,7 +40,7 @@ class _Sent(msgspec.Struct, frozen=True):
     errors: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Problem(msgspec.Struct, frozen=True):
+class ReceivedProblem(msgspec.Struct, frozen=True):
     """The body of a refusal."""
 
     code: str = ""
@@ -49,12 +49,12 @@ class Problem(msgspec.Struct, frozen=True):
     reason: str = ""
     message: str = ""
     title: str = ""
-    field_errors: tuple[FieldError, ...] = ()
+    field_errors: tuple[ReceivedFieldError, ...] = ()
     """What it says about single fields, as far as it can be read."""
 
-    def redacted(self, redact: Callable[[str], str]) -> Problem:
+    def redacted(self, redact: Callable[[str], str]) -> ReceivedProblem:
         """The problem with every text redacted: a server may echo what it was sent."""
-        return Problem(
+        return ReceivedProblem(
             code=redact(self.code),
             detail=redact(self.detail),
             reason=redact(self.reason),
@@ -86,26 +86,28 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{self.text}: {fields}" if self.text else fields
 
 
-def read_problem(body: bytes) -> Problem | None:
+def read_problem(body: bytes) -> ReceivedProblem | None:
     """The problem that a body is; None for anything else."""
     try:
         sent = msgspec.json.decode(body, type=_Sent)
     except UNREADABLE:
         return None
-    return Problem(sent.code, sent.detail, sent.reason, sent.message, sent.title, tuple(_errors(sent.errors)))
+    return ReceivedProblem(
+        sent.code, sent.detail, sent.reason, sent.message, sent.title, tuple(_errors(sent.errors))
+    )
 
 
-def _errors(sent: msgspec.Raw) -> Iterator[FieldError]:
+def _errors(sent: msgspec.Raw) -> Iterator[ReceivedFieldError]:
     try:
         entries = msgspec.json.decode(sent, type=list[msgspec.Raw] | None)
     except UNREADABLE:
         return
     for entry in entries or ():
         with suppress(*UNREADABLE):
-            yield msgspec.json.decode(entry, type=FieldError)
+            yield msgspec.json.decode(entry, type=ReceivedFieldError)
 
 
-def explanation(problem: Problem | None, body: bytes, *, content_type: str) -> str:
+def explanation(problem: ReceivedProblem | None, body: bytes, *, content_type: str) -> str:
     """A refusal in the server's words; empty for a page of HTML, which says nothing in one line.
 
     A problem that says nothing but errors of another shape is shown as it came.

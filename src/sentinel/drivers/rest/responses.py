@@ -13,7 +13,7 @@ import msgspec
 _EXCERPT = 300
 
 
-class Response(msgspec.Struct, frozen=True):
+class RestResponse(msgspec.Struct, frozen=True):
     """A response that refuses nothing, read to its end."""
 
     status: int

@@ -20,25 +20,25 @@ from sentinel.drivers.sql.engine.statements import (
     Value,
 )
 from sentinel.ports.audit import AuditEntry
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
 
 T = TypeVar("T")
 
-_SHARED: Mapping[str, type[Taken]] = {idempotency.KEY_CONSTRAINT: KeyTaken}
+_SHARED: Mapping[str, type[AlreadyExists]] = {idempotency.KEY_CONSTRAINT: KeyTaken}
 
 
 class SqlTransaction:
     """One run of a piece of work."""
 
-    taken: ClassVar[Mapping[str, type[Taken]]] = {}
+    taken: ClassVar[Mapping[str, type[AlreadyExists]]] = {}
     """What to raise where a statement would violate a unique constraint of the component's, by its name."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._entries: list[AuditEntry] = []
         """Written last, so that a component can write one of them together with its own last row."""
-        self._taken: Taken | None = None
+        self._taken: AlreadyExists | None = None
         self._is_over = False
 
     def record(self, entry: AuditEntry) -> None:
@@ -53,7 +53,7 @@ class SqlTransaction:
         self._run(idempotency.REMEMBER, idempotency.values(response))
 
     def finish(self) -> None:
-        """Writes the audit entries. Raises the `Taken` of an earlier statement if the work has suppressed it."""
+        """Write the audit entries. Raises the `AlreadyExists` of an earlier statement that the work suppressed."""
         if self._taken is not None:
             raise self._taken
         self._write_last()

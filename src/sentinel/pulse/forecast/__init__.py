@@ -12,17 +12,17 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sentinel.ports.clock import Clock
-from sentinel.ports.fleet import Fleet
+from sentinel.ports.fleet import FleetReader
 from sentinel.pulse.forecast.calibration import EmptyFleet, calibrate
 from sentinel.pulse.forecast.projection import (
     LOG_MICROSECONDS,
     PUBLISH_MICROSECONDS,
     PUBLISHER_MEBIBYTES,
     Costs,
+    ForecastProjection,
     Outlook,
-    Projection,
 )
-from sentinel.pulse.forecast.rehearsal import Plan
+from sentinel.pulse.forecast.rehearsal import SimulationPlan
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.log import LogLevel
 
@@ -71,7 +71,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 async def forecast(
     settings: PulseSettings,
     *,
-    fleet: Fleet,
+    fleet: FleetReader,
     clock: Clock,
     size: int | None,
     answer_after: timedelta,
@@ -83,7 +83,7 @@ async def forecast(
     Raises `FetchError` where the fleet could not be read to its end, and `EmptyFleet`.
     """
     found = await calibrate(settings, fleet=fleet, clock=clock, progress=progress)
-    plan = Plan(
+    plan = SimulationPlan(
         policy=settings.policy,
         poll_interval=settings.poll_interval,
         republish_interval=settings.republish_interval,
@@ -98,7 +98,7 @@ async def forecast(
         answer_after_seconds=answer_after.total_seconds(),
         cpu_microseconds_per_sent_event=PUBLISH_MICROSECONDS + (LOG_MICROSECONDS if is_logged else 0.0),
     )
-    projection = Projection(
+    projection = ForecastProjection(
         profile=found.profile,
         costs=found.costs,
         plan=plan,

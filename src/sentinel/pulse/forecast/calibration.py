@@ -22,13 +22,13 @@ from sentinel.core.pulse import listing
 from sentinel.core.pulse.decision import Policy, Reason, decide
 from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.observation import Malformed
-from sentinel.core.pulse.pacing import Pacer, Verdict
+from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.ports.clock import Clock
-from sentinel.ports.fleet import FetchError, Fleet, Page
+from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 from sentinel.pulse.explain import Nowhere
 from sentinel.pulse.forecast.projection import Costs
 from sentinel.pulse.forecast.rehearsal import Profile
-from sentinel.pulse.report import Answer, CycleReport, PageReport
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -61,7 +61,7 @@ class EmptyFleet(LookupError):
 async def calibrate(
     settings: PulseSettings,
     *,
-    fleet: Fleet,
+    fleet: FleetReader,
     clock: Clock,
     progress: Callable[[int], None] = lambda fetched: None,
     cpu: Callable[[], float] = time.process_time,
@@ -123,11 +123,11 @@ async def _cycle(pulse: Pulse, clock: Clock) -> CycleReport:
 class _CountedFleet:
     """A fleet whose pages are counted."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: FleetReader) -> None:
         self._fleet = fleet
         self.pages = 0
 
-    async def walk(self) -> AsyncGenerator[Page, None]:
+    async def walk(self) -> AsyncGenerator[FleetPage, None]:
         async with aclosing(self._fleet.walk()) as pages:
             async for page in pages:
                 self.pages += 1
@@ -155,14 +155,14 @@ class _Surveyor:
             return
         self.malformed.extend(page.malformed)
         for judgement in page.judgements:
-            if judgement.verdict is not Verdict.REPEATED:
+            if judgement.verdict is not PacingVerdict.REPEATED:
                 self.profile.add(judgement.resource, page.at)
         for resource in page.resources[: _DOCUMENTS - len(self.documents)]:
             with suppress(Malformed):  # in a part that no decision reads; the cycle reports it if it is due
                 resource.decode()
                 self.documents.append(bytes(resource.document))
 
-    def answered(self, answer: Answer) -> None: ...
+    def answered(self, answer: PublishedBatch) -> None: ...
 
     def finished(self, report: CycleReport) -> None:
         self._is_done = True

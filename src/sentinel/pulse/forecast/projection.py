@@ -13,7 +13,7 @@ from datetime import timedelta
 import msgspec
 
 from sentinel.core.pulse.decision import Reason
-from sentinel.pulse.forecast.rehearsal import Plan, Profile, Rehearsal, rehearse
+from sentinel.pulse.forecast.rehearsal import Profile, Rehearsal, SimulationPlan, rehearse
 
 PUBLISH_MICROSECONDS = 40.0
 """CPU for one event on RabbitMQ, until it is confirmed and counted. Nothing is published here, so it cannot be
@@ -71,11 +71,17 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     is_in_time: bool = msgspec.field(name="keeps_poll_interval")
 
 
-class Projection:
+class ForecastProjection:
     """The prices of a fleet, and what follows from them."""
 
     def __init__(
-        self, *, profile: Profile, costs: Costs, plan: Plan, page_size: int, microseconds_per_sent_event: float
+        self,
+        *,
+        profile: Profile,
+        costs: Costs,
+        plan: SimulationPlan,
+        page_size: int,
+        microseconds_per_sent_event: float,
     ) -> None:
         """The last is what one event takes beyond composing it."""
         self._profile = profile

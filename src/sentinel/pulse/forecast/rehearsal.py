@@ -23,8 +23,8 @@ import msgspec
 
 from sentinel.core.pulse.decision import Decision, Policy, Reason, decide
 from sentinel.core.pulse.observation import NO_LABELS, Observation
-from sentinel.core.pulse.pacing import Pacer, Verdict
-from sentinel.core.pulse.rate_limit import Allowance, Shortlist
+from sentinel.core.pulse.pacing import Pacer, PacingVerdict
+from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
 
 _CAST = 300
 """How many play each standing. Ages are drawn evenly, so that more would only smooth what is smooth already."""
@@ -76,7 +76,7 @@ class Profile:
                 yield standing, timedelta(seconds=age), len(ordered) / drawn
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is rehearsed."""
 
     policy: Policy
@@ -103,7 +103,7 @@ class Rehearsal(msgspec.Struct, frozen=True):
     """How many resources pacing had to remember at the most."""
 
 
-def rehearse(profile: Profile, plan: Plan, *, size: int) -> Rehearsal:
+def rehearse(profile: Profile, plan: SimulationPlan, *, size: int) -> Rehearsal:
     """Rehearses a fleet of this profile that has `size` resources."""
     return _Rehearsal(profile, plan, size / len(profile) if len(profile) else 0.0).run()
 
@@ -135,11 +135,11 @@ class _Actor:
 
 
 class _Rehearsal:
-    def __init__(self, profile: Profile, plan: Plan, scale: float) -> None:
+    def __init__(self, profile: Profile, plan: SimulationPlan, scale: float) -> None:
         self._plan = plan
         self._pacer = Pacer(republish_interval=plan.republish_interval)
         self._allowance = (
-            Allowance(per_second=plan.max_events_per_second, poll_interval=plan.poll_interval)
+            TokenBucket(per_second=plan.max_events_per_second, poll_interval=plan.poll_interval)
             if plan.max_events_per_second is not None
             else None
         )
@@ -182,13 +182,13 @@ class _Rehearsal:
             actor.hear(now)
             decision = decide(actor.seen, plan.policy, now, pacer.first_seen(actor.seen, now))
             match pacer.consider(actor.seen, decision, now):
-                case Verdict.PUBLISH:
+                case PacingVerdict.PUBLISH:
                     due.append((actor, decision))
-                case Verdict.PACED:
+                case PacingVerdict.PACED:
                     interval = plan.republish_interval
                     paced_for = decision.max_age if interval is None else interval
                     self._look_again(actor, poll, actor.published + paced_for)
-                case Verdict.SKIP | Verdict.REPEATED:  # nobody is on the agenda of a poll twice
+                case PacingVerdict.SKIP | PacingVerdict.REPEATED:  # nobody is on the agenda of a poll twice
                     self._remember(actor, is_remembered=False)
                     if decision.next_event_time is not None:
                         self._look_again(actor, poll, decision.next_event_time)
@@ -207,7 +207,7 @@ class _Rehearsal:
         if self._allowance is None:
             return due
         budget = float(self._allowance.available(now))
-        shortlist = Shortlist[_Due](len(due))
+        shortlist = MostUrgent[_Due](len(due))
         for candidate in due:
             shortlist.offer(candidate, candidate[1])
         allowed: list[_Due] = []

@@ -19,7 +19,7 @@ Trouble: TypeAlias = Callable[[], str | None]
 """A check: says what is wrong, or None. It looks at what is known already; it does no I/O."""
 
 
-class Status(StrEnum):
+class HealthStatus(StrEnum):
     OK = "ok"
     ERROR = "error"
 
@@ -27,19 +27,19 @@ class Status(StrEnum):
 class Check(msgspec.Struct, frozen=True):
     """One check's answer."""
 
-    status: Status
+    status: HealthStatus
     message: str = ""
 
 
-class Report(msgspec.Struct, frozen=True):
+class HealthReport(msgspec.Struct, frozen=True):
     """The answer to one of the two questions, laid out as it goes over the wire."""
 
-    status: Status
+    status: HealthStatus
     checks: Mapping[str, Check]
 
     @property
     def is_ok(self) -> bool:
-        return self.status is Status.OK
+        return self.status is HealthStatus.OK
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -77,24 +77,24 @@ class Health:
         """Not ready from now on."""
         self._is_stopping = True
 
-    def liveness(self) -> Report:
+    def liveness(self) -> HealthReport:
         """Whether a restart would help. Loops that have ended on purpose are no reason for one."""
         return self._report({} if self._is_stopping else self._liveness)
 
-    def readiness(self) -> Report:
+    def readiness(self) -> HealthReport:
         """Whether the service does its job."""
         if self._is_stopping:
             return self._report({"shutdown": lambda: "shutting down"})
         return self._report(self._readiness)
 
-    def _report(self, troubles: Mapping[str, Trouble]) -> Report:
+    def _report(self, troubles: Mapping[str, Trouble]) -> HealthReport:
         checks = {name: self._check(trouble) for name, trouble in troubles.items()}
-        is_ok = all(check.status is Status.OK for check in checks.values())
-        return Report(Status.OK if is_ok else Status.ERROR, checks)
+        is_ok = all(check.status is HealthStatus.OK for check in checks.values())
+        return HealthReport(HealthStatus.OK if is_ok else HealthStatus.ERROR, checks)
 
     def _check(self, trouble: Trouble) -> Check:
         try:
             message = trouble()
         except Exception as error:  # a check that cannot answer is bad news, not the end of the probe
             message = f"the check failed: {describe(error)}"
-        return Check(Status.OK) if message is None else Check(Status.ERROR, self._redact(message))
+        return Check(HealthStatus.OK) if message is None else Check(HealthStatus.ERROR, self._redact(message))

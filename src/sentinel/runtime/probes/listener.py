@@ -19,7 +19,7 @@ from sentinel.runtime.listening import BACKLOG, Address, bind
 from sentinel.runtime.log import Log
 from sentinel.runtime.probes.health import Health
 from sentinel.runtime.probes.metrics import Metrics
-from sentinel.runtime.probes.pages import Answer, Page, metrics_pages, probe_pages
+from sentinel.runtime.probes.pages import Page, PageResponse, metrics_pages, probe_pages
 
 _SERVER = "sentinel"
 _IDLE = timedelta(seconds=30)
@@ -122,10 +122,10 @@ def _problem(status: HTTPStatus, detail: str) -> web.Response:
         "detail": detail,
         "code": status.name.lower(),
     }
-    return _respond(Answer(status, "application/problem+json", msgspec.json.encode(problem)))
+    return _respond(PageResponse(status, "application/problem+json", msgspec.json.encode(problem)))
 
 
-def _respond(answer: Answer) -> web.Response:
+def _respond(answer: PageResponse) -> web.Response:
     headers = {
         hdrs.CONTENT_TYPE: answer.content_type,
         hdrs.SERVER: _SERVER,

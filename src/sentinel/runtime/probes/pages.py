@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.runtime.probes.health import Health, Report
+from sentinel.runtime.probes.health import Health, HealthReport
 from sentinel.runtime.probes.metrics import Metrics
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PageResponse(msgspec.Struct, frozen=True):
     """What a page says."""
 
     status: HTTPStatus
@@ -24,7 +24,7 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-Page: TypeAlias = Callable[[str], Answer]
+Page: TypeAlias = Callable[[str], PageResponse]
 """Answers a GET; it is given the request's `Accept`."""
 
 
@@ -39,13 +39,13 @@ def probe_pages(health: Health) -> dict[str, Page]:
 def metrics_pages(metrics: Metrics) -> dict[str, Page]:
     """`/metrics`."""
 
-    def page(accept: str) -> Answer:
+    def page(accept: str) -> PageResponse:
         body, content_type = metrics.render(accept)
-        return Answer(HTTPStatus.OK, content_type, body)
+        return PageResponse(HTTPStatus.OK, content_type, body)
 
     return {"/metrics": page}
 
 
-def _health_answer(report: Report) -> Answer:
+def _health_answer(report: HealthReport) -> PageResponse:
     status = HTTPStatus.OK if report.is_ok else HTTPStatus.SERVICE_UNAVAILABLE
-    return Answer(status, "application/json", report.encode())
+    return PageResponse(status, "application/json", report.encode())

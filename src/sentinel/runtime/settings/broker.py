@@ -20,9 +20,9 @@ import msgspec
 
 from sentinel.runtime.secrets import MASK, Secret
 from sentinel.runtime.settings import configmap, field_types
-from sentinel.runtime.settings.config_tree import Parsed, Scalar, Table
-from sentinel.runtime.settings.field_types import Leaf, Refused
-from sentinel.runtime.settings.report import Entry, Loaded, Origin, Source, in_order
+from sentinel.runtime.settings.config_tree import MappingNode, Parsed, ScalarNode
+from sentinel.runtime.settings.field_types import FieldType, InvalidValue
+from sentinel.runtime.settings.report import EffectiveSetting, Loaded, Origin, Source, in_order
 from sentinel.runtime.settings.schema import section
 from sentinel.runtime.settings.sources import near_misses
 from sentinel.runtime.settings.validation import Reading
@@ -51,34 +51,34 @@ def _url(given: str) -> Secret:
         url = urlsplit(given)
         host, port = url.hostname, url.port
     except ValueError:
-        raise Refused(hint) from None  # not chained: the library's message may repeat the password
+        raise InvalidValue(hint) from None  # not chained: the library's message may repeat the password
     userinfo, at, place = url.netloc.rpartition("@")
     if url.scheme not in ("amqp", "amqps") or not host or port == 0 or not given.isprintable() or " " in given:
-        raise Refused(hint)
+        raise InvalidValue(hint)
     if url.fragment or given.count("@") != len(at):
         # An unescaped / ? # or @ in the password ends the host early, and its rest would be shown as the vhost.
-        raise Refused(hint)
+        raise InvalidValue(hint)
     return Secret(given, shown=f"{url.scheme}://{MASK + at if userinfo else ''}{place}{url.path}")
 
 
 def _host(given: str) -> str:
     if "@" in given or "://" in given:
-        raise Refused("a URL belongs into BROKER_URL", hides_text=True)
+        raise InvalidValue("a URL belongs into BROKER_URL", hides_text=True)
     try:
         ipaddress.IPv6Address(given)
     except ValueError:
         if re.fullmatch(r"[A-Za-z0-9._-]+", given) is None:
-            raise Refused("a port belongs into BROKER_PORT" if ":" in given else "") from None
+            raise InvalidValue("a port belongs into BROKER_PORT" if ":" in given else "") from None
     return given
 
 
-def _short(expected: str) -> Leaf:
+def _short(expected: str) -> FieldType:
     def parse(given: str) -> str:
         if len(given.encode()) > 255:  # a short string of AMQP
-            raise Refused("at most 255 bytes")
+            raise InvalidValue("at most 255 bytes")
         return given
 
-    return Leaf(expected, parse)
+    return FieldType(expected, parse)
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: PREFIX + name.upper()):
@@ -89,11 +89,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     for pipes and trials."""
 
     url: Annotated[
-        Secret | None, Leaf("a URL such as amqp://user:password@host:5672/vhost", _url, is_secret=True)
+        Secret | None, FieldType("a URL such as amqp://user:password@host:5672/vhost", _url, is_secret=True)
     ] = None
     """RabbitMQ: where it is, as one URL, `amqp` or `amqps`. Wins over host, port, vhost, username, password."""
 
-    host: Annotated[str, Leaf("a host name or address", _host)] = ""
+    host: Annotated[str, FieldType("a host name or address", _host)] = ""
     """RabbitMQ: its host. Required, unless there is a URL."""
 
     port: Annotated[int, field_types.whole(1, 65535)] = 5672
@@ -219,10 +219,10 @@ def load_broker(
     written = _written(source, document, keys)
     reading = Reading(environ=environ, is_partial=written.table is None)
     reading.problems.extend(written.problems)
-    tree = written.table or Table((), written.at)
+    tree = written.table or MappingNode((), written.at)
     for key, text in given.items():
         at = Origin(Source.ENVIRONMENT, key)
-        tree = tree.put(key, Scalar(text, at, is_plain=False), at)
+        tree = tree.put(key, ScalarNode(text, at, is_plain=False), at)
     settings = declared.read(tree, "", written.at, reading)
     _check_together(written.at, reading, warnings)
     return Loaded(
@@ -236,7 +236,7 @@ def load_broker(
 
 def _written(source: Path | None, document: Parsed | None, keys: Sequence[str]) -> Parsed:
     if source is None:
-        return configmap.unwrap(document or Parsed(Table((), Origin()), Origin()), is_ours=_is_ours)
+        return configmap.unwrap(document or Parsed(MappingNode((), Origin()), Origin()), is_ours=_is_ours)
     if document is not None:
         raise TypeError("expected a source or a document, got both")
     return configmap.read(source, known=keys, is_ours=_is_ours)
@@ -271,7 +271,7 @@ def _require(key: str, expected: str, root: Origin, reading: Reading) -> None:
         reading.refuse(root, key, f"required, but missing; expected {expected}")
 
 
-def _relevant(reading: Reading) -> tuple[Entry, ...]:
+def _relevant(reading: Reading) -> tuple[EffectiveSetting, ...]:
     """The effective settings, without the defaults of another broker's."""
     kind = reading.values.get("BROKER_TYPE")
     if reading.problems or not isinstance(kind, BrokerType):

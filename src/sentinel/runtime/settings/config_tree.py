@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from sentinel.runtime.settings.report import Origin, Problem, quoted
+from sentinel.runtime.settings.report import Origin, SettingsProblem, quoted
 
 MOST_VALUES: Final = 10_000
 """Keys count as values, and so do aliases wherever they are used: nested aliases multiply."""
@@ -20,7 +20,7 @@ DEEPEST: Final = 64
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 
 
-class Scalar(msgspec.Struct, frozen=True):
+class ScalarNode(msgspec.Struct, frozen=True):
     """A text, as written."""
 
     text: str
@@ -34,7 +34,7 @@ class Scalar(msgspec.Struct, frozen=True):
         return self.is_plain and self.text in _NULLS
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ListNode(msgspec.Struct, frozen=True):
     """Values in order."""
 
     items: tuple[Node, ...]
@@ -50,7 +50,7 @@ class Member(msgspec.Struct, frozen=True):
     value: Node
 
 
-class Table(msgspec.Struct, frozen=True):
+class MappingNode(msgspec.Struct, frozen=True):
     """Values by name, in the order in which they were written."""
 
     members: tuple[Member, ...]
@@ -60,46 +60,46 @@ class Table(msgspec.Struct, frozen=True):
         """The member of this name."""
         return next((member for member in self.members if member.key == key), None)
 
-    def put(self, key: str, value: Node, at: Origin) -> Table:
+    def put(self, key: str, value: Node, at: Origin) -> MappingNode:
         """The same table with this member set, in its old place where it had one."""
         new = Member(key, at, value)
         if self.get(key) is None:
-            return Table((*self.members, new), self.at)
-        return Table(tuple(new if member.key == key else member for member in self.members), self.at)
+            return MappingNode((*self.members, new), self.at)
+        return MappingNode(tuple(new if member.key == key else member for member in self.members), self.at)
 
 
-Node: TypeAlias = Scalar | Listing | Table
+Node: TypeAlias = ScalarNode | ListNode | MappingNode
 
 
 class Parsed(msgspec.Struct, frozen=True):
     """One source of settings: what it says, and what is wrong with it."""
 
-    table: Table | None
+    table: MappingNode | None
     """None where the source could not be read; the problems say why. An empty source is an empty table."""
     at: Origin
     """What a missing key is missing from."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SettingsProblem, ...] = ()
 
     @classmethod
-    def of(cls, root: Node | None, at: Origin, problems: tuple[Problem, ...] = ()) -> Parsed:
+    def of(cls, root: Node | None, at: Origin, problems: tuple[SettingsProblem, ...] = ()) -> Parsed:
         """The source with this document, which has to be a mapping, or empty."""
-        if root is None or (isinstance(root, Scalar) and root.is_null):
-            return cls(Table((), at), at, problems)
-        if isinstance(root, Table):
+        if root is None or (isinstance(root, ScalarNode) and root.is_null):
+            return cls(MappingNode((), at), at, problems)
+        if isinstance(root, MappingNode):
             return cls(root, at, problems)
         # Do not show the text: if the wrong file was named, it may be a token.
-        message = f"expected a mapping of settings, got {'a list' if isinstance(root, Listing) else 'text'}"
-        return cls(None, at, (*problems, Problem.at(root.at, "", message)))
+        message = f"expected a mapping of settings, got {'a list' if isinstance(root, ListNode) else 'text'}"
+        return cls(None, at, (*problems, SettingsProblem.at(root.at, "", message)))
 
 
 def described(node: Node) -> str:
     """What a message says was found."""
     match node:
-        case Table():
+        case MappingNode():
             return "a mapping"
-        case Listing():
+        case ListNode():
             return "a list"
-        case Scalar():
+        case ScalarNode():
             return "nothing" if node.is_null else quoted(node.text)
 
 

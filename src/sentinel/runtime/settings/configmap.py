@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.runtime.settings.config_tree import Member, Parsed, Scalar, Table, described
-from sentinel.runtime.settings.report import Origin, Problem, file_origin
+from sentinel.runtime.settings.config_tree import MappingNode, Member, Parsed, ScalarNode, described
+from sentinel.runtime.settings.report import Origin, SettingsProblem, file_origin
 from sentinel.runtime.settings.yaml_file import parse_file, read_text
 
 
@@ -32,28 +32,28 @@ def unwrap(parsed: Parsed, *, is_ours: Callable[[str], bool]) -> Parsed:
     kind = None if parsed.table is None else parsed.table.get("kind")
     if parsed.table is None or kind is None:
         return parsed
-    if not isinstance(kind.value, Scalar) or kind.value.text != "ConfigMap":
+    if not isinstance(kind.value, ScalarNode) or kind.value.text != "ConfigMap":
         message = (
             f"expected ConfigMap, got {described(kind.value)}; give the values of a Secret as variables,"
             " or mount it and name its directory"
         )
-        return Parsed(None, parsed.at, (*parsed.problems, Problem.at(kind.value.at, "kind", message)))
+        return Parsed(None, parsed.at, (*parsed.problems, SettingsProblem.at(kind.value.at, "kind", message)))
     return _read_data(parsed.table.get("data"), parsed.at, parsed.problems, is_ours)
 
 
 def _read_data(
-    data: Member | None, root: Origin, problems: tuple[Problem, ...], is_ours: Callable[[str], bool]
+    data: Member | None, root: Origin, problems: tuple[SettingsProblem, ...], is_ours: Callable[[str], bool]
 ) -> Parsed:
     if data is None:
-        return Parsed(Table((), root), root, problems)
-    if isinstance(data.value, Scalar) and data.value.is_null:
-        return Parsed(Table((), data.at), data.at, problems)
-    if not isinstance(data.value, Table):
+        return Parsed(MappingNode((), root), root, problems)
+    if isinstance(data.value, ScalarNode) and data.value.is_null:
+        return Parsed(MappingNode((), data.at), data.at, problems)
+    if not isinstance(data.value, MappingNode):
         message = f"expected a mapping of settings, got {described(data.value)}"
-        return Parsed(None, data.at, (*problems, Problem.at(data.value.at, "data", message)))
+        return Parsed(None, data.at, (*problems, SettingsProblem.at(data.value.at, "data", message)))
     ours = tuple(member for member in data.value.members if is_ours(member.key))
     bare = (msgspec.structs.replace(p, field=p.field.removeprefix("data.")) for p in problems)
-    return Parsed(Table(ours, data.value.at), data.at, tuple(bare))
+    return Parsed(MappingNode(ours, data.value.at), data.at, tuple(bare))
 
 
 def _is_directory(path: Path) -> bool:
@@ -70,15 +70,15 @@ def _read_directory(
     try:
         files = sorted(path for path in directory.iterdir() if is_ours(path.name))
     except OSError as error:
-        return Parsed(None, root, (Problem.at(root, "", f"cannot be read: {error.strerror}"),))
-    problems: list[Problem] = []
+        return Parsed(None, root, (SettingsProblem.at(root, "", f"cannot be read: {error.strerror}"),))
+    problems: list[SettingsProblem] = []
     members: list[Member] = []
     for file in files:
         at = file_origin(file)
         text = read_text(file) if file.name in known else ""
-        if isinstance(text, Problem):
+        if isinstance(text, SettingsProblem):
             problems.append(msgspec.structs.replace(text, field=file.name))
         else:
             # One newline at the end is what an editor or `echo` left there, not part of the value.
-            members.append(Member(file.name, at, Scalar(text.removesuffix("\n"), at, is_plain=False)))
-    return Parsed(Table(tuple(members), root), root, tuple(problems))
+            members.append(Member(file.name, at, ScalarNode(text.removesuffix("\n"), at, is_plain=False)))
+    return Parsed(MappingNode(tuple(members), root), root, tuple(problems))

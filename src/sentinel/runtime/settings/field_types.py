@@ -18,7 +18,7 @@ import msgspec
 
 from sentinel.runtime import durations
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.settings.config_tree import Node, Scalar, described
+from sentinel.runtime.settings.config_tree import Node, ScalarNode, described
 from sentinel.runtime.settings.report import Origin, closest, is_utf8, quoted
 from sentinel.runtime.settings.validation import FAILED, Reading
 
@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-class Refused(ValueError):
+class InvalidValue(ValueError):
     """A text that will not do. The hint, if there is one, says what to do instead."""
 
     def __init__(self, hint: str = "", *, hides_text: bool = False) -> None:
@@ -42,17 +42,17 @@ class Refused(ValueError):
         """The text may hold a password, so the message must not repeat it."""
 
 
-class Leaf(msgspec.Struct, frozen=True):
+class FieldType(msgspec.Struct, frozen=True):
     """One text and its meaning."""
 
     expected: str
     parse: Callable[[str], object]
-    """Raises `Refused` where the text will not do."""
+    """Raises `InvalidValue` where the text will not do."""
     is_secret: bool = False
 
     def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
         """The parsed text."""
-        if not isinstance(node, Scalar) or node.is_null:
+        if not isinstance(node, ScalarNode) or node.is_null:
             reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
             return FAILED
         if not is_utf8(node.text):
@@ -62,7 +62,7 @@ class Leaf(msgspec.Struct, frozen=True):
             reading.secrets.append(Secret(node.text))
         try:
             value = self.parse(node.text)
-        except Refused as refusal:
+        except InvalidValue as refusal:
             hint = f"; {refusal.hint}" if refusal.hint else ""
             got = "" if self.is_secret or refusal.hides_text else f", got {quoted(node.text)}"
             reading.refuse(node.at, path, f"expected {self.expected}{got}{hint}")
@@ -71,59 +71,59 @@ class Leaf(msgspec.Struct, frozen=True):
         return value
 
 
-def text(expected: str, pattern: str = r"(?s).*") -> Leaf:
+def text(expected: str, pattern: str = r"(?s).*") -> FieldType:
     """A text that has this form as a whole."""
     compiled = re.compile(pattern)
 
     def parse(given: str) -> str:
         if compiled.fullmatch(given) is None:
-            raise Refused
+            raise InvalidValue
         return given
 
-    return Leaf(expected, parse)
+    return FieldType(expected, parse)
 
 
-def duration(*, minimum: timedelta) -> Leaf:
+def duration(*, minimum: timedelta) -> FieldType:
     """A duration as Go writes it."""
 
     def parse(given: str) -> timedelta:
         try:
             parsed = durations.parse(given)
         except ValueError:
-            raise Refused from None
+            raise InvalidValue from None
         if parsed < minimum:
-            raise Refused(f"at least {durations.render(minimum)}")
+            raise InvalidValue(f"at least {durations.render(minimum)}")
         if parsed > LONGEST_DURATION:
-            raise Refused(f"at most {durations.render(LONGEST_DURATION)}")
+            raise InvalidValue(f"at most {durations.render(LONGEST_DURATION)}")
         return parsed
 
-    return Leaf("a duration such as 5s", parse)
+    return FieldType("a duration such as 5s", parse)
 
 
-def whole(least: int, most: int) -> Leaf:
+def whole(least: int, most: int) -> FieldType:
     """A whole number within these bounds."""
 
     def parse(given: str) -> int:
         if _WHOLE.fullmatch(given) is None or not least <= int(given) <= most:
-            raise Refused
+            raise InvalidValue
         return int(given)
 
-    return Leaf(f"a whole number from {least} to {most}", parse)
+    return FieldType(f"a whole number from {least} to {most}", parse)
 
 
-def number(least: float, most: float) -> Leaf:
+def number(least: float, most: float) -> FieldType:
     """A number within these bounds."""
 
     def parse(given: str) -> float:
         value = float(given) if _NUMBER.fullmatch(given) else math.nan
         if not least <= value <= most:
-            raise Refused
+            raise InvalidValue
         return value
 
-    return Leaf(f"a number from {least:g} to {most:,.0f}".replace(",", ""), parse)
+    return FieldType(f"a number from {least:g} to {most:,.0f}".replace(",", ""), parse)
 
 
-def choice(enumeration: type[E], *, aliases: Mapping[str, E] | None = None) -> Leaf:
+def choice(enumeration: type[E], *, aliases: Mapping[str, E] | None = None) -> FieldType:
     """One of a closed set of words."""
     words: dict[str, E] = {member.value: member for member in enumeration}
     meanings = words | dict(aliases or {})
@@ -131,28 +131,28 @@ def choice(enumeration: type[E], *, aliases: Mapping[str, E] | None = None) -> L
     def parse(given: str) -> E:
         if given not in meanings:
             meant = closest(given.lower(), meanings)
-            raise Refused(f"did you mean {meant}?" if meant else "")
+            raise InvalidValue(f"did you mean {meant}?" if meant else "")
         return meanings[given]
 
-    return Leaf(f"one of {', '.join(words)}", parse)
+    return FieldType(f"one of {', '.join(words)}", parse)
 
 
 def _boolean(given: str) -> bool:
     # The words of YAML 1.1 in its three spellings, so that a file means what other tools make of it.
     if given not in (given.lower(), given.title(), given.upper()) or given.lower() not in _TRUTHS:
-        raise Refused
+        raise InvalidValue
     return _TRUTHS[given.lower()]
 
 
 def _path(given: str) -> Path:
     if not given or "\0" in given:
-        raise Refused
+        raise InvalidValue
     return Path(given)
 
 
 TEXT: Final = text("text")
-BOOLEAN: Final = Leaf("true or false", _boolean)
-PATH: Final = Leaf("the path of a file", _path)
-SECRET: Final = Leaf("a secret", Secret, is_secret=True)
+BOOLEAN: Final = FieldType("true or false", _boolean)
+PATH: Final = FieldType("the path of a file", _path)
+SECRET: Final = FieldType("a secret", Secret, is_secret=True)
 POSITIVE_DURATION: Final = duration(minimum=timedelta(microseconds=1))
 ANY_DURATION: Final = duration(minimum=timedelta(0))

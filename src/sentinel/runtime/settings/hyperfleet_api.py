@@ -12,37 +12,37 @@ import msgspec
 from sentinel.core.labels import SelectorParam
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
-from sentinel.runtime.settings.field_types import Leaf, Refused
+from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.schema import Elsewhere
 
 
 def _endpoint(given: str) -> str:
     if "@" in given:
-        raise Refused(
+        raise InvalidValue(
             "without user and password: use hyperfleet_api.token_file or HYPERFLEET_API_TOKEN", hides_text=True
         )
     if not given.isprintable() or set(given) & set(' \\?#"<>^`{|}'):
-        raise Refused("without query, fragment, spaces")
+        raise InvalidValue("without query, fragment, spaces")
     try:
         url = urlsplit(given)
         is_complete = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         is_complete = False
     if not is_complete:
-        raise Refused
+        raise InvalidValue
     return given.rstrip("/")
 
 
 def _token(given: str) -> Secret:
     if not given.isascii() or not given.isprintable() or " " in given:
-        raise Refused("it must not contain spaces or control characters")
+        raise InvalidValue("it must not contain spaces or control characters")
     return Secret(given)
 
 
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the HyperFleet API is reached."""
 
-    endpoint: Annotated[str, Leaf("a URL such as http://hyperfleet-api:8000", _endpoint)]
+    endpoint: Annotated[str, FieldType("a URL such as http://hyperfleet-api:8000", _endpoint)]
     """The address of the API: `http` or `https`, a host, and optionally a port and a path that goes before
     `/api/hyperfleet/v1`. No query, no fragment, no user and password."""
 
@@ -73,7 +73,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
         Elsewhere(
             "HYPERFLEET_API_TOKEN",
             "use hyperfleet_api.token_file, or the environment variable HYPERFLEET_API_TOKEN",
-            Leaf("a bearer token", _token, is_secret=True),
+            FieldType("a bearer token", _token, is_secret=True),
         ),
     ] = None
     """The bearer token itself. Only from the environment variable `HYPERFLEET_API_TOKEN`, which wins over

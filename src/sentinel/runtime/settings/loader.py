@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sentinel.runtime.settings.config_tree import Parsed, Table
+from sentinel.runtime.settings.config_tree import MappingNode, Parsed
 from sentinel.runtime.settings.merge import merge, overlay
 from sentinel.runtime.settings.report import Loaded, Origin, Source, in_order
 from sentinel.runtime.settings.schema import section
@@ -45,7 +45,7 @@ def load(
     reading = Reading(environ=environ, known=declared.paths(), is_partial=written.table is None)
     reading.problems.extend(written.problems)
 
-    tree = Table((), root)
+    tree = MappingNode((), root)
     for key, text in (defaults or {}).items():
         tree = overlay(tree, declared, Given(tuple(key.split(".")), text, Origin()), reading)
     if written.table is not None:
@@ -70,7 +70,7 @@ def load(
 
 def _written(file: Path | None, document: Parsed | None) -> Parsed:
     if file is None:
-        return document or Parsed(Table((), Origin()), Origin())
+        return document or Parsed(MappingNode((), Origin()), Origin())
     if document is not None:
         raise TypeError("expected a file or a document, got both")
     return parse_file(file)

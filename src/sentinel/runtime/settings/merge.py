@@ -10,15 +10,17 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from sentinel.runtime.settings.config_tree import Member, Node, Scalar, Table, join
+from sentinel.runtime.settings.config_tree import MappingNode, Member, Node, ScalarNode, join
 from sentinel.runtime.settings.report import Origin
 from sentinel.runtime.settings.schema import Field, Items, Section, Texts
 from sentinel.runtime.settings.sources import Given
-from sentinel.runtime.settings.validation import Reading, Shape
+from sentinel.runtime.settings.validation import Readable, Reading
 from sentinel.runtime.settings.yaml_file import parse
 
 
-def overlay(table: Table, section: Section, given: Given, reading: Reading, *, within: str = "") -> Table:
+def overlay(
+    table: MappingNode, section: Section, given: Given, reading: Reading, *, within: str = ""
+) -> MappingNode:
     """The tree with one more value laid over it; a key that is no setting is refused."""
     key, *rest = given.path
     path = join(within, key)
@@ -35,7 +37,7 @@ def overlay(table: Table, section: Section, given: Given, reading: Reading, *, w
     beneath = _default(field, given.at) if member is None else member.value
     if not rest:
         return _replace(table, field, beneath, given, reading, path)
-    if not isinstance(beneath, Table):
+    if not isinstance(beneath, MappingNode):
         return table  # what the file has there is refused anyway
     if isinstance(field.shape, Section):
         inner = msgspec.structs.replace(given, path=tuple(rest))
@@ -45,18 +47,20 @@ def overlay(table: Table, section: Section, given: Given, reading: Reading, *, w
     return table.put(key, value, given.at if member is None else member.at)
 
 
-def _replace(table: Table, field: Field, beneath: Node, given: Given, reading: Reading, path: str) -> Table:
+def _replace(
+    table: MappingNode, field: Field, beneath: Node, given: Given, reading: Reading, path: str
+) -> MappingNode:
     """The table with one field set as a whole: a text as it stands, anything larger as YAML."""
     if not isinstance(field.shape, Section | Texts | Items):
-        return table.put(field.key, Scalar(given.text, given.at), given.at)
+        return table.put(field.key, ScalarNode(given.text, given.at), given.at)
     root, problems = parse(given.text, given.at, within=path)
     reading.problems.extend(problems)
     if root is None and problems:
         return table
-    return table.put(field.key, _over(beneath, root or Scalar("", given.at), field.shape), given.at)
+    return table.put(field.key, _over(beneath, root or ScalarNode("", given.at), field.shape), given.at)
 
 
-def merge(beneath: Table, above: Table, section: Section) -> Table:
+def merge(beneath: MappingNode, above: MappingNode, section: Section) -> MappingNode:
     """Both, key by key; where both have one, that above. Lists and tables of texts count as one value."""
     members = {member.key: member for member in beneath.members}
     for member in above.members:
@@ -67,11 +71,11 @@ def merge(beneath: Table, above: Table, section: Section) -> Table:
         else:
             value = _over(under.value, member.value, field.shape)
             members[member.key] = Member(member.key, member.at, value)
-    return Table(tuple(members.values()), beneath.at)
+    return MappingNode(tuple(members.values()), beneath.at)
 
 
-def _over(beneath: Node, above: Node, shape: Shape) -> Node:
-    if isinstance(shape, Section) and isinstance(beneath, Table) and isinstance(above, Table):
+def _over(beneath: Node, above: Node, shape: Readable) -> Node:
+    if isinstance(shape, Section) and isinstance(beneath, MappingNode) and isinstance(above, MappingNode):
         return merge(beneath, above, shape)
     return above
 
@@ -80,13 +84,13 @@ def _default(field: Field, at: Origin) -> Node:
     """What a single value is laid over where nobody has written the mapping that it belongs to."""
     if isinstance(field.shape, Texts) and not field.info.required:
         return _texts(field.default())
-    return Table((), at)
+    return MappingNode((), at)
 
 
 def _texts(value: object) -> Node:
     if not isinstance(value, Mapping):
-        return Scalar(str(value), Origin(), is_plain=False)
-    table = Table((), Origin())
+        return ScalarNode(str(value), Origin(), is_plain=False)
+    table = MappingNode((), Origin())
     for key, inner in value.items():
         table = table.put(key, _texts(inner), Origin())
     return table
@@ -94,8 +98,8 @@ def _texts(value: object) -> Node:
 
 def _plant(node: Node, path: Sequence[str], given: Given) -> Node:
     if not path:
-        return Scalar(given.text, given.at)
-    table = node if isinstance(node, Table) else Table((), given.at)
+        return ScalarNode(given.text, given.at)
+    table = node if isinstance(node, MappingNode) else MappingNode((), given.at)
     member = table.get(path[0])
-    beneath = Table((), given.at) if member is None else member.value
+    beneath = MappingNode((), given.at) if member is None else member.value
     return table.put(path[0], _plant(beneath, path[1:], given), given.at)

@@ -54,7 +54,7 @@ class Origin(msgspec.Struct, frozen=True):
         return f"{self.source} {self.name}" if self.name else self.source.value
 
 
-class Problem(msgspec.Struct, frozen=True):
+class SettingsProblem(msgspec.Struct, frozen=True):
     """Why a configuration is refused. The field names are the shape that `sentinel check` prints as JSON."""
 
     file: str | None
@@ -66,7 +66,7 @@ class Problem(msgspec.Struct, frozen=True):
     message: str
 
     @classmethod
-    def at(cls, origin: Origin, field: str, message: str) -> Problem:
+    def at(cls, origin: Origin, field: str, message: str) -> SettingsProblem:
         """The problem with a value that was written there."""
         field, message = _escaped(field), _escaped(message)
         if origin.source is Source.FILE:
@@ -81,7 +81,7 @@ class Problem(msgspec.Struct, frozen=True):
         return printable(f"{place}{self.field}: {self.message}")
 
 
-class Entry(msgspec.Struct, frozen=True):
+class EffectiveSetting(msgspec.Struct, frozen=True):
     """One effective setting: what holds, and who said so."""
 
     key: str
@@ -95,15 +95,15 @@ class Loaded(msgspec.Struct, Generic[T], frozen=True):
 
     settings: T | None
     """None where there are problems, or where nothing was configured at all."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SettingsProblem, ...] = ()
     warnings: tuple[str, ...] = ()
     """What is allowed but probably not meant; one line each."""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[EffectiveSetting, ...] = ()
     secrets: tuple[Secret, ...] = ()
     """Every secret that was read, valid or not, so that logging can black them out."""
 
 
-def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def in_order(problems: Iterable[SettingsProblem]) -> tuple[SettingsProblem, ...]:
     """By file and place, as one would mend them; those without a place last."""
     return tuple(
         sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.column or 0)),

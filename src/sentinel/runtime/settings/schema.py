@@ -17,9 +17,9 @@ import msgspec
 
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
-from sentinel.runtime.settings.config_tree import Listing, Member, Node, Scalar, Table, described, join
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, ScalarNode, described, join
 from sentinel.runtime.settings.report import Origin, Source, is_utf8
-from sentinel.runtime.settings.validation import FAILED, Reading, Shape
+from sentinel.runtime.settings.validation import FAILED, Readable, Reading
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Elsewhere(msgspec.Struct, frozen=True):
     variable: str
     instead: str
     """What to do for somebody who wrote it into a file or a flag."""
-    leaf: field_types.Leaf = field_types.SECRET
+    leaf: field_types.FieldType = field_types.SECRET
 
     @property
     def expected(self) -> str:
@@ -47,7 +47,7 @@ class Elsewhere(msgspec.Struct, frozen=True):
             reading.accept(path, None, Origin())
             return None
         origin = Origin(Source.ENVIRONMENT, self.variable)
-        return self.leaf.read(Scalar(given, origin, is_plain=False), path, origin, reading)
+        return self.leaf.read(ScalarNode(given, origin, is_plain=False), path, origin, reading)
 
 
 class Items(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class Items(msgspec.Struct, frozen=True):
 
     def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
         """A tuple of structs. Among the effective settings a list is one setting, as it is after `--set`."""
-        if not isinstance(node, Listing):
+        if not isinstance(node, ListNode):
             reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
             return FAILED
         within = Reading(environ=reading.environ)
@@ -81,7 +81,7 @@ class Texts(msgspec.Struct, frozen=True):
 
     def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
         """A mapping of names to texts or to further mappings."""
-        if not isinstance(node, Table):
+        if not isinstance(node, MappingNode):
             reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
             return FAILED
         values = {member.key: self._read_member(member, path, reading) for member in node.members}
@@ -93,9 +93,9 @@ class Texts(msgspec.Struct, frozen=True):
             got = "a byte that is not UTF-8" if member.key else "nothing"
             reading.refuse(at, parent, f"expected a name, got {got}")
             return FAILED
-        if isinstance(node, Table):
+        if isinstance(node, MappingNode):
             return self.read(node, path, at, reading)
-        if isinstance(node, Listing) or node.is_null or not node.text:
+        if isinstance(node, ListNode) or node.is_null or not node.text:
             reading.refuse(node.at, path, f"expected text, or a mapping of texts, got {described(node)}")
             return FAILED
         if not is_utf8(node.text):
@@ -116,7 +116,7 @@ class Field(msgspec.Struct, frozen=True):
     name: str
     key: str
     """As it is written in files: the name, unless the struct renames it."""
-    shape: Shape
+    shape: Readable
     info: msgspec.structs.FieldInfo
     is_nullable: bool
 
@@ -153,10 +153,10 @@ class Section(msgspec.Struct, frozen=True):
 
     def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
         """The struct, once all of its fields could be read."""
-        if path and isinstance(node, Scalar) and node.is_null:
+        if path and isinstance(node, ScalarNode) and node.is_null:
             # A heading with nothing under it: what is required there is missing, each by its own name.
-            node = Table((), node.at)
-        if not isinstance(node, Table):
+            node = MappingNode((), node.at)
+        if not isinstance(node, MappingNode):
             reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
             return FAILED
         keys = self.keys()
@@ -173,14 +173,14 @@ class Section(msgspec.Struct, frozen=True):
         self, field: Field, member: Member | None, path: str, parent_at: Origin, reading: Reading
     ) -> object:
         if member is not None:
-            if field.is_nullable and isinstance(member.value, Scalar) and member.value.is_null:
+            if field.is_nullable and isinstance(member.value, ScalarNode) and member.value.is_null:
                 reading.accept(path, None, member.at)
                 return None
             # What a section lacks is missing from the file, even where a variable has set the rest of it.
             is_written = member.at.source is Source.FILE or not isinstance(field.shape, Section)
             return field.shape.read(member.value, path, member.at if is_written else parent_at, reading)
         if isinstance(field.shape, Section):
-            return field.shape.read(Table((), parent_at), path, parent_at, reading)
+            return field.shape.read(MappingNode((), parent_at), path, parent_at, reading)
         if isinstance(field.shape, Elsewhere):
             return field.shape.read_variable(path, reading)
         if field.info.required:
@@ -192,7 +192,7 @@ class Section(msgspec.Struct, frozen=True):
         return value
 
 
-def section(struct: type[msgspec.Struct], /, **shapes: Shape) -> Section:
+def section(struct: type[msgspec.Struct], /, **shapes: Readable) -> Section:
     """The section that a struct declares; a shape given by field name stands in for the declared one."""
     return Section(
         struct,
@@ -215,10 +215,10 @@ def _alternatives(annotation: object) -> tuple[object, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
-def _shape(annotation: object) -> Shape:
+def _shape(annotation: object) -> Readable:
     if get_origin(annotation) is Annotated:
         for extra in get_args(annotation)[1:]:
-            if isinstance(extra, field_types.Leaf | Elsewhere | Items | Texts | Section):
+            if isinstance(extra, field_types.FieldType | Elsewhere | Items | Texts | Section):
                 return extra
     (plain,) = (kind for kind in _alternatives(annotation) if kind is not NoneType)
     if isinstance(plain, type):
@@ -231,7 +231,7 @@ def _shape(annotation: object) -> Shape:
     raise TypeError(f"cannot tell how to read {annotation}: annotate it with a shape")
 
 
-_LEAVES: dict[type, Shape] = {
+_LEAVES: dict[type, Readable] = {
     str: field_types.TEXT,
     bool: field_types.BOOLEAN,
     timedelta: field_types.POSITIVE_DURATION,

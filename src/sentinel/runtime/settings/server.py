@@ -17,7 +17,7 @@ from sentinel.runtime.database_url import BadUrl, PostgresqlServer
 from sentinel.runtime.listening import Address, is_loopback, parse_address
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
-from sentinel.runtime.settings.field_types import Leaf, Refused
+from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.log import LogSettings
 
 
@@ -25,7 +25,7 @@ def _database_url(given: str) -> Secret:
     try:
         named = database_url.parse(given)
     except BadUrl as error:
-        raise Refused(error.reason, hides_text=True) from None
+        raise InvalidValue(error.reason, hides_text=True) from None
     return named.dsn if isinstance(named, PostgresqlServer) else Secret(given, shown=given)
 
 
@@ -34,7 +34,7 @@ class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     database_url: Annotated[
         Secret,
-        Leaf("sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE", _database_url),
+        FieldType("sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE", _database_url),
     ] = Secret("sqlite:///fleet.db", shown="sqlite:///fleet.db")
     """Where everything is kept: `sqlite:///fleet.db` for a file beside the process, `postgresql://…` for
     production."""

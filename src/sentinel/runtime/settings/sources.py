@@ -12,16 +12,16 @@ from sentinel.core.pulse.observation import Json
 from sentinel.runtime.settings.config_tree import (
     DEEPEST,
     MOST_VALUES,
-    Listing,
+    ListNode,
+    MappingNode,
     Member,
     Node,
     Parsed,
-    Scalar,
-    Table,
+    ScalarNode,
 )
-from sentinel.runtime.settings.report import Origin, Problem, Source, closest, printable
+from sentinel.runtime.settings.report import Origin, SettingsProblem, Source, closest, printable
 from sentinel.runtime.settings.schema import Elsewhere, Section, Texts
-from sentinel.runtime.settings.validation import Reading, Shape
+from sentinel.runtime.settings.validation import Readable, Reading
 
 NOT_SETTINGS = frozenset(
     (
@@ -109,7 +109,7 @@ def from_object(document: Json, name: str) -> Parsed:
     try:
         return Parsed.of(_Objects(at).node(document), at)
     except _TooLarge as error:
-        return Parsed(None, at, (Problem.at(at, "", str(error)),))
+        return Parsed(None, at, (SettingsProblem.at(at, "", str(error)),))
 
 
 class _TooLarge(Exception):
@@ -130,17 +130,19 @@ class _Objects:
             raise _TooLarge(f"expected at most {DEEPEST} levels, got more")
         match value:
             case dict():
-                return Table(tuple(self._member(key, inner, depth + 1) for key, inner in value.items()), self._at)
+                return MappingNode(
+                    tuple(self._member(key, inner, depth + 1) for key, inner in value.items()), self._at
+                )
             case list():
-                return Listing(tuple(self.node(item, depth + 1) for item in value), self._at)
+                return ListNode(tuple(self.node(item, depth + 1) for item in value), self._at)
             case str():
-                return Scalar(value, self._at, is_plain=False)
+                return ScalarNode(value, self._at, is_plain=False)
             case None:
-                return Scalar("null", self._at)
+                return ScalarNode("null", self._at)
             case bool():
-                return Scalar("true" if value else "false", self._at)
+                return ScalarNode("true" if value else "false", self._at)
             case int() | float():
-                return Scalar(repr(value), self._at)
+                return ScalarNode(repr(value), self._at)
             case _:
                 assert_never(value)
 
@@ -166,7 +168,7 @@ def _variables(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
             yield from _variables(field.shape, name + "__")
 
 
-def _is_setting(shape: Shape, path: Sequence[str]) -> bool:
+def _is_setting(shape: Readable, path: Sequence[str]) -> bool:
     if not path:
         return not isinstance(shape, Elsewhere)
     if isinstance(shape, Texts):

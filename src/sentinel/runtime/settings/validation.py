@@ -16,7 +16,7 @@ import msgspec
 from sentinel.runtime import durations
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.config_tree import Node, join
-from sentinel.runtime.settings.report import Entry, Origin, Problem, closest
+from sentinel.runtime.settings.report import EffectiveSetting, Origin, SettingsProblem, closest
 
 FAILED: Final = object()
 """What reading gives for a value that has a problem."""
@@ -29,8 +29,8 @@ class Reading:
         self.environ = environ
         self.is_partial = is_partial
         """The file could not be read, so nothing can be said of what it lacks."""
-        self.problems: list[Problem] = []
-        self.entries: list[Entry] = []
+        self.problems: list[SettingsProblem] = []
+        self.entries: list[EffectiveSetting] = []
         self.secrets: list[Secret] = []
         self.values: dict[str, object] = {}
         """Accepted values by path, for checks of one setting against another."""
@@ -39,7 +39,7 @@ class Reading:
 
     def refuse(self, at: Origin, path: str, message: str) -> None:
         """Notes that what stands there cannot be used."""
-        self.problems.append(Problem.at(at, path, message))
+        self.problems.append(SettingsProblem.at(at, path, message))
 
     def refuse_unknown(self, at: Origin, path: str, siblings: Iterable[str]) -> None:
         """Notes a key that is no setting, with the one that was probably meant."""
@@ -64,10 +64,10 @@ class Reading:
             return
         self.values[path] = value
         self.origins[path] = origin
-        self.entries.append(Entry(path, rendered(value), str(origin)))
+        self.entries.append(EffectiveSetting(path, rendered(value), str(origin)))
 
 
-class Shape(Protocol):
+class Readable(Protocol):
     """What a setting looks like in a file."""
 
     @property

@@ -17,16 +17,16 @@ import yaml
 from sentinel.runtime.settings.config_tree import (
     DEEPEST,
     MOST_VALUES,
-    Listing,
+    ListNode,
+    MappingNode,
     Member,
     Node,
     Parsed,
-    Scalar,
-    Table,
+    ScalarNode,
     described,
     join,
 )
-from sentinel.runtime.settings.report import Origin, Problem, file_origin
+from sentinel.runtime.settings.report import Origin, SettingsProblem, file_origin
 
 LARGEST_FILE = 1 << 20
 """Bytes; also keeps a mistaken path to a device from being read for ever."""
@@ -43,7 +43,7 @@ def parse_file(path: Path) -> Parsed:
     """Reads a file that holds one mapping. Never raises: whatever is wrong with the file is a problem."""
     source = file_origin(path)
     text = read_text(path)
-    if isinstance(text, Problem):
+    if isinstance(text, SettingsProblem):
         return Parsed(None, source, (text,))
     root, problems = parse(text, source)
     if root is None and problems:
@@ -51,7 +51,7 @@ def parse_file(path: Path) -> Parsed:
     return Parsed.of(root, source, problems)
 
 
-def read_text(path: Path) -> str | Problem:
+def read_text(path: Path) -> str | SettingsProblem:
     """The text of a file, or why there is none."""
     source = file_origin(path)
     try:
@@ -59,17 +59,17 @@ def read_text(path: Path) -> str | Problem:
             content = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else None
-        return Problem.at(source, "", f"cannot be read: {(reason or str(error)).lower()}")
+        return SettingsProblem.at(source, "", f"cannot be read: {(reason or str(error)).lower()}")
     if len(content) > LARGEST_FILE:
-        return Problem.at(source, "", f"expected at most {LARGEST_FILE >> 20} MiB of settings, got more")
+        return SettingsProblem.at(source, "", f"expected at most {LARGEST_FILE >> 20} MiB of settings, got more")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8-sig", "replace")
-        return Problem.at(_locate(source, before), "", "expected UTF-8 text, got a byte that is not")
+        return SettingsProblem.at(_locate(source, before), "", "expected UTF-8 text, got a byte that is not")
 
 
-def parse(text: str, source: Origin, *, within: str = "") -> tuple[Node | None, tuple[Problem, ...]]:
+def parse(text: str, source: Origin, *, within: str = "") -> tuple[Node | None, tuple[SettingsProblem, ...]]:
     """Reads one document from a text that came from there; None where it is empty, or cannot be read.
 
     `within` is the path of the setting that the text is the value of, where it is not a whole file.
@@ -77,15 +77,15 @@ def parse(text: str, source: Origin, *, within: str = "") -> tuple[Node | None, 
     unprintable = _UNPRINTABLE.search(text)
     if unprintable is not None:
         place = _locate(source, text[: unprintable.start()])
-        return None, (Problem.at(place, within, "expected text, got a control character"),)
+        return None, (SettingsProblem.at(place, within, "expected text, got a control character"),)
     builder = _Builder(source, within)
     try:
         root = builder.build(_events(text))
     except _Unreadable as error:
-        return None, (Problem.at(error.at, within, str(error)),)
+        return None, (SettingsProblem.at(error.at, within, str(error)),)
     except yaml.YAMLError as error:
         place, message = _syntax_error(error, source, text)
-        return None, (Problem.at(place, within, message),)
+        return None, (SettingsProblem.at(place, within, message),)
     return root, tuple(builder.problems)
 
 
@@ -133,18 +133,18 @@ class _Open:
         self.items: list[Node] = []
         self.members: dict[str, Member] = {}
         self.merged: list[Member] = []
-        self.key: Scalar | Listing | Table | None = None
+        self.key: ScalarNode | ListNode | MappingNode | None = None
         self.values = 1
 
     def child_path(self) -> str:
         if not self.is_table:
             return f"{self.path}[{len(self.items)}]"
-        return join(self.path, self.key.text) if isinstance(self.key, Scalar) else self.path
+        return join(self.path, self.key.text) if isinstance(self.key, ScalarNode) else self.path
 
 
 class _Builder:
     def __init__(self, source: Origin, within: str) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[SettingsProblem] = []
         self._source = source
         self._within = within
         self._stack: list[_Open] = []
@@ -162,12 +162,12 @@ class _Builder:
                     if documents > 1:
                         # Nothing of it is read: what it says does not count, so neither do its mistakes.
                         message = "expected one YAML document, got a second; each needs a file of its own"
-                        self.problems.append(Problem.at(at, self._within, message))
+                        self.problems.append(SettingsProblem.at(at, self._within, message))
                         break
                 case yaml.ScalarEvent():
                     self._check_tag(event.tag, at)
                     is_plain = (event.tag is None and event.implicit[0]) or event.tag == _TAG + "null"
-                    self._add(Scalar(event.value, at, is_plain), 1, event.anchor)
+                    self._add(ScalarNode(event.value, at, is_plain), 1, event.anchor)
                 case yaml.AliasEvent():
                     self._add(*self._resolve(event.anchor, at), None)
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
@@ -183,7 +183,7 @@ class _Builder:
         if tag not in _KNOWN_TAGS:
             path = self._stack[-1].child_path() if self._stack else self._within
             message = "expected a value without a tag, got one that begins with !; quote it if it is text"
-            self.problems.append(Problem.at(at, path, message))
+            self.problems.append(SettingsProblem.at(at, path, message))
 
     def _open(self, at: Origin, *, is_table: bool, anchor: str | None) -> None:
         if len(self._stack) >= DEEPEST:
@@ -198,9 +198,9 @@ class _Builder:
         if closed.is_table:
             for member in closed.merged:
                 closed.members.setdefault(member.key, member)
-            self._add(Table(tuple(closed.members.values()), closed.at), closed.values, closed.anchor)
+            self._add(MappingNode(tuple(closed.members.values()), closed.at), closed.values, closed.anchor)
         else:
-            self._add(Listing(tuple(closed.items), closed.at), closed.values, closed.anchor)
+            self._add(ListNode(tuple(closed.items), closed.at), closed.values, closed.anchor)
 
     def _resolve(self, anchor: str | None, at: Origin) -> tuple[Node, int]:
         if anchor is None or anchor not in self._anchors:
@@ -231,24 +231,24 @@ class _Builder:
             parent.key = None
 
     def _set(self, table: _Open, key: Node, value: Node) -> None:
-        if not isinstance(key, Scalar):
+        if not isinstance(key, ScalarNode):
             message = f"expected a key that is text, got {described(key)}"
-            self.problems.append(Problem.at(key.at, table.path, message))
+            self.problems.append(SettingsProblem.at(key.at, table.path, message))
         elif key.is_null:
-            self.problems.append(Problem.at(key.at, table.path, "expected a key, got nothing"))
+            self.problems.append(SettingsProblem.at(key.at, table.path, "expected a key, got nothing"))
         elif key.is_plain and key.text == "<<":
             self._merge(table, value)
         elif key.text in table.members:
             first = table.members[key.text].at
             message = f"duplicate key; expected it once, got it first on line {first.line}"
-            self.problems.append(Problem.at(key.at, join(table.path, key.text), message))
+            self.problems.append(SettingsProblem.at(key.at, join(table.path, key.text), message))
         else:
             table.members[key.text] = Member(key.text, key.at, value)
 
     def _merge(self, table: _Open, value: Node) -> None:
-        for source in value.items if isinstance(value, Listing) else (value,):
-            if isinstance(source, Table):
+        for source in value.items if isinstance(value, ListNode) else (value,):
+            if isinstance(source, MappingNode):
                 table.merged.extend(source.members)
             else:
                 message = f"expected a mapping to merge, got {described(source)}"
-                self.problems.append(Problem.at(source.at, join(table.path, "<<"), message))
+                self.problems.append(SettingsProblem.at(source.at, join(table.path, "<<"), message))

@@ -12,7 +12,7 @@ import pytest
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured, Unavailable
-from sentinel.ports.fleet_store import FleetTransaction, ListQuery, Stored
+from sentinel.ports.fleet_store import FleetTransaction, ListQuery, StoredResource
 from sentinel.runtime.database_url import BadUrl
 from tests.support.databases import postgresql
 from tests.support.databases.backends import SqlFleet
@@ -283,7 +283,7 @@ async def test_a_url_that_cannot_be_read_is_not_quoted(url: str) -> None:
 async def test_a_text_that_postgresql_cannot_hold_is_nowhere(store: SqlFleet) -> None:
     assert await store.get("cls-\0") is None
 
-    def work(fleet: FleetTransaction) -> Stored | None:
+    def work(fleet: FleetTransaction) -> StoredResource | None:
         return fleet.lock("cls-\0")
 
     assert await store.transact(work) is None

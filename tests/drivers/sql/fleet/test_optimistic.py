@@ -15,7 +15,7 @@ from sentinel.drivers.sql.fleet.rows import STORED, changing, described, lasting
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.fleet_store import FleetTransaction, Stored
+from sentinel.ports.fleet_store import FleetTransaction, StoredResource
 from tests.support.databases import postgresql
 from tests.support.databases.backends import SqlFleet
 from tests.support.fleet.store_records import (
@@ -39,7 +39,7 @@ class OneResource:
     is_snapshot = False
     joins = False
 
-    def __init__(self, resource: Stored | None, *, is_overtaken: bool = False) -> None:
+    def __init__(self, resource: StoredResource | None, *, is_overtaken: bool = False) -> None:
         self._found = [] if resource is None else [lasting(resource) | changing(resource) | described(resource)]
         self._is_overtaken = is_overtaken
         self.locked: list[str] = []

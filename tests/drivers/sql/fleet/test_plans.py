@@ -20,7 +20,7 @@ from sentinel.drivers.sql.engine.postgresql_session import connect
 from sentinel.drivers.sql.engine.statements import Row, Statement, Value
 from sentinel.drivers.sql.fleet import lists
 from sentinel.drivers.sql.history import HISTORY
-from sentinel.ports.fleet_store import FleetTransaction, ListQuery, OrderBy, Place, Stored
+from sentinel.ports.fleet_store import FleetTransaction, ListPosition, ListQuery, OrderBy, StoredResource
 from sentinel.runtime.secrets import Secret
 from tests.support.databases import postgresql
 from tests.support.databases.backends import SqlFleet
@@ -28,7 +28,7 @@ from tests.support.fleet.store_records import MOMENT, SECOND, microseconds, stor
 
 COUNT = 600
 LIMIT = 20
-PLACE = Place(microseconds(MOMENT + 300 * SECOND), "cls-300")
+PLACE = ListPosition(microseconds(MOMENT + 300 * SECOND), "cls-300")
 
 
 class Recorder:
@@ -105,7 +105,7 @@ def fill(fleet: FleetTransaction) -> None:
         fleet.insert(resource(number))
 
 
-def resource(number: int) -> Stored:
+def resource(number: int) -> StoredResource:
     return stored(
         f"cls-{number:03}",
         created=MOMENT + number * SECOND,
@@ -155,7 +155,7 @@ def query(
     *,
     order_by: OrderBy = OrderBy.CREATED,
     is_descending: bool = False,
-    after: Place | None = None,
+    after: ListPosition | None = None,
     parent: str | None = None,
 ) -> ListQuery:
     return ListQuery(
@@ -174,7 +174,7 @@ def query(
 @pytest.mark.parametrize("is_descending", [False, True])
 @pytest.mark.parametrize("after", [None, PLACE], ids=["first", "later"])
 async def test_the_usual_order_is_the_order_of_an_index(
-    planner: Planner, is_descending: bool, after: Place | None
+    planner: Planner, is_descending: bool, after: ListPosition | None
 ) -> None:
     plan = await planner.plan(query(is_descending=is_descending, after=after))
 
@@ -187,11 +187,13 @@ async def test_the_usual_order_is_the_order_of_an_index(
     ("order_by", "place", "index"),
     [
         (OrderBy.UPDATED, PLACE, "fleet_resources_by_updated"),
-        (OrderBy.NAME, Place("name-of-cls-300", "cls-300"), "fleet_resources_by_name"),
-        (OrderBy.ID, Place("cls-300", "cls-300"), "fleet_resources_"),
+        (OrderBy.NAME, ListPosition("name-of-cls-300", "cls-300"), "fleet_resources_by_name"),
+        (OrderBy.ID, ListPosition("cls-300", "cls-300"), "fleet_resources_"),
     ],
 )
-async def test_every_order_has_an_index(planner: Planner, order_by: OrderBy, place: Place, index: str) -> None:
+async def test_every_order_has_an_index(
+    planner: Planner, order_by: OrderBy, place: ListPosition, index: str
+) -> None:
     plan = await planner.plan(query(order_by=order_by, after=place))
 
     assert index in plan
@@ -200,7 +202,7 @@ async def test_every_order_has_an_index(planner: Planner, order_by: OrderBy, pla
 
 
 @pytest.mark.parametrize("after", [None, PLACE], ids=["first", "later"])
-async def test_a_selective_label_is_found_by_its_index(planner: Planner, after: Place | None) -> None:
+async def test_a_selective_label_is_found_by_its_index(planner: Planner, after: ListPosition | None) -> None:
     plan = await planner.plan(query("shard=7", after=after))
 
     assert "fleet_labels_by_value" in plan
@@ -208,7 +210,7 @@ async def test_a_selective_label_is_found_by_its_index(planner: Planner, after: 
 
 
 @pytest.mark.parametrize("after", [None, PLACE], ids=["first", "later"])
-async def test_a_common_label_is_walked_along_in_order(planner: Planner, after: Place | None) -> None:
+async def test_a_common_label_is_walked_along_in_order(planner: Planner, after: ListPosition | None) -> None:
     plan = await planner.plan(query("region=us", after=after))
 
     assert "fleet_labels_by_value" in plan

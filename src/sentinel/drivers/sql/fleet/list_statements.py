@@ -44,7 +44,7 @@ _SAMPLE = 1000
 """Up to how many resources a requirement is counted when it is decided which one leads."""
 
 
-class Condition(NamedTuple):
+class LabelCondition(NamedTuple):
     """A requirement without its values."""
 
     operator: Operator
@@ -55,7 +55,7 @@ class Selection(NamedTuple):
     """Which resources a query is about, without its values."""
 
     has_parent: bool
-    conditions: tuple[Condition, ...]
+    conditions: tuple[LabelCondition, ...]
     leader: int | None
     """The condition that is walked along; None where the resources themselves are."""
 
@@ -172,7 +172,7 @@ def _count_of_everything() -> Select[Any]:
 
 
 @lru_cache(_SHAPES)
-def sample(number: int, condition: Condition) -> Statement:
+def sample(number: int, condition: LabelCondition) -> Statement:
     some = select(labels.c.resource_id).where(*_along(number, condition)).limit(_SAMPLE).subquery()
     return Statement(select(func.count()).select_from(some))
 
@@ -234,7 +234,7 @@ def _in_order(wanted: Select[Any], source: _Source, order: Order) -> Select[Any]
     return wanted.order_by(*(column.desc() if order.is_descending else column for column in columns))
 
 
-def _along(number: int, condition: Condition) -> list[ColumnElement[bool]]:
+def _along(number: int, condition: LabelCondition) -> list[ColumnElement[bool]]:
     """The labels that fulfil a condition, of all resources of the kind."""
     return [
         labels.c.plural == bindparam("plural"),
@@ -252,7 +252,7 @@ def _probes(selection: Selection, resource_id: ColumnElement[Any]) -> list[Colum
     ]
 
 
-def _probe(number: int, condition: Condition, resource_id: ColumnElement[Any]) -> ColumnElement[bool]:
+def _probe(number: int, condition: LabelCondition, resource_id: ColumnElement[Any]) -> ColumnElement[bool]:
     """Looks one label up, for one resource.
 
     Not by EXISTS, which PostgreSQL takes for a join: of thirty it would spend seconds on the order, and of two it
@@ -267,7 +267,7 @@ def _probe(number: int, condition: Condition, resource_id: ColumnElement[Any]) -
     return _holds(found, number, condition)
 
 
-def _holds(found: ColumnElement[Any], number: int, condition: Condition) -> ColumnElement[bool]:
+def _holds(found: ColumnElement[Any], number: int, condition: LabelCondition) -> ColumnElement[bool]:
     """Whether a condition holds for what was found: a label's value, or the number in it, or null for none."""
     values = [bindparam(f"value_{number}_{index}", type_=found.type) for index in range(condition.values)]
     one_of = found.in_(values) if len(values) > 1 else found == values[0] if values else false()

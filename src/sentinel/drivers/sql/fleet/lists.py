@@ -13,17 +13,24 @@ from contextlib import suppress
 from sentinel.core.labels import Operator, Requirement, as_integer
 from sentinel.drivers.sql.engine.statements import Row, Session, TooLong, Value
 from sentinel.drivers.sql.fleet import list_statements
-from sentinel.drivers.sql.fleet.list_statements import EVERYTHING, NUMERIC, Condition, Order, Selection, Stretch
-from sentinel.ports.fleet_store import Found, ListQuery, Place
+from sentinel.drivers.sql.fleet.list_statements import (
+    EVERYTHING,
+    NUMERIC,
+    LabelCondition,
+    Order,
+    Selection,
+    Stretch,
+)
+from sentinel.ports.fleet_store import ListPosition, ListQuery, ListResult
 
 FURTHEST = 2**62
 """No list is longer, and no database counts much further."""
 
 
-def find(session: Session, query: ListQuery) -> Found:
+def find(session: Session, query: ListQuery) -> ListResult:
     """Answers a query."""
     values = _values_of(query)
-    conditions = tuple(Condition(each.operator, len(_operands(each))) for each in query.requirements)
+    conditions = tuple(LabelCondition(each.operator, len(_operands(each))) for each in query.requirements)
     leader = None if query.parent is not None else _leader(session, conditions, values)
     selection = Selection(query.parent is not None, conditions, leader)
     place = query.after
@@ -32,8 +39,8 @@ def find(session: Session, query: ListQuery) -> Found:
         passing = min(query.offset - 1, FURTHEST)
         passed = session.rows(list_statements.place_at(selection, order), passed=passing, **values)
         if not passed:
-            return Found((), 0, _total(session, selection, values) if query.counts else None, None)
-        place = Place(passed[0][0], passed[0][1])
+            return ListResult((), 0, _total(session, selection, values) if query.counts else None, None)
+        place = ListPosition(passed[0][0], passed[0][1])
     if place is not None:
         values |= {"after": place.value, "after_id": place.id}
     order = Order(query.order_by, query.is_descending, has_place=place is not None)
@@ -44,14 +51,14 @@ def find(session: Session, query: ListQuery) -> Found:
     if selection == EVERYTHING:
         pieces, count = _fetch(session, stretch, values, joins=query.may_join and session.joins)
         places = session.rows(list_statements.places_at_end(stretch), **values) if count == stretch.limit else ()
-        return Found(pieces, count, total, _last(places))
+        return ListResult(pieces, count, total, _last(places))
     found = session.rows(list_statements.documents_with_places(stretch), **values)
     page = found[: stretch.limit]
-    last = Place(page[-1][1], page[-1][2]) if len(found) > stretch.limit else None
-    return Found([row[0] for row in page], len(page), total, last)
+    last = ListPosition(page[-1][1], page[-1][2]) if len(found) > stretch.limit else None
+    return ListResult([row[0] for row in page], len(page), total, last)
 
 
-def _find_at_once(session: Session, stretch: Stretch, values: Mapping[str, Value], *, counts: bool) -> Found:
+def _find_at_once(session: Session, stretch: Stretch, values: Mapping[str, Value], *, counts: bool) -> ListResult:
     """By one statement, so that it is of one moment."""
     found = session.rows(list_statements.page_at_once(stretch, counts), **values)
     count = len(found)
@@ -60,12 +67,12 @@ def _find_at_once(session: Session, stretch: Stretch, values: Mapping[str, Value
     documents = [row[0] for row in found[:count]]
     beside = [row[1:] for row in found[count:]]
     total = int(beside.pop()[0]) if counts else None
-    return Found(documents, count, total, _last(beside))
+    return ListResult(documents, count, total, _last(beside))
 
 
-def _last(places: Sequence[Row]) -> Place | None:
+def _last(places: Sequence[Row]) -> ListPosition | None:
     """Of the last place and the one behind it: the former, where there is the latter."""
-    return Place(places[0][0], places[0][1]) if len(places) > 1 else None
+    return ListPosition(places[0][0], places[0][1]) if len(places) > 1 else None
 
 
 def _total(session: Session, selection: Selection, values: Mapping[str, Value]) -> int:
@@ -101,7 +108,7 @@ def _operands(requirement: Requirement) -> Sequence[Value]:
     return requirement.values
 
 
-def _leader(session: Session, conditions: Sequence[Condition], values: Mapping[str, Value]) -> int | None:
+def _leader(session: Session, conditions: Sequence[LabelCondition], values: Mapping[str, Value]) -> int | None:
     """Of the conditions that say what is there, the one that selects fewest."""
     exact = [number for number, each in enumerate(conditions) if each.operator is Operator.IN]
     if len(exact) > 1:

@@ -25,7 +25,7 @@ from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.tables import resources
 from sentinel.drivers.sql.fleet.transaction import READ, is_described_alike, written
 from sentinel.ports.audit import AuditEntry
-from sentinel.ports.fleet_store import FleetTransaction, Stored
+from sentinel.ports.fleet_store import FleetTransaction, StoredResource
 from sentinel.ports.idempotency import StoredResponse
 
 T = TypeVar("T")
@@ -48,13 +48,13 @@ class _Attempt:
     def __init__(self, session: BriefSession) -> None:
         self._session = session
         self._has_looked = False
-        self._before: Stored | None = None
-        self._after: Stored | None = None
+        self._before: StoredResource | None = None
+        self._after: StoredResource | None = None
         self._entry: AuditEntry | None = None
         self._is_hopeless = False
         """The work needs more than this; also where it keeps that to itself."""
 
-    def lock(self, resource_id: str) -> Stored | None:
+    def lock(self, resource_id: str) -> StoredResource | None:
         if self._has_looked:
             self._give_up()
         self._has_looked = True
@@ -68,7 +68,7 @@ class _Attempt:
             self._give_up()
         return self._before
 
-    def update(self, resource: Stored) -> None:
+    def update(self, resource: StoredResource) -> None:
         before = self._before
         if before is None or self._after is not None or not _is_found_alike(before, resource):
             self._give_up()
@@ -93,13 +93,13 @@ class _Attempt:
 
     # --- What takes a transaction -------------------------------------------------------------------------------
 
-    def children(self, resource_id: str) -> Sequence[Stored]:
+    def children(self, resource_id: str) -> Sequence[StoredResource]:
         self._give_up()
 
     def count_children(self, resource_id: str) -> int:
         self._give_up()
 
-    def insert(self, resource: Stored) -> None:
+    def insert(self, resource: StoredResource) -> None:
         self._give_up()
 
     def remove(self, resource_id: str) -> None:
@@ -122,7 +122,7 @@ class _Attempt:
         raise NeedsTransaction
 
 
-def _is_found_alike(before: Stored, after: Stored) -> bool:
+def _is_found_alike(before: StoredResource, after: StoredResource) -> bool:
     """Whether nothing but the resource's own row changes, to a version that tells the two apart."""
     return (
         before.id == after.id

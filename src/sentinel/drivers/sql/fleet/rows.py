@@ -11,7 +11,7 @@ from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql.engine.columns import micros, moment
 from sentinel.drivers.sql.engine.statements import Row, Value
 from sentinel.drivers.sql.fleet import tables
-from sentinel.ports.fleet_store import Stored
+from sentinel.ports.fleet_store import StoredResource
 
 _resource = tables.resources.c
 STORED: Select[tuple[object, ...]] = select(
@@ -43,8 +43,8 @@ _discarded = msgspec.json.Decoder(DiscardedReport)
 _generation = msgspec.json.Decoder(GenerationRecord)
 
 
-def stored(row: Row) -> Stored:
-    return Stored(
+def stored(row: Row) -> StoredResource:
+    return StoredResource(
         id=row[0],
         plural=row[1],
         name=row[2],
@@ -62,7 +62,7 @@ def stored(row: Row) -> Stored:
     )
 
 
-def changing(resource: Stored) -> dict[str, Value]:
+def changing(resource: StoredResource) -> dict[str, Value]:
     """What a report may change of a resource."""
     return {
         "version": resource.version,
@@ -73,7 +73,7 @@ def changing(resource: Stored) -> dict[str, Value]:
     }
 
 
-def described(resource: Stored) -> dict[str, Value]:
+def described(resource: StoredResource) -> dict[str, Value]:
     """What only its owner changes, or the server's configuration."""
     return {
         "labels": _encode(resource.labels),
@@ -82,7 +82,7 @@ def described(resource: Stored) -> dict[str, Value]:
     }
 
 
-def lasting(resource: Stored) -> dict[str, Value]:
+def lasting(resource: StoredResource) -> dict[str, Value]:
     """What never changes."""
     return {
         "id": resource.id,

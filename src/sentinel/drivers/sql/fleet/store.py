@@ -26,11 +26,11 @@ from sentinel.drivers.sql.fleet.tables import (
 from sentinel.drivers.sql.fleet.transaction import READ, SqlFleetTransaction
 from sentinel.ports.fleet_store import (
     FleetTransaction,
-    Found,
     ListQuery,
+    ListResult,
     LongestWait,
     Population,
-    Stored,
+    StoredResource,
 )
 
 T = TypeVar("T")
@@ -113,11 +113,11 @@ class SqlFleetStore:
             self._database, SqlFleetTransaction, work, briefly=lambda session: attempt(session, work)
         )
 
-    async def get(self, resource_id: str) -> Stored | None:
+    async def get(self, resource_id: str) -> StoredResource | None:
         found = await self._database.read(lambda session: session.rows(READ, resource_id=resource_id))
         return rows.stored(found[0]) if found else None
 
-    async def find(self, query: ListQuery) -> Found:
+    async def find(self, query: ListQuery) -> ListResult:
         return await self._database.read(lambda session: lists.find(session, query))
 
     async def discarded(

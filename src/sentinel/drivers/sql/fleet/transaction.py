@@ -23,9 +23,9 @@ from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.rows import STORED
 from sentinel.drivers.sql.fleet.tables import discarded, generations, labels, resources, waits
 from sentinel.drivers.sql.transaction import SqlTransaction
-from sentinel.ports.database import Taken
+from sentinel.ports.database import AlreadyExists
 from sentinel.ports.errors import Unavailable
-from sentinel.ports.fleet_store import IdTaken, NameTaken, Stored
+from sentinel.ports.fleet_store import IdTaken, NameTaken, StoredResource
 
 SLOTS = 16
 """Over how many rows a counter is spread."""
@@ -91,7 +91,7 @@ _END_GENERATION = Statement(
 )
 
 
-def is_described_alike(before: Stored, after: Stored) -> bool:
+def is_described_alike(before: StoredResource, after: StoredResource) -> bool:
     """Whether nothing differs that only its owner changes, or the server's configuration."""
     return (
         before.labels == after.labels
@@ -103,20 +103,20 @@ def is_described_alike(before: Stored, after: Stored) -> bool:
 class SqlFleetTransaction(SqlTransaction):
     """What can be done to the fleet."""
 
-    taken: ClassVar[Mapping[str, type[Taken]]] = {
+    taken: ClassVar[Mapping[str, type[AlreadyExists]]] = {
         "fleet_resources_id": IdTaken,
         "fleet_resources_name": NameTaken,
     }
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._known: dict[str, Stored] = {}
+        self._known: dict[str, StoredResource] = {}
         """What this transaction has read or written."""
         self._counts: Counter[tuple[str, bool, int]] = Counter()
         self._update: dict[str, Value] | None = None
         """Delayed until another statement is run, or the transaction ends."""
 
-    def lock(self, resource_id: str) -> Stored | None:
+    def lock(self, resource_id: str) -> StoredResource | None:
         found = self._rows(LOCK, resource_id=resource_id)
         if not found:
             return None
@@ -130,7 +130,7 @@ class SqlFleetTransaction(SqlTransaction):
             raise Unavailable(f"{resource_id} has just moved to another family")
         return resource
 
-    def children(self, resource_id: str) -> Sequence[Stored]:
+    def children(self, resource_id: str) -> Sequence[StoredResource]:
         children = [rows.stored(row) for row in self._rows(_CHILDREN, parent=resource_id)]
         self._known |= {child.id: child for child in children}
         return children
@@ -138,14 +138,14 @@ class SqlFleetTransaction(SqlTransaction):
     def count_children(self, resource_id: str) -> int:
         return int(self._rows(_COUNT_CHILDREN, parent=resource_id)[0][0])
 
-    def insert(self, resource: Stored) -> None:
+    def insert(self, resource: StoredResource) -> None:
         self._run(_INSERT, rows.lasting(resource) | rows.changing(resource) | rows.described(resource))
         self._index_labels(resource, {}, resource.labels)
         self._index_waits(resource, {}, resource.waiting)
         self._count(resource, +1)
         self._known[resource.id] = resource
 
-    def update(self, resource: Stored) -> None:
+    def update(self, resource: StoredResource) -> None:
         before = self._require(resource.id)
         if is_described_alike(before, resource):
             self._write_pending()
@@ -202,20 +202,20 @@ class SqlFleetTransaction(SqlTransaction):
             if change:
                 self._run(_COUNT, {"plural": plural, "is_ready": is_ready, "slot": slot, "total": change})
 
-    def _read(self, resource_id: str) -> Stored | None:
+    def _read(self, resource_id: str) -> StoredResource | None:
         found = self._rows(READ, resource_id=resource_id)
         if not found:
             return None
         resource = self._known[resource_id] = rows.stored(found[0])
         return resource
 
-    def _require(self, resource_id: str) -> Stored:
+    def _require(self, resource_id: str) -> StoredResource:
         known = self._known.get(resource_id) or self.lock(resource_id)
         if known is None:
             raise LookupError(f"{resource_id}: changed, and is not there")
         return known
 
-    def _index_labels(self, resource: Stored, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    def _index_labels(self, resource: StoredResource, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         gone = [key for key, value in before.items() if after.get(key) != value]
         new = [(key, value) for key, value in after.items() if before.get(key) != value]
         if gone:
@@ -231,7 +231,7 @@ class SqlFleetTransaction(SqlTransaction):
             )
 
     def _index_waits(
-        self, resource: Stored, before: Mapping[str, datetime], after: Mapping[str, datetime]
+        self, resource: StoredResource, before: Mapping[str, datetime], after: Mapping[str, datetime]
     ) -> None:
         gone = [adapter for adapter, since in before.items() if after.get(adapter) != since]
         new = [(adapter, since) for adapter, since in after.items() if before.get(adapter) != since]
@@ -243,7 +243,7 @@ class SqlFleetTransaction(SqlTransaction):
                 _WAIT, [own | {"adapter": adapter, "since": micros(since)} for adapter, since in new]
             )
 
-    def _count(self, resource: Stored, change: int) -> None:
+    def _count(self, resource: StoredResource, change: int) -> None:
         self._counts[resource.plural, resource.is_ready, zlib.crc32(resource.id.encode()) % SLOTS] += change
 
     def _write_pending(self) -> None:
