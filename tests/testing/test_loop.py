@@ -11,7 +11,7 @@ import pytest
 
 from sentinel.testing import loop
 from sentinel.testing.clock import START
-from sentinel.testing.loop import Deadlock, Livelock, SimulatedClock, SimulatedLoop
+from sentinel.testing.loop import Deadlock, Livelock, SimulatedClock, SimulatedLoop, simulated
 from tests.contract.clock import ClockContract, Scenario
 
 
@@ -46,18 +46,37 @@ def test_a_naive_start_is_refused() -> None:
         SimulatedLoop(datetime(2025, 6, 1))  # the mistake under test
 
 
-def test_a_timeout_fires_at_its_moment_and_not_when_the_work_is_faster() -> None:
-    async def scenario() -> None:
-        clock = SimulatedClock()
+@pytest.fixture
+def hours() -> int:
+    return 2
+
+
+@simulated
+async def test_a_decorated_test_gets_fixtures_and_virtual_time(hours: int) -> None:
+    await asyncio.sleep(3600 * hours)
+
+    assert SimulatedClock().now() == START + timedelta(hours=2)
+
+
+def test_a_simulated_function_returns_its_result() -> None:
+    @simulated
+    async def double(number: int) -> int:
+        await asyncio.sleep(3600)
+        return 2 * number
+
+    assert double(21) == 42
+
+
+@simulated
+async def test_a_timeout_fires_at_its_moment_and_not_when_the_work_is_faster() -> None:
+    clock = SimulatedClock()
+    async with asyncio.timeout(10):
+        await asyncio.sleep(9)
+    with pytest.raises(TimeoutError):
         async with asyncio.timeout(10):
-            await asyncio.sleep(9)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(10):
-                await asyncio.sleep(3600)
+            await asyncio.sleep(3600)
 
-        assert clock.now() == START + timedelta(seconds=19)
-
-    loop.run(scenario())
+    assert clock.now() == START + timedelta(seconds=19)
 
 
 def test_queues_and_task_groups_interleave_the_same_way_every_time() -> None:

@@ -1,11 +1,10 @@
 """An event loop on virtual time: hours of a service's life in milliseconds, the same way every time.
 
-    async def scenario() -> None:
+    @simulated
+    async def test_an_hour_passes() -> None:
         clock = SimulatedClock()
         await asyncio.sleep(3600)
         assert clock.now() == START + timedelta(hours=1)
-
-    loop.run(scenario())
 
 Whenever nothing is ready to run, time jumps to the next timer. Sleeps, `asyncio.timeout`, task groups, queues
 and `call_later` are asyncio's own and behave as they always do; only waiting is free. Where nothing is ready
@@ -28,12 +27,14 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from sentinel.testing.clock import START
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _ASYNCIO = str(Path(asyncio.__file__).parent)
@@ -145,6 +146,16 @@ def run(coroutine: Coroutine[Any, Any, T], *, start: datetime = START, order: Ra
     """
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(start, order=order)) as runner:
         return runner.run(coroutine)
+
+
+def simulated(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Make a coroutine function a plain one that runs on virtual time; use it as a decorator of tests."""
+
+    @wraps(function)
+    def on_virtual_time(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run(function(*args, **kwargs))
+
+    return on_virtual_time
 
 
 def _refuse(what: str) -> NoReturn:
