@@ -74,6 +74,11 @@ class _RecordFormatter(logging.Formatter):
         return self._redactor.redact(text)[-_LONGEST_TRACEBACK:]
 
     def _plain(self, value: object, depth: int = 0) -> Plain:
+        # Most values are of these types. The other checks, one after another, cost a sixth of an access log line.
+        if type(value) is str:
+            return self._text(value)
+        if type(value) is int or type(value) is float:
+            return value
         try:
             return self._convert(value, depth)
         except BaseException:  # a value that cannot even be printed, whatever printing it raises
