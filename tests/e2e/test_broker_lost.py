@@ -97,18 +97,18 @@ async def every_claimed_event_has_arrived(
 
 
 @pytest.mark.parametrize("accident", [restarted, disconnected])
-async def test_every_due_resource_is_published_and_none_is_claimed_that_did_not_arrive(
+async def test_every_due_resource_arrives_and_none_is_claimed_that_did_not(
     private_rabbitmq: PrivateRabbitMQ, accident: Callable[[PrivateRabbitMQ], Awaitable[None]]
 ) -> None:
     await every_claimed_event_has_arrived(private_rabbitmq, accident=accident)
 
 
-async def test_the_broker_test_fails_where_confirms_are_ignored(private_rabbitmq: PrivateRabbitMQ) -> None:
+async def test_ignoring_confirms_would_be_noticed(private_rabbitmq: PrivateRabbitMQ) -> None:
     with pytest.raises(AssertionError, match="claimed and never arrived"):
         await every_claimed_event_has_arrived(private_rabbitmq, accident=restarted, wrap=CarelessPublisher)
 
 
-async def test_the_process_lives_through_a_broker_restart_and_recovers_within_a_poll(
+async def test_a_broker_restart_is_survived_within_a_poll(
     private_rabbitmq: PrivateRabbitMQ, tmp_path: Path
 ) -> None:
     node = private_rabbitmq

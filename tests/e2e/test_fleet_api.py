@@ -80,7 +80,7 @@ def series(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
     ],
     ids=lambda value: " ".join(value) or "neither tokens nor insecure" if isinstance(value, list) else None,
 )
-async def test_what_cannot_be_served_exits_2_and_says_why(
+async def test_invalid_options_exit_2_with_the_reason(
     arguments: Sequence[str], words: Sequence[str], tmp_path: Path
 ) -> None:
     database_url = () if "--database-url" in arguments else ("--database-url", file_url(tmp_path))
@@ -108,7 +108,7 @@ async def test_a_bad_kinds_file_exits_2_with_file_line_and_field(line: str, fiel
     assert re.search(rf"^{re.escape(str(kinds))}:4:\d+: kinds\[0\]\.{field}: ", ended.stderr, re.MULTILINE)
 
 
-async def test_a_second_server_on_one_sqlite_file_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+async def test_a_second_server_on_the_same_sqlite_file_is_refused(tmp_path: Path) -> None:
     async with ApiProcess(file_url(tmp_path), directory=tmp_path) as first, FleetHttp(await first.url()) as fleet:
         second = await sentinel(
             "api", "--insecure", "--listen", "127.0.0.1:0", "--database-url", file_url(tmp_path)
@@ -124,7 +124,7 @@ async def test_a_second_server_on_one_sqlite_file_is_refused_and_the_first_goes_
 # --- Who is let in ----------------------------------------------------------------------------------------------
 
 
-async def test_tokens_made_on_the_command_line_open_what_their_roles_may(tmp_path: Path) -> None:
+async def test_tokens_from_the_command_line_permit_what_their_roles_do(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.yaml"
     made = {
         "viewer": await new_token(tokens, "ann", "viewer"),
@@ -167,7 +167,7 @@ async def test_tokens_made_on_the_command_line_open_what_their_roles_may(tmp_pat
     assert not any(token in api.stderr.decode() for token in made.values())
 
 
-async def test_the_tokens_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+async def test_the_tokens_file_is_reloaded_when_it_changes(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.yaml"
     first = await new_token(tokens, "ann", "viewer")
     async with ApiProcess(file_url(tmp_path), directory=tmp_path, arguments=("--tokens-file", str(tokens))) as api:
@@ -196,7 +196,7 @@ async def test_the_tokens_file_is_read_again_when_it_changes(tmp_path: Path) -> 
     assert str(tokens) in complaint["problem"]
 
 
-async def test_json_web_tokens_are_let_in_by_their_claims(tmp_path: Path) -> None:
+async def test_json_web_tokens_are_authorized_by_their_claims(tmp_path: Path) -> None:
     key = "a secret that two parties share, and nobody else"
     key_file = tmp_path / "key"
     key_file.write_text(key)
@@ -226,7 +226,7 @@ async def test_json_web_tokens_are_let_in_by_their_claims(tmp_path: Path) -> Non
 # --- What it shows ----------------------------------------------------------------------------------------------
 
 
-async def test_probes_metrics_and_documents_need_no_token_and_everything_else_does(tmp_path: Path) -> None:
+async def test_only_probes_metrics_and_documents_need_no_token(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.yaml"
     await new_token(tokens, "ann", "viewer")
     async with (
@@ -248,7 +248,7 @@ async def test_probes_metrics_and_documents_need_no_token_and_everything_else_do
     assert unknown.code == "HYPERFLEET-NTF-000"
 
 
-async def test_metrics_tell_of_requests_of_the_fleet_and_of_what_was_discarded(tmp_path: Path) -> None:
+async def test_metrics_cover_requests_the_fleet_and_discarded_reports(tmp_path: Path) -> None:
     async with (
         ApiProcess(file_url(tmp_path), kinds=KINDS, directory=tmp_path) as api,
         FleetHttp(await api.url()) as fleet,
@@ -286,7 +286,7 @@ async def test_metrics_tell_of_requests_of_the_fleet_and_of_what_was_discarded(t
 DISCARDED = ("future_generation", "stale_generation", "stale_time", "unknown")
 
 
-async def test_a_request_is_found_again_by_its_id_in_answer_access_log_and_audit(tmp_path: Path) -> None:
+async def test_a_request_id_is_in_the_response_the_access_log_and_the_audit(tmp_path: Path) -> None:
     async with ApiProcess(file_url(tmp_path), directory=tmp_path) as api, FleetHttp(await api.url()) as fleet:
         reply = await fleet.call(
             "POST", "clusters", {"name": "one", "spec": {"password": "hidden"}}, {"X-Request-Id": "req-1"}
@@ -312,7 +312,7 @@ async def test_a_request_is_found_again_by_its_id_in_answer_access_log_and_audit
 # --- What it survives -------------------------------------------------------------------------------------------
 
 
-async def test_a_postgresql_that_goes_away_costs_readiness_and_503_until_it_is_back(
+async def test_without_postgresql_readiness_is_off_and_requests_get_503(
     private_postgresql: PostgreSQLServer, tmp_path: Path
 ) -> None:
     with database(private_postgresql.url) as url:
@@ -345,7 +345,7 @@ async def test_a_postgresql_that_goes_away_costs_readiness_and_503_until_it_is_b
     assert private_postgresql.password not in api.stderr.decode() + unready.content.decode()
 
 
-async def test_a_postgresql_that_starts_after_its_client_is_waited_for(
+async def test_the_server_waits_for_a_postgresql_that_starts_later(
     private_postgresql: PostgreSQLServer, tmp_path: Path
 ) -> None:
     with database(private_postgresql.url) as url:
@@ -368,7 +368,7 @@ async def test_a_postgresql_that_starts_after_its_client_is_waited_for(
 
 
 @pytest.mark.parametrize("kind", list(DatabaseKind))
-async def test_what_is_older_than_retention_allows_is_forgotten(
+async def test_rows_older_than_the_retention_are_deleted(
     kind: DatabaseKind, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = fresh_database(kind, request, tmp_path)
@@ -395,7 +395,7 @@ async def test_what_is_older_than_retention_allows_is_forgotten(
     assert repeated.status == 409, "the key is forgotten, the name is taken"
 
 
-async def test_a_backup_is_taken_beside_a_running_server_and_put_back(tmp_path: Path) -> None:
+async def test_a_backup_of_a_running_server_can_be_restored(tmp_path: Path) -> None:
     url, copy = file_url(tmp_path), str(tmp_path / "copy.db")
     async with ApiProcess(url, kinds=KINDS, directory=tmp_path) as api, FleetHttp(await api.url()) as fleet:
         kept = await fleet.create("kept", labels={"a": "b"})
@@ -418,7 +418,7 @@ async def test_a_backup_is_taken_beside_a_running_server_and_put_back(tmp_path: 
 
 
 @pytest.mark.parametrize("kind", list(DatabaseKind))
-async def test_migrations_can_be_a_step_of_their_own(
+async def test_migrations_can_run_as_a_separate_step(
     kind: DatabaseKind, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = fresh_database(kind, request, tmp_path)

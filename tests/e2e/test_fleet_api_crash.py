@@ -32,7 +32,7 @@ async def serving(url: str, directory: Path) -> AsyncIterator[tuple[ApiProcess, 
         yield api, fleet
 
 
-async def test_a_server_that_is_killed_again_and_again_loses_nothing_it_has_answered(
+async def test_a_server_killed_repeatedly_loses_nothing_it_responded_to(
     database_url: str, tmp_path: Path
 ) -> None:
     writers = Writers(WRITERS)
@@ -62,7 +62,7 @@ async def test_a_server_that_is_killed_again_and_again_loses_nothing_it_has_answ
     assert sum(replays) >= len(replays) - WRITERS
 
 
-async def test_a_server_that_is_told_to_stop_answers_what_it_has_begun_and_exits_0(
+async def test_sigterm_completes_requests_in_flight_and_exits_0(
     database_url: str, tmp_path: Path
 ) -> None:
     answered: set[str] = set()

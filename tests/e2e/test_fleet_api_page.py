@@ -61,7 +61,7 @@ async def visit(url: str, directory: Path) -> _Visit:
     return _Visit(dom.decode(), asked, console)
 
 
-async def test_the_page_shows_every_operation_and_asks_nobody_else_for_anything(tmp_path: Path) -> None:
+async def test_the_page_shows_every_operation_and_loads_nothing_else(tmp_path: Path) -> None:
     async with (
         ApiProcess(f"sqlite:///{tmp_path / 'fleet.db'}", directory=tmp_path) as api,
         FleetHttp(await api.url()) as fleet,

@@ -44,7 +44,7 @@ async def fleet(
 
 
 @pytest.mark.parametrize(("kind", "servers"), DEPLOYMENTS)
-async def test_fifty_reporters_and_patchers_of_one_resource_leave_what_some_order_of_them_would(
+async def test_fifty_writers_of_one_resource_are_serialised(
     fleet: FleetHttp,
 ) -> None:
     resource = await fleet.create("busy")
@@ -63,7 +63,7 @@ async def test_fifty_reporters_and_patchers_of_one_resource_leave_what_some_orde
 
 
 @pytest.mark.parametrize(("kind", "servers"), DEPLOYMENTS)
-async def test_twenty_on_each_of_a_hundred_resources_do_not_get_into_each_others_way(fleet: FleetHttp) -> None:
+async def test_writers_of_different_resources_do_not_affect_each_other(fleet: FleetHttp) -> None:
     resources = await asyncio.gather(*(fleet.create(f"cluster-{n}") for n in range(100)))
     ledgers = [Ledger(f"clusters/{resource['id']}") for resource in resources]
 

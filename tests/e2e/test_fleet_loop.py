@@ -72,7 +72,7 @@ async def next_event(loop: Loop, inbox: Inbox) -> tuple[dict[str, Any], str]:
     return event, str(line["reason"])
 
 
-async def test_pulses_come_until_the_adapters_have_reported_and_again_for_a_new_spec(
+async def test_events_stop_after_the_reports_and_start_for_a_new_spec(
     tmp_path: Path, inbox: Inbox
 ) -> None:
     async with running(tmp_path, inbox) as loop:
@@ -94,7 +94,7 @@ async def test_pulses_come_until_the_adapters_have_reported_and_again_for_a_new_
     assert is_silent_when_paced, "nobody has reported, but it was said a moment ago"
 
 
-async def test_a_resource_that_is_not_ready_gets_a_pulse_again_after_its_max_age(
+async def test_a_resource_that_is_not_ready_gets_an_event_every_max_age(
     tmp_path: Path, inbox: Inbox
 ) -> None:
     async with running(tmp_path, inbox, max_age_not_ready="300ms") as loop:
@@ -106,7 +106,7 @@ async def test_a_resource_that_is_not_ready_gets_a_pulse_again_after_its_max_age
     assert {event["data"]["generation"] for event in events} == {"1"}
 
 
-async def test_a_paused_resource_gets_no_pulse_until_it_is_resumed(tmp_path: Path, inbox: Inbox) -> None:
+async def test_a_paused_resource_gets_no_event_until_it_is_resumed(tmp_path: Path, inbox: Inbox) -> None:
     async with running(tmp_path, inbox) as loop:
         path = f"clusters/{(await loop.fleet.create('one'))['id']}"
         await next_event(loop, inbox)
@@ -125,7 +125,7 @@ async def test_a_paused_resource_gets_no_pulse_until_it_is_resumed(tmp_path: Pat
     assert reason == "generation changed - new spec to reconcile"
 
 
-async def test_a_pulse_that_is_asked_for_comes_at_once_and_once(tmp_path: Path, inbox: Inbox) -> None:
+async def test_a_requested_pulse_causes_one_event_at_once(tmp_path: Path, inbox: Inbox) -> None:
     async with running(tmp_path, inbox) as loop:
         path = f"clusters/{(await loop.fleet.create('one'))['id']}"
         await next_event(loop, inbox)
@@ -145,7 +145,7 @@ async def test_a_pulse_that_is_asked_for_comes_at_once_and_once(tmp_path: Path, 
     assert is_silent_when_ready
 
 
-async def test_the_pulse_follows_the_cursor_and_asks_for_just_what_it_reads(tmp_path: Path, inbox: Inbox) -> None:
+async def test_the_pulse_follows_the_cursor_and_requests_the_fields_it_reads(tmp_path: Path, inbox: Inbox) -> None:
     async with running(tmp_path, inbox) as loop:
         for number in range(5):
             await loop.fleet.create(f"cluster-{number}", spec={"padding": "x" * 1000})

@@ -96,7 +96,7 @@ def resources_of_every_shape(now: datetime) -> Iterator[Document]:
 
 
 @pytest.mark.parametrize("shape", [PageShape.NUMBERED, PageShape.CURSOR])
-async def test_what_is_explained_as_publish_is_what_run_then_publishes_without_pacing(
+async def test_run_without_pacing_publishes_what_explain_lists(
     tmp_path: Path, inbox: Inbox, shape: PageShape
 ) -> None:
     async with FleetServer(shape=shape) as server:
@@ -126,7 +126,7 @@ async def test_what_is_explained_as_publish_is_what_run_then_publishes_without_p
     assert await inbox.is_empty()
 
 
-async def test_explaining_needs_no_broker_and_loads_neither_its_library_nor_what_draws_screens(
+async def test_explain_needs_no_broker_and_loads_neither_its_library_nor_rich(
     tmp_path: Path,
 ) -> None:
     script = (
@@ -146,7 +146,7 @@ async def test_explaining_needs_no_broker_and_loads_neither_its_library_nor_what
     assert errors == b"0 set()"
 
 
-async def test_a_reader_that_goes_away_ends_an_explanation_quietly(tmp_path: Path) -> None:
+async def test_a_closed_pipe_ends_explain_quietly(tmp_path: Path) -> None:
     async with FleetServer() as server:
         server.put_many(2_000)
         settings: dict[str, object] = {
@@ -176,7 +176,7 @@ async def test_a_reader_that_goes_away_ends_an_explanation_quietly(tmp_path: Pat
     assert process.returncode == 1
 
 
-async def test_coverage_of_ten_thousand_resources_by_five_configurations_with_known_gaps(tmp_path: Path) -> None:
+async def test_coverage_finds_the_known_gaps_of_five_configurations(tmp_path: Path) -> None:
     regions = ("us-east", "us-west", "eu-west", "eu-north", "asia")
     fleet = [
         make_resource(f"cls-{n:05}", labels={"region": regions[n % 5] if n % 100 else "moon", "tier": f"t{n % 3}"})
@@ -210,7 +210,7 @@ async def test_coverage_of_ten_thousand_resources_by_five_configurations_with_kn
     assert len(server.received) == 2 * 20
 
 
-async def test_a_forecast_counts_the_requests_that_run_then_makes(tmp_path: Path, inbox: Inbox) -> None:
+async def test_a_forecast_counts_the_requests_that_run_makes(tmp_path: Path, inbox: Inbox) -> None:
     async with FleetServer() as server:
         server.put(*(make_resource(f"cls-{n}", last_updated=datetime.now(UTC)) for n in range(95)))
         settings: dict[str, object] = {

@@ -37,7 +37,7 @@ def broker(host: str, topic: str, **more: str) -> dict[str, str]:
     }
 
 
-async def test_a_resource_that_is_due_gets_an_event_with_its_attributes(tmp_path: Path) -> None:
+async def test_a_due_resource_gets_an_event_with_its_attributes(tmp_path: Path) -> None:
     async with FleetServer() as server, mailbox(emulator_host()) as box:
         server.put(make_resource("cls-1", observed_generation=0))
         environ = broker(emulator_host(), box.topic)
@@ -55,7 +55,7 @@ async def test_a_resource_that_is_due_gets_an_event_with_its_attributes(tmp_path
     assert (published, code) == (1, 0)
 
 
-async def test_a_topic_that_is_not_there_is_said_at_start(tmp_path: Path) -> None:
+async def test_a_missing_topic_is_reported_at_startup(tmp_path: Path) -> None:
     topic = unique("topic")
     async with (
         FleetServer() as server,
@@ -67,7 +67,7 @@ async def test_a_topic_that_is_not_there_is_said_at_start(tmp_path: Path) -> Non
     assert topic in service.stderr.decode()
 
 
-async def test_an_emulator_killed_in_mid_cycle_costs_readiness_and_no_resource(tmp_path: Path) -> None:
+async def test_an_emulator_killed_in_mid_cycle_loses_no_resource(tmp_path: Path) -> None:
     topic = unique("topic")
     with private_emulator() as emulator:
         async with FleetServer() as server:

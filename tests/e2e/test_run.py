@@ -49,7 +49,7 @@ def subject(message: dict[str, Any]) -> str:
 # --- the specification's integration scenarios -----------------------------------------------------------------
 
 
-async def test_scenario_1_a_resource_that_is_due_gets_an_event(tmp_path: Path, inbox: Inbox) -> None:
+async def test_scenario_1_a_due_resource_gets_an_event(tmp_path: Path, inbox: Inbox) -> None:
     async with FleetServer() as server:
         server.put(make_resource("cls-123", observed_generation=0, labels={"region": "us-east"}))
 
@@ -95,7 +95,7 @@ async def test_scenario_3_while_the_spec_is_stable_max_age_decides(tmp_path: Pat
     assert await inbox.is_empty()
 
 
-async def test_scenario_4_adapters_answer_and_the_next_poll_reads_what_they_reported(
+async def test_scenario_4_the_next_poll_reads_what_adapters_reported(
     tmp_path: Path, inbox: Inbox
 ) -> None:
     async with FleetServer() as server:
@@ -138,7 +138,7 @@ async def test_two_processes_with_disjoint_selectors_share_a_fleet(tmp_path: Pat
     assert await inbox.is_empty()
 
 
-async def test_processes_with_overlapping_selectors_both_publish_what_both_select(
+async def test_processes_with_overlapping_selectors_both_publish(
     tmp_path: Path, inbox: Inbox
 ) -> None:
     async with FleetServer() as server:
@@ -163,7 +163,7 @@ async def test_processes_with_overlapping_selectors_both_publish_what_both_selec
 # --- trouble at the broker --------------------------------------------------------------------------------------
 
 
-async def test_an_exchange_of_another_type_is_said_at_start(tmp_path: Path, inbox: Inbox) -> None:
+async def test_an_exchange_of_another_type_is_reported_at_startup(tmp_path: Path, inbox: Inbox) -> None:
     async with FleetServer() as server:
         environ = broker(inbox, BROKER_EXCHANGE_TYPE="topic")
 
@@ -175,7 +175,7 @@ async def test_an_exchange_of_another_type_is_said_at_start(tmp_path: Path, inbo
     assert "topic" in service.stderr.decode()
 
 
-async def test_with_no_queue_bound_one_probe_a_poll_is_sent_and_readiness_says_so(
+async def test_without_a_bound_queue_each_poll_sends_one_probe(
     tmp_path: Path, inbox: Inbox
 ) -> None:
     await inbox.unbind()
@@ -247,7 +247,7 @@ TROUBLES: dict[str, Fault | Answer] = {
 
 
 @pytest.mark.parametrize("trouble", list(TROUBLES))
-async def test_an_api_in_trouble_costs_readiness_and_heals_by_itself(
+async def test_an_api_failure_turns_readiness_off_until_it_recovers(
     tmp_path: Path, inbox: Inbox, trouble: str
 ) -> None:
     is_broken = True
@@ -276,7 +276,7 @@ async def test_an_api_in_trouble_costs_readiness_and_heals_by_itself(
     assert len({subject(event) for event in events}) == 10
 
 
-async def test_with_every_seventh_request_failing_a_walk_still_completes(tmp_path: Path, inbox: Inbox) -> None:
+async def test_a_walk_completes_though_every_seventh_request_fails(tmp_path: Path, inbox: Inbox) -> None:
     faults = (Answer(500), Fault.GARBAGE, Fault.TRUNCATED, Fault.HALF, Fault.DROP, Answer(429))
     async with FleetServer(script=every(7, *faults)) as server:
         for n in range(500):
@@ -291,7 +291,7 @@ async def test_with_every_seventh_request_failing_a_walk_still_completes(tmp_pat
     assert len({subject(event) for event in events}) == 500
 
 
-async def test_api_and_broker_that_come_up_later_are_found(tmp_path: Path, inbox: Inbox) -> None:
+async def test_an_api_and_a_broker_that_start_later_are_found(tmp_path: Path, inbox: Inbox) -> None:
     """Started before either can be reached; the process lives, says so, and recovers by itself."""
     is_up = False
 
@@ -353,7 +353,7 @@ async def test_an_adapter_clock_four_minutes_fast_delays_nothing(tmp_path: Path,
     assert second - first >= timedelta(milliseconds=900)
 
 
-async def test_a_status_that_stands_still_is_published_once_per_max_age(tmp_path: Path, inbox: Inbox) -> None:
+async def test_an_unchanged_status_causes_one_event_per_max_age(tmp_path: Path, inbox: Inbox) -> None:
     async with FleetServer() as server:
         server.put(make_resource("stuck", phase="NotReady", last_updated=now() - timedelta(hours=1)))
         config = settings(server, poll_interval="100ms", max_age_not_ready="1s")
@@ -370,7 +370,7 @@ async def test_a_status_that_stands_still_is_published_once_per_max_age(tmp_path
 # --- how it is run ----------------------------------------------------------------------------------------------
 
 
-async def test_a_configuration_with_problems_exits_2_before_it_opens_a_connection(
+async def test_an_invalid_configuration_exits_2_before_connecting(
     tmp_path: Path, inbox: Inbox
 ) -> None:
     async with FleetServer() as server:
@@ -393,7 +393,7 @@ async def test_a_configuration_with_problems_exits_2_before_it_opens_a_connectio
         ({"BROKER_TYPE": "carrier-pigeon"}, "BROKER_TYPE"),
     ],
 )
-async def test_a_broker_that_cannot_be_used_exits_2_with_its_name(
+async def test_an_unusable_broker_exits_2_with_its_name(
     tmp_path: Path, environ: dict[str, str], said: str
 ) -> None:
     async with FleetServer() as server, SentinelProcess(tmp_path, settings(server), environ=environ) as service:
@@ -452,7 +452,7 @@ async def test_binary_mode_puts_the_data_alone_into_the_body(tmp_path: Path, inb
     assert message.headers["cloudEvents:subject"] == "cls-1"
 
 
-async def test_only_what_it_needs_is_loaded(tmp_path: Path, inbox: Inbox) -> None:
+async def test_only_the_needed_libraries_are_loaded(tmp_path: Path, inbox: Inbox) -> None:
     """Seen from inside the process, whatever else is installed."""
     unwanted = ("starlette", "uvicorn", "sqlalchemy", "grpc", "cel", "celpy", "rich", "opentelemetry", "google")
     async with FleetServer() as server:

@@ -55,7 +55,7 @@ async def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: P
     assert not (tmp_path / "first-cluster").exists()
 
 
-def test_the_tutorial_is_found_and_every_link_in_it_leads_somewhere() -> None:
+def test_the_tutorial_is_linked_and_its_links_are_valid() -> None:
     page = PAGE.read_text()
 
     missing = [link for link in tutorial_page.links(page) if not (PAGE.parent / link).is_file()]
@@ -79,7 +79,7 @@ def test_the_tutorial_is_found_and_every_link_in_it_leads_somewhere() -> None:
         pytest.param("Try `.venv/bin/sentinel up --demo`, too.", id="in a sentence"),
     ],
 )
-def test_a_command_that_would_not_be_run_is_refused(page: str) -> None:
+def test_a_command_that_would_not_run_is_refused(page: str) -> None:
     with pytest.raises(Unclear, match=r"^line [12]: expected"):
         tutorial_page.read(page)
 
@@ -94,14 +94,14 @@ def test_a_command_that_would_not_be_run_is_refused(page: str) -> None:
         pytest.param("one\n$ echo one", "line 3: : it shows something else", id="nothing"),
     ],
 )
-async def test_a_page_that_does_not_hold_is_objected_to_with_its_line(
+async def test_a_wrong_page_fails_with_its_line(
     page: str, objection: str, tmp_path: Path
 ) -> None:
     with pytest.raises(AssertionError, match=objection):
         await follow(f"\n```console second\n{page}\n```\n", tmp_path)
 
 
-async def test_files_folders_and_variables_are_there_for_the_next_command_in_the_same_terminal(
+async def test_a_terminal_keeps_files_folder_and_variables(
     tmp_path: Path,
 ) -> None:
     page = """
@@ -145,13 +145,13 @@ unknown
         (["3.5"], ["3x5"], False),
     ],
 )
-def test_what_is_shown_holds_line_by_line_but_for_what_is_left_open(
+def test_output_is_compared_by_line_except_for_ellipses(
     promised: list[str], shown: list[str], holds: bool
 ) -> None:
     assert is_shown(promised, shown) is holds
 
 
-def test_what_still_runs_may_show_more_and_not_less() -> None:
+def test_a_running_command_may_show_more_but_not_less() -> None:
     assert is_shown(["a", "…", "c"], ["a", "c", "d"], so_far=True)
     assert not is_shown(["a", "…", "c"], ["a", "b"], so_far=True)
     assert not is_shown(["b"], ["a", "b"], so_far=True)

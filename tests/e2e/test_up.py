@@ -53,7 +53,7 @@ def tokens_in(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes().strip() for file in files}
 
 
-async def test_a_cluster_becomes_ready_follows_its_spec_heals_and_is_gone_in_the_end(tmp_path: Path) -> None:
+async def test_a_cluster_becomes_ready_recovers_and_is_removed(tmp_path: Path) -> None:
     async with UpProcess(tmp_path) as up:
         url = await up.url()
         async with FleetHttp(url) as fleet:
@@ -95,7 +95,7 @@ async def test_a_cluster_becomes_ready_follows_its_spec_heals_and_is_gone_in_the
     assert 0 < up.stdout.index(f"is listening at {url}".encode()) < up.stdout.index(f"is up at {url}".encode())
 
 
-async def test_a_restart_on_the_same_data_keeps_everything_and_no_token_is_ever_shown(tmp_path: Path) -> None:
+async def test_a_restart_keeps_all_data_and_shows_no_token(tmp_path: Path) -> None:
     ready_file = tmp_path / "ready.json"
     home = tmp_path / "home"
 
@@ -125,7 +125,7 @@ async def test_a_restart_on_the_same_data_keeps_everything_and_no_token_is_ever_
     assert not [name for name, token in tokens.items() if token in output]
 
 
-async def test_adapters_of_ones_own_and_kinds_of_ones_own_join_the_loop(tmp_path: Path) -> None:
+async def test_own_adapters_and_kinds_join_the_loop(tmp_path: Path) -> None:
     mine = write_adapter(tmp_path / "a", "mine", REPORTER.format(name="mine", kinds=["Gadget"], whom="a"))
     stand_in = write_adapter(
         tmp_path / "b", "other", REPORTER.format(name="validation", kinds=["Gadget"], whom="b")
@@ -150,7 +150,7 @@ async def test_adapters_of_ones_own_and_kinds_of_ones_own_join_the_loop(tmp_path
     assert (unknown.status, ended) == (404, 0)
 
 
-async def test_on_loopback_nobody_needs_a_token_and_nobody_comes_from_another_site(tmp_path: Path) -> None:
+async def test_loopback_needs_no_token_and_refuses_other_sites(tmp_path: Path) -> None:
     async with UpProcess(tmp_path) as up:
         url = await up.url()
 
@@ -179,7 +179,7 @@ async def test_on_loopback_nobody_needs_a_token_and_nobody_comes_from_another_si
     assert ended == 0
 
 
-async def test_on_other_addresses_a_token_is_made_once_printed_once_and_needed(tmp_path: Path) -> None:
+async def test_other_addresses_need_a_token_that_is_printed_once(tmp_path: Path) -> None:
     ready_file, home = tmp_path / "ready.json", tmp_path / "home"
     arguments = (home, f"--ready-file={ready_file}")
 
@@ -203,7 +203,7 @@ async def test_on_other_addresses_a_token_is_made_once_printed_once_and_needed(t
     assert (ready_mode, modes(home)["admin-token"]) == (0o600, 0o600)
 
 
-async def test_a_part_that_fails_shows_in_readiness_and_is_built_anew_until_it_works(
+async def test_a_failed_part_shows_in_readiness_and_is_rebuilt(
     rabbitmq_url: str, tmp_path: Path
 ) -> None:
     name = unique("adapter")
@@ -241,7 +241,7 @@ async def test_a_part_that_fails_shows_in_readiness_and_is_built_anew_until_it_w
 
 
 @pytest.mark.parametrize("broker", ["rabbitmq", "pubsub"])
-async def test_another_broker_and_another_database_do_as_well(
+async def test_another_broker_and_database_work_as_well(
     broker: str, request: pytest.FixtureRequest, fresh_postgresql_database: str, tmp_path: Path
 ) -> None:
     exchange = unique("exchange")
@@ -279,7 +279,7 @@ async def test_another_broker_and_another_database_do_as_well(
     assert not (tmp_path / "home" / "fleet.db").exists()
 
 
-async def test_a_second_one_on_the_same_data_is_refused_and_leaves_the_ready_file_alone(tmp_path: Path) -> None:
+async def test_a_second_process_on_the_same_data_is_refused(tmp_path: Path) -> None:
     home, ready_file = tmp_path / "home", tmp_path / "ready.json"
     async with UpProcess(home, f"--ready-file={ready_file}") as first:
         await first.url()
@@ -303,7 +303,7 @@ async def test_a_second_one_on_the_same_data_is_refused_and_leaves_the_ready_fil
     assert still == announced
 
 
-async def test_a_terminal_that_closes_ends_it_like_any_signal(tmp_path: Path) -> None:
+async def test_closing_the_terminal_ends_it_like_a_signal(tmp_path: Path) -> None:
     ready_file = tmp_path / "ready.json"
     async with UpProcess(tmp_path / "home", f"--ready-file={ready_file}") as up:
         await up.url()
@@ -314,7 +314,7 @@ async def test_a_terminal_that_closes_ends_it_like_any_signal(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("output", ["a reader that does not read", "a disk that is full"])
-async def test_whatever_becomes_of_its_output_the_loop_goes_on(output: str, tmp_path: Path) -> None:
+async def test_the_loop_survives_a_stuck_or_closed_output(output: str, tmp_path: Path) -> None:
     ready_file = tmp_path / "ready.json"
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
@@ -343,7 +343,7 @@ async def test_whatever_becomes_of_its_output_the_loop_goes_on(output: str, tmp_
     assert not ready_file.exists()
 
 
-async def test_a_demonstration_makes_a_fleet_and_goes_on_with_it_at_the_next_start(tmp_path: Path) -> None:
+async def test_a_demo_creates_a_fleet_and_continues_after_a_restart(tmp_path: Path) -> None:
     async with UpProcess(tmp_path, "--demo") as first:
         await first.until_said("(fjord-pool): asks for a NodePool")
         async with FleetHttp(await first.url()) as fleet:
@@ -359,7 +359,7 @@ async def test_a_demonstration_makes_a_fleet_and_goes_on_with_it_at_the_next_sta
     assert (first_end, second_end) == (0, 0)
 
 
-async def test_a_port_that_is_taken_is_named_with_the_way_out(tmp_path: Path) -> None:
+async def test_a_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
     taken = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     async with taken:
         port = taken.sockets[0].getsockname()[1]
@@ -373,7 +373,7 @@ async def test_a_port_that_is_taken_is_named_with_the_way_out(tmp_path: Path) ->
     assert "Traceback" not in up.stderr.decode()
 
 
-async def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
+async def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sentinel.cli", "up", "--demo", "--listen=127.0.0.1:0", f"--data-dir={tmp_path}"),
@@ -390,7 +390,7 @@ async def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> 
     assert (process.returncode, errors) == (0, b"")
 
 
-async def test_it_ends_by_itself_when_its_time_is_up(tmp_path: Path) -> None:
+async def test_it_ends_when_its_time_is_up(tmp_path: Path) -> None:
     async with UpProcess(tmp_path, "--for", "100ms") as up:
         await up.url()
 
