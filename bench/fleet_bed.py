@@ -20,7 +20,7 @@ from bench.processes import Memory, cpu_seconds, memory, peak_mebibytes
 from tests.support.databases.postgresql import database
 from tests.support.fleet.http_client import ROOT, report
 from tests.support.processes.service import ApiProcess
-from tools.services import POSTGRESQL
+from tools.services.postgresql import POSTGRESQL_URL_VARIABLE
 
 PAGE_SIZE = 500
 DOCUMENT_BYTES = 1_800
@@ -226,7 +226,7 @@ async def bed(name: DatabaseName) -> AsyncIterator[Bed]:
                 file = directory / "fleet.db"
                 yield Bed(name, f"sqlite:///{file}", SqliteCloning(str(file)), directory)
             case DatabaseName.POSTGRESQL:
-                with database(os.environ[POSTGRESQL]) as url:
+                with database(os.environ[POSTGRESQL_URL_VARIABLE]) as url:
                     yield Bed(name, url, PostgresqlCloning(url), directory)
             case _:
                 assert_never(name)

@@ -22,7 +22,7 @@ from sentinel.drivers.sql.engine.pool import Pool
 from sentinel.drivers.sql.engine.postgresql_session import PostgresqlSession, connect
 from sentinel.runtime.secrets import Secret
 from tests.support.databases.postgresql import database
-from tools.services import POSTGRESQL
+from tools.services.postgresql import POSTGRESQL_URL_VARIABLE
 
 BARE_POOL = "asyncpg's pool, told not to reset"
 
@@ -43,7 +43,7 @@ class PostgresqlFigures(msgspec.Struct, frozen=True):
 async def measure() -> PostgresqlFigures:
     """Measures in a database of its own."""
     async with AsyncExitStack() as stack:
-        url = stack.enter_context(database(os.environ[POSTGRESQL]))
+        url = stack.enter_context(database(os.environ[POSTGRESQL_URL_VARIABLE]))
         connection = await connect(Secret(url))
         stack.push_async_callback(connection.close)
         await parts_tables.fill_postgresql(connection)

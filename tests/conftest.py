@@ -13,18 +13,10 @@ import trustme
 
 from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, inbox, url_of
 from tests.support.databases.postgresql import database
-from tools.services import (
-    POSTGRESQL,
-    RABBITMQ_PORT,
-    NotAnswering,
-    PostgreSQLServer,
-    RabbitMQNode,
-    ServiceError,
-    TlsFiles,
-    free_port,
-    greet,
-    postgresql_server,
-)
+from tools.services import postgresql, rabbitmq
+from tools.services.postgresql import POSTGRESQL_URL_VARIABLE, PostgreSQLServer
+from tools.services.rabbitmq import RABBITMQ_PORT, RabbitMQNode, TlsFiles
+from tools.services.server import NotListening, ServiceError, free_port
 
 # How long an example takes says more about the machine, and who else is at work on it, than about us.
 hypothesis.settings.register_profile(
@@ -43,8 +35,8 @@ def pytest_collection_finish() -> None:
 def rabbitmq_url() -> str:
     """The RabbitMQ that all tests share; whatever is made on it is removed again by who made it."""
     try:
-        greet(RABBITMQ_PORT)
-    except (NotAnswering, ServiceError) as error:
+        rabbitmq.ping(RABBITMQ_PORT)
+    except (NotListening, ServiceError) as error:
         pytest.fail(
             f"no RabbitMQ on port {RABBITMQ_PORT} ({error}): run `make test`, "
             "or `python -m tools.services rabbitmq -- pytest ...`"
@@ -91,11 +83,11 @@ def private_rabbitmq(
 @pytest.fixture(scope="session")
 def postgresql_url() -> str:
     """The PostgreSQL server that all tests share, by a user who may make databases; ask for one of your own."""
-    url = os.environ.get(POSTGRESQL)
+    url = os.environ.get(POSTGRESQL_URL_VARIABLE)
     if not url:
         pytest.fail(
             f"no PostgreSQL: run `make test`, or `python -m tools.services postgresql -- pytest ...`, "
-            f"or set {POSTGRESQL} to the URL of a server to make databases on"
+            f"or set {POSTGRESQL_URL_VARIABLE} to the URL of a server to make databases on"
         )
     return url
 
@@ -117,5 +109,5 @@ def fresh_postgresql_database(postgresql_url: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def private_postgresql() -> Iterator[PostgreSQLServer]:
     """A server of our own; who stops it starts it again."""
-    with postgresql_server() as server:
+    with postgresql.temporary_server() as server:
         yield server

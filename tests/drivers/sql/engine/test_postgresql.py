@@ -17,7 +17,8 @@ from sentinel.runtime.database_url import BadUrl
 from tests.support.databases import postgresql
 from tests.support.databases.backends import SqlFleet
 from tests.support.fleet.store_records import incrementing, inserting, stored
-from tools.services import LOOPBACK, PostgreSQLServer, free_port
+from tools.services.postgresql import PostgreSQLServer
+from tools.services.server import LOOPBACK, free_port
 
 AMPLE = 60.0
 SECRET = "p4ssw0rd-nobody-may-see"
