@@ -32,7 +32,8 @@ from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import durations
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.log import build_info, get_logger
+from sentinel.runtime.log import get_logger
+from sentinel.runtime.probes.metrics import register_build_info
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings
 from sentinel.testing.database import MemoryDatabase
@@ -130,7 +131,7 @@ def _cell(text: str) -> str:
 
 def metrics_page() -> str:
     pulse = CollectorRegistry()
-    build_info(pulse, "pulse")
+    register_build_info(pulse, "pulse")
     PulseMetrics(pulse)
     api = CollectorRegistry()
     FleetTelemetry(

@@ -18,21 +18,18 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, generate_latest
 from yarl import URL
 
 from sentinel.core.events import Mode
 from sentinel.runtime.log import (
     Logging,
-    build_info,
     configure_logging,
     flush_logs,
     get_logger,
     handle_loop_exception,
 )
 from sentinel.runtime.log_format import JsonFormatter
-from sentinel.runtime.redaction import Redactor
-from sentinel.version import __version__
+from sentinel.runtime.secrets import Redactor
 
 SECRET = "pl4nted/s3cret+with ümläut@&\"quotes'"
 
@@ -202,7 +199,7 @@ class Fatal(Exception):
 def test_an_error_whose_text_ends_the_process_is_logged_by_its_name(configure: Configure) -> None:
     output = configure()
 
-    get_logger("x").unexpected("odd", error=Fatal(), also=[Fatal()])
+    get_logger("x").exception("odd", error=Fatal(), also=[Fatal()])
 
     assert output.record["error"] == "Fatal"
     assert output.record["also"] == ["Fatal"]
@@ -212,7 +209,7 @@ def test_a_line_is_of_bearable_length(configure: Configure) -> None:
     output = configure(secrets=(SECRET,))
     long = "x" * 16_380 + SECRET + "y" * 10_000_000
 
-    get_logger("x").unexpected("odd", error=ValueError(long), text=long)
+    get_logger("x").exception("odd", error=ValueError(long), text=long)
 
     assert len(output.text) < 100_000
     assert SECRET[:3] not in str(output.record["text"])
@@ -248,7 +245,7 @@ def test_an_unexpected_error_brings_its_traceback_and_an_expected_one_does_not(c
         raise LookupError("nowhere")
     except LookupError as error:
         log.error("expected", error=error)
-        log.unexpected("bug", error=error)
+        log.exception("bug", error=error)
 
     expected, bug = output.records
     assert expected["error"] == bug["error"] == "LookupError: nowhere"
@@ -310,7 +307,7 @@ def test_nothing_in_a_console_line_reaches_the_terminal_as_a_command(configure: 
     try:
         raise ValueError(evil)
     except ValueError as error:
-        get_logger("x").unexpected(evil, error=error, field=evil)
+        get_logger("x").exception(evil, error=error, field=evil)
 
     assert all(character.isprintable() or character == "\n" for character in output.text)
 
@@ -369,7 +366,8 @@ def test_a_secret_is_masked_in_every_form_and_every_place(configure: Configure, 
     try:
         raise ConnectionError(f"refused: {form}")
     except ConnectionError as error:
-        log.unexpected(f"event {form}", error=error, field=form, nested={form: [form]}, other={1: error})
+        event = f"event {form}"
+        log.exception(event, error=error, field=form, nested={form: [form]}, other={1: error})
         logging.getLogger("library").warning("to %s", form, exc_info=True)
 
     visible = output.text.casefold()
@@ -556,15 +554,6 @@ def test_an_unknown_level_or_format_is_refused() -> None:
         configure_logging("chatty")
     with pytest.raises(ValueError, match="xml"):
         configure_logging("info", "xml")
-
-
-def test_the_build_is_a_metric() -> None:
-    registry = CollectorRegistry()
-
-    build_info(registry, "pulse")
-
-    sample = f'hyperfleet_sentinel_build_info{{component="pulse",version="{__version__}"}} 1.0'
-    assert sample in generate_latest(registry).decode()
 
 
 def test_logging_loads_neither_metrics_nor_http() -> None:

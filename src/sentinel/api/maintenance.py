@@ -54,7 +54,7 @@ class Maintenance:
             except Unavailable as error:
                 self._log.warning("upkeep.failed", task="aggregate", error=error)
             except Exception as error:
-                self._log.unexpected("upkeep.failed", task="aggregate", error=error)
+                self._log.exception("upkeep.failed", task="aggregate", error=error)
             await stopping.interrupts(self._clock.sleep(_RETRY.delay(failures, 0.0)))
             failures += 1
         await stopping.wait()
@@ -86,7 +86,7 @@ class Maintenance:
         except Unavailable:
             raise
         except Exception as error:
-            self._log.unexpected("upkeep.failed", task="aggregate", resource_id=resource_id, error=error)
+            self._log.exception("upkeep.failed", task="aggregate", resource_id=resource_id, error=error)
             return False
         return True
 

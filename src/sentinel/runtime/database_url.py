@@ -14,8 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from sentinel.runtime.redaction import Redactor
-from sentinel.runtime.secrets import Secret
+from sentinel.runtime.secrets import Redactor, Secret
 
 _SQLITE = "sqlite:///"
 _POSTGRESQL = ("postgresql://", "postgres://")

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from sentinel.core import events
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 
 Plain: TypeAlias = "None | bool | int | float | str | list[Plain] | dict[str, Plain]"
 

@@ -76,7 +76,7 @@ def main(service: Coroutine[Any, Any, int], *, log: Log, patience: timedelta = _
         return _KILLED + signal.SIGINT
     except SystemExit as error:
         # None of ours calls it. In a task it tears the loop down, and without a word nobody would know why.
-        log.unexpected("process.exited", message="a task has called sys.exit", code=error.code, error=error)
+        log.exception("process.exited", message="a task has called sys.exit", code=error.code, error=error)
         raise
 
 

@@ -69,7 +69,7 @@ class Retention:
                 raise
             except Exception as error:
                 # A bug in one store must not keep the others from shrinking.
-                self._log.unexpected("upkeep.failed", task="retention", rows=each.name, error=error)
+                self._log.exception("upkeep.failed", task="retention", rows=each.name, error=error)
         if deleted:
             self._log.info("upkeep.expired", entries=deleted)
         return deleted

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import unquote
 
-from sentinel.runtime.log import Log, describe
+from sentinel.runtime.log import Log
+from sentinel.runtime.log_format import describe
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -194,7 +194,7 @@ class WorkQueue(Generic[K, T]):
     def _crashed(self, key: K, error: BaseException) -> Crashed:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = self._backoff.delay(failures - 1, self._jitter())
-        self._log.unexpected("workqueue.crashed", key=str(key), error=error, failures=failures, retry_in=delay)
+        self._log.exception("workqueue.crashed", key=str(key), error=error, failures=failures, retry_in=delay)
         return Crashed(error, failures, delay)
 
     def _request(self, key: K, items: Iterable[T], delay: timedelta) -> None:

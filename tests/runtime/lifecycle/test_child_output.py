@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.runtime.lifecycle.child_output import OutputLines
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 
 SECRET = "swordfish-" * 20
 

@@ -28,7 +28,7 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.probes.health import Health
 from sentinel.runtime.process import ExitCode
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 
 LIMIT = 20
 """Seconds; for what happens within milliseconds unless the machine is busy."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from sentinel.cli import options
-from sentinel.cli.addresses import listen_options
+from sentinel.cli.options import listen_options
 from sentinel.cli.wiring.broker import build_publisher
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve

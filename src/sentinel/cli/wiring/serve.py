@@ -29,7 +29,7 @@ from sentinel.runtime.log import Log, configure_logging, get_logger
 from sentinel.runtime.probes.health import Health
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 from sentinel.runtime.settings.log import LogSettings
 
 if TYPE_CHECKING:

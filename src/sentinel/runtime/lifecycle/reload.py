@@ -39,6 +39,6 @@ class Reload:
         except (Misconfigured, Unavailable, OSError) as error:
             self._log.error("reload.failed", error=error)
         except Exception as error:
-            self._log.unexpected("reload.failed", error=error)
+            self._log.exception("reload.failed", error=error)
         else:
             self._log.info("service.reloaded")

@@ -57,7 +57,7 @@ class Service:
         if is_misconfigured or (while_starting and isinstance(error, OSError)):
             self.log.error(event, name=name, error=error)
         else:
-            self.log.unexpected(event, name=name, error=error)
+            self.log.exception(event, name=name, error=error)
         if self.code is ExitCode.SUCCESS:
             self.code = ExitCode.MISCONFIGURED if is_misconfigured else ExitCode.FAILURE
         self.stop(failed=name)
@@ -75,4 +75,4 @@ class Service:
         except TimeoutError:
             self.log.warning("close.expired", name=name, after=timedelta(seconds=limit))
         except Exception as error:
-            self.log.unexpected("close.failed", name=name, error=error)
+            self.log.exception("close.failed", name=name, error=error)

@@ -77,7 +77,7 @@ class Supervisor:
                 was_starting = self._trouble is not None
                 self.attempted.set()
             if self._is_retired:
-                service.log.unexpected("part.failed", name=self.name, error=failure)
+                service.log.exception("part.failed", name=self.name, error=failure)
                 return
             if restart is None or self.stopping.requested:
                 service.fail(self.name, failure, while_starting=was_starting)
@@ -87,7 +87,7 @@ class Supervisor:
             failures = 1 if lived > restart.maximum else failures + 1
             wait = restart.delay(failures - 1, service.jitter())
             self._trouble = f"failure {failures} in a row: {describe(failure)}"
-            service.log.unexpected("part.failed", name=self.name, error=failure, failures=failures, retry_in=wait)
+            service.log.exception("part.failed", name=self.name, error=failure, failures=failures, retry_in=wait)
             await self.stopping.interrupts(asyncio.sleep(wait.total_seconds()))
 
     async def close(self) -> None:

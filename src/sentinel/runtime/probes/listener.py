@@ -106,7 +106,7 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         if exc is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self._log.unexpected("http.failed", error=exc, path=request.path)
+            self._log.exception("http.failed", error=exc, path=request.path)
         else:
             self._log.debug("http.malformed", error=exc)
         response = _problem(HTTPStatus(status), HTTPStatus(status).description)
