@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.api.settings import FleetApiSettings
-from sentinel.runtime import database_url
-from sentinel.runtime.database_url import BadUrl, PostgresqlServer, SqliteFile
+from sentinel.runtime.database_url import InvalidDatabaseUrl, PostgresqlServer, SqliteFile, parse_database_url
 from sentinel.runtime.settings import loader
 
 UNEQUIVOCAL = {
@@ -38,7 +37,7 @@ EQUIVOCAL = [
 
 @pytest.mark.parametrize(("url", "shown"), UNEQUIVOCAL.items())
 def test_a_server_is_shown_without_password_and_parameters(url: str, shown: str) -> None:
-    named = database_url.parse(url)
+    named = parse_database_url(url)
 
     assert isinstance(named, PostgresqlServer)
     assert named.dsn.reveal() == url
@@ -48,8 +47,8 @@ def test_a_server_is_shown_without_password_and_parameters(url: str, shown: str)
 
 @pytest.mark.parametrize("url", EQUIVOCAL)
 def test_a_url_whose_password_might_end_elsewhere_is_refused_and_not_quoted(url: str) -> None:
-    with pytest.raises(BadUrl) as caught:
-        database_url.parse(url)
+    with pytest.raises(InvalidDatabaseUrl) as caught:
+        parse_database_url(url)
 
     told = "".join(traceback.format_exception(caught.value))
     assert "correcthorse" not in told
@@ -58,23 +57,23 @@ def test_a_url_whose_password_might_end_elsewhere_is_refused_and_not_quoted(url:
 
 @pytest.mark.parametrize("hosts", ["one:65536", "one:5432,two:99999", "[::1]:70000"])
 def test_a_port_that_there_is_not_is_refused(hosts: str) -> None:
-    with pytest.raises(BadUrl, match="a port beyond 65535"):
-        database_url.parse(f"postgresql://ops:geheim@{hosts}/fleet")
+    with pytest.raises(InvalidDatabaseUrl, match="a port beyond 65535"):
+        parse_database_url(f"postgresql://ops:geheim@{hosts}/fleet")
 
 
 @given(st.text("ab:/?#@%[]", min_size=1))
 def test_whatever_a_password_contains_it_is_refused_or_not_shown(password: str) -> None:
     try:
-        shown = str(database_url.parse(f"postgresql://u:X{password}X@h/x"))
-    except BadUrl as error:
+        shown = str(parse_database_url(f"postgresql://u:X{password}X@h/x"))
+    except InvalidDatabaseUrl as error:
         shown = str(error)
 
     assert "X" not in shown
 
 
 def test_a_file_is_a_path_relative_or_absolute() -> None:
-    assert database_url.parse("sqlite:///fleet.db") == SqliteFile(Path("fleet.db"))
-    assert database_url.parse("sqlite:////var/fleet.db") == SqliteFile(Path("/var/fleet.db"))
+    assert parse_database_url("sqlite:///fleet.db") == SqliteFile(Path("fleet.db"))
+    assert parse_database_url("sqlite:////var/fleet.db") == SqliteFile(Path("/var/fleet.db"))
 
 
 @pytest.mark.parametrize("url", [*EQUIVOCAL, "sqlite://x", "sqlite:///", "mysql://u:correcthorse@h/x", "fleet.db"])

@@ -11,7 +11,7 @@ import pytest
 from sentinel.ports.errors import Unavailable
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
-from sentinel.runtime.retention import BATCH, EVERY, Retained, Retention
+from sentinel.runtime.retention import BATCH, INTERVAL, Retention, RetentionRule
 from sentinel.testing.clock import ManualClock
 
 AMPLE = 10
@@ -35,7 +35,7 @@ class Rows:
 
 
 def retention(clock: ManualClock, *rows: Rows) -> Retention:
-    retained = [Retained(f"rows {n}", timedelta(days=n + 1), each.expire) for n, each in enumerate(rows)]
+    retained = [RetentionRule(f"rows {n}", timedelta(days=n + 1), each.expire) for n, each in enumerate(rows)]
     return Retention(retained, clock=clock, log=get_logger("test"))
 
 
@@ -69,7 +69,7 @@ async def test_batches_follow_each_other_until_little_is_left() -> None:
 async def test_it_looks_again_after_a_while() -> None:
     clock, rows = ManualClock(), Rows(1)
 
-    await run_for(clock, retention(clock, rows), EVERY)
+    await run_for(clock, retention(clock, rows), INTERVAL)
 
     assert len(rows.asked) == 2
 
@@ -89,7 +89,7 @@ async def test_a_bug_in_one_store_keeps_no_other_from_shrinking(
 async def test_a_database_that_does_not_answer_is_asked_again_later(caplog: pytest.LogCaptureFixture) -> None:
     clock, first, second = ManualClock(), Rows(1, errors=[Unavailable("gone")]), Rows(1)
 
-    await run_for(clock, retention(clock, first, second), EVERY)
+    await run_for(clock, retention(clock, first, second), INTERVAL)
 
     assert (first.count, second.count) == (0, 0)
     assert len(second.asked) == 1

@@ -83,7 +83,7 @@ async def collector() -> AsyncIterator[Collector]:
 def log_text() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     configured = configure_logging(
-        "debug", "json", stream=stream, secrets=tracing.secrets({"OTEL_EXPORTER_OTLP_HEADERS": HEADERS})
+        "debug", "json", stream=stream, secrets=tracing.exporter_secrets({"OTEL_EXPORTER_OTLP_HEADERS": HEADERS})
     )
     yield stream
     configured.restore()
@@ -221,7 +221,7 @@ def test_the_values_of_headers_are_secrets_as_written_and_by_their_last_word() -
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "api-key=a%3Db=c, broken,empty=",
     }
 
-    assert set(tracing.secrets(environ)) == {"Bearer pl4nted-s3cret", "pl4nted-s3cret", "fleet", "a=b=c"}
+    assert set(tracing.exporter_secrets(environ)) == {"Bearer pl4nted-s3cret", "pl4nted-s3cret", "fleet", "a=b=c"}
 
 
 def run_script(script: str) -> str:

@@ -23,7 +23,7 @@ _PORT = re.compile(r":([0-9]+)(?:,|$)", re.ASCII)
 _LARGEST_PORT = 65535
 
 
-class BadUrl(ValueError):
+class InvalidDatabaseUrl(ValueError):
     """A text that names no database; free of secrets."""
 
     def __init__(self, reason: str) -> None:
@@ -50,11 +50,11 @@ class PostgresqlServer(msgspec.Struct, frozen=True):
         return str(self.dsn)
 
 
-Address: TypeAlias = SqliteFile | PostgresqlServer
+DatabaseAddress: TypeAlias = SqliteFile | PostgresqlServer
 
 
-def parse(url: str) -> Address:
-    """Raises `BadUrl`."""
+def parse_database_url(url: str) -> DatabaseAddress:
+    """Raises `InvalidDatabaseUrl`."""
     if url.startswith(_POSTGRESQL):
         shown = _without_secrets(url)
         if shown != url:
@@ -64,12 +64,12 @@ def parse(url: str) -> Address:
     if url.startswith(_SQLITE):
         path = url.removeprefix(_SQLITE)
         if not path or path.startswith(":memory:") or "?" in path:
-            raise BadUrl(f"{url!r} names no file")
+            raise InvalidDatabaseUrl(f"{url!r} names no file")
         return SqliteFile(Path(path))
     if url.startswith("sqlite:"):
-        raise BadUrl(f"put {_SQLITE} before the name of the file")
+        raise InvalidDatabaseUrl(f"put {_SQLITE} before the name of the file")
     scheme = url.partition(":")[0] if "://" in url else ""
-    raise BadUrl(f"got a URL of {scheme!r}" if scheme else "got no URL")
+    raise InvalidDatabaseUrl(f"got a URL of {scheme!r}" if scheme else "got no URL")
 
 
 def _without_secrets(url: str) -> str:
@@ -78,12 +78,12 @@ def _without_secrets(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         # Without its cause, which may quote all there is.
-        raise BadUrl("got a URL that cannot be read") from None
+        raise InvalidDatabaseUrl("got a URL that cannot be read") from None
     user, at, hosts = parts.netloc.rpartition("@")
     if not _is_unequivocal(parts, user, hosts):
-        raise BadUrl("write / ? # and @ in a password percent-encoded, such as %23 for #")
+        raise InvalidDatabaseUrl("write / ? # and @ in a password percent-encoded, such as %23 for #")
     if any(int(port) > _LARGEST_PORT for port in _PORT.findall(hosts)):
-        raise BadUrl(f"got a port beyond {_LARGEST_PORT}")
+        raise InvalidDatabaseUrl(f"got a port beyond {_LARGEST_PORT}")
     return f"postgresql://{user.partition(':')[0]}{at}{hosts}{parts.path}"
 
 

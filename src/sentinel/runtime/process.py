@@ -29,7 +29,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT = 32 * 1024 * 1024
 """The most that glibc takes; what is larger comes from the kernel each time."""
-_PATIENCE = timedelta(seconds=2)
+_EXIT_TIMEOUT = timedelta(seconds=2)
 _FAREWELL = timedelta(milliseconds=500)
 _THREADS = "sentinel-blocking"
 _KILLED = 128
@@ -44,7 +44,7 @@ class ExitCode(IntEnum):
     MISCONFIGURED = 2
 
 
-def settle_memory() -> None:
+def tune_memory() -> None:
     """For a server that answers with large bodies: called once, when everything is loaded.
 
     glibc gives every large block back to the kernel, which hands out fresh pages for the next: faulting them in
@@ -58,19 +58,19 @@ def settle_memory() -> None:
     gc.freeze()
 
 
-def main(service: Coroutine[Any, Any, int], *, log: Log, patience: timedelta = _PATIENCE) -> int:
+def main(service: Coroutine[Any, Any, int], *, log: Log, exit_timeout: timedelta = _EXIT_TIMEOUT) -> int:
     """Runs a service, such as `runner.run(...)`, on an event loop of its own; returns its exit code.
 
-    Tasks and threads that outlive the service have `patience` to end before they are abandoned.
+    Tasks and threads that outlive the service have `exit_timeout` to end before they are abandoned.
     """
     executor = ThreadPoolExecutor(thread_name_prefix=_THREADS)
     try:
         with asyncio.Runner() as runner:
             runner.get_loop().set_default_executor(executor)
-            code = runner.run(_run_and_tidy_up(service, log, patience))
+            code = runner.run(_run_and_tidy_up(service, log, exit_timeout))
             # The loop would join these threads however long they take.
             executor.shutdown(wait=False, cancel_futures=True)
-            _await_threads(code, log, patience)
+            _await_threads(code, log, exit_timeout)
             return code
     except KeyboardInterrupt:  # before the service had taken charge of signals, or after
         return _KILLED + signal.SIGINT
@@ -80,29 +80,29 @@ def main(service: Coroutine[Any, Any, int], *, log: Log, patience: timedelta = _
         raise
 
 
-async def _run_and_tidy_up(service: Coroutine[Any, Any, int], log: Log, patience: timedelta) -> int:
+async def _run_and_tidy_up(service: Coroutine[Any, Any, int], log: Log, exit_timeout: timedelta) -> int:
     code = await service
     leftovers = asyncio.all_tasks() - {asyncio.current_task()}
     for task in leftovers:
         task.cancel()
     if leftovers:
-        _, stuck = await asyncio.wait(leftovers, timeout=patience.total_seconds())
+        _, stuck = await asyncio.wait(leftovers, timeout=exit_timeout.total_seconds())
         if stuck:
             names = sorted(task.get_name() for task in stuck)
-            leave_at_once(code, lambda: log.warning("process.abandoned", tasks=names))
+            exit_now(code, lambda: log.warning("process.abandoned", tasks=names))
     return code
 
 
-def _await_threads(code: int, log: Log, patience: timedelta) -> None:
+def _await_threads(code: int, log: Log, exit_timeout: timedelta) -> None:
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(_THREADS)]
     for thread in threads:
-        thread.join(patience.total_seconds() / len(threads))
+        thread.join(exit_timeout.total_seconds() / len(threads))
     stuck = sorted(thread.name for thread in threads if thread.is_alive())
     if stuck:
-        leave_at_once(code, lambda: log.warning("process.abandoned", threads=stuck))
+        exit_now(code, lambda: log.warning("process.abandoned", threads=stuck))
 
 
-def leave_at_once(code: int, say: Callable[[], None]) -> NoReturn:
+def exit_now(code: int, say: Callable[[], None]) -> NoReturn:
     """Ends the process here and now, after a last word if it can be had quickly.
 
     The word is said by another thread, because this one may hold, or wait for, what writing a log line takes.
@@ -121,7 +121,7 @@ def leave_at_once(code: int, say: Callable[[], None]) -> NoReturn:
 
 
 @contextmanager
-def signals(
+def handle_signals(
     handled: Collection[signal.Signals],
     on_first: Callable[[signal.Signals], None],
     *,
@@ -147,7 +147,7 @@ def signals(
         if has_come:
             if received is signal.SIGHUP:
                 return
-            leave_at_once(_KILLED + number, lambda: log.warning("process.killed", signal=received.name))
+            exit_now(_KILLED + number, lambda: log.warning("process.killed", signal=received.name))
         has_come = True
         loop.call_soon_threadsafe(on_first, received)
 

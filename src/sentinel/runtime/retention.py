@@ -18,7 +18,7 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log
 
 BATCH = 500
-EVERY = timedelta(minutes=1)
+INTERVAL = timedelta(minutes=1)
 
 
 class Expire(Protocol):
@@ -28,7 +28,7 @@ class Expire(Protocol):
         """Deletes what is older than this moment, at most `limit`; says how many. Raises `Unavailable`."""
 
 
-class Retained(msgspec.Struct, frozen=True):
+class RetentionRule(msgspec.Struct, frozen=True):
     """Rows that are kept for a while."""
 
     name: str
@@ -41,7 +41,7 @@ class Retained(msgspec.Struct, frozen=True):
 class Retention:
     """Deletes old rows, every minute and as long as there are any."""
 
-    def __init__(self, retained: Sequence[Retained], *, clock: Clock, log: Log) -> None:
+    def __init__(self, retained: Sequence[RetentionRule], *, clock: Clock, log: Log) -> None:
         self._retained = retained
         self._clock = clock
         self._log = log
@@ -55,7 +55,7 @@ class Retention:
                         return
             except Unavailable as error:
                 self._log.warning("upkeep.failed", task="retention", error=error)
-            if await stopping.interrupts(self._clock.sleep(EVERY)):
+            if await stopping.interrupts(self._clock.sleep(INTERVAL)):
                 return
 
     async def expire(self) -> int:

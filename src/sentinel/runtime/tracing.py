@@ -92,7 +92,7 @@ def from_environment(environ: Mapping[str, str], *, log: Log, redact: Callable[[
     return NO_TRACING
 
 
-def secrets(environ: Mapping[str, str]) -> list[str]:
+def exporter_secrets(environ: Mapping[str, str]) -> list[str]:
     """What must be masked: the values of the exporter's headers, as written and as sent."""
     values = [value for name in _HEADERS for value in _parse_headers(environ.get(name, "")).values()]
     # A value such as `Bearer x` is a secret in its last word, which errors may quote by itself.

@@ -218,7 +218,7 @@ time.sleep(600)
 
 
 async def test_a_child_that_does_not_stop_in_time_is_killed(events: Events, lifelines: Lifelines) -> None:
-    async with serving(child(IGNORE, lifelines.port), drain=timedelta(milliseconds=50)) as run:
+    async with serving(child(IGNORE, lifelines.port), drain_timeout=timedelta(milliseconds=50)) as run:
         _, life = await lifelines.born()
         run.stopping.request()
         assert await lifelines.is_gone(life)
@@ -241,7 +241,7 @@ async def test_a_child_whose_time_is_over_is_killed_before_other_parts_close(
     process = child(IGNORE, lifelines.port)
     other = Part(name="other", loops=(Stopping.wait,), start=start, close=close)
 
-    async with serving(process, other, drain=timedelta(milliseconds=50)):
+    async with serving(process, other, drain_timeout=timedelta(milliseconds=50)):
         _, life = await lifelines.born()
         await started.wait()
 

@@ -124,7 +124,7 @@ async def test_a_removed_part_that_does_not_stop_is_cancelled_after_the_deadline
     journal = Journal()
 
     with recorded() as records:
-        async with journal.serving(drain=7 * SECOND) as parts:
+        async with journal.serving(drain_timeout=7 * SECOND) as parts:
             parts.add("pulse", lambda: journal.part("pulse", journal.deaf("pulse")))
             await asyncio.sleep(1)
             began = elapsed()
@@ -437,7 +437,7 @@ async def test_a_part_that_removes_itself_is_cancelled_and_closed() -> None:
     async def removes_itself(stopping: Stopping) -> None:
         await parts.remove("pulse")
 
-    async with journal.serving(drain=7 * SECOND) as parts:
+    async with journal.serving(drain_timeout=7 * SECOND) as parts:
         parts.add("pulse", lambda: journal.part("pulse", removes_itself))
         await asyncio.sleep(8)
 
@@ -636,7 +636,7 @@ def test_in_whatever_order_things_happen_every_part_is_closed_once(seed: int) ->
                     await parts.remove(name)
 
     async def scenario() -> None:
-        async with journal.serving(restart=RESTART, drain=5 * SECOND) as parts:
+        async with journal.serving(restart=RESTART, drain_timeout=5 * SECOND) as parts:
             async with asyncio.timeout(random.choice([10, 3600])), asyncio.TaskGroup() as changes:
                 for _ in range(4):
                     changes.create_task(change(parts))

@@ -200,7 +200,7 @@ def ignores_hangups() -> Iterator[None]:
 async def test_a_hangup_that_is_ignored_at_the_start_stays_ignored() -> None:
     stopped, reloaded = asyncio.Event(), asyncio.Event()
 
-    with process.signals(process.SIGNALS, lambda number: stopped.set(), on_hangup=reloaded.set, log=LOG):
+    with process.handle_signals(process.SIGNALS, lambda number: stopped.set(), on_hangup=reloaded.set, log=LOG):
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 

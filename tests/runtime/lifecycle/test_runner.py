@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle import runner
-from sentinel.runtime.lifecycle.part import Part, Shared, opened
+from sentinel.runtime.lifecycle.part import Part, Shared, shared_resource
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
@@ -164,7 +164,7 @@ def test_a_loop_that_does_not_stop_is_cancelled_when_draining_has_lasted_long_en
         code = await runner.run(
             parts=[lambda: journal.part("pulse", journal.deaf("pulse"), journal.patient("pulse"))],
             log=LOG,
-            drain=7 * SECOND,
+            drain_timeout=7 * SECOND,
             stopping=journal.stopping,
             signals=(),
         )
@@ -477,7 +477,7 @@ def test_things_with_open_and_close_are_shared_as_they_are() -> None:
         async def close(self) -> None:
             journal.note("close")
 
-    journal.run(journal.part("pulse"), shared=(opened("broker", Publisher()),))
+    journal.run(journal.part("pulse"), shared=(shared_resource("broker", Publisher()),))
 
     assert journal.entries == ["open", "start pulse", "stopped pulse", "close pulse", "close"]
 
@@ -533,15 +533,15 @@ async def leave():
 
 signal.signal(signal.SIGHUP, getattr(signal, sys.argv[3]))
 part = Part(name="part", loops=(globals()[sys.argv[1]],))
-limits = {"drain": timedelta(seconds=float(sys.argv[2])), "closing": timedelta(milliseconds=50)}
+limits = {"drain_timeout": timedelta(seconds=float(sys.argv[2])), "close_timeout": timedelta(milliseconds=50)}
 service = runner.run(parts=[lambda: part], log=log, **limits)
-sys.exit(process.main(service, log=log, patience=timedelta(milliseconds=50)))
+sys.exit(process.main(service, log=log, exit_timeout=timedelta(milliseconds=50)))
 """
 
 
-def running(loop: str, *, drain: float = 30, hangup: str = "SIG_DFL") -> ServiceProcess:
+def running(loop: str, *, drain_timeout: float = 30, hangup: str = "SIG_DFL") -> ServiceProcess:
     """`hangup` is how the process handles SIGHUP when the service starts."""
-    return ServiceProcess(PROGRAM, loop, str(drain), hangup)
+    return ServiceProcess(PROGRAM, loop, str(drain_timeout), hangup)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -567,7 +567,7 @@ def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> Non
 
 
 def test_a_terminal_that_closes_may_say_so_twice() -> None:
-    with running("draining", drain=0.05) as process:
+    with running("draining", drain_timeout=0.05) as process:
         assert process.says() == "ready"
         process.receives(signal.SIGHUP)
         assert process.says() == "draining"
@@ -617,7 +617,7 @@ def test_a_failure_is_the_exit_code_of_the_process() -> None:
 
 
 def test_a_task_that_resists_its_cancellation_does_not_keep_the_process() -> None:
-    with running("stubborn", drain=0.05) as process:
+    with running("stubborn", drain_timeout=0.05) as process:
         assert process.says() == "ready"
         process.receives(signal.SIGTERM)
 

@@ -17,7 +17,7 @@ from sentinel.core.pulse.observation import Json
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
-from sentinel.runtime.settings.config_tree import DEEPEST, MOST_VALUES
+from sentinel.runtime.settings.config_tree import MAX_DEPTH, MAX_VALUES
 from sentinel.runtime.settings.report import EffectiveSetting, Loaded, SettingsProblem
 from sentinel.runtime.settings.schema import section
 from sentinel.runtime.settings.sources import from_object
@@ -168,19 +168,19 @@ def nested(levels: int) -> Json:
 class TestLimits:
     """The same for an object as for the file with its JSON."""
 
-    @pytest.mark.parametrize(("levels", "is_refused"), [(DEEPEST, False), (DEEPEST + 1, True), (300, True)])
+    @pytest.mark.parametrize(("levels", "is_refused"), [(MAX_DEPTH, False), (MAX_DEPTH + 1, True), (300, True)])
     def test_an_object_may_be_as_deep_as_a_file(self, tmp_path: Path, levels: int, is_refused: bool) -> None:
-        refusal = f"expected at most {DEEPEST} levels, got more"
+        refusal = f"expected at most {MAX_DEPTH} levels, got more"
 
         for loaded in both(tmp_path, nested(levels)):
             assert any(refusal in problem.message for problem in loaded.problems) is is_refused
 
     # Beside the items, the root, the key and the list count.
-    @pytest.mark.parametrize(("items", "is_refused"), [(MOST_VALUES - 3, False), (MOST_VALUES - 2, True)])
+    @pytest.mark.parametrize(("items", "is_refused"), [(MAX_VALUES - 3, False), (MAX_VALUES - 2, True)])
     def test_an_object_may_have_as_many_values_as_a_file(
         self, tmp_path: Path, items: int, is_refused: bool
     ) -> None:
-        refusal = f"expected at most {MOST_VALUES} values"
+        refusal = f"expected at most {MAX_VALUES} values"
 
         for loaded in both(tmp_path, {"resource_selector": [1] * items}):
             assert any(refusal in problem.message for problem in loaded.problems) is is_refused
@@ -191,7 +191,7 @@ class TestLimits:
 
         (problem,) = load(document).problems
 
-        assert problem.message.startswith(f"expected at most {DEEPEST} levels")
+        assert problem.message.startswith(f"expected at most {MAX_DEPTH} levels")
 
 
 def both(tmp_path: Path, document: Json) -> tuple[Loaded[PulseSettings], Loaded[PulseSettings]]:

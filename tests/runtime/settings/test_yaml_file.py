@@ -8,7 +8,7 @@ import pytest
 
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
 from sentinel.runtime.settings.report import Origin, SettingsProblem, Source
-from sentinel.runtime.settings.yaml_file import LARGEST_FILE, parse, parse_file
+from sentinel.runtime.settings.yaml_file import MAX_FILE_SIZE, parse, parse_file
 
 FILE = Origin(Source.FILE, "f.yaml")
 
@@ -33,7 +33,7 @@ def value(table: Node, key: str) -> Node:
 
 def only_problem(path: Path) -> SettingsProblem:
     parsed = parse_file(path)
-    assert parsed.table is None
+    assert parsed.root is None
     (problem,) = parsed.problems
     return problem
 
@@ -201,13 +201,13 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
 
     parsed = parse_file(path)
 
-    assert parsed.table is not None
-    assert parsed.table.get("a") is not None
+    assert parsed.root is not None
+    assert parsed.root.get("a") is not None
 
 
 def test_a_file_that_is_far_too_large_is_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
-    path.write_bytes(b"#" * (LARGEST_FILE + 1))
+    path.write_bytes(b"#" * (MAX_FILE_SIZE + 1))
 
     assert "1 MiB" in only_problem(path).message
 
@@ -220,8 +220,8 @@ def test_an_empty_file_is_an_empty_mapping(tmp_path: Path, text: str) -> None:
     parsed = parse_file(path)
 
     assert parsed.problems == ()
-    assert parsed.table is not None
-    assert parsed.table.members == ()
+    assert parsed.root is not None
+    assert parsed.root.members == ()
 
 
 @pytest.mark.parametrize(("text", "got"), [("- a\n", "a list"), ("token\n", "text")])

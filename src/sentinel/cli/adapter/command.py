@@ -23,7 +23,7 @@ from sentinel.cli.wiring.broker import build_subscriber
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.runtime import process
 from sentinel.runtime.lifecycle import runner
-from sentinel.runtime.lifecycle.part import opened
+from sentinel.runtime.lifecycle.part import shared_resource
 from sentinel.runtime.listening import Address
 from sentinel.runtime.secrets import secrets_in_environment
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
@@ -101,10 +101,10 @@ def _assemble(ready: AdapterReady, context: ServiceContext) -> Assembly:
                 ),
                 clock=context.clock,
                 redact=redactor.redact,
-                drain=runner.DRAIN,
+                drain=runner.DRAIN_TIMEOUT,
             )
         ],
-        shared=[opened("broker", subscriber)],
+        shared=[shared_resource("broker", subscriber)],
         description={
             "adapter": ready.adapter.name,
             "kinds": ready.adapter.kinds,
@@ -115,7 +115,7 @@ def _assemble(ready: AdapterReady, context: ServiceContext) -> Assembly:
             "task_timeout": settings.task_timeout,
             "report_max_age": settings.report_max_age,
         },
-        drain=runner.DRAIN,
+        drain=runner.DRAIN_TIMEOUT,
     )
 
 

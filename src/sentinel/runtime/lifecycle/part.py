@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.probes.health import Trouble
+from sentinel.runtime.probes.health import HealthCheck
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -30,9 +30,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     runs goes by the name that it was added with."""
     loops: Sequence[Loop]
     """Each runs until it is asked to stop."""
-    checks: Mapping[str, Trouble] = {}
+    checks: Mapping[str, HealthCheck] = {}
     """Readiness: what is wrong, or None. A check begins as trouble and clears with the first success."""
-    liveness: Mapping[str, Trouble] = {}
+    liveness: Mapping[str, HealthCheck] = {}
     """What a restart of the process would mend, or None."""
     registry: CollectorRegistry | None = None
     start: Step | None = None
@@ -59,7 +59,7 @@ class _Openable(Protocol):
     async def close(self) -> None: ...
 
 
-def opened(name: str, thing: _Openable) -> Shared:
+def shared_resource(name: str, thing: _Openable) -> Shared:
     """Shares something that has `open` and `close`, such as a `ports.Publisher`."""
 
     @asynccontextmanager

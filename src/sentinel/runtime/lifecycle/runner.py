@@ -40,9 +40,9 @@ from sentinel.runtime.probes.health import Health
 if TYPE_CHECKING:
     from sentinel.runtime.probes.metrics import Metrics
 
-DRAIN = timedelta(seconds=20)
+DRAIN_TIMEOUT = timedelta(seconds=20)
 """Leaves a third of Kubernetes' usual grace period for closing."""
-CLOSING = timedelta(seconds=3)
+CLOSE_TIMEOUT = timedelta(seconds=3)
 """For one step of closing; all steps together have no more than three times as long."""
 
 
@@ -54,8 +54,8 @@ async def run(
     log: Log,
     health: Health | None = None,
     metrics: Metrics | None = None,
-    drain: timedelta = DRAIN,
-    closing: timedelta = CLOSING,
+    drain_timeout: timedelta = DRAIN_TIMEOUT,
+    close_timeout: timedelta = CLOSE_TIMEOUT,
     restart: Backoff | None = None,
     on_reload: Step | None = None,
     stopping: Stopping | None = None,
@@ -75,15 +75,15 @@ async def run(
         log=log,
         health=health or Health(),
         metrics=metrics,
-        drain=drain,
-        closing=closing,
+        drain_timeout=drain_timeout,
+        close_timeout=close_timeout,
         restart=restart,
         stopping=stopping or Stopping(),
         jitter=jitter,
     )
     reload = None if on_reload is None else Reload(on_reload, log=log)
     asyncio.get_running_loop().set_exception_handler(handle_loop_exception)
-    with process.signals(
+    with process.handle_signals(
         signals,
         lambda number: service.stop(signal=number.name),
         on_hangup=None if reload is None else reload.request,
@@ -165,4 +165,4 @@ async def _reloading(service: Service, reload: Reload | None) -> AsyncIterator[N
         yield
     finally:
         task.cancel()
-        await asyncio.wait({task}, timeout=service.closing.total_seconds())
+        await asyncio.wait({task}, timeout=service.close_timeout.total_seconds())

@@ -35,13 +35,13 @@ class RunningParts:
 
     async def drain(self, parts: Sequence[Supervisor]) -> None:
         """Waits until these parts, which were asked to stop, have ended, or their time is over."""
-        await self._wait(parts, self._service.drain, otherwise="drain.expired")
+        await self._wait(parts, self._service.drain_timeout, otherwise="drain.expired")
 
     async def close(self, parts: Sequence[Supervisor]) -> None:
         """Cancels what is left of these parts and closes them, the one that was started last first."""
         for task in self._left(parts):
             task.cancel()
-        await self._wait(parts, self._service.closing, otherwise="cancel.ignored")
+        await self._wait(parts, self._service.close_timeout, otherwise="cancel.ignored")
         for part in reversed(parts):
             await part.close()
             self._service.stopping.release(part.stopping)

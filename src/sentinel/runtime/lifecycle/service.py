@@ -29,9 +29,9 @@ class Service:
     log: Log
     health: Health
     metrics: Metrics | None
-    drain: timedelta
+    drain_timeout: timedelta
     """How long loops have to end by themselves once they are asked to stop."""
-    closing: timedelta
+    close_timeout: timedelta
     """For one step of closing; at the end of the run all steps together have no more than three times as long."""
     restart: Backoff | None
     """How a part that failed is built again; without it, a failure ends the run."""
@@ -65,7 +65,7 @@ class Service:
     async def close(self, name: str, step: Step) -> None:
         """Takes one step of closing. Its failure is logged and does not keep later steps from being taken."""
         now = asyncio.get_running_loop().time()
-        limit = self.closing.total_seconds()
+        limit = self.close_timeout.total_seconds()
         if self.stopping.requested:
             self._close_by = self._close_by or now + _CLOSING_STEPS * limit
             limit = min(limit, max(0.0, self._close_by - now))

@@ -15,7 +15,7 @@ import msgspec
 
 from sentinel.runtime.log_format import describe
 
-Trouble: TypeAlias = Callable[[], str | None]
+HealthCheck: TypeAlias = Callable[[], str | None]
 """A check: says what is wrong, or None. It looks at what is known already; it does no I/O."""
 
 
@@ -24,7 +24,7 @@ class HealthStatus(StrEnum):
     ERROR = "error"
 
 
-class Check(msgspec.Struct, frozen=True):
+class CheckStatus(msgspec.Struct, frozen=True):
     """One check's answer."""
 
     status: HealthStatus
@@ -35,7 +35,7 @@ class HealthReport(msgspec.Struct, frozen=True):
     """The answer to one of the two questions, laid out as it goes over the wire."""
 
     status: HealthStatus
-    checks: Mapping[str, Check]
+    checks: Mapping[str, CheckStatus]
 
     @property
     def is_ok(self) -> bool:
@@ -52,12 +52,15 @@ class Health:
 
     def __init__(self, *, redact: Callable[[str], str] = str) -> None:
         self._redact = redact
-        self._readiness: dict[str, Trouble] = {}
-        self._liveness: dict[str, Trouble] = {}
+        self._readiness: dict[str, HealthCheck] = {}
+        self._liveness: dict[str, HealthCheck] = {}
         self._is_stopping = False
 
     def add(
-        self, *, readiness: Mapping[str, Trouble] | None = None, liveness: Mapping[str, Trouble] | None = None
+        self,
+        *,
+        readiness: Mapping[str, HealthCheck] | None = None,
+        liveness: Mapping[str, HealthCheck] | None = None,
     ) -> None:
         """Asks these from now on, in place of earlier ones of the same names."""
         self._readiness.update(readiness or {})
@@ -87,14 +90,18 @@ class Health:
             return self._report({"shutdown": lambda: "shutting down"})
         return self._report(self._readiness)
 
-    def _report(self, troubles: Mapping[str, Trouble]) -> HealthReport:
+    def _report(self, troubles: Mapping[str, HealthCheck]) -> HealthReport:
         checks = {name: self._check(trouble) for name, trouble in troubles.items()}
         is_ok = all(check.status is HealthStatus.OK for check in checks.values())
         return HealthReport(HealthStatus.OK if is_ok else HealthStatus.ERROR, checks)
 
-    def _check(self, trouble: Trouble) -> Check:
+    def _check(self, trouble: HealthCheck) -> CheckStatus:
         try:
             message = trouble()
         except Exception as error:  # a check that cannot answer is bad news, not the end of the probe
             message = f"the check failed: {describe(error)}"
-        return Check(HealthStatus.OK) if message is None else Check(HealthStatus.ERROR, self._redact(message))
+        return (
+            CheckStatus(HealthStatus.OK)
+            if message is None
+            else CheckStatus(HealthStatus.ERROR, self._redact(message))
+        )

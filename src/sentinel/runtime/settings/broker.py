@@ -20,12 +20,12 @@ import msgspec
 
 from sentinel.runtime.secrets import MASK, Secret
 from sentinel.runtime.settings import configmap, field_types
-from sentinel.runtime.settings.config_tree import MappingNode, Parsed, ScalarNode
+from sentinel.runtime.settings.config_tree import MappingNode, ParsedSource, ScalarNode
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
-from sentinel.runtime.settings.report import EffectiveSetting, Loaded, Origin, Source, in_order
+from sentinel.runtime.settings.report import EffectiveSetting, Loaded, Origin, Source, sorted_problems
 from sentinel.runtime.settings.schema import section
 from sentinel.runtime.settings.sources import near_misses
-from sentinel.runtime.settings.validation import Reading
+from sentinel.runtime.settings.validation import Validation
 
 PREFIX = "BROKER_"
 EMULATOR = "PUBSUB_EMULATOR_HOST"
@@ -96,7 +96,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     host: Annotated[str, FieldType("a host name or address", _host)] = ""
     """RabbitMQ: its host. Required, unless there is a URL."""
 
-    port: Annotated[int, field_types.whole(1, 65535)] = 5672
+    port: Annotated[int, field_types.integer(1, 65535)] = 5672
     """RabbitMQ: its port."""
 
     vhost: Annotated[str, _short("the name of a virtual host")] = "/"
@@ -191,7 +191,7 @@ _RELEVANT: dict[BrokerType, frozenset[str]] = {
 
 
 def load_broker(
-    *, source: Path | None = None, document: Parsed | None = None, environ: Mapping[str, str]
+    *, source: Path | None = None, document: ParsedSource | None = None, environ: Mapping[str, str]
 ) -> Loaded[BrokerSettings]:
     """Loads the broker's settings: the environment over a file, a ConfigMap's manifest, or its directory.
 
@@ -217,26 +217,26 @@ def load_broker(
         return Loaded(None, warnings=tuple(warnings))
 
     written = _written(source, document, keys)
-    reading = Reading(environ=environ, is_partial=written.table is None)
-    reading.problems.extend(written.problems)
-    tree = written.table or MappingNode((), written.at)
+    validation = Validation(environ=environ, is_partial=written.root is None)
+    validation.problems.extend(written.problems)
+    tree = written.root or MappingNode((), written.at)
     for key, text in given.items():
         at = Origin(Source.ENVIRONMENT, key)
         tree = tree.put(key, ScalarNode(text, at, is_plain=False), at)
-    settings = declared.read(tree, "", written.at, reading)
-    _check_together(written.at, reading, warnings)
+    settings = declared.read(tree, "", written.at, validation)
+    _check_together(written.at, validation, warnings)
     return Loaded(
-        settings=settings if isinstance(settings, BrokerSettings) and not reading.problems else None,
-        problems=in_order(reading.problems),
+        settings=settings if isinstance(settings, BrokerSettings) and not validation.problems else None,
+        problems=sorted_problems(validation.problems),
         warnings=tuple(warnings),
-        entries=_relevant(reading),
-        secrets=(*reading.secrets, *_within_url(reading)),
+        entries=_relevant(validation),
+        secrets=(*validation.secrets, *_within_url(validation)),
     )
 
 
-def _written(source: Path | None, document: Parsed | None, keys: Sequence[str]) -> Parsed:
+def _written(source: Path | None, document: ParsedSource | None, keys: Sequence[str]) -> ParsedSource:
     if source is None:
-        return configmap.unwrap(document or Parsed(MappingNode((), Origin()), Origin()), is_ours=_is_ours)
+        return configmap.unwrap(document or ParsedSource(MappingNode((), Origin()), Origin()), is_ours=_is_ours)
     if document is not None:
         raise TypeError("expected a source or a document, got both")
     return configmap.read(source, known=keys, is_ours=_is_ours)
@@ -246,44 +246,44 @@ def _is_ours(key: str) -> bool:
     return key.startswith(PREFIX) or key == EMULATOR
 
 
-def _check_together(root: Origin, reading: Reading, warnings: list[str]) -> None:
+def _check_together(root: Origin, validation: Validation, warnings: list[str]) -> None:
     """What no setting can tell by itself. One that was refused already is not held against the others."""
-    values = reading.values
+    values = validation.values
     url = values.get("BROKER_URL")
     match values.get("BROKER_TYPE"):
         case BrokerType.RABBITMQ if isinstance(url, Secret):
             if values.get("BROKER_TLS") is True and not url.reveal().lower().startswith("amqps:"):
                 message = "expected BROKER_URL to begin with amqps:// since BROKER_TLS is true, got amqp://"
-                reading.refuse(reading.origins["BROKER_TLS"], "BROKER_TLS", message)
-            ignored = [key for key in _URL_PARTS if reading.origins.get(key, Origin()) != Origin()]
+                validation.reject(validation.origins["BROKER_TLS"], "BROKER_TLS", message)
+            ignored = [key for key in _URL_PARTS if validation.origins.get(key, Origin()) != Origin()]
             if ignored:
                 warnings.append(f"BROKER_URL wins over {', '.join(ignored)}")
         case BrokerType.RABBITMQ if "BROKER_URL" in values:
-            _require("BROKER_HOST", "a host name or address, or a BROKER_URL", root, reading)
+            _require("BROKER_HOST", "a host name or address, or a BROKER_URL", root, validation)
         case BrokerType.PUBSUB:
-            _require("BROKER_PROJECT_ID", "the id of a Google Cloud project", root, reading)
+            _require("BROKER_PROJECT_ID", "the id of a Google Cloud project", root, validation)
         case _:
             pass
 
 
-def _require(key: str, expected: str, root: Origin, reading: Reading) -> None:
-    if reading.values.get(key) == "" and not reading.is_partial:
-        reading.refuse(root, key, f"required, but missing; expected {expected}")
+def _require(key: str, expected: str, root: Origin, validation: Validation) -> None:
+    if validation.values.get(key) == "" and not validation.is_partial:
+        validation.reject(root, key, f"required, but missing; expected {expected}")
 
 
-def _relevant(reading: Reading) -> tuple[EffectiveSetting, ...]:
+def _relevant(validation: Validation) -> tuple[EffectiveSetting, ...]:
     """The effective settings, without the defaults of another broker's."""
-    kind = reading.values.get("BROKER_TYPE")
-    if reading.problems or not isinstance(kind, BrokerType):
+    kind = validation.values.get("BROKER_TYPE")
+    if validation.problems or not isinstance(kind, BrokerType):
         return ()
     shown = _RELEVANT[kind]
-    if reading.values["BROKER_URL"] is not None:
+    if validation.values["BROKER_URL"] is not None:
         shown = shown.difference(_URL_PARTS, ("BROKER_TLS",))
-    return tuple(e for e in reading.entries if e.key in shown or reading.origins[e.key] != Origin())
+    return tuple(e for e in validation.entries if e.key in shown or validation.origins[e.key] != Origin())
 
 
-def _within_url(reading: Reading) -> tuple[Secret, ...]:
+def _within_url(validation: Validation) -> tuple[Secret, ...]:
     """The password of the URL, as written and as meant: either may turn up in somebody's error message."""
-    url = reading.values.get("BROKER_URL")
+    url = validation.values.get("BROKER_URL")
     password = urlsplit(url.reveal()).password if isinstance(url, Secret) else None
     return () if not password else (Secret(password), Secret(unquote(password)))

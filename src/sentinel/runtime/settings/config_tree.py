@@ -12,9 +12,9 @@ import msgspec
 
 from sentinel.runtime.settings.report import Origin, SettingsProblem, quoted
 
-MOST_VALUES: Final = 10_000
+MAX_VALUES: Final = 10_000
 """Keys count as values, and so do aliases wherever they are used: nested aliases multiply."""
-DEEPEST: Final = 64
+MAX_DEPTH: Final = 64
 """Levels of mappings and lists within each other."""
 
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
@@ -71,17 +71,17 @@ class MappingNode(msgspec.Struct, frozen=True):
 Node: TypeAlias = ScalarNode | ListNode | MappingNode
 
 
-class Parsed(msgspec.Struct, frozen=True):
+class ParsedSource(msgspec.Struct, frozen=True):
     """One source of settings: what it says, and what is wrong with it."""
 
-    table: MappingNode | None
+    root: MappingNode | None
     """None where the source could not be read; the problems say why. An empty source is an empty table."""
     at: Origin
     """What a missing key is missing from."""
     problems: tuple[SettingsProblem, ...] = ()
 
     @classmethod
-    def of(cls, root: Node | None, at: Origin, problems: tuple[SettingsProblem, ...] = ()) -> Parsed:
+    def of(cls, root: Node | None, at: Origin, problems: tuple[SettingsProblem, ...] = ()) -> ParsedSource:
         """The source with this document, which has to be a mapping, or empty."""
         if root is None or (isinstance(root, ScalarNode) and root.is_null):
             return cls(MappingNode((), at), at, problems)
@@ -92,7 +92,7 @@ class Parsed(msgspec.Struct, frozen=True):
         return cls(None, at, (*problems, SettingsProblem.at(root.at, "", message)))
 
 
-def described(node: Node) -> str:
+def describe_node(node: Node) -> str:
     """What a message says was found."""
     match node:
         case MappingNode():

@@ -18,13 +18,13 @@ import msgspec
 
 from sentinel.runtime import durations
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.settings.config_tree import Node, ScalarNode, described
-from sentinel.runtime.settings.report import Origin, closest, is_utf8, quoted
-from sentinel.runtime.settings.validation import FAILED, Reading
+from sentinel.runtime.settings.config_tree import Node, ScalarNode, describe_node
+from sentinel.runtime.settings.report import Origin, closest_match, is_utf8, quoted
+from sentinel.runtime.settings.validation import INVALID, Validation
 
 E = TypeVar("E", bound=StrEnum)
 
-LONGEST_DURATION: Final = timedelta(days=365)
+MAX_DURATION: Final = timedelta(days=365)
 """Beyond it a duration is a slip of the pen, and adding it to a date may leave the calendar."""
 
 _WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")  # no leading zero: is 010 ten or eight?
@@ -50,24 +50,24 @@ class FieldType(msgspec.Struct, frozen=True):
     """Raises `InvalidValue` where the text will not do."""
     is_secret: bool = False
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         """The parsed text."""
         if not isinstance(node, ScalarNode) or node.is_null:
-            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
-            return FAILED
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
         if not is_utf8(node.text):
-            reading.refuse(node.at, path, f"expected {self.expected}, got a byte that is not UTF-8")
-            return FAILED
+            validation.reject(node.at, path, f"expected {self.expected}, got a byte that is not UTF-8")
+            return INVALID
         if self.is_secret:
-            reading.secrets.append(Secret(node.text))
+            validation.secrets.append(Secret(node.text))
         try:
             value = self.parse(node.text)
         except InvalidValue as refusal:
             hint = f"; {refusal.hint}" if refusal.hint else ""
             got = "" if self.is_secret or refusal.hides_text else f", got {quoted(node.text)}"
-            reading.refuse(node.at, path, f"expected {self.expected}{got}{hint}")
-            return FAILED
-        reading.accept(path, value, at)
+            validation.reject(node.at, path, f"expected {self.expected}{got}{hint}")
+            return INVALID
+        validation.accept(path, value, at)
         return value
 
 
@@ -93,14 +93,14 @@ def duration(*, minimum: timedelta) -> FieldType:
             raise InvalidValue from None
         if parsed < minimum:
             raise InvalidValue(f"at least {durations.render(minimum)}")
-        if parsed > LONGEST_DURATION:
-            raise InvalidValue(f"at most {durations.render(LONGEST_DURATION)}")
+        if parsed > MAX_DURATION:
+            raise InvalidValue(f"at most {durations.render(MAX_DURATION)}")
         return parsed
 
     return FieldType("a duration such as 5s", parse)
 
 
-def whole(least: int, most: int) -> FieldType:
+def integer(least: int, most: int) -> FieldType:
     """A whole number within these bounds."""
 
     def parse(given: str) -> int:
@@ -130,7 +130,7 @@ def choice(enumeration: type[E], *, aliases: Mapping[str, E] | None = None) -> F
 
     def parse(given: str) -> E:
         if given not in meanings:
-            meant = closest(given.lower(), meanings)
+            meant = closest_match(given.lower(), meanings)
             raise InvalidValue(f"did you mean {meant}?" if meant else "")
         return meanings[given]
 

@@ -13,7 +13,7 @@ from sentinel.core.labels import SelectorParam
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
-from sentinel.runtime.settings.schema import Elsewhere
+from sentinel.runtime.settings.schema import EnvironmentSecret
 
 
 def _endpoint(given: str) -> str:
@@ -49,7 +49,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout: timedelta = timedelta(seconds=10)
     """How long one request may take, its body included."""
 
-    page_size: Annotated[int, field_types.whole(1, 1000)] = 100
+    page_size: Annotated[int, field_types.integer(1, 1000)] = 100
     """How many resources are asked for in one request, from 1 to 1000. The public API of today refuses more
     than 100."""
 
@@ -70,7 +70,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     token: Annotated[
         Secret | None,
-        Elsewhere(
+        EnvironmentSecret(
             "HYPERFLEET_API_TOKEN",
             "use hyperfleet_api.token_file, or the environment variable HYPERFLEET_API_TOKEN",
             FieldType("a bearer token", _token, is_secret=True),

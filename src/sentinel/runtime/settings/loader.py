@@ -8,12 +8,12 @@ from typing import TypeVar
 
 import msgspec
 
-from sentinel.runtime.settings.config_tree import MappingNode, Parsed
+from sentinel.runtime.settings.config_tree import MappingNode, ParsedSource
 from sentinel.runtime.settings.merge import merge, overlay
-from sentinel.runtime.settings.report import Loaded, Origin, Source, in_order
+from sentinel.runtime.settings.report import Loaded, Origin, Source, sorted_problems
 from sentinel.runtime.settings.schema import section
-from sentinel.runtime.settings.sources import Given, from_environment, from_flags
-from sentinel.runtime.settings.validation import Reading
+from sentinel.runtime.settings.sources import Assignment, from_environment, from_flags
+from sentinel.runtime.settings.validation import Validation
 from sentinel.runtime.settings.yaml_file import parse_file
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -25,7 +25,7 @@ def load(
     struct: type[T],
     *,
     file: Path | None = None,
-    document: Parsed | None = None,
+    document: ParsedSource | None = None,
     environ: Mapping[str, str],
     sets: Sequence[str] = (),
     overrides: Mapping[str, str] | None = None,
@@ -42,35 +42,35 @@ def load(
     declared = section(struct)
     written = _written(file, document)
     root = written.at
-    reading = Reading(environ=environ, known=declared.paths(), is_partial=written.table is None)
-    reading.problems.extend(written.problems)
+    validation = Validation(environ=environ, known=declared.paths(), is_partial=written.root is None)
+    validation.problems.extend(written.problems)
 
     tree = MappingNode((), root)
     for key, text in (defaults or {}).items():
-        tree = overlay(tree, declared, Given(tuple(key.split(".")), text, Origin()), reading)
-    if written.table is not None:
-        tree = merge(tree, written.table, declared)
+        tree = overlay(tree, declared, Assignment(tuple(key.split(".")), text, Origin()), validation)
+    if written.root is not None:
+        tree = merge(tree, written.root, declared)
     given, warnings = from_environment(declared, environ, PREFIX)
-    given += from_flags(sets, reading)
+    given += from_flags(sets, validation)
     for key, text in (overrides or {}).items():
         flag = "--" + key.replace(".", "-").replace("_", "-")
-        given.append(Given(tuple(key.split(".")), text, Origin(Source.FLAG, flag)))
+        given.append(Assignment(tuple(key.split(".")), text, Origin(Source.FLAG, flag)))
     for value in given:
-        tree = overlay(tree, declared, value, reading)
+        tree = overlay(tree, declared, value, validation)
 
-    settings = declared.read(tree, "", root, reading)
+    settings = declared.read(tree, "", root, validation)
     return Loaded(
-        settings=settings if isinstance(settings, struct) and not reading.problems else None,
-        problems=in_order(reading.problems),
+        settings=settings if isinstance(settings, struct) and not validation.problems else None,
+        problems=sorted_problems(validation.problems),
         warnings=tuple(warnings),
-        entries=() if reading.problems else tuple(reading.entries),
-        secrets=tuple(reading.secrets),
+        entries=() if validation.problems else tuple(validation.entries),
+        secrets=tuple(validation.secrets),
     )
 
 
-def _written(file: Path | None, document: Parsed | None) -> Parsed:
+def _written(file: Path | None, document: ParsedSource | None) -> ParsedSource:
     if file is None:
-        return document or Parsed(MappingNode((), Origin()), Origin())
+        return document or ParsedSource(MappingNode((), Origin()), Origin())
     if document is not None:
         raise TypeError("expected a file or a document, got both")
     return parse_file(file)

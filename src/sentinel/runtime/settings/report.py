@@ -103,7 +103,7 @@ class Loaded(msgspec.Struct, Generic[T], frozen=True):
     """Every secret that was read, valid or not, so that logging can black them out."""
 
 
-def in_order(problems: Iterable[SettingsProblem]) -> tuple[SettingsProblem, ...]:
+def sorted_problems(problems: Iterable[SettingsProblem]) -> tuple[SettingsProblem, ...]:
     """By file and place, as one would mend them; those without a place last."""
     return tuple(
         sorted(problems, key=lambda p: (p.file is None, p.file or "", p.line or 0, p.column or 0)),
@@ -136,7 +136,7 @@ def quoted(text: str) -> str:
     return '"' + printable(shown.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
-def closest(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+def closest_match(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """The candidate that was probably meant, whatever the case of its letters."""
     spelled = {candidate.lower(): candidate for candidate in candidates}
     # Cut: the comparison is quadratic, and nothing that long is a slip of the pen.

@@ -17,12 +17,20 @@ import msgspec
 
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
-from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, ScalarNode, described, join
+from sentinel.runtime.settings.config_tree import (
+    ListNode,
+    MappingNode,
+    Member,
+    Node,
+    ScalarNode,
+    describe_node,
+    join,
+)
 from sentinel.runtime.settings.report import Origin, Source, is_utf8
-from sentinel.runtime.settings.validation import FAILED, Readable, Reading
+from sentinel.runtime.settings.validation import INVALID, Readable, Validation
 
 
-class Elsewhere(msgspec.Struct, frozen=True):
+class EnvironmentSecret(msgspec.Struct, frozen=True):
     """A secret that comes from one environment variable, and is refused wherever else it is written."""
 
     variable: str
@@ -35,78 +43,78 @@ class Elsewhere(msgspec.Struct, frozen=True):
         """In words."""
         return self.leaf.expected
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         """Refuses: a file is shared, and a flag is in everybody's process list."""
-        reading.refuse(at, path, f"expected no secret here; {self.instead}")
-        return FAILED
+        validation.reject(at, path, f"expected no secret here; {self.instead}")
+        return INVALID
 
-    def read_variable(self, path: str, reading: Reading) -> object:
+    def read_variable(self, path: str, validation: Validation) -> object:
         """The secret, or None where the variable is unset or empty."""
-        given = reading.environ.get(self.variable, "").strip()
+        given = validation.environ.get(self.variable, "").strip()
         if not given:
-            reading.accept(path, None, Origin())
+            validation.accept(path, None, Origin())
             return None
         origin = Origin(Source.ENVIRONMENT, self.variable)
-        return self.leaf.read(ScalarNode(given, origin, is_plain=False), path, origin, reading)
+        return self.leaf.read(ScalarNode(given, origin, is_plain=False), path, origin, validation)
 
 
-class Items(msgspec.Struct, frozen=True):
+class StructList(msgspec.Struct, frozen=True):
     """A list of sections."""
 
     item: Section
     expected: str
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         """A tuple of structs. Among the effective settings a list is one setting, as it is after `--set`."""
         if not isinstance(node, ListNode):
-            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
-            return FAILED
-        within = Reading(environ=reading.environ)
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
+        within = Validation(environ=validation.environ)
         values = tuple(
             self.item.read(item, f"{path}[{index}]", item.at, within) for index, item in enumerate(node.items)
         )
-        reading.problems.extend(within.problems)
-        if FAILED in values:
-            return FAILED
-        reading.accept(path, values, at)
+        validation.problems.extend(within.problems)
+        if INVALID in values:
+            return INVALID
+        validation.accept(path, values, at)
         return values
 
 
-class Texts(msgspec.Struct, frozen=True):
+class TextMapping(msgspec.Struct, frozen=True):
     """Texts under names of the user's own, nested at will. Each text is a setting of its own."""
 
     expected: str
     check: Callable[[str], object]
     """Raises `ValueError` with the whole message where a text will not do."""
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         """A mapping of names to texts or to further mappings."""
         if not isinstance(node, MappingNode):
-            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
-            return FAILED
-        values = {member.key: self._read_member(member, path, reading) for member in node.members}
-        return FAILED if FAILED in values.values() else values
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
+        values = {member.key: self._read_member(member, path, validation) for member in node.members}
+        return INVALID if INVALID in values.values() else values
 
-    def _read_member(self, member: Member, parent: str, reading: Reading) -> object:
+    def _read_member(self, member: Member, parent: str, validation: Validation) -> object:
         node, path, at = member.value, join(parent, member.key), member.at
         if not member.key or not is_utf8(member.key):
             got = "a byte that is not UTF-8" if member.key else "nothing"
-            reading.refuse(at, parent, f"expected a name, got {got}")
-            return FAILED
+            validation.reject(at, parent, f"expected a name, got {got}")
+            return INVALID
         if isinstance(node, MappingNode):
-            return self.read(node, path, at, reading)
+            return self.read(node, path, at, validation)
         if isinstance(node, ListNode) or node.is_null or not node.text:
-            reading.refuse(node.at, path, f"expected text, or a mapping of texts, got {described(node)}")
-            return FAILED
+            validation.reject(node.at, path, f"expected text, or a mapping of texts, got {describe_node(node)}")
+            return INVALID
         if not is_utf8(node.text):
-            reading.refuse(node.at, path, "expected text, got a byte that is not UTF-8")
-            return FAILED
+            validation.reject(node.at, path, "expected text, got a byte that is not UTF-8")
+            return INVALID
         try:
             self.check(node.text)
         except ValueError as error:
-            reading.refuse(node.at, path, str(error))
-            return FAILED
-        reading.accept(path, node.text, at)
+            validation.reject(node.at, path, str(error))
+            return INVALID
+        validation.accept(path, node.text, at)
         return node.text
 
 
@@ -151,44 +159,44 @@ class Section(msgspec.Struct, frozen=True):
                 found += field.shape.paths(path)
         return found
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         """The struct, once all of its fields could be read."""
         if path and isinstance(node, ScalarNode) and node.is_null:
             # A heading with nothing under it: what is required there is missing, each by its own name.
             node = MappingNode((), node.at)
         if not isinstance(node, MappingNode):
-            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
-            return FAILED
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
         keys = self.keys()
         for member in node.members:
             if member.key not in keys:
-                reading.refuse_unknown(member.at, join(path, member.key), keys)
+                validation.reject_unknown(member.at, join(path, member.key), keys)
         values = {
-            field.name: self._read_field(field, node.get(field.key), join(path, field.key), at, reading)
+            field.name: self._read_field(field, node.get(field.key), join(path, field.key), at, validation)
             for field in self.fields
         }
-        return FAILED if FAILED in values.values() else self.struct(**values)
+        return INVALID if INVALID in values.values() else self.struct(**values)
 
     def _read_field(
-        self, field: Field, member: Member | None, path: str, parent_at: Origin, reading: Reading
+        self, field: Field, member: Member | None, path: str, parent_at: Origin, validation: Validation
     ) -> object:
         if member is not None:
             if field.is_nullable and isinstance(member.value, ScalarNode) and member.value.is_null:
-                reading.accept(path, None, member.at)
+                validation.accept(path, None, member.at)
                 return None
             # What a section lacks is missing from the file, even where a variable has set the rest of it.
             is_written = member.at.source is Source.FILE or not isinstance(field.shape, Section)
-            return field.shape.read(member.value, path, member.at if is_written else parent_at, reading)
+            return field.shape.read(member.value, path, member.at if is_written else parent_at, validation)
         if isinstance(field.shape, Section):
-            return field.shape.read(MappingNode((), parent_at), path, parent_at, reading)
-        if isinstance(field.shape, Elsewhere):
-            return field.shape.read_variable(path, reading)
+            return field.shape.read(MappingNode((), parent_at), path, parent_at, validation)
+        if isinstance(field.shape, EnvironmentSecret):
+            return field.shape.read_variable(path, validation)
         if field.info.required:
-            if not reading.is_partial:
-                reading.refuse(parent_at, path, f"required, but missing; expected {field.shape.expected}")
-            return FAILED
+            if not validation.is_partial:
+                validation.reject(parent_at, path, f"required, but missing; expected {field.shape.expected}")
+            return INVALID
         value = field.default()
-        reading.accept(path, value, Origin())
+        validation.accept(path, value, Origin())
         return value
 
 
@@ -218,7 +226,7 @@ def _alternatives(annotation: object) -> tuple[object, ...]:
 def _shape(annotation: object) -> Readable:
     if get_origin(annotation) is Annotated:
         for extra in get_args(annotation)[1:]:
-            if isinstance(extra, field_types.FieldType | Elsewhere | Items | Texts | Section):
+            if isinstance(extra, field_types.FieldType | EnvironmentSecret | StructList | TextMapping | Section):
                 return extra
     (plain,) = (kind for kind in _alternatives(annotation) if kind is not NoneType)
     if isinstance(plain, type):

@@ -12,8 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from sentinel.runtime import database_url
-from sentinel.runtime.database_url import BadUrl, PostgresqlServer
+from sentinel.runtime.database_url import InvalidDatabaseUrl, PostgresqlServer, parse_database_url
 from sentinel.runtime.listening import Address, is_loopback, parse_address
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
@@ -23,8 +22,8 @@ from sentinel.runtime.settings.log import LogSettings
 
 def _database_url(given: str) -> Secret:
     try:
-        named = database_url.parse(given)
-    except BadUrl as error:
+        named = parse_database_url(given)
+    except InvalidDatabaseUrl as error:
         raise InvalidValue(error.reason, hides_text=True) from None
     return named.dsn if isinstance(named, PostgresqlServer) else Secret(given, shown=given)
 
@@ -39,7 +38,7 @@ class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where everything is kept: `sqlite:///fleet.db` for a file beside the process, `postgresql://…` for
     production."""
 
-    database_connections: Annotated[int, field_types.whole(1, 200)] = 10
+    database_connections: Annotated[int, field_types.integer(1, 200)] = 10
     """How many connections to PostgreSQL are held at most."""
 
     migrate: bool = True
@@ -96,7 +95,7 @@ def listen_address(settings: ServerSettings) -> tuple[Address | None, Sequence[s
     return address, ()
 
 
-def exposures(settings: ServerSettings, address: Address | None) -> Iterator[str]:
+def exposure_problems(settings: ServerSettings, address: Address | None) -> Iterator[str]:
     """Problems with settings that would let in unknown callers."""
     if settings.insecure:
         if address is not None and not is_loopback(address.host):

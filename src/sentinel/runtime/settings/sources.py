@@ -10,18 +10,18 @@ import msgspec
 
 from sentinel.core.pulse.observation import Json
 from sentinel.runtime.settings.config_tree import (
-    DEEPEST,
-    MOST_VALUES,
+    MAX_DEPTH,
+    MAX_VALUES,
     ListNode,
     MappingNode,
     Member,
     Node,
-    Parsed,
+    ParsedSource,
     ScalarNode,
 )
-from sentinel.runtime.settings.report import Origin, SettingsProblem, Source, closest, printable
-from sentinel.runtime.settings.schema import Elsewhere, Section, Texts
-from sentinel.runtime.settings.validation import Readable, Reading
+from sentinel.runtime.settings.report import Origin, SettingsProblem, Source, closest_match, printable
+from sentinel.runtime.settings.schema import EnvironmentSecret, Section, TextMapping
+from sentinel.runtime.settings.validation import Readable, Validation
 
 NOT_SETTINGS = frozenset(
     (
@@ -40,7 +40,7 @@ _SERVICE_LINK = re.compile(
 )
 
 
-class Given(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True):
     """A setting written outside a file, as text."""
 
     path: tuple[str, ...]
@@ -53,20 +53,22 @@ class Given(msgspec.Struct, frozen=True):
         return ".".join(self.path)
 
 
-def from_flags(flags: Sequence[str], reading: Reading) -> list[Given]:
+def from_flags(flags: Sequence[str], validation: Validation) -> list[Assignment]:
     """What `--set KEY=VALUE` says, in the order of the command line."""
     at = Origin(Source.FLAG, "--set")
     given = []
     for flag in flags:
         key, separator, text = flag.partition("=")
         if separator:
-            given.append(Given(tuple(key.strip().split(".")), text, at))
+            given.append(Assignment(tuple(key.strip().split(".")), text, at))
         else:
-            reading.refuse(at, key.strip(), "expected KEY=VALUE, got no =")
+            validation.reject(at, key.strip(), "expected KEY=VALUE, got no =")
     return given
 
 
-def from_environment(section: Section, environ: Mapping[str, str], prefix: str) -> tuple[list[Given], list[str]]:
+def from_environment(
+    section: Section, environ: Mapping[str, str], prefix: str
+) -> tuple[list[Assignment], list[str]]:
     """What variables say, and warnings for those that nearly say something.
 
     The shorter path comes first, so that a single value beats the mapping it belongs to.
@@ -77,7 +79,7 @@ def from_environment(section: Section, environ: Mapping[str, str], prefix: str) 
         if name.startswith(prefix):
             path = tuple(name.removeprefix(prefix).lower().split("__"))
             if _is_setting(section, path):
-                given.append(Given(path, environ[name], Origin(Source.ENVIRONMENT, name)))
+                given.append(Assignment(path, environ[name], Origin(Source.ENVIRONMENT, name)))
             else:
                 unknown.append(name)
     return given, near_misses(unknown, dict(_variables(section, prefix)), prefix)
@@ -93,13 +95,13 @@ def near_misses(unknown: Iterable[str], meanings: Mapping[str, str], prefix: str
     warnings = []
     for name in sorted(unknown):
         if name not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(name):
-            near = closest(name.removeprefix(prefix), bare, cutoff=0.65)
+            near = closest_match(name.removeprefix(prefix), bare, cutoff=0.65)
             if near is not None:
                 warnings.append(printable(f"{name} is no setting and is ignored; did you mean {bare[near]}?"))
     return warnings
 
 
-def from_object(document: Json, name: str) -> Parsed:
+def from_object(document: Json, name: str) -> ParsedSource:
     """What a document says that is already parsed, such as the spec of a Kubernetes resource.
 
     `name` is what problems call it: `sentinelconfig/us-east`. The document means what the same JSON means in a
@@ -107,9 +109,9 @@ def from_object(document: Json, name: str) -> Parsed:
     """
     at = Origin(Source.OBJECT, name)
     try:
-        return Parsed.of(_Objects(at).node(document), at)
+        return ParsedSource.of(_Objects(at).node(document), at)
     except _TooLarge as error:
-        return Parsed(None, at, (SettingsProblem.at(at, "", str(error)),))
+        return ParsedSource(None, at, (SettingsProblem.at(at, "", str(error)),))
 
 
 class _TooLarge(Exception):
@@ -124,10 +126,10 @@ class _Objects:
         self._values = 0
 
     def node(self, value: Json, depth: int = 0) -> Node:
-        """The node of a value that stands so many levels below the root. Recursion ends at `DEEPEST`."""
+        """The node of a value that stands so many levels below the root. Recursion ends at `MAX_DEPTH`."""
         self._count()
-        if isinstance(value, dict | list) and depth >= DEEPEST:
-            raise _TooLarge(f"expected at most {DEEPEST} levels, got more")
+        if isinstance(value, dict | list) and depth >= MAX_DEPTH:
+            raise _TooLarge(f"expected at most {MAX_DEPTH} levels, got more")
         match value:
             case dict():
                 return MappingNode(
@@ -152,15 +154,15 @@ class _Objects:
 
     def _count(self) -> None:
         self._values += 1
-        if self._values > MOST_VALUES:
-            raise _TooLarge(f"expected at most {MOST_VALUES} values, got more")
+        if self._values > MAX_VALUES:
+            raise _TooLarge(f"expected at most {MAX_VALUES} values, got more")
 
 
 def _variables(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
     """The variable of each setting, and the one to name to somebody who writes it."""
     for field in section.fields:
         name = prefix + field.key.upper()
-        if isinstance(field.shape, Elsewhere):
+        if isinstance(field.shape, EnvironmentSecret):
             yield name, field.shape.variable
         else:
             yield name, name
@@ -170,8 +172,8 @@ def _variables(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
 
 def _is_setting(shape: Readable, path: Sequence[str]) -> bool:
     if not path:
-        return not isinstance(shape, Elsewhere)
-    if isinstance(shape, Texts):
+        return not isinstance(shape, EnvironmentSecret)
+    if isinstance(shape, TextMapping):
         return all(path)
     field = shape.get(path[0]) if isinstance(shape, Section) else None
     return field is not None and _is_setting(field.shape, path[1:])

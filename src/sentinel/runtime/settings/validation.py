@@ -16,13 +16,13 @@ import msgspec
 from sentinel.runtime import durations
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.config_tree import Node, join
-from sentinel.runtime.settings.report import EffectiveSetting, Origin, SettingsProblem, closest
+from sentinel.runtime.settings.report import EffectiveSetting, Origin, SettingsProblem, closest_match
 
-FAILED: Final = object()
-"""What reading gives for a value that has a problem."""
+INVALID: Final = object()
+"""What validation gives for a value that has a problem."""
 
 
-class Reading:
+class Validation:
     """What has been understood so far, and what has not."""
 
     def __init__(self, *, environ: Mapping[str, str], known: Iterable[str] = (), is_partial: bool = False) -> None:
@@ -37,24 +37,24 @@ class Reading:
         self.origins: dict[str, Origin] = {}
         self._known = tuple(known)
 
-    def refuse(self, at: Origin, path: str, message: str) -> None:
+    def reject(self, at: Origin, path: str, message: str) -> None:
         """Notes that what stands there cannot be used."""
         self.problems.append(SettingsProblem.at(at, path, message))
 
-    def refuse_unknown(self, at: Origin, path: str, siblings: Iterable[str]) -> None:
+    def reject_unknown(self, at: Origin, path: str, siblings: Iterable[str]) -> None:
         """Notes a key that is no setting, with the one that was probably meant."""
         parent, _, name = path.rpartition(".")
         names = list(siblings)
         meant = next((known for known in self._known if known.rpartition(".")[2] == name), None)
         if meant is None:
-            sibling = closest(name, names)
+            sibling = closest_match(name, names)
             meant = None if sibling is None else join(parent, sibling)
         if meant is None:
-            self.refuse(at, path, f"unknown key; expected one of {', '.join(names)}")
+            self.reject(at, path, f"unknown key; expected one of {', '.join(names)}")
         elif meant == path:
-            self.refuse(at, path, f"unknown key; expected {name} as a key of the mapping {parent}")
+            self.reject(at, path, f"unknown key; expected {name} as a key of the mapping {parent}")
         else:
-            self.refuse(at, path, f"unknown key; did you mean {meant}?")
+            self.reject(at, path, f"unknown key; did you mean {meant}?")
 
     def accept(self, path: str, value: object, origin: Origin) -> None:
         """Notes a value that holds, and who said so; a mapping counts as one setting for each of its values."""
@@ -74,8 +74,8 @@ class Readable(Protocol):
     def expected(self) -> str:
         """In words, as in "expected a duration such as 5s"."""
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
-        """The value, or `FAILED` once the problem is noted; `at` is where its key stands."""
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        """The value, or `INVALID` once the problem is noted; `at` is where its key stands."""
 
 
 def rendered(value: object) -> str:

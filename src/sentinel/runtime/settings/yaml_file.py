@@ -15,20 +15,20 @@ from pathlib import Path
 import yaml
 
 from sentinel.runtime.settings.config_tree import (
-    DEEPEST,
-    MOST_VALUES,
+    MAX_DEPTH,
+    MAX_VALUES,
     ListNode,
     MappingNode,
     Member,
     Node,
-    Parsed,
+    ParsedSource,
     ScalarNode,
-    described,
+    describe_node,
     join,
 )
 from sentinel.runtime.settings.report import Origin, SettingsProblem, file_origin
 
-LARGEST_FILE = 1 << 20
+MAX_FILE_SIZE = 1 << 20
 """Bytes; also keeps a mistaken path to a device from being read for ever."""
 
 _TAG = "tag:yaml.org,2002:"
@@ -39,16 +39,16 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML counts as one
 
 
-def parse_file(path: Path) -> Parsed:
+def parse_file(path: Path) -> ParsedSource:
     """Reads a file that holds one mapping. Never raises: whatever is wrong with the file is a problem."""
     source = file_origin(path)
     text = read_text(path)
     if isinstance(text, SettingsProblem):
-        return Parsed(None, source, (text,))
+        return ParsedSource(None, source, (text,))
     root, problems = parse(text, source)
     if root is None and problems:
-        return Parsed(None, source, problems)
-    return Parsed.of(root, source, problems)
+        return ParsedSource(None, source, problems)
+    return ParsedSource.of(root, source, problems)
 
 
 def read_text(path: Path) -> str | SettingsProblem:
@@ -56,12 +56,12 @@ def read_text(path: Path) -> str | SettingsProblem:
     source = file_origin(path)
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+            content = file.read(MAX_FILE_SIZE + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else None
         return SettingsProblem.at(source, "", f"cannot be read: {(reason or str(error)).lower()}")
-    if len(content) > LARGEST_FILE:
-        return SettingsProblem.at(source, "", f"expected at most {LARGEST_FILE >> 20} MiB of settings, got more")
+    if len(content) > MAX_FILE_SIZE:
+        return SettingsProblem.at(source, "", f"expected at most {MAX_FILE_SIZE >> 20} MiB of settings, got more")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -186,8 +186,8 @@ class _Builder:
             self.problems.append(SettingsProblem.at(at, path, message))
 
     def _open(self, at: Origin, *, is_table: bool, anchor: str | None) -> None:
-        if len(self._stack) >= DEEPEST:
-            raise _Unreadable(at, f"expected at most {DEEPEST} levels, got more")
+        if len(self._stack) >= MAX_DEPTH:
+            raise _Unreadable(at, f"expected at most {MAX_DEPTH} levels, got more")
         if anchor is not None:
             self._anchors[anchor] = None
         path = self._stack[-1].child_path() if self._stack else self._within
@@ -220,8 +220,8 @@ class _Builder:
             return
         parent = self._stack[-1]
         parent.values += values
-        if parent.values > MOST_VALUES:
-            raise _Unreadable(node.at, f"expected at most {MOST_VALUES} values, aliases followed, got more")
+        if parent.values > MAX_VALUES:
+            raise _Unreadable(node.at, f"expected at most {MAX_VALUES} values, aliases followed, got more")
         if not parent.is_table:
             parent.items.append(node)
         elif parent.key is None:
@@ -232,7 +232,7 @@ class _Builder:
 
     def _set(self, table: _Open, key: Node, value: Node) -> None:
         if not isinstance(key, ScalarNode):
-            message = f"expected a key that is text, got {described(key)}"
+            message = f"expected a key that is text, got {describe_node(key)}"
             self.problems.append(SettingsProblem.at(key.at, table.path, message))
         elif key.is_null:
             self.problems.append(SettingsProblem.at(key.at, table.path, "expected a key, got nothing"))
@@ -250,5 +250,5 @@ class _Builder:
             if isinstance(source, MappingNode):
                 table.merged.extend(source.members)
             else:
-                message = f"expected a mapping to merge, got {described(source)}"
+                message = f"expected a mapping to merge, got {describe_node(source)}"
                 self.problems.append(SettingsProblem.at(source.at, join(table.path, "<<"), message))

@@ -13,7 +13,7 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, StoredResource
-from sentinel.runtime.database_url import BadUrl
+from sentinel.runtime.database_url import InvalidDatabaseUrl
 from tests.support.databases import postgresql
 from tests.support.databases.backends import SqlFleet
 from tests.support.fleet.store_records import incrementing, inserting, stored
@@ -275,7 +275,7 @@ async def test_a_database_that_cannot_hold_every_name_is_refused(private_postgre
     ],
 )
 async def test_a_url_that_cannot_be_read_is_not_quoted(url: str) -> None:
-    with pytest.raises((BadUrl, Misconfigured)) as caught:
+    with pytest.raises((InvalidDatabaseUrl, Misconfigured)) as caught:
         await on(url).open()
 
     assert SECRET not in "".join(traceback.format_exception(caught.value))
