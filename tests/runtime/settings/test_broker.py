@@ -213,7 +213,7 @@ class TestSources:
         loaded = from_text(tmp_path, CONFIG_MAP, BROKER_URL="amqp://u:p@h")
 
         assert valid(loaded).url is not None
-        assert loaded.warnings == ("BROKER_URL wins over BROKER_HOST, BROKER_PORT",)
+        assert loaded.warnings == ("BROKER_URL overrides BROKER_HOST, BROKER_PORT",)
 
     def test_unknown_variables_are_ignored_and_near_misses_warned_about(self) -> None:
         loaded = from_environment(
@@ -242,9 +242,9 @@ class TestProblems:
                 "fan",
                 'expected fanout, topic, direct, headers or a plugin\'s x-..., got "fan"',
             ),
-            ("BROKER_HOST", "rabbit:5672", "a port belongs into BROKER_PORT"),
+            ("BROKER_HOST", "rabbit:5672", "put a port into BROKER_PORT"),
             ("BROKER_HOST", "a b", "expected a host name or address"),
-            ("BROKER_HOST", "amqp://u:hunter2@h", "a URL belongs into BROKER_URL"),
+            ("BROKER_HOST", "amqp://u:hunter2@h", "put a URL into BROKER_URL"),
             ("BROKER_EXCHANGE", "é" * 128, "at most 255 bytes"),
             ("BROKER_VHOST", "\udcff", "a byte that is not UTF-8"),
         ],

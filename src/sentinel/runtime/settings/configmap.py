@@ -1,7 +1,7 @@
-"""Settings with the names of environment variables, in each form that a ConfigMap takes on its way to a process.
+"""Reads settings from a ConfigMap: its manifest, the directory where it is mounted, or a plain file of the same
+keys.
 
-As a manifest in a repository, as a directory in a container, and as the plain file that somebody without a
-cluster writes instead. A ConfigMap may serve several programs; what in it belongs to others is left alone.
+A ConfigMap may serve several programs. Keys of other programs are ignored.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from sentinel.runtime.settings.yaml_file import parse_file, read_text
 
 
 def read(source: Path, *, known: Collection[str], is_ours: Callable[[str], bool]) -> ParsedSource:
-    """Reads a file or a directory. Never raises: whatever is wrong with it is a problem.
+    """Read a file or a directory. Errors are returned as problems, not raised.
 
-    Of a ConfigMap, `is_ours` says which keys are ours, and a key that is ours should be a known one; in a
-    directory no other file is read.
+    `is_ours` selects our keys in a ConfigMap. Of a directory only the files of `known` keys are read.
     """
     if _is_directory(source):
         return _read_directory(source, file_origin(source), known, is_ours)
@@ -28,14 +27,14 @@ def read(source: Path, *, known: Collection[str], is_ours: Callable[[str], bool]
 
 
 def unwrap(parsed: ParsedSource, *, is_ours: Callable[[str], bool]) -> ParsedSource:
-    """The settings in a document: all of a plain one, or those of a ConfigMap's manifest that are ours."""
+    """Return the settings in a document: all of a plain one, or our keys in the data of a ConfigMap manifest."""
     kind = None if parsed.root is None else parsed.root.get("kind")
     if parsed.root is None or kind is None:
         return parsed
     if not isinstance(kind.value, ScalarNode) or kind.value.text != "ConfigMap":
         message = (
-            f"expected ConfigMap, got {describe_node(kind.value)}; give the values of a Secret as variables,"
-            " or mount it and name its directory"
+            f"expected ConfigMap, got {describe_node(kind.value)}; pass the values of a Secret as variables,"
+            " or mount it and give its directory"
         )
         return ParsedSource(
             None, parsed.at, (*parsed.problems, SettingsProblem.at(kind.value.at, "kind", message))
@@ -61,14 +60,15 @@ def _read_data(
 def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
-    except OSError:  # nobody may look; opening it as a file will say so
+    except OSError:  # no permission; opening it as a file will report that
         return False
 
 
 def _read_directory(
     directory: Path, root: Origin, known: Collection[str], is_ours: Callable[[str], bool]
 ) -> ParsedSource:
-    """A file for each key, beside hidden entries by which Kubernetes swaps them all at once."""
+    """Read a mounted ConfigMap: one file per key, beside hidden entries that Kubernetes uses for atomic
+    updates."""
     try:
         files = sorted(path for path in directory.iterdir() if is_ours(path.name))
     except OSError as error:
@@ -81,6 +81,6 @@ def _read_directory(
         if isinstance(text, SettingsProblem):
             problems.append(msgspec.structs.replace(text, field=file.name))
         else:
-            # One newline at the end is what an editor or `echo` left there, not part of the value.
+            # An editor or `echo` adds one newline at the end. It is not part of the value.
             members.append(Member(file.name, at, ScalarNode(text.removesuffix("\n"), at, is_plain=False)))
     return ParsedSource(MappingNode(tuple(members), root), root, tuple(problems))

@@ -1,4 +1,4 @@
-"""From a file or an object, the environment and flags to one frozen struct."""
+"""Loads a struct of settings from a file or an object, the environment and flags."""
 
 from __future__ import annotations
 
@@ -31,34 +31,35 @@ def load(
     overrides: Mapping[str, str] | None = None,
     defaults: Mapping[str, str] | None = None,
 ) -> Loaded[T]:
-    """Loads the settings that a struct declares. Whatever is wrong with them is a problem, not an exception.
+    """Load the settings that a struct declares. Errors in the settings are returned as problems, not raised.
 
-    The settings are in a `file`, in a `document` (see `sources.from_object`), or in neither; `environ` and `sets`
-    win over both. A process that loads documents for others passes an `environ` without its own variables.
+    Settings come from a `file` or a `document` (see `sources.from_object`), or from neither. `environ` and `sets`
+    override both. A process that loads documents for others passes an `environ` without its own variables.
 
-    `sets` are the values of `--set`. `overrides` are those of a command's own flags, by key: `log.level` for
-    `--log-level`; they beat everything. `defaults`, by key, stand in for those of the struct.
+    `sets` are the values of `--set`. `overrides` are a command's own options by key, such as `log.level` for
+    `--log-level`; they override everything. `defaults`, by key, replace those of the struct.
     """
-    declared = section(struct)
-    written = _written(file, document)
-    root = written.at
-    validation = Validation(environ=environ, known=declared.paths(), is_partial=written.root is None)
-    validation.problems.extend(written.problems)
+    if file is not None and document is not None:
+        raise TypeError("expected a file or a document, got both")
+    source = (document or ParsedSource.of(None, Origin())) if file is None else parse_file(file)
+    schema = section(struct)
+    validation = Validation(environ=environ, known=schema.paths(), is_partial=source.root is None)
+    validation.problems.extend(source.problems)
 
-    tree = MappingNode((), root)
+    tree = MappingNode((), source.at)
     for key, text in (defaults or {}).items():
-        tree = overlay(tree, declared, Assignment(tuple(key.split(".")), text, Origin()), validation)
-    if written.root is not None:
-        tree = merge(tree, written.root, declared)
-    given, warnings = from_environment(declared, environ, PREFIX)
-    given += from_flags(sets, validation)
+        tree = overlay(tree, schema, Assignment.to(key, text, Origin()), validation)
+    if source.root is not None:
+        tree = merge(tree, source.root, schema)
+    assignments, warnings = from_environment(schema, environ, PREFIX)
+    assignments += from_flags(sets, validation)
     for key, text in (overrides or {}).items():
         flag = "--" + key.replace(".", "-").replace("_", "-")
-        given.append(Assignment(tuple(key.split(".")), text, Origin(Source.FLAG, flag)))
-    for value in given:
-        tree = overlay(tree, declared, value, validation)
+        assignments.append(Assignment.to(key, text, Origin(Source.FLAG, flag)))
+    for assignment in assignments:
+        tree = overlay(tree, schema, assignment, validation)
 
-    settings = declared.read(tree, "", root, validation)
+    settings = schema.read(tree, "", source.at, validation)
     return Loaded(
         settings=settings if isinstance(settings, struct) and not validation.problems else None,
         problems=sorted_problems(validation.problems),
@@ -66,11 +67,3 @@ def load(
         entries=() if validation.problems else tuple(validation.entries),
         secrets=tuple(validation.secrets),
     )
-
-
-def _written(file: Path | None, document: ParsedSource | None) -> ParsedSource:
-    if file is None:
-        return document or ParsedSource(MappingNode((), Origin()), Origin())
-    if document is not None:
-        raise TypeError("expected a file or a document, got both")
-    return parse_file(file)
