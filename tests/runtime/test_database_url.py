@@ -57,7 +57,7 @@ def test_a_url_whose_password_might_end_elsewhere_is_refused_and_not_quoted(url:
 
 @pytest.mark.parametrize("hosts", ["one:65536", "one:5432,two:99999", "[::1]:70000"])
 def test_a_port_that_there_is_not_is_refused(hosts: str) -> None:
-    with pytest.raises(InvalidDatabaseUrl, match="a port beyond 65535"):
+    with pytest.raises(InvalidDatabaseUrl, match="a port above 65535"):
         parse_database_url(f"postgresql://ops:geheim@{hosts}/fleet")
 
 

@@ -11,7 +11,7 @@ import pytest
 from sentinel.ports.errors import Unavailable
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
-from sentinel.runtime.retention import BATCH, INTERVAL, Retention, RetentionRule
+from sentinel.runtime.retention import BATCH_SIZE, INTERVAL, Retention, RetentionRule
 from sentinel.testing.clock import ManualClock
 
 AMPLE = 10
@@ -59,7 +59,7 @@ async def test_each_sort_of_rows_has_an_age_of_its_own() -> None:
 
 
 async def test_batches_follow_each_other_until_little_is_left() -> None:
-    clock, many, few = ManualClock(), Rows(3 * BATCH), Rows(1)
+    clock, many, few = ManualClock(), Rows(3 * BATCH_SIZE), Rows(1)
 
     await run_for(clock, retention(clock, many, few))
 

@@ -178,7 +178,7 @@ async def test_a_collector_that_is_gone_costs_a_warning_and_shows_no_secret(
     tracer = OpenTelemetryTracer(
         endpoint=f"http://user:pl4nted-s3cret@127.0.0.1:{unused_tcp_port}/v1/traces",
         headers={"authorization": "Bearer pl4nted-s3cret"},
-        flush=SOON,
+        flush_timeout=SOON,
     )
 
     with tracer.span("sentinel.cycle"):
@@ -194,7 +194,7 @@ async def test_a_collector_that_never_answers_does_not_hold_up_closing() -> None
     async with asyncio.timeout(10):
         silent = await asyncio.start_server(lambda reader, writer: writers.append(writer), "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
-        tracer = OpenTelemetryTracer(endpoint=f"http://127.0.0.1:{port}/v1/traces", headers={}, flush=SOON)
+        tracer = OpenTelemetryTracer(endpoint=f"http://127.0.0.1:{port}/v1/traces", headers={}, flush_timeout=SOON)
 
         with tracer.span("sentinel.cycle"):
             pass

@@ -10,7 +10,7 @@ import pytest
 
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import process
-from sentinel.runtime.lifecycle.reload import Reload
+from sentinel.runtime.lifecycle.runner import Reloader
 from sentinel.runtime.lifecycle.stopping import Stopping
 from tests.runtime.lifecycle.journal import LOG, SECOND, Journal, elapsed, on_virtual_time, recorded
 from tests.runtime.lifecycle.service_process import ServiceProcess
@@ -31,7 +31,7 @@ class Reloads:
 @on_virtual_time
 async def test_requests_during_a_reload_are_answered_by_one_more_after_it() -> None:
     reloads, stopping = Reloads(), Stopping()
-    reload = Reload(reloads, log=LOG)
+    reload = Reloader(reloads, log=LOG)
     asyncio.get_running_loop().call_later(100, stopping.request)
     for moment in (1, 3, 4, 5):
         asyncio.get_running_loop().call_later(moment, reload.request)
@@ -44,7 +44,7 @@ async def test_requests_during_a_reload_are_answered_by_one_more_after_it() -> N
 @on_virtual_time
 async def test_a_request_made_before_the_service_has_started_is_not_lost() -> None:
     reloads, stopping = Reloads(), Stopping()
-    reload = Reload(reloads, log=LOG)
+    reload = Reloader(reloads, log=LOG)
     asyncio.get_running_loop().call_later(100, stopping.request)
     reload.request()
     reload.request()
@@ -57,7 +57,7 @@ async def test_a_request_made_before_the_service_has_started_is_not_lost() -> No
 @on_virtual_time
 async def test_stopping_gives_up_a_reload_that_is_under_way() -> None:
     reloads, stopping = Reloads(), Stopping()
-    reload = Reload(reloads, log=LOG)
+    reload = Reloader(reloads, log=LOG)
     asyncio.get_running_loop().call_later(3, stopping.request)
     reload.request()
 
@@ -81,7 +81,7 @@ def test_a_reload_that_fails_is_logged_and_the_next_one_is_tried(error: Exceptio
 
     @on_virtual_time
     async def scenario() -> None:
-        reload = Reload(step, log=LOG)
+        reload = Reloader(step, log=LOG)
         for moment in (1, 3):
             asyncio.get_running_loop().call_later(moment, reload.request)
         asyncio.get_running_loop().call_later(100, stopping.request)

@@ -120,7 +120,7 @@ def test_a_loop_that_returns_early_has_failed() -> None:
         code = journal.run(journal.part("pulse", returns), stop_after=None)
 
     assert code == ExitCode.FAILURE
-    assert "returns returned although nobody had asked it to stop" in str(records)
+    assert "returns returned although it was not asked to stop" in str(records)
 
 
 def test_a_loop_that_ends_in_a_cancellation_of_somebody_else_has_failed() -> None:
@@ -133,7 +133,7 @@ def test_a_loop_that_ends_in_a_cancellation_of_somebody_else_has_failed() -> Non
         code = journal.run(journal.part("pulse", leaks, journal.patient("other")), stop_after=None)
 
     assert code == ExitCode.FAILURE
-    assert "ended in a cancellation that nobody had asked for" in str(records)
+    assert "was cancelled, but not by the lifecycle" in str(records)
 
 
 def test_a_finite_part_may_return_and_the_run_is_over_with_the_last_of_them() -> None:

@@ -68,7 +68,7 @@ def test_a_forgotten_check_is_not_asked() -> None:
     health = Health()
     health.add(readiness={"part": lambda: "gone"}, liveness={"part": lambda: "gone"})
 
-    health.forget("part", "never there")
+    health.remove("part", "never there")
 
     assert health.readiness().is_ok
     assert health.liveness().is_ok
@@ -98,6 +98,6 @@ def test_a_name_is_taken_while_a_check_has_it() -> None:
     health = Health()
     health.add(readiness={"api": lambda: None}, liveness={"loop": lambda: None})
 
-    health.forget("api")
+    health.remove("api")
 
     assert [health.has(name) for name in ("api", "loop")] == [False, True]
