@@ -43,7 +43,7 @@ def test_what_is_not_printable_is_escaped_and_what_is_empty_is_a_dash() -> None:
     ],
 )
 def test_a_duration_is_its_two_largest_units(seconds: float, words: str) -> None:
-    assert table.in_words(timedelta(seconds=seconds)) == words
+    assert table.format_duration(timedelta(seconds=seconds)) == words
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_duration_is_its_two_largest_units(seconds: float, words: str) -> None
     [(0, "0"), (0.03333, "0.0333"), (6.25, "6.25"), (12, "12"), (99.96, "100"), (1234.5, "1,234")],
 )
 def test_a_number_has_three_figures(number: float, text: str) -> None:
-    assert table.count(number) == text
+    assert table.format_number(number) == text
 
 
 class Terminal(io.StringIO):

@@ -32,7 +32,7 @@ def render(
         yield "  ".join(cells).rstrip()
 
 
-def in_words(duration: timedelta) -> str:
+def format_duration(duration: timedelta) -> str:
     """Format a duration in its two largest units, such as `4m 10s`. Fractions of a second are dropped."""
     parts: list[str] = []
     for name, unit in _UNITS:
@@ -42,7 +42,7 @@ def in_words(duration: timedelta) -> str:
     return " ".join(parts[:2])
 
 
-def count(number: float) -> str:
+def format_number(number: float) -> str:
     """Format a number with at least three significant digits: `0.0333`, `6.25`, `1,234`."""
     if number >= 100 or number == int(number):
         return f"{number:,.0f}"
