@@ -105,7 +105,8 @@ def _lines(answer: Forecast, over: timedelta, poll_interval: timedelta) -> Itera
     present = answer.fleet
     yield (
         f"{present.resources:,} {answer.resource_type} (selector: {answer.shard}): {present.ready:,} ready, "
-        f"{present.not_ready:,} not; over {table.format_duration(over)}, if adapters answer and nobody changes anything"
+        f"{present.not_ready:,} not; over {table.format_duration(over)}, "
+        "if adapters answer and nobody changes anything"
     )
     outlooks = [answer.now] if answer.at_size is None else [answer.now, answer.at_size]
     reasons = [reason for reason in Reason if any(reason in each.events_per_minute_by_reason for each in outlooks)]
