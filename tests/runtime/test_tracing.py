@@ -26,7 +26,7 @@ FLUSH_TIMEOUT = timedelta(milliseconds=200)
 
 def service_name(collector: TraceCollector) -> str:
     attributes = collector.requests[0].resource_spans[0].resource.attributes
-    return {attribute.key: attribute.value.string_value for attribute in attributes}["service.name"]
+    return next(str(each.value.string_value) for each in attributes if each.key == "service.name")
 
 
 @pytest.fixture(autouse=True)
