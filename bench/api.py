@@ -1,7 +1,7 @@
-"""The fleet API, whole: server CPU per resource of lists, per report, and peak memory, at growing fleets.
+"""The fleet API: server CPU per listed resource and per report, and peak memory, by size of the fleet.
 
-The process under test is the one that users run, on SQLite and on PostgreSQL. What is measured is its own CPU
-time, as the kernel counts it; that of PostgreSQL's processes is shown beside it, because somebody pays for it too.
+The process under test is `sentinel api`, on SQLite and on PostgreSQL. The figures are its CPU time as the kernel
+counts it. The CPU time of PostgreSQL's processes is shown separately.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TYPICAL = 100_000
 
 LIST_BUDGET = 3.0
-_LISTERS = 4
+_CONCURRENT_LISTS = 4
 REPORT_BUDGET = 1_000.0
 MEBIBYTES_BUDGET = 150.0
 FLAT = 1.25
-"""How much more a resource may cost on the last page, or in the largest fleet, than at its cheapest."""
+"""The limit for the cost of a resource on the last page, or in the largest fleet, relative to the cheapest."""
 
 _ROUNDS = 25
-"""How often everything is measured, one after the other; a figure is the cheapest of its own. Whatever else the
-machine does can only add to it, and does so for seconds on end."""
+"""Each figure is the cheapest of these rounds: other load on the machine only adds to it, for seconds at a
+time."""
 _PAGES = 25
-"""How many pages are fetched for a figure in each."""
+"""Pages per round and figure."""
 _REPORTS = 2_000
 _REPORT_ROUNDS = 3
 _REPORTERS = 32
 
 
 class ListFigures(msgspec.Struct, frozen=True):
-    """What lists of one fleet cost, a resource."""
+    """The cost of lists of one fleet, per resource."""
 
     database: DatabaseName
     resources: int
     first: Cost
     """The first page, with the total."""
     last: Cost
-    """The last page, by the cursor."""
+    """The last page, by cursor."""
     walk: Cost
     """Every page, one after the other."""
     fields: Cost
-    """The same with just the fields that a pulse reads."""
+    """The same with only the fields that a pulse reads."""
     filtered: Cost
     """A tenth of the fleet, selected by a label."""
     peak_mebibytes: float
@@ -57,41 +57,41 @@ class ListFigures(msgspec.Struct, frozen=True):
 
 
 class ReportFigures(msgspec.Struct, frozen=True):
-    """What a report costs: checked, stored, aggregated, audited, committed, answered."""
+    """The cost of a report, from request to response."""
 
     database: DatabaseName
     together: Cost
-    """Of many reporters at once, who share the wait for the disk."""
+    """With many concurrent reporters, which share disk syncs."""
     alone: Cost
-    """Of one reporter, who waits for each."""
+    """With one reporter that waits for each response."""
 
 
 class ApiFigures(msgspec.Struct, frozen=True):
-    """Everything that was measured of the fleet API."""
+    """All measurements of the fleet API."""
 
     lists: Sequence[ListFigures]
     reports: Sequence[ReportFigures]
 
 
-async def measure(say: Callable[[str], None], *, sizes: Sequence[int] = SIZES) -> ApiFigures:
-    """Measures both databases, at growing sizes of one fleet."""
+async def measure(print_progress: Callable[[str], None], *, sizes: Sequence[int] = SIZES) -> ApiFigures:
+    """Measure both databases at growing sizes of one fleet."""
     lists: list[ListFigures] = []
     reports: list[ReportFigures] = []
     for name in DatabaseName:
         async with fleet_bed.bed(name) as bed:
-            await bed.plant()
+            await bed.create_template()
             for before, size in zip((1, *sizes), sizes, strict=False):
-                say(f"lists of {size:,} on {name}")
+                print_progress(f"lists of {size:,} on {name}")
                 await bed.cloning.clone(bed.template, first=before, end=size)
                 lists.append(await _lists(bed, size))
                 if size == TYPICAL or size == sizes[-1] < TYPICAL:
-                    say(f"reports among {size:,} on {name}")
+                    print_progress(f"reports among {size:,} on {name}")
                     reports.append(await _reports(bed))
     return ApiFigures(lists, reports)
 
 
 def budgets(figures: ApiFigures) -> list[Budget]:
-    """What the fleet API may cost, beside what it does."""
+    """Return the budgets of the fleet API."""
     of = {(one.database, one.resources): one for one in figures.lists}
     largest = max(one.resources for one in figures.lists)
     shown: list[Budget] = []
@@ -99,7 +99,7 @@ def budgets(figures: ApiFigures) -> list[Budget]:
         typical, large, small = of[name, TYPICAL], of[name, largest], of[name, SIZES[1]]
         shown += [
             Budget(
-                f"list on {name}: server CPU a resource at {TYPICAL:,}", typical.walk.server, "µs", LIST_BUDGET
+                f"list on {name}: server CPU per resource at {TYPICAL:,}", typical.walk.server, "µs", LIST_BUDGET
             ),
             Budget(
                 f"list on {name}: the last page against the first, of {largest:,}",
@@ -133,11 +133,11 @@ def budgets(figures: ApiFigures) -> list[Budget]:
 
 
 def section(figures: ApiFigures) -> list[str]:
-    """What belongs on the page of figures, in Markdown."""
+    """Return the section of the performance page."""
     return [
         "\n## The fleet API\n",
-        f"Server CPU a resource, in pages of 500, the cheapest of {_ROUNDS} rounds; behind the plus, that of",
-        "PostgreSQL's own processes.",
+        f"Server CPU per resource, in pages of 500, the cheapest of {_ROUNDS} rounds. After the plus: the CPU of",
+        "PostgreSQL's processes.",
         "*Fields* are those that a pulse reads; *filtered* is a tenth of the fleet, by a label.\n",
         "| database | resources | first page | last page | every page | fields | filtered | peak memory |",
         "|---|---|---|---|---|---|---|---|",
@@ -146,8 +146,8 @@ def section(figures: ApiFigures) -> list[str]:
             f"| {one.filtered} | {one.peak_mebibytes:.0f} MiB |"
             for one in figures.lists
         ),
-        f"\nReports, of {_REPORTERS} adapters at once, and of one that waits for each answer.\n",
-        "| database | CPU a report, at once | reports per CPU-second | CPU a report, alone |",
+        f"\nReports of {_REPORTERS} concurrent adapters, and of one that waits for each response.\n",
+        "| database | CPU per report, concurrent | reports per CPU-second | CPU per report, sequential |",
         "|---|---|---|---|",
         *(
             f"| {one.database} | {one.together} | {1e6 / one.together.server:,.0f} | {one.alone} |"
@@ -159,21 +159,21 @@ def section(figures: ApiFigures) -> list[str]:
 async def _lists(bed: Bed, size: int) -> ListFigures:
     async with bed.server() as server:
         assert (await server.page()).total == size
-        # Several at once: every reader of the database then has its memory.
-        end, *_ = await asyncio.gather(*(server.last_cursor() for _ in range(_LISTERS)))
+        # Several at once, so that every reader of the database has allocated its memory.
+        end, *_ = await asyncio.gather(*(server.last_cursor() for _ in range(_CONCURRENT_LISTS)))
 
-        async def again(after: str) -> int:
+        async def repeat(after: str) -> int:
             return sum([(await server.page(after)).size for _ in range(_PAGES)])
 
         whole = server.walk()
         picking = server.walk(fields=",".join(PLAIN_FIELDS))
         filtering = server.walk(labels=f"region={REGION}")
         works = (
-            lambda: again(""),
-            lambda: again(end),
-            lambda: whole.go_on(_PAGES),
-            lambda: picking.go_on(_PAGES),
-            lambda: filtering.go_on(_PAGES),
+            lambda: repeat(""),
+            lambda: repeat(end),
+            lambda: whole.advance(_PAGES),
+            lambda: picking.advance(_PAGES),
+            lambda: filtering.advance(_PAGES),
         )
         first, last, walk, fields, filtered = await server.costs(works, rounds=_ROUNDS)
         return ListFigures(

@@ -1,12 +1,14 @@
-"""A figure beside what it may be."""
+"""Measured figures and their limits."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import msgspec
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """A figure beside what it may be."""
+    """A figure and its limit."""
 
     what: str
     figure: float
@@ -21,3 +23,12 @@ class Budget(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         sign = "≥" if self.is_floor else "≤"
         return f"{self.what} | {self.figure:.2f} {self.unit} | {sign} {self.limit:g} {self.unit}"
+
+
+def print_budgets(budgets: Iterable[Budget]) -> int:
+    """Print each budget. Returns the exit code: 1 if a limit is exceeded."""
+    code = 0
+    for budget in budgets:
+        print(f"{'ok  ' if budget.is_kept else 'OVER'} {budget}")
+        code = code if budget.is_kept else 1
+    return code

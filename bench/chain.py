@@ -1,7 +1,5 @@
-"""Three adapters of which each waits for the one before it, and that have nothing to do but that.
-
-What the loop itself costs is measured with these: no service is asked, and nothing fails on purpose.
-"""
+"""Three adapters, each waiting for the one before it. They do no other work, to measure the cost of the loop
+itself."""
 
 from __future__ import annotations
 
@@ -14,19 +12,16 @@ validation, dns, provision = (Adapter(name) for name in CHAIN)
 
 @validation.task(kinds=["Cluster"])
 async def accept(cluster: Resource, context: Context) -> Outcome:
-    """Needs nobody."""
     return Done("accepted")
 
 
 @dns.task(kinds=["Cluster"])
 async def name(cluster: Resource, context: Context) -> Outcome:
-    """Needs what was accepted."""
     return _after("validation", cluster)
 
 
 @provision.task(kinds=["Cluster"])
 async def provide(cluster: Resource, context: Context) -> Outcome:
-    """Needs what was named."""
     return _after("dns", cluster)
 
 

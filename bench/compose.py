@@ -1,8 +1,8 @@
-"""What it costs to compose the data of an event: a path, the specification's conditional, and whole message data.
+"""The cost of composing the data of an event: a path, the specification's conditional, and whole message data.
 
     python -m bench.compose [--rounds N] [--output json]
 
-CPU time of this process alone; the least of several rounds, since whatever else runs can only add to it.
+CPU time of this process, the minimum of several rounds, because other load only adds to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sentinel.core.pulse.observation import Json
 PATH_BUDGET = 1.0
 CONDITIONAL_BUDGET = 20.0
 
-_ENOUGH = 50_000
+_REPETITIONS = 50_000
 _CONDITIONAL = "{{if .metadata.displayName}}{{.metadata.displayName}}{{else}}{{.metadata.name}}{{end}}"
 _MESSAGE_DATA = {
     "resource_id": ".id",
@@ -41,12 +41,12 @@ _CLUSTER: Json = {
 
 
 class Composing(msgspec.Struct, frozen=True):
-    """The result: CPU, in microseconds."""
+    """CPU microseconds."""
 
     path_microseconds: float
     """`.metadata.labels.region`"""
     conditional_microseconds: float
-    """The conditional of the specification, on the branch that reads two fields."""
+    """The specification's conditional, on the branch that reads two fields."""
     loop_microseconds: float
     """A template with a loop and a printf, over two labels."""
     message_microseconds: float
@@ -58,38 +58,37 @@ class Composing(msgspec.Struct, frozen=True):
 
 
 def measure(*, rounds: int = 7) -> Composing:
-    """Composes the same document over and over."""
+    """Compose the same document repeatedly."""
     path = compile_leaf(".metadata.labels.region").render
     conditional = compile_leaf(_CONDITIONAL).render
     loop = compile_leaf('{{range $k, $v := .metadata.labels}}{{printf "%s=%q," $k $v}}{{end}}').render
     message = Composer(_MESSAGE_DATA).compose
     return Composing(
-        path_microseconds=_least(path, rounds),
-        conditional_microseconds=_least(conditional, rounds),
-        loop_microseconds=_least(loop, rounds),
-        message_microseconds=_least(lambda document: message(document, Reason.EXPIRED_READY), rounds),
+        path_microseconds=_minimum(path, rounds),
+        conditional_microseconds=_minimum(conditional, rounds),
+        loop_microseconds=_minimum(loop, rounds),
+        message_microseconds=_minimum(lambda document: message(document, Reason.EXPIRED_READY), rounds),
     )
 
 
-def _least(compose: Callable[[Json], object], rounds: int) -> float:
+def _minimum(compose: Callable[[Json], object], rounds: int) -> float:
     seconds = []
     for _ in range(rounds):
         start = time.process_time()
-        for _ in range(_ENOUGH):
+        for _ in range(_REPETITIONS):
             compose(_CLUSTER)
         seconds.append(time.process_time() - start)
-    return min(seconds) / _ENOUGH * 1e6
+    return min(seconds) / _REPETITIONS * 1e6
 
 
 def main() -> int:
-    """Measures and prints."""
     summary = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m bench.compose", description=summary)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--output", choices=["table", "json"], default="table")
-    given = parser.parse_args()
-    result = measure(rounds=given.rounds)
-    if given.output == "json":
+    options = parser.parse_args()
+    result = measure(rounds=options.rounds)
+    if options.output == "json":
         fields = msgspec.structs.asdict(result) | {"is_within_budget": result.is_within_budget}
         print(msgspec.json.encode(fields).decode())
     else:

@@ -1,4 +1,4 @@
-"""A fleet to measure: a database, filled to any size, and servers on it whose CPU time is counted."""
+"""A fleet to measure: a database of any size, and servers on it whose CPU time is counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.processes import Memory, cpu_seconds, memory, peak_mebibytes
 from tests.support.databases.postgresql import database
 from tests.support.fleet.http_client import ROOT, report
 from tests.support.processes.service import ApiProcess
-from tools.services import POSTGRESQL
+from tools.services.postgresql import POSTGRESQL_URL_VARIABLE
 
 PAGE_SIZE = 500
 DOCUMENT_BYTES = 1_800
@@ -31,7 +31,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 
 class DatabaseName(StrEnum):
-    """What keeps the fleet."""
+    """The database of the fleet."""
 
     SQLITE = "SQLite"
     POSTGRESQL = "PostgreSQL"
@@ -42,7 +42,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     server: float
     database: float
-    """That of the database's own processes; 0 where it lives in the server."""
+    """Of the database's processes; 0 for SQLite."""
 
     def __str__(self) -> str:
         beside = f" + {self.database:.1f}" if self.database else ""
@@ -50,29 +50,29 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Bed:
-    """A database, how to fill it, and servers on it."""
+    """A test bed: a database, a way to fill it, and servers on it."""
 
     def __init__(self, name: DatabaseName, url: str, cloning: Cloning, directory: Path) -> None:
         self.name = name
         self.url = url
         self.cloning = cloning
         self.template = ""
-        """The id of the resource that the others are clones of."""
+        """The id of the resource that is cloned."""
         self._directory = directory
 
-    async def plant(self) -> None:
-        """Has the server make the first resource, which is ready, of the size that budgets speak of."""
+    async def create_template(self) -> None:
+        """Create the first resource through the server: ready, and of the size that the budgets assume."""
         async with self.server() as server:
-            # One label: with two, what every resource has leaves no room within the size.
+            # One label: with two, the document would exceed the size.
             new = {"name": NAME, "labels": {"region": REGION}}
-            spare = DOCUMENT_BYTES - len(await server.make({**new, "spec": {"padding": ""}}, is_rehearsal=True))
-            document = await server.make({**new, "spec": {"padding": "x" * spare}})
+            spare = DOCUMENT_BYTES - len(await server.create({**new, "spec": {"padding": ""}}, is_trial=True))
+            document = await server.create({**new, "spec": {"padding": "x" * spare}})
             assert abs(len(document) - DOCUMENT_BYTES) < 50, len(document)
             self.template = msgspec.json.decode(document)["id"]
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[Server]:
-        """The server, with its start behind it."""
+        """Run a server that has started."""
         async with AsyncExitStack() as stack:
             process = await stack.enter_async_context(
                 ApiProcess(self.url, kinds=_KINDS, directory=self._directory)
@@ -82,7 +82,7 @@ class Bed:
             assert await process.stop() == 0
 
     async def database_cpu_seconds(self) -> dict[int, float]:
-        """Of each process that serves a connection of our server's."""
+        """Return the CPU time of each database process that serves our server, by process id."""
         if self.name is DatabaseName.SQLITE:
             return {}
         connection = await asyncpg.connect(self.url)
@@ -104,8 +104,8 @@ class Server:
         self._process = process
         self._session = session
 
-    async def make(self, body: object, *, is_rehearsal: bool = False) -> bytes:
-        """The document of a new resource that all adapters have reported on; a rehearsed one is removed again."""
+    async def create(self, body: object, *, is_trial: bool = False) -> bytes:
+        """Create a resource and report all adapters. Returns its document. A trial resource is deleted again."""
         async with self._session.post(f"{ROOT}/clusters", json=body) as response:
             assert response.status == 201, await response.text()
             path = response.headers["Location"]
@@ -113,7 +113,7 @@ class Server:
             await self.report(path, adapter)
         async with self._session.get(path) as response:
             document = await response.read()
-        if is_rehearsal:
+        if is_trial:
             async with self._session.delete(path) as response:
                 assert response.status == 202
             async with self._session.post(f"{path}/force-delete", json={"reason": "measured"}) as response:
@@ -129,13 +129,13 @@ class Server:
             assert response.status == 201, await response.text()
 
     async def paths(self, count: int) -> list[str]:
-        """Of so many resources, the oldest first."""
+        """Return the paths of `count` resources, the oldest first."""
         found: list[str] = []
         after = ""
         while len(found) < count:
             query = {"size": str(PAGE_SIZE), "fields": "href"} | ({"after": after} if after else {})
             async with self._session.get(f"{ROOT}/clusters", params=query) as response:
-                listed = msgspec.json.decode(await response.read(), type=_Listed)
+                listed = msgspec.json.decode(await response.read(), type=_PathPage)
             found += [item.href for item in listed.items]
             if listed.next is None:
                 break
@@ -150,30 +150,30 @@ class Server:
             return msgspec.json.decode(await response.read(), type=Page)
 
     def walk(self, **query: str) -> Walk:
-        """A list that is gone through from its first page to its last, and then again."""
+        """Return a repeated walk through the list, from the first page to the last."""
         return Walk(self, query)
 
     async def last_cursor(self) -> str:
-        """Where the last page begins, having gone through all before it."""
+        """Walk through the whole list. Returns the cursor of its last page."""
         after = ""
         while (page := await self.page(after)).next is not None:
             after = page.next
         return after
 
     async def costs(self, works: Sequence[Callable[[], Awaitable[int]]], *, rounds: int) -> list[Cost]:
-        """What each of these costs, an item, at its cheapest; each says how many there were."""
+        """Return the minimum cost per item of each work. A work returns its number of items."""
         measured = [[await self._cost(work) for work in works] for _ in range(rounds)]
         return [min(costs, key=lambda cost: cost.server) for costs in zip(*measured, strict=True)]
 
     async def _cost(self, work: Callable[[], Awaitable[int]]) -> Cost:
-        before, at = await self._bed.database_cpu_seconds(), cpu_seconds(self._process.pid)
+        before, started = await self._bed.database_cpu_seconds(), cpu_seconds(self._process.pid)
         items = await work()
-        server = cpu_seconds(self._process.pid) - at
-        # Connections come and go with idleness; what one that has gone did is lost, which is little.
-        behind = sum(
+        server = cpu_seconds(self._process.pid) - started
+        # The CPU of connections that were closed meanwhile is lost, which is little.
+        database = sum(
             spent - before.get(pid, 0.0) for pid, spent in (await self._bed.database_cpu_seconds()).items()
         )
-        return Cost(server / items * 1e6, behind / items * 1e6)
+        return Cost(server / items * 1e6, database / items * 1e6)
 
     def peak_mebibytes(self) -> float:
         return peak_mebibytes(self._process.pid)
@@ -183,32 +183,32 @@ class Server:
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Of a page, what a walk needs; the items are skipped."""
+    """The fields of a page that a walk needs. The items are skipped."""
 
     size: int
     total: int
     next: str | None
 
 
-class _Located(msgspec.Struct, frozen=True):
+class _Path(msgspec.Struct, frozen=True):
     href: str
 
 
-class _Listed(msgspec.Struct, frozen=True):
-    items: list[_Located]
+class _PathPage(msgspec.Struct, frozen=True):
+    items: list[_Path]
     next: str | None
 
 
 class Walk:
-    """A list, and where one stands in it."""
+    """A list and the current position in it."""
 
     def __init__(self, server: Server, query: Mapping[str, str]) -> None:
         self._server = server
         self._query = query
         self._after = ""
 
-    async def go_on(self, pages: int) -> int:
-        """So many pages; of how many resources they were."""
+    async def advance(self, pages: int) -> int:
+        """Fetch this many pages. Returns the number of resources."""
         items = 0
         for _ in range(pages):
             page = await self._server.page(self._after, **self._query)
@@ -219,14 +219,14 @@ class Walk:
 
 @asynccontextmanager
 async def bed(name: DatabaseName) -> AsyncIterator[Bed]:
-    with tempfile.TemporaryDirectory(prefix="sentinel-bench-") as place:
-        directory = Path(place)
+    with tempfile.TemporaryDirectory(prefix="sentinel-bench-") as path:
+        directory = Path(path)
         match name:
             case DatabaseName.SQLITE:
                 file = directory / "fleet.db"
                 yield Bed(name, f"sqlite:///{file}", SqliteCloning(str(file)), directory)
             case DatabaseName.POSTGRESQL:
-                with database(os.environ[POSTGRESQL]) as url:
+                with database(os.environ[POSTGRESQL_URL_VARIABLE]) as url:
                     yield Bed(name, url, PostgresqlCloning(url), directory)
             case _:
                 assert_never(name)

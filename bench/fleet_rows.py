@@ -1,7 +1,7 @@
-"""Large fleets for measurements, in a second or a minute: one resource, made by the server itself, cloned by SQL.
+"""Creates large fleets in seconds: the server creates one resource, and SQL clones its rows.
 
-A million creations over HTTP would measure creations, for half an hour. What lists and reports read are the rows
-of resources and labels and the counters; these are cloned to the byte, with other ids, names and regions.
+A million requests would take half an hour. Lists and reports read resources, labels and counters; these rows are
+cloned exactly, with other ids, names and regions.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import msgspec
 
 REGIONS = 10
-"""Over how many values of the label `region` the clones are spread, evenly."""
+"""The number of values of the label `region`, which the clones are spread over evenly."""
 NAME = "cluster-000000000000"
 REGION = "region-0"
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """How a database says what both can do."""
+    """The SQL that differs between the databases."""
 
     series: str
-    """The numbers from `{first}` up to, and without, `{end}`, as `numbers(i)`."""
+    """The numbers from `{first}` to `{end}` (exclusive), as `numbers(i)`."""
     text: str
-    """The text in `{}`, which are bytes."""
+    """Decodes the bytes `{}` as text."""
     encoded: str
-    """The bytes of the text `{}`."""
+    """Encodes the text `{}` as bytes."""
     digits: str
-    """The number `i` in twelve digits."""
+    """The number `i` with twelve digits."""
 
 
 SQLITE = Dialect(
@@ -47,21 +47,19 @@ POSTGRESQL = Dialect(
 
 
 class Cloning(Protocol):
-    """Clones the one resource of a database into many; no server uses it meanwhile."""
+    """Clones the only resource of a database. No server may use the database meanwhile."""
 
     async def clone(self, template: str, *, first: int, end: int) -> None:
-        """Adds the clones with the numbers from `first` up to, and without, `end`."""
+        """Add clones numbered from `first` to `end` (exclusive)."""
 
 
 class SqliteCloning:
-    """In a file of SQLite's."""
-
     def __init__(self, file: str) -> None:
         self._file = file
 
     async def clone(self, template: str, *, first: int, end: int) -> None:
         with closing(sqlite3.connect(self._file, isolation_level=None)) as connection:
-            # A crash costs nothing here, and a log would write everything twice.
+            # Durability does not matter here, and a journal would write everything twice.
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute("PRAGMA cache_size = -200000")
@@ -72,8 +70,6 @@ class SqliteCloning:
 
 
 class PostgresqlCloning:
-    """On a PostgreSQL server."""
-
     def __init__(self, url: str) -> None:
         self._url = url
 
@@ -83,14 +79,14 @@ class PostgresqlCloning:
             await connection.execute("SET synchronous_commit = off")
             for statement in statements(POSTGRESQL, template, first=first, end=end):
                 await connection.execute(statement)
-            # What autovacuum does in time, and a fleet that grows at its own pace has always had.
+            # Autovacuum would do this over time while a fleet grows slowly.
             await connection.execute("VACUUM ANALYZE fleet_resources, fleet_labels, fleet_counts")
         finally:
             await connection.close()
 
 
 def statements(dialect: Dialect, template: str, *, first: int, end: int) -> list[str]:
-    """The SQL that clones; everything in it is ours."""
+    """Return the SQL that clones. It contains no foreign input."""
     series = dialect.series.format(first=first, end=end)
     clone = f"'{template[:-12]}' || {dialect.digits}"
     name = f"'{NAME[:-12]}' || {dialect.digits}"

@@ -1,12 +1,11 @@
-"""The whole loop: what it costs to take a resource from its creation to Ready, by stage.
+"""The whole loop: the cost of a resource from its creation to Ready, by process.
 
     python -m bench.loop [--resources N] [--output json]
 
-Every part is a process of its own, as in production: the fleet API on SQLite, a pulse that follows progress, three
-adapters of which each waits for the one before it, and RabbitMQ between them. What is counted is each process' own
-CPU time, polls included, from the first creation until nothing is due any more; and the events that it took. The
-max ages are hours, so that no event is owed to them: a completion that went unnoticed would leave its resource
-behind, and be found out.
+Every part is its own process, as in production: the fleet API on SQLite, a pulse that follows progress, three
+adapters that wait for each other in a chain, and RabbitMQ. The figures are the CPU time of each process, including
+polls, from the first creation until nothing is due, and the number of events. The max ages are hours, so that they
+cause no events: if the pulse missed a completion, its resource would never be Ready and the benchmark would fail.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.budget import Budget
+from bench.budget import Budget, print_budgets
 from bench.chain import CHAIN
 from bench.processes import cpu_seconds, peak_mebibytes
 from bench.publish import URL
@@ -35,22 +34,22 @@ from tests.support.processes.service import ApiProcess, SentinelProcess, Service
 
 RESOURCES = 1_000
 NEEDED = 1 + len(CHAIN)
-"""The events that a chain needs: one for the spec, and one for each completion. The last one tells adapters that
-are not required. Where an adapter happens to look late enough to see what it waits for, there are fewer."""
+"""The events that a chain needs: one for the spec, and one for each completion. The last one is for adapters
+that are not required. If an adapter runs late enough to find its dependency complete, there are fewer."""
 
 EVENTS_BUDGET = 1.0
 EVALUATION_BUDGET = 3_000.0
-"""CPU microseconds of an adapter for one evaluation: three requests, a task, a message."""
+"""CPU microseconds of an adapter per evaluation: three requests, a task, a message."""
 
 _KINDS = ({"plural": "clusters", "kind": "Cluster", "required_adapters": list(CHAIN)},)
 _CREATORS = 8
-_PATIENCE = 600.0
+_TIMEOUT = 600.0
 _QUIET_CYCLES = 3
-"""After so many polls in a row at which nothing was due, nothing is on its way any more."""
+"""After this many polls in a row without a due resource, nothing is in progress."""
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """What one process has spent."""
+    """The cost of one process."""
 
     name: str
     microseconds_per_resource: float
@@ -58,20 +57,20 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class LoopFigures(msgspec.Struct, frozen=True):
-    """What a fleet costs from its creation until all of it is Ready and nothing is due."""
+    """The cost of a fleet from its creation until all resources are Ready and nothing is due."""
 
     resources: int
     seconds: float
-    """From the first creation until nothing has been due for some polls, a second each."""
+    """From the first creation until nothing was due for some polls, which are a second apart."""
     events_per_resource: float
     stages: Sequence[Stage]
     evaluations: int
     evaluation_microseconds: float
-    """CPU of the adapters for each."""
+    """CPU of the adapters per evaluation."""
 
 
 async def measure(resources: int = RESOURCES) -> LoopFigures:
-    """Runs the loop, has it take so many resources from creation to Ready, and counts."""
+    """Run the loop with this many resources."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = await stack.enter_async_context(_broker())
@@ -89,13 +88,13 @@ async def measure(resources: int = RESOURCES) -> LoopFigures:
         await pulse.until_event("cycle.done")
         processes: dict[str, ServiceProcess] = {"api": api, "pulse": pulse, **adapters}
         before = {name: cpu_seconds(process.pid) for name, process in processes.items()}
-        begun = time.monotonic()
+        started = time.monotonic()
 
         await _create(endpoint, resources)
         await _until_quiet(pulse, resources)
 
         spent = {name: cpu_seconds(process.pid) - before[name] for name, process in processes.items()}
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - started
         await _all_ready(endpoint, resources)
         evaluations = sum(
             [int(await _total(each, "hyperfleet_adapter_evaluations_total")) for each in adapters.values()]
@@ -114,10 +113,10 @@ async def measure(resources: int = RESOURCES) -> LoopFigures:
 
 
 def budgets(figures: LoopFigures) -> list[Budget]:
-    """What the loop may cost, beside what it does."""
+    """Return the budgets of the loop."""
     return [
         Budget(
-            f"creation to Ready: events a resource, against the {NEEDED} that a chain of {len(CHAIN)} needs",
+            f"creation to Ready: events per resource, relative to the {NEEDED} that a chain of {len(CHAIN)} needs",
             figures.events_per_resource / NEEDED,
             "×",
             EVENTS_BUDGET,
@@ -127,17 +126,17 @@ def budgets(figures: LoopFigures) -> list[Budget]:
 
 
 def section(figures: LoopFigures) -> list[str]:
-    """What belongs on the page of figures, in Markdown."""
+    """Return the section of the performance page."""
     total = sum(stage.microseconds_per_resource for stage in figures.stages)
     evaluations = figures.evaluations / figures.resources
     return [
         "\n## The whole loop\n",
-        f"{figures.resources:,} resources from their creation to Ready, through a chain of {len(CHAIN)} adapters:",
-        "the API on SQLite, a pulse that follows progress and polls every second, and the adapters, each a",
-        "process of its own, with RabbitMQ between them. "
+        f"{figures.resources:,} resources from creation to Ready, through a chain of {len(CHAIN)} adapters:",
+        "the API on SQLite, a pulse that follows progress and polls every second, and the adapters, each in",
+        "its own process, connected by RabbitMQ. "
         f"A resource took {figures.events_per_resource:.2f} events and {evaluations:.1f} evaluations;",
-        f"all together took {figures.seconds:.0f} s of wall time.\n",
-        "| stage | CPU a resource | peak memory |",
+        f"all of them took {figures.seconds:.0f} s of wall time.\n",
+        "| stage | CPU per resource | peak memory |",
         "|---|---|---|",
         *(
             f"| {stage.name} | {stage.microseconds_per_resource / 1000:.2f} ms | {stage.peak_mebibytes:.0f} MiB |"
@@ -180,12 +179,12 @@ def _queue(broker: Mapping[str, str], adapter: str) -> str:
 
 @asynccontextmanager
 async def _broker() -> AsyncIterator[Mapping[str, str]]:
-    """An exchange of our own; it and the adapters' queues are gone afterwards."""
+    """Yield the settings of a new exchange. It and the adapters' queues are deleted afterwards."""
     environ = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": URL, "BROKER_EXCHANGE": f"bench-{uuid.uuid4().hex}"}
     try:
         yield environ
     finally:
-        async with asyncio.timeout(_PATIENCE), await aio_pika.connect(URL) as connection:
+        async with asyncio.timeout(_TIMEOUT), await aio_pika.connect(URL) as connection:
             channel = await connection.channel()
             for name in CHAIN:
                 for queue in (_queue(environ, name), f"{_queue(environ, name)}-dead-letters"):
@@ -209,12 +208,12 @@ async def _create(endpoint: str, resources: int) -> None:
 
 
 async def _until_quiet(pulse: SentinelProcess, resources: int) -> None:
-    """Waits until nothing has been due for some polls: all are done, and all have looked once more."""
-    quiet, looked = 0, len(pulse.lines)
-    async with asyncio.timeout(_PATIENCE):
+    """Wait until nothing was due for some polls."""
+    quiet, position = 0, len(pulse.lines)
+    async with asyncio.timeout(_TIMEOUT):
         while quiet < _QUIET_CYCLES:
-            done = await pulse.until_event("cycle.done", since=looked, within=_PATIENCE)
-            looked = pulse.lines.index(done, looked) + 1
+            done = await pulse.until_event("cycle.done", since=position, within=_TIMEOUT)
+            position = pulse.lines.index(done, position) + 1
             quiet = quiet + 1 if done["skipped"] == resources else 0
 
 
@@ -244,19 +243,16 @@ async def _total(process: ServiceProcess, name: str) -> float:
 
 
 def main() -> int:
-    """Measures this alone, and prints it."""
-    parser = argparse.ArgumentParser(description="What a resource costs from its creation to Ready.")
+    parser = argparse.ArgumentParser(description="The cost of a resource from its creation to Ready.")
     parser.add_argument("--resources", type=int, default=RESOURCES)
     parser.add_argument("--output", choices=("table", "json"), default="table")
-    given = parser.parse_args()
-    figures = asyncio.run(measure(given.resources))
-    if given.output == "json":
+    options = parser.parse_args()
+    figures = asyncio.run(measure(options.resources))
+    if options.output == "json":
         print(msgspec.json.encode(figures).decode())
-    else:
-        print("\n".join(section(figures)))
-        for budget in budgets(figures):
-            print(f"{'ok  ' if budget.is_kept else 'OVER'} {budget}")
-    return 0 if all(budget.is_kept for budget in budgets(figures)) else 1
+        return 0 if all(budget.is_kept for budget in budgets(figures)) else 1
+    print("\n".join(section(figures)))
+    return print_budgets(budgets(figures))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What `sentinel api` has resident in memory: after its start, and after it has answered a list.
+"""The resident memory of `sentinel api` after startup, and after one list.
 
     python -m tools.services postgresql -- python -m bench.memory
 
-Peaks under load are in `bench.api`. This is what an idle server keeps, and so what its libraries weigh.
+This is the memory of an idle server, mostly of its libraries. Peaks under load are in `bench.api`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bench import fleet_bed
-from bench.budget import Budget
+from bench.budget import Budget, print_budgets
 from bench.fleet_bed import PAGE_SIZE, DatabaseName
 from bench.processes import Memory
 
@@ -23,7 +23,7 @@ RESIDENT_BUDGET = 80.0
 
 _RESOURCES = 1_000
 _PROCESSES = 3
-"""Each is measured so often; the least counts, because allocation depends on timing."""
+"""Each figure is the minimum of this many processes, because allocation depends on timing."""
 
 
 class MemoryFigures(msgspec.Struct, frozen=True):
@@ -31,20 +31,20 @@ class MemoryFigures(msgspec.Struct, frozen=True):
 
     database: DatabaseName
     started: Memory
-    """It listens and has answered nothing."""
+    """Listening, without a request."""
     listed: Memory
-    """It has answered one list of 500 resources."""
+    """After one list of 500 resources."""
 
 
 async def measure() -> list[MemoryFigures]:
-    """Measures both databases."""
+    """Measure both databases."""
     found: list[MemoryFigures] = []
     for name in DatabaseName:
         async with fleet_bed.bed(name) as bed:
-            await bed.plant()
+            await bed.create_template()
             await bed.cloning.clone(bed.template, first=1, end=_RESOURCES)
-            started, listed = zip(*[await _one(bed) for _ in range(_PROCESSES)], strict=True)
-            found.append(MemoryFigures(name, _least(started), _least(listed)))
+            started, listed = zip(*[await _measure_process(bed) for _ in range(_PROCESSES)], strict=True)
+            found.append(MemoryFigures(name, _minimum(started), _minimum(listed)))
     return found
 
 
@@ -61,35 +61,31 @@ def budgets(figures: Sequence[MemoryFigures]) -> list[Budget]:
 
 
 def section(figures: Sequence[MemoryFigures]) -> list[str]:
-    """What belongs on the page of figures, in Markdown."""
+    """Return the section of the performance page."""
     return [
         "\n## Memory of `sentinel api`\n",
-        f"Resident, and in brackets the proportional share; the least of {_PROCESSES} processes.\n",
-        "| database | after its start | after a list of 500 |",
+        f"Resident memory, and the proportional share in brackets; the minimum of {_PROCESSES} processes.\n",
+        "| database | after startup | after a list of 500 |",
         "|---|---|---|",
         *(f"| {one.database} | {one.started} | {one.listed} |" for one in figures),
     ]
 
 
-async def _one(bed: fleet_bed.Bed) -> tuple[Memory, Memory]:
+async def _measure_process(bed: fleet_bed.Bed) -> tuple[Memory, Memory]:
     async with bed.server() as server:
         started = server.memory()
         assert (await server.page()).size == PAGE_SIZE
         return started, server.memory()
 
 
-def _least(measured: Sequence[Memory]) -> Memory:
+def _minimum(measured: Sequence[Memory]) -> Memory:
     return min(measured, key=lambda one: one.resident)
 
 
 def main() -> int:
-    """Measures this alone, and prints it."""
     figures = asyncio.run(measure())
     print("\n".join(section(figures)))
-    shown = budgets(figures)
-    for budget in shown:
-        print(f"{'ok  ' if budget.is_kept else 'OVER'} {budget}")
-    return 0 if all(budget.is_kept for budget in shown) else 1
+    return print_budgets(budgets(figures))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What we wrote although a library exists, against that library: each as a ratio within one run.
+"""Our own implementations against the libraries that exist, as ratios within one run.
 
     python -m tools.services postgresql -- python -m bench.parts
 
-A part that is not clearly cheaper than its library has no reason to exist, and is then replaced by it.
+An implementation that is not clearly cheaper than its library is replaced by the library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from bench import parts_json, parts_postgresql, parts_sqlite
 from bench.alternating import OURS, SQLALCHEMY
-from bench.budget import Budget
+from bench.budget import Budget, print_budgets
 from bench.parts_json import JsonFigures
 from bench.parts_postgresql import BARE_POOL, PostgresqlFigures
 from bench.parts_sqlite import EXECUTOR, SqliteFigures
@@ -27,7 +27,7 @@ CHECK_BUDGET = 0.03
 
 
 class PartsFigures(msgspec.Struct, frozen=True):
-    """Everything that was measured of them."""
+    """All measurements."""
 
     sqlite: SqliteFigures
     postgresql: PostgresqlFigures
@@ -43,10 +43,10 @@ async def measure() -> PartsFigures:
 
 
 def budgets(figures: PartsFigures, *, report_microseconds: float) -> list[Budget]:
-    """`report_microseconds` is what a whole report costs the server."""
+    """Return the budgets. `report_microseconds` is the server's cost of a whole report."""
     sqlite, postgresql = figures.sqlite, figures.postgresql
-    writes = "worker threads on SQLite: 32 writes at once, against an executor"
-    pool = "pool of connections to PostgreSQL: one use, against asyncpg's that does not reset"
+    writes = "worker threads on SQLite: 32 concurrent writes, against an executor"
+    pool = "connection pool for PostgreSQL: one use, against asyncpg's without reset"
     statements = {
         "SQLite: read": sqlite.read_statement,
         "SQLite: update": sqlite.update_statement,
@@ -70,11 +70,11 @@ def budgets(figures: PartsFigures, *, report_microseconds: float) -> list[Budget
 
 
 def section(figures: PartsFigures) -> list[str]:
-    """What belongs on the page of figures, in Markdown."""
+    """Return the section of the performance page."""
     return [
-        "\n## Parts of our own, against libraries\n",
-        "CPU of the process that does it, each way in turns, the cheapest turn of each. A write reads a document",
-        "of 1.8 kB, writes it back, adds an entry to a log and commits; a page is 500 such documents.\n",
+        "\n## Our implementations against libraries\n",
+        "CPU of the process, in alternating turns, the cheapest turn of each. A write reads a document of 1.8 kB,",
+        "writes it back, appends to a log and commits. A page is 500 such documents.\n",
         "| what | ours | other ways |",
         "|---|---|---|",
         *_rows(figures),
@@ -84,9 +84,9 @@ def section(figures: PartsFigures) -> list[str]:
 def _rows(figures: PartsFigures) -> Iterator[str]:
     sqlite, postgresql, json = figures.sqlite, figures.postgresql, figures.json
     for what, ways in (
-        ("a write on SQLite, of 32 at once", sqlite.writes_together),
-        ("a write on SQLite, one at a time", sqlite.writes_alone),
-        ("a page from SQLite, of 4 at once", sqlite.reads),
+        ("a write on SQLite, 32 concurrent", sqlite.writes_together),
+        ("a write on SQLite, sequential", sqlite.writes_alone),
+        ("a page from SQLite, 4 concurrent", sqlite.reads),
         ("a read by id on SQLite", sqlite.read_statement),
         ("an update by id on SQLite", sqlite.update_statement),
         ("a connection to PostgreSQL, used for one row", postgresql.pool),
@@ -104,13 +104,10 @@ def _ratio(what: str, ways: Mapping[str, float], other: str, limit: float) -> Bu
 
 
 def main() -> int:
-    """Measures these alone, and prints them. A report counts as the millisecond that it may cost."""
+    """Measure and print. The cost of a report is assumed to be its budget, a millisecond."""
     figures = asyncio.run(measure())
     print("\n".join(section(figures)))
-    shown = budgets(figures, report_microseconds=1_000.0)
-    for budget in shown:
-        print(f"{'ok  ' if budget.is_kept else 'OVER'} {budget}")
-    return 0 if all(budget.is_kept for budget in shown) else 1
+    return print_budgets(budgets(figures, report_microseconds=1_000.0))
 
 
 if __name__ == "__main__":

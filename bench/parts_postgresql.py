@@ -1,6 +1,6 @@
 """PostgreSQL through our pool and compiled statements, against asyncpg's pool and SQLAlchemy's engine.
 
-The CPU is that of this process alone, as everywhere: what the server does for a statement is the same each way.
+The figures are the CPU of this process. The server does the same work each way.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from sentinel.drivers.sql.engine.pool import Pool
 from sentinel.drivers.sql.engine.postgresql_session import PostgresqlSession, connect
 from sentinel.runtime.secrets import Secret
 from tests.support.databases.postgresql import database
-from tools.services import POSTGRESQL
+from tools.services.postgresql import POSTGRESQL_URL_VARIABLE
 
-BARE_POOL = "asyncpg's pool, told not to reset"
+BARE_POOL = "asyncpg's pool without reset"
 
 _ROUNDS = 60
 _TIMES = 100
@@ -32,18 +32,18 @@ _CONNECTIONS = 10
 
 
 class PostgresqlFigures(msgspec.Struct, frozen=True):
-    """CPU microseconds by the way it was done."""
+    """CPU microseconds, by implementation."""
 
     pool: Mapping[str, float]
-    """Take a connection, ask it for one small row, give it back."""
+    """Acquire a connection, fetch one small row, release it."""
     read_statement: Mapping[str, float]
     update_statement: Mapping[str, float]
 
 
 async def measure() -> PostgresqlFigures:
-    """Measures in a database of its own."""
+    """Measure in a new database."""
     async with AsyncExitStack() as stack:
-        url = stack.enter_context(database(os.environ[POSTGRESQL]))
+        url = stack.enter_context(database(os.environ[POSTGRESQL_URL_VARIABLE]))
         connection = await connect(Secret(url))
         stack.push_async_callback(connection.close)
         await parts_tables.fill_postgresql(connection)
@@ -63,12 +63,12 @@ async def _pools(url: str) -> dict[str, float]:
     async def connected() -> Any:
         return await connect(Secret(url))
 
-    async def nothing(connection: object) -> None:
-        """asyncpg's own reset asks the server to undo what a session has set."""
+    async def no_reset(connection: object) -> None:
+        """asyncpg's reset sends a statement that undoes session settings."""
 
     ours = Pool(connected, size=_CONNECTIONS)
     theirs = await asyncpg.create_pool(url, min_size=1, max_size=_CONNECTIONS)
-    bare = await asyncpg.create_pool(url, min_size=1, max_size=_CONNECTIONS, reset=nothing)
+    bare = await asyncpg.create_pool(url, min_size=1, max_size=_CONNECTIONS, reset=no_reset)
 
     @asynccontextmanager
     async def from_ours() -> AsyncIterator[Any]:
@@ -103,7 +103,7 @@ async def _pools(url: str) -> dict[str, float]:
 
 
 async def _read_statement(connection: Any, through: AsyncConnection) -> dict[str, float]:
-    """One statement in a greenlet: through our session, and through an engine of SQLAlchemy's."""
+    """Measure one statement in a greenlet, through our session and through SQLAlchemy's engine."""
     wanted = parts_tables.resource_id(7)
 
     async def ours() -> int:

@@ -1,7 +1,7 @@
-"""SQLite behind our worker threads and compiled statements, against what libraries offer.
+"""SQLite through our worker threads and compiled statements, against what libraries offer.
 
-A write is what a report does: read a document of 1.8 kB, write it back, add an entry to a log, commit. A read is a
-page of a list: 500 documents, joined by the database.
+A write does what a report does: read a document of 1.8 kB, write it back, append to a log, commit. A read is a
+page of a list: 500 documents, concatenated by the database.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sentinel.drivers.sql.engine.statements import Session, Value
 from sentinel.drivers.sql.history import HISTORY
 
 Do: TypeAlias = Callable[[int], Awaitable[None]]
-"""Does it once; the number says to which resource."""
+"""Does it once for the resource with this number."""
 
 EXECUTOR = "executor"
 
@@ -45,20 +45,20 @@ _STATEMENTS = 200
 
 
 class SqliteFigures(msgspec.Struct, frozen=True):
-    """CPU microseconds by the way it was done."""
+    """CPU microseconds, by implementation."""
 
     writes_together: Mapping[str, float]
-    """Of 32 writers at once."""
+    """With 32 concurrent writers."""
     writes_alone: Mapping[str, float]
-    """Of one writer that waits for each."""
+    """With one writer that waits for each write."""
     reads: Mapping[str, float]
-    """Of 4 readers at once."""
+    """With 4 concurrent readers."""
     read_statement: Mapping[str, float]
     update_statement: Mapping[str, float]
 
 
 async def measure() -> SqliteFigures:
-    """Measures on a file of its own."""
+    """Measure on a new file."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="sentinel-bench-"))
         file = Path(directory) / "parts.db"
@@ -85,26 +85,26 @@ async def measure() -> SqliteFigures:
             "to_thread for each statement": _bounded(per_statement.read),
         }
         return SqliteFigures(
-            writes_together=await cheapest(_repeated(writes, _WRITES, at_once=_WRITERS), rounds=_ROUNDS),
-            writes_alone=await cheapest(_repeated(writes, _WRITES, at_once=1), rounds=_ROUNDS // 4),
-            reads=await cheapest(_repeated(reads, _READS, at_once=_READERS), rounds=_ROUNDS),
+            writes_together=await cheapest(_repeated(writes, _WRITES, concurrency=_WRITERS), rounds=_ROUNDS),
+            writes_alone=await cheapest(_repeated(writes, _WRITES, concurrency=1), rounds=_ROUNDS // 4),
+            reads=await cheapest(_repeated(reads, _READS, concurrency=_READERS), rounds=_ROUNDS),
             read_statement=await _read_statement(connection),
             update_statement=await _update_statement(connection),
         )
 
 
 def _bounded(do: Do) -> Do:
-    """With a bound on what waits and on the wait, which ours has as well."""
-    room = asyncio.Semaphore(_CAPACITY)
+    """Bound the queue and the wait, as ours does."""
+    capacity = asyncio.Semaphore(_CAPACITY)
 
     async def bounded(number: int) -> None:
-        async with asyncio.timeout(_TIMEOUT), room:
+        async with asyncio.timeout(_TIMEOUT), capacity:
             await do(number)
 
     return bounded
 
 
-def _repeated(ways: Mapping[str, Do], times: int, *, at_once: int) -> dict[str, Way]:
+def _repeated(ways: Mapping[str, Do], times: int, *, concurrency: int) -> dict[str, Way]:
     def way(do: Do) -> Way:
         async def several() -> int:
             numbers = iter(range(times))
@@ -114,7 +114,7 @@ def _repeated(ways: Mapping[str, Do], times: int, *, at_once: int) -> dict[str, 
                     await do(number)
 
             async with asyncio.TaskGroup() as group:
-                for _ in range(at_once):
+                for _ in range(concurrency):
                     group.create_task(one())
             return times
 
@@ -137,7 +137,7 @@ def _read(session: Session) -> None:
 
 
 class _ThreadPerStatement:
-    """`asyncio.to_thread` for every statement, as one does with a plain driver."""
+    """`asyncio.to_thread` for every statement, as with a plain driver."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -164,7 +164,7 @@ class _ThreadPerStatement:
 
 
 class _OneThread(_ThreadPerStatement):
-    """A thread per connection that takes one statement after the other from a queue: the way of aiosqlite."""
+    """A thread per connection that executes statements from a queue, as aiosqlite does."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
@@ -174,15 +174,15 @@ class _OneThread(_ThreadPerStatement):
         self._thread.start()
 
     async def _do(self, text: str, values: Sequence[Any] = ()) -> Sequence[Any]:
-        answer: asyncio.Future[Sequence[Any]] = self._loop.create_future()
-        self._queue.put((answer, lambda: self._connection.execute(text, values).fetchall()))
-        return await answer
+        future: asyncio.Future[Sequence[Any]] = self._loop.create_future()
+        self._queue.put((future, lambda: self._connection.execute(text, values).fetchall()))
+        return await future
 
     def _run(self) -> None:
         while (job := self._queue.get()) is not None:
-            answer, statement = job
+            future, statement = job
             result = statement()
-            self._loop.call_soon_threadsafe(answer.set_result, result)
+            self._loop.call_soon_threadsafe(future.set_result, result)
 
     def close(self) -> None:
         self._queue.put(None)
@@ -190,7 +190,7 @@ class _OneThread(_ThreadPerStatement):
 
 
 class _Executor:
-    """`ThreadPoolExecutor`, one hop for all statements of a piece of work; writes one by one, or in batches."""
+    """`ThreadPoolExecutor`, one hop for all statements of a unit of work. Writes one by one, or in batches."""
 
     def __init__(self, writer: sqlite3.Connection, readers: list[sqlite3.Connection]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -205,20 +205,20 @@ class _Executor:
         await self._loop.run_in_executor(self._write_thread, self._commit, [number])
 
     async def write_in_batches(self, number: int) -> None:
-        """All that waits is written by one hop and one commit."""
-        answer: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append((answer, number))
+        """Write everything that waits in one hop and one commit."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((future, number))
         if self._serving is None:
             self._serving = asyncio.create_task(self._serve())
-        await answer
+        await future
 
     async def _serve(self) -> None:
         while self._waiting:
             jobs, self._waiting = self._waiting, []
             numbers = [number for _, number in jobs]
             await self._loop.run_in_executor(self._write_thread, self._commit, numbers)
-            for answer, _ in jobs:
-                answer.set_result(None)
+            for future, _ in jobs:
+                future.set_result(None)
         self._serving = None
 
     def _commit(self, numbers: Sequence[int]) -> None:
@@ -246,7 +246,7 @@ class _Executor:
 
 
 async def _read_statement(connection: sqlite3.Connection) -> dict[str, float]:
-    """Through our session, and through an engine of SQLAlchemy's on the same connection."""
+    """Measure our session and SQLAlchemy's engine on the same connection."""
     session = SqliteSession(connection)
     wanted = parts_tables.resource_id(7)
     with _engine(connection).connect() as through:
@@ -267,7 +267,7 @@ async def _read_statement(connection: sqlite3.Connection) -> dict[str, float]:
 async def _update_statement(connection: sqlite3.Connection) -> dict[str, float]:
     session = SqliteSession(connection)
     changed: dict[str, Value] = {"wanted": parts_tables.resource_id(7), "version": 3, "document": DOCUMENT}
-    # Within one transaction: a commit for each would cost more than the statement, either way.
+    # Within one transaction: a commit would cost more than the statement.
     connection.execute("BEGIN IMMEDIATE")
     with _engine(connection).connect() as through:
 

@@ -1,4 +1,4 @@
-"""Two tables to measure with, in both databases: documents of 1.8 kB, and a log of what was done to them."""
+"""Two tables to measure with, in both databases: documents of 1.8 kB, and a log of changes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def fill_sqlite(connection: sqlite3.Connection) -> None:
 
 
 async def fill_postgresql(connection: Any) -> None:
-    """`connection` is one of asyncpg's, which has no types."""
+    """`connection` is asyncpg's, which has no types."""
     for table in _metadata.sorted_tables:
         await connection.execute(str(CreateTable(table).compile(dialect=POSTGRESQL)))
     rows = [(resource_id(number), 1, DOCUMENT) for number in range(RESOURCES)]

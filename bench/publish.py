@@ -1,10 +1,10 @@
-"""What it costs to publish a confirmed event to RabbitMQ, beside the least it could cost.
+"""The cost of publishing a confirmed event to RabbitMQ, against the minimum possible.
 
     python -m bench.publish [--events N] [--output json]
 
-The least is the same frames, put together in the same writes, on a bare aiormq connection that only keeps
-account of which events are confirmed. Both run in one process, in turns, on a durable queue of one broker, so
-that a slow machine slows both. CPU time is that of this process; wall time says as much about the broker.
+The minimum is the same frames in the same writes on a bare aiormq connection that only tracks which events are
+confirmed. Both run in one process, in alternating turns, on a durable queue of one broker, so that a slow machine
+affects both. CPU time is that of this process. Wall time also depends on the broker.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BUDGET_RATIO = 0.9
 
 
 class Publishing(msgspec.Struct, frozen=True):
-    """The result: CPU a confirmed event, in microseconds, and events a second, medians over all batches."""
+    """CPU microseconds per confirmed event, and events per second; medians over all batches."""
 
     events: int
     rounds: int
@@ -51,12 +51,12 @@ class Publishing(msgspec.Struct, frozen=True):
 
     @property
     def cpu_ratio(self) -> float:
-        """How much of the CPU the bare connection uses; 1 is as good as it."""
+        """The CPU of the bare connection relative to the publisher's; 1 is the optimum."""
         return self.bare_microseconds / self.publisher_microseconds
 
     @property
     def throughput_ratio(self) -> float:
-        """How much of the bare connection's throughput is reached."""
+        """The throughput relative to the bare connection."""
         return self.publisher_events_per_second / self.bare_events_per_second
 
     @property
@@ -65,14 +65,14 @@ class Publishing(msgspec.Struct, frozen=True):
 
 
 def make_events(count: int) -> list[events.Event]:
-    """Events as the pulse composes them: the sample's message data, one moment a batch."""
-    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    """Return events as the pulse composes them, with one time per batch."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
     return [
         events.Event(
-            id=events.uuid7(moment, number.to_bytes(10, "big")),
+            id=events.uuid7(now, number.to_bytes(10, "big")),
             type="com.redhat.hyperfleet.cluster.reconcile",
             subject=f"cluster-{number:06d}",
-            time=events.timestamp(moment + timedelta(microseconds=number // BATCH)),
+            time=events.timestamp(now + timedelta(microseconds=number // BATCH)),
             data=msgspec.Raw(
                 msgspec.json.encode(
                     {
@@ -89,7 +89,7 @@ def make_events(count: int) -> list[events.Event]:
 
 
 class _BareChannel(aiormq.Channel):
-    """Knows which events are confirmed, and nothing else."""
+    """Tracks which events are confirmed, and nothing else."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self.sent = 0
@@ -151,7 +151,7 @@ class _Bare:
 
 
 class _Timing(msgspec.Struct, frozen=True):
-    """Of one batch, by the event."""
+    """Seconds per event of one batch."""
 
     cpu: float
     wall: float
@@ -191,7 +191,7 @@ async def _measure(*, url: str, count: int, rounds: int) -> Publishing:
             timings: dict[str, list[_Timing]] = {name: [] for name in ways}
             for turn in range(rounds + 1):
                 for number, batch in enumerate(batches):
-                    # In turns by the batch, in changing order: whatever else the machine does, it does to both.
+                    # Alternate by batch, in changing order, so that other load affects both.
                     for name in ways if number % 2 else reversed(ways):
                         timing = await _time(ways[name], batch)
                         if turn:  # the first round warms up
@@ -219,7 +219,7 @@ async def _measure(*, url: str, count: int, rounds: int) -> Publishing:
 
 
 def measure(*, url: str = URL, count: int = 20_000, rounds: int = 7) -> Publishing:
-    """Publishes `count` events in batches, `rounds` times each way."""
+    """Publish `count` events in batches, `rounds` times each way."""
     return asyncio.run(_measure(url=url, count=count, rounds=rounds))
 
 
@@ -231,9 +231,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--url", default=URL)
     parser.add_argument("--output", choices=["table", "json"], default="table")
-    given = parser.parse_args()
-    result = measure(url=given.url, count=given.events, rounds=given.rounds)
-    if given.output == "json":
+    options = parser.parse_args()
+    result = measure(url=options.url, count=options.events, rounds=options.rounds)
+    if options.output == "json":
         fields = msgspec.structs.asdict(result) | {
             "cpu_ratio": result.cpu_ratio,
             "throughput_ratio": result.throughput_ratio,

@@ -1,9 +1,9 @@
-"""What it costs to publish a confirmed event to Pub/Sub.
+"""The cost of publishing a confirmed event to Pub/Sub.
 
     python -m tools.services pubsub -- python -m bench.publish_pubsub [--events N] [--output json]
 
-On Google's emulator, which answers on loopback. CPU time is that of this process, gRPC's own threads included;
-wall time says as much about the emulator.
+On Google's emulator on loopback. CPU time is that of this process, including gRPC's threads. Wall time also
+depends on the emulator.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import msgspec
 from bench.publish import make_events
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.ports.publisher import Outcome
+from tools.services.pubsub import EMULATOR_VARIABLE
 
 BATCH = 1_000
 DEADLINE = timedelta(seconds=60)
 BUDGET_MICROSECONDS = 15.0
-EMULATOR = "PUBSUB_EMULATOR_HOST"
 
 
 class PubSubPublishing(msgspec.Struct, frozen=True):
-    """The result: CPU a confirmed event, in microseconds, and events a second, medians over the rounds."""
+    """CPU microseconds per confirmed event, and events per second; medians over the rounds."""
 
     events: int
     rounds: int
@@ -44,7 +44,7 @@ class PubSubPublishing(msgspec.Struct, frozen=True):
 async def _measure(*, host: str, count: int, rounds: int) -> PubSubPublishing:
     prepared = make_events(count)
     batches = [prepared[start : start + BATCH] for start in range(0, count, BATCH)]
-    # Without subscriptions, so that the emulator keeps nothing; what it answers is the same.
+    # Without subscriptions, so that the emulator stores nothing. Its responses are the same.
     publisher = PubSubPublisher(
         project_id="sentinel-bench", topic=f"bench-{os.getpid()}", create_topic=True, emulator_host=host
     )
@@ -53,14 +53,14 @@ async def _measure(*, host: str, count: int, rounds: int) -> PubSubPublishing:
     await publisher.open()
     try:
         for turn in range(rounds + 1):
-            cpu_begun, wall_begun = time.process_time(), time.perf_counter()
+            cpu_start, wall_start = time.process_time(), time.perf_counter()
             for batch in batches:
                 receipt = await publisher.publish(batch, deadline=DEADLINE)
                 if receipt.outcomes.count(Outcome.CONFIRMED) != len(batch):
                     raise RuntimeError(f"not confirmed: {receipt.error}")
             if turn:  # the first turn warms up
-                cpu.append(time.process_time() - cpu_begun)
-                wall.append(time.perf_counter() - wall_begun)
+                cpu.append(time.process_time() - cpu_start)
+                wall.append(time.perf_counter() - wall_start)
     finally:
         await publisher.close()
     return PubSubPublishing(
@@ -72,10 +72,10 @@ async def _measure(*, host: str, count: int, rounds: int) -> PubSubPublishing:
 
 
 def measure(*, host: str = "", count: int = 20_000, rounds: int = 7) -> PubSubPublishing:
-    """Publishes `count` events in batches, `rounds` times; to the emulator of the environment if none is named."""
-    chosen = host or os.environ.get(EMULATOR, "")
+    """Publish `count` events in batches, `rounds` times. The default host is that of the environment."""
+    chosen = host or os.environ.get(EMULATOR_VARIABLE, "")
     if not chosen:
-        raise RuntimeError(f"no Pub/Sub emulator: {EMULATOR} is not set")
+        raise RuntimeError(f"no Pub/Sub emulator: {EMULATOR_VARIABLE} is not set")
     return asyncio.run(_measure(host=chosen, count=count, rounds=rounds))
 
 
@@ -87,9 +87,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--host", default="")
     parser.add_argument("--output", choices=["table", "json"], default="table")
-    given = parser.parse_args()
-    result = measure(host=given.host, count=given.events, rounds=given.rounds)
-    if given.output == "json":
+    options = parser.parse_args()
+    result = measure(host=options.host, count=options.events, rounds=options.rounds)
+    if options.output == "json":
         fields = msgspec.structs.asdict(result) | {"is_within_budget": result.is_within_budget}
         print(msgspec.json.encode(fields).decode())
     else:

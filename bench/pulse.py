@@ -1,7 +1,7 @@
-"""The pulse, whole: CPU per resource and peak memory of `sentinel run` at growing fleets.
+"""The pulse: CPU per resource and peak memory of `sentinel run`, by size of the fleet.
 
-The process under test is the one that users run, fed by a server in another process and connected to the real
-RabbitMQ. What is measured is its own CPU time, as the kernel counts it, over many cycles back to back.
+The process under test is `sentinel run`, with a server in another process and a real RabbitMQ. The figures are its
+CPU time as the kernel counts it, over many consecutive cycles.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ import msgspec
 from bench.processes import cpu_seconds, peak_mebibytes
 from bench.publish import URL
 from tests.support.processes.service import SentinelProcess
+from tools.services.pubsub import EMULATOR_VARIABLE
 
 PAGE_SIZE = 500
-_ENOUGH = 600_000
-"""How many resources are walked for a figure; the kernel counts CPU in steps of ten milliseconds."""
-_PATIENCE = 300.0
+_RESOURCES_PER_FIGURE = 600_000
+_TIMEOUT = 300.0
 
 
 class PulseFigures(msgspec.Struct, frozen=True):
-    """What one fleet costs."""
+    """The cost of one fleet."""
 
     resources: int
     broker: str
     is_healthy: bool
-    """Nothing is due; otherwise every status stands still, and every resource is due and paced."""
+    """Nothing is due. Otherwise every status is stale, and every resource is due and paced."""
     has_fields: bool
-    """Whether the server can be asked for just the fields that are read; otherwise resources come whole."""
+    """Whether the server supports `fields`. Otherwise it returns whole resources."""
     microseconds_per_resource: float
     peak_mebibytes: float
 
@@ -45,12 +45,12 @@ class PulseFigures(msgspec.Struct, frozen=True):
 async def measure(
     resources: int, *, broker: str = "rabbitmq", is_healthy: bool = True, has_fields: bool = False
 ) -> PulseFigures:
-    """Runs a pulse over so many resources, connected to `rabbitmq` or `pubsub`, until the figures are steady."""
+    """Run a pulse over this many resources, connected to `rabbitmq` or `pubsub`."""
     updated = datetime.now(UTC) if is_healthy else datetime.now(UTC) - timedelta(hours=1)
-    cycles = max(3, _ENOUGH // resources)
+    cycles = max(3, _RESOURCES_PER_FIGURE // resources)
     async with (
         _server(resources, updated, has_cursor=has_fields) as endpoint,
-        _DESTINATIONS[broker]() as environ,
+        _BROKERS[broker]() as environ,
     ):
         with tempfile.TemporaryDirectory() as directory:
             config = {
@@ -61,16 +61,16 @@ async def measure(
                 "hyperfleet_api": {"endpoint": endpoint, "page_size": PAGE_SIZE},
             }
             async with SentinelProcess(Path(directory), config, environ=environ) as service:
-                await _more_cycles(service, 2)
-                begun, at = await _cycles(service), cpu_seconds(service.pid)
-                await _more_cycles(service, cycles)
-                walked = (await _cycles(service) - begun) * resources
+                await _wait_for_cycles(service, 2)
+                first_cycle, started = await _cycles(service), cpu_seconds(service.pid)
+                await _wait_for_cycles(service, cycles)
+                walked = (await _cycles(service) - first_cycle) * resources
                 figures = PulseFigures(
                     resources,
                     broker,
                     is_healthy,
                     has_fields,
-                    (cpu_seconds(service.pid) - at) / walked * 1e6,
+                    (cpu_seconds(service.pid) - started) / walked * 1e6,
                     peak_mebibytes(service.pid),
                 )
                 assert await service.stop() == 0
@@ -81,10 +81,10 @@ async def _cycles(service: SentinelProcess) -> int:
     return int(await service.metric("reconcile_duration_seconds_count"))
 
 
-async def _more_cycles(service: SentinelProcess, count: int) -> None:
-    """Waits for at least so many cycles from now on."""
+async def _wait_for_cycles(service: SentinelProcess, count: int) -> None:
+    """Wait for at least this many more cycles."""
     for _ in range(count):
-        await service.until_event("cycle.done", since=len(service.lines), within=_PATIENCE)
+        await service.until_event("cycle.done", since=len(service.lines), within=_TIMEOUT)
 
 
 @asynccontextmanager
@@ -114,7 +114,7 @@ async def _server(resources: int, updated: datetime, *, has_cursor: bool) -> Asy
 
 @asynccontextmanager
 async def _rabbitmq() -> AsyncIterator[dict[str, str]]:
-    """An exchange of our own, with a queue that keeps only the last messages."""
+    """Yield the settings of a new exchange, whose queue keeps only the last messages."""
     name = f"bench-{uuid.uuid4().hex}"
     async with await aio_pika.connect(URL) as connection:
         channel = await connection.channel()
@@ -128,14 +128,14 @@ async def _rabbitmq() -> AsyncIterator[dict[str, str]]:
 
 @asynccontextmanager
 async def _pubsub() -> AsyncIterator[dict[str, str]]:
-    """A topic of our own on the emulator; without subscriptions it keeps nothing."""
+    """Yield the settings of a new topic. Without subscriptions the emulator stores nothing."""
     yield {
         "BROKER_TYPE": "pubsub",
         "BROKER_PROJECT_ID": "sentinel-bench",
         "BROKER_TOPIC": f"bench-{uuid.uuid4().hex}",
         "BROKER_CREATE_TOPIC": "true",
-        "PUBSUB_EMULATOR_HOST": os.environ["PUBSUB_EMULATOR_HOST"],
+        EMULATOR_VARIABLE: os.environ[EMULATOR_VARIABLE],
     }
 
 
-_DESTINATIONS = {"rabbitmq": _rabbitmq, "pubsub": _pubsub}
+_BROKERS = {"rabbitmq": _rabbitmq, "pubsub": _pubsub}

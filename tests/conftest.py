@@ -1,4 +1,4 @@
-"""What tests of every room share. Those that need a broker fail without one; none is ever skipped."""
+"""Fixtures that all tests share. Tests that need a service fail without it; none is skipped."""
 
 from __future__ import annotations
 
@@ -13,38 +13,30 @@ import trustme
 
 from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, inbox, url_of
 from tests.support.databases.postgresql import database
-from tools.services import (
-    POSTGRESQL,
-    RABBITMQ_PORT,
-    NotAnswering,
-    PostgreSQLServer,
-    RabbitMQNode,
-    ServiceError,
-    TlsFiles,
-    free_port,
-    greet,
-    postgresql_server,
-)
+from tools.services import postgresql, rabbitmq
+from tools.services.postgresql import POSTGRESQL_URL_VARIABLE, PostgreSQLServer
+from tools.services.rabbitmq import RABBITMQ_PORT, RabbitMQNode, TlsFiles
+from tools.services.server import NotListening, ServiceError, free_port
 
-# How long an example takes says more about the machine, and who else is at work on it, than about us.
+# The duration of an example depends on the load of the machine.
 hypothesis.settings.register_profile(
-    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "no-deadline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
-hypothesis.settings.load_profile("unhurried")
+hypothesis.settings.load_profile("no-deadline")
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests, and what they import, stay to the end: no need to search them for garbage ever again."""
+    """Exclude tests and modules from garbage collection: they stay until the end."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def rabbitmq_url() -> str:
-    """The RabbitMQ that all tests share; whatever is made on it is removed again by who made it."""
+    """The RabbitMQ that all tests share. Each test deletes what it creates."""
     try:
-        greet(RABBITMQ_PORT)
-    except (NotAnswering, ServiceError) as error:
+        rabbitmq.ping(RABBITMQ_PORT)
+    except (NotListening, ServiceError) as error:
         pytest.fail(
             f"no RabbitMQ on port {RABBITMQ_PORT} ({error}): run `make test`, "
             "or `python -m tools.services rabbitmq -- pytest ...`"
@@ -54,14 +46,14 @@ def rabbitmq_url() -> str:
 
 @pytest.fixture
 async def mailbox(rabbitmq_url: str) -> AsyncIterator[Inbox]:
-    """A durable fanout exchange of this test's own, and a durable queue bound to it."""
+    """A durable fanout exchange for this test, with a durable queue."""
     async with inbox(rabbitmq_url) as box:
         yield box
 
 
 @pytest.fixture(scope="session")
 def authority() -> trustme.CA:
-    """Who vouches for the private node."""
+    """The certificate authority of the private node."""
     return trustme.CA()
 
 
@@ -76,7 +68,7 @@ def ca_file(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> 
 def private_rabbitmq(
     authority: trustme.CA, ca_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PrivateRabbitMQ]:
-    """A node of our own; who stops it starts it again."""
+    """A node that tests may stop. A test that stops it starts it again."""
     directory = tmp_path_factory.mktemp("rabbitmq")
     issued = authority.issue_cert("127.0.0.1", "localhost")
     certificate, key = directory / "certificate.pem", directory / "key.pem"
@@ -90,32 +82,32 @@ def private_rabbitmq(
 
 @pytest.fixture(scope="session")
 def postgresql_url() -> str:
-    """The PostgreSQL server that all tests share, by a user who may make databases; ask for one of your own."""
-    url = os.environ.get(POSTGRESQL)
+    """The PostgreSQL server that all tests share, with a user that may create databases."""
+    url = os.environ.get(POSTGRESQL_URL_VARIABLE)
     if not url:
         pytest.fail(
             f"no PostgreSQL: run `make test`, or `python -m tools.services postgresql -- pytest ...`, "
-            f"or set {POSTGRESQL} to the URL of a server to make databases on"
+            f"or set {POSTGRESQL_URL_VARIABLE} to the URL of a server to create databases on"
         )
     return url
 
 
 @pytest.fixture(scope="session")
 def postgresql_database(postgresql_url: str) -> Iterator[str]:
-    """A database of this session's own, which those who use it empty first."""
+    """A database for this session. Tests empty it before they use it."""
     with database(postgresql_url) as url:
         yield url
 
 
 @pytest.fixture
 def fresh_postgresql_database(postgresql_url: str) -> Iterator[str]:
-    """A database of this test's own, without a table."""
+    """An empty database for this test."""
     with database(postgresql_url) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def private_postgresql() -> Iterator[PostgreSQLServer]:
-    """A server of our own; who stops it starts it again."""
-    with postgresql_server() as server:
+    """A server that tests may stop. A test that stops it starts it again."""
+    with postgresql.temporary_server() as server:
         yield server

@@ -1,7 +1,7 @@
-"""The library internals that our code subclasses, hooks or parses, as the pinned versions have them.
+"""The library internals that our code subclasses, hooks or parses are those of the pinned versions.
 
-An upgrade that changes one of them would not fail at import: a method of ours would no longer be called, or an
-error message would no longer be recognised. Each test names the library and the module of ours to check again.
+A changed internal would not fail at import: our method would no longer be called, or an error message no longer be
+recognized. Each failure names the library and our modules to check.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ MODULES = {
     "starlette": "sentinel/web/app.py",
     "uvicorn": "sentinel/web/server.py and connection.py",
 }
-"""For each library, the modules of ours that depend on its internals."""
+"""Our modules that depend on the internals of each library."""
 
 
 def changed(library: str, what: str) -> str:
-    return f"{library} {version(library)} changed: {what}; check {MODULES[library]} again"
+    return f"{library} {version(library)} changed: {what}; check {MODULES[library]}"
 
 
 @pytest.mark.parametrize("library", MODULES)
@@ -64,13 +64,13 @@ def test_a_library_with_hooked_internals_is_pinned_exactly(library: str) -> None
     pins = [each for each in required if re.match(rf"{library}\b(?!-)", each)]
 
     assert [re.sub(r"\[.*\]", "", pin) for pin in pins] == [f"{library}=={version(library)}"], (
-        f"pyproject.toml asks for {pins}, installed is {library} {version(library)}: "
-        f"pin exactly what is installed, and check {MODULES[library]} with it"
+        f"pyproject.toml requires {pins}, but {library} {version(library)} is installed: "
+        f"pin the installed version exactly, and check {MODULES[library]}"
     )
 
 
 class Call(NamedTuple):
-    """A function that we override or call, with the parameters that we give or expect."""
+    """A function that we override or call, with the expected parameters."""
 
     library: str
     owner: Any
@@ -124,7 +124,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.library}: {call.expected}")
-def test_what_we_override_or_call_has_the_same_parameters(call: Call) -> None:
+def test_functions_that_we_override_or_call_have_known_parameters(call: Call) -> None:
     name = call.expected.removeprefix("async ").partition("(")[0]
     found = getattr(call.owner, name, None)
 
@@ -137,7 +137,7 @@ def test_what_we_override_or_call_has_the_same_parameters(call: Call) -> None:
 
 
 class Attributes(NamedTuple):
-    """Names that a method of a library sets on `self`, and that we read or replace."""
+    """Attributes that a library's method sets on `self` and that we read or replace."""
 
     library: str
     method: Any
@@ -178,7 +178,7 @@ ATTRIBUTES = [
 
 
 @pytest.mark.parametrize("attributes", ATTRIBUTES, ids=lambda each: each.method.__qualname__)
-def test_what_we_read_or_replace_is_still_set(attributes: Attributes) -> None:
+def test_attributes_that_we_read_or_replace_are_still_set(attributes: Attributes) -> None:
     source = inspect.getsource(attributes.method)
 
     missing = sorted(name for name in attributes.names if not re.search(rf"\bself\.{name}\b[^=\n]*=", source))
@@ -188,7 +188,7 @@ def test_what_we_read_or_replace_is_still_set(attributes: Attributes) -> None:
     )
 
 
-def test_uvicorn_has_the_settings_that_the_server_gives_it() -> None:
+def test_uvicorn_has_the_settings_that_we_use() -> None:
     given = {
         "interface", "http", "ws", "lifespan", "log_config", "log_level", "access_log", "server_header",
         "proxy_headers", "timeout_keep_alive",
@@ -200,16 +200,16 @@ def test_uvicorn_has_the_settings_that_the_server_gives_it() -> None:
 
 
 async def _no_app(scope: object, receive: object, send: object) -> None:
-    raise AssertionError("nobody calls this application")
+    raise AssertionError("this application is never called")
 
 
-def test_starlette_keeps_the_pattern_of_a_path_that_we_match() -> None:
+def test_starlette_compiles_paths_to_the_patterns_that_we_match() -> None:
     found = Route("/things/{id}", _no_app).path_regex.pattern
 
     assert found == "^/things/(?P<id>[^/]+)$", changed("starlette", f"the pattern of a route is {found}")
 
 
-def test_uvicorn_has_the_status_lines_of_refusals() -> None:
+def test_uvicorn_has_the_status_lines_that_we_write() -> None:
     found = httptools_impl.STATUS_LINE[431]
 
     assert found == b"HTTP/1.1 431 Request Header Fields Too Large\r\n", changed(
@@ -217,20 +217,20 @@ def test_uvicorn_has_the_status_lines_of_refusals() -> None:
     )
 
 
-def test_uvicorn_writes_the_length_of_an_answer_as_the_server_reads_it() -> None:
+def test_uvicorn_writes_headers_in_the_form_that_we_parse() -> None:
     source = inspect.getsource(httptools_impl.RequestResponseCycle.send)
 
     assert 'b": "' in source, changed("uvicorn", "a header is no longer written as `name: value`")
-    assert "name.lower()" in source, changed("uvicorn", "names of headers are no longer written in lower case")
+    assert "name.lower()" in source, changed("uvicorn", "header names are no longer written in lower case")
 
 
-def test_aio_pika_hands_its_keyword_arguments_to_aiormq() -> None:
+def test_aio_pika_passes_its_keyword_arguments_to_aiormq() -> None:
     source = inspect.getsource(aio_pika.connection.Connection.connect)
 
-    assert "**self.kwargs" in source, changed("aio-pika", "connect() no longer hands `kwargs` on")
+    assert "**self.kwargs" in source, changed("aio-pika", "connect() no longer passes `kwargs`")
 
 
-def test_pamqp_knows_the_properties_that_frames_are_laid_out_by() -> None:
+def test_pamqp_has_the_properties_that_our_frames_use() -> None:
     kinds = {
         "content_type": "shortstr", "content_encoding": "shortstr", "headers": "table", "delivery_mode": "octet",
         "priority": "octet", "correlation_id": "shortstr", "reply_to": "shortstr", "expiration": "shortstr",
@@ -282,22 +282,24 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize(("body", "message"), MESSAGES.items(), ids=MESSAGES.values())
-def test_msgspec_refuses_in_the_words_that_decoding_reads(body: bytes, message: str) -> None:
-    with pytest.raises(msgspec.ValidationError) as refused:
+def test_msgspec_has_the_error_messages_that_decoding_parses(body: bytes, message: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.json.decode(body, type=Thing)
-    with pytest.raises(msgspec.ValidationError) as refused_tree:
+    with pytest.raises(msgspec.ValidationError) as caught_tree:
         msgspec.convert(msgspec.json.decode(body), Thing)
 
-    for said in (str(refused.value), str(refused_tree.value)):
-        assert said == message, changed("msgspec", f"expected the message {message!r}, got {said!r}")
+    for actual in (str(caught.value), str(caught_tree.value)):
+        assert actual == message, changed("msgspec", f"expected the message {message!r}, got {actual!r}")
 
 
-def test_msgspec_says_the_same_of_a_query_parameter() -> None:
-    with pytest.raises(msgspec.ValidationError) as refused:
+def test_msgspec_has_the_same_message_for_a_query_parameter() -> None:
+    with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert({"size": "ten"}, Rule, strict=False)
 
-    said = str(refused.value)
-    assert said == "Expected `int`, got `str` - at `$.size`", changed("msgspec", f"it says {said!r} of text")
+    actual = str(caught.value)
+    assert actual == "Expected `int`, got `str` - at `$.size`", changed(
+        "msgspec", f"the message for text is {actual!r}"
+    )
 
 
 things = Table("things", MetaData(), Column("id", Integer, primary_key=True), Column("name", String))
@@ -312,7 +314,7 @@ DIALECTS: Mapping[str, tuple[Dialect, str]] = {
 
 
 @pytest.mark.parametrize(("dialect", "text"), DIALECTS.values(), ids=DIALECTS)
-def test_sqlalchemy_compiles_to_text_and_the_order_of_its_values(dialect: Dialect, text: str) -> None:
+def test_sqlalchemy_compiles_to_text_and_an_order_of_values(dialect: Dialect, text: str) -> None:
     construct = update(things).where(_is_wanted, things.c.name != "constant")
 
     compiled = construct.compile(

@@ -1,7 +1,7 @@
-"""Writes docs/reference from the code, or with --check says whether it is up to date.
+"""Writes docs/reference from the code, or with --check verifies that it is up to date.
 
-A setting's docstring, a metric's help text and a command's help are their reference entries; nothing is written
-twice, and nothing can fall behind.
+The reference entries are the docstrings of settings, and the help texts of metrics and commands, so they cannot
+become outdated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import durations
 from sentinel.runtime.clock import SystemClock
-from sentinel.runtime.log import build_info, get_logger
+from sentinel.runtime.log import get_logger
+from sentinel.runtime.probes.metrics import register_build_info
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.broker import BrokerSettings
 from sentinel.testing.database import MemoryDatabase
@@ -48,7 +49,7 @@ GENERATED = "<!-- Written by `make docs` from the code. Change it there. -->\n\n
 def settings_page() -> str:
     return (
         f"# Settings\n\n{GENERATED}"
-        "Flags win over the environment, the environment over the file, the file over the default. Every key can\n"
+        "Flags override the environment, the environment the file, and the file the default. Every key can\n"
         "be set by a flag, `--set hyperfleet_api.timeout=3s`, or by a variable,\n"
         "`SENTINEL_HYPERFLEET_API__TIMEOUT=3s`. Durations are written as in Go: `500ms`, `5s`, `1h30m`.\n\n"
         "## The pulse: `--config`\n\n"
@@ -63,23 +64,23 @@ def settings_page() -> str:
 
 
 def settings_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Key, default and docstring of every setting that a struct declares."""
+    """Yield key, default and docstring of every setting that a struct declares."""
     texts = docstrings(struct)
     for field in msgspec.structs.fields(struct):
         if inspect.isclass(field.type) and issubclass(field.type, msgspec.Struct):
             yield from settings_of(field.type, f"{prefix}{field.encode_name}.")
             continue
         if field.default_factory is not msgspec.NODEFAULT:
-            default = shown(field.default_factory())
+            default = _format_default(field.default_factory())
         elif field.default is not msgspec.NODEFAULT:
-            default = shown(field.default)
+            default = _format_default(field.default)
         else:
             default = "required"
         yield f"`{prefix}{field.encode_name}`", default, texts[field.name]
 
 
 def docstrings(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The string literal under each field, inherited ones included; Python itself does not keep it."""
+    """Return the string literal below each field, including inherited fields. Python does not keep it."""
     texts: dict[str, str] = {}
     for declared in reversed(struct.__mro__):
         if issubclass(declared, msgspec.Struct) and declared is not msgspec.Struct:
@@ -99,7 +100,7 @@ def _own_docstrings(struct: type[msgspec.Struct]) -> dict[str, str]:
     return texts
 
 
-def shown(value: object) -> str:
+def _format_default(value: object) -> str:
     match value:
         case None:
             return "unset"
@@ -119,7 +120,7 @@ def shown(value: object) -> str:
 
 
 def _table(rows: Iterator[tuple[str, str, str]]) -> str:
-    lines = ["| key | default | what it is |", "|---|---|---|"]
+    lines = ["| key | default | description |", "|---|---|---|"]
     lines += [f"| {key} | {default} | {_cell(text)} |" for key, default, text in rows]
     return "\n".join(lines) + "\n"
 
@@ -130,7 +131,7 @@ def _cell(text: str) -> str:
 
 def metrics_page() -> str:
     pulse = CollectorRegistry()
-    build_info(pulse, "pulse")
+    register_build_info(pulse, "pulse")
     PulseMetrics(pulse)
     api = CollectorRegistry()
     FleetTelemetry(
@@ -146,8 +147,8 @@ def metrics_page() -> str:
     return "\n".join(
         [
             "# Metrics\n",
-            f"{GENERATED}In Prometheus' text format. Labels are closed sets: no resource id and no error text is",
-            "ever among them.\n",
+            f"{GENERATED}In Prometheus' text format. Labels are closed sets. They never contain resource ids or",
+            "error texts.\n",
             "## The pulse: `GET :8080/metrics`\n",
             "`shard` is the selector, sorted `k=v,k=v`, or `all`.\n",
             *_families(pulse),
@@ -162,12 +163,12 @@ def metrics_page() -> str:
 
 
 def _families(registry: CollectorRegistry) -> Iterator[str]:
-    yield "| metric | type | labels | what it counts |"
+    yield "| metric | type | labels | description |"
     yield "|---|---|---|---|"
     for family in registry.collect():
         labels = sorted({label for sample in family.samples for label in sample.labels if label != "le"})
-        if not family.samples:  # nothing has been counted under any label yet
-            labels = sorted(_declared(registry, family.name))
+        if not family.samples:  # no labels have been used yet
+            labels = sorted(_label_names(registry, family.name))
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
         yield (
             f"| `{family.name}{suffix}` | {family.type} | {', '.join(f'`{label}`' for label in labels)} "
@@ -175,19 +176,18 @@ def _families(registry: CollectorRegistry) -> Iterator[str]:
         )
 
 
-def _declared(registry: CollectorRegistry, name: str) -> Iterable[str]:
-    """The labels of a metric, which the client library tells nobody who asks politely."""
+def _label_names(registry: CollectorRegistry, name: str) -> Iterable[str]:
+    """Return the labels of a metric. The client library has no public way."""
     collector = registry._names_to_collectors[name]
     assert isinstance(collector, MetricWrapperBase), name
     return tuple(collector._labelnames)
 
 
 def commands_page() -> str:
-    parts = [
-        f"# Commands\n\n{GENERATED}Exit codes: 0 success, 1 failure while running, 2 bad usage or configuration.\n"
-    ]
+    heading = f"# Commands\n\n{GENERATED}"
+    exit_codes = "Exit codes: 0 success, 1 failure at run time, 2 invalid usage or configuration.\n"
     context = click.Context(cli, info_name="sentinel", color=False, terminal_width=80, **cli.context_settings)
-    return "\n".join((*parts, *_commands(cli, context)))
+    return "\n".join((heading + exit_codes, *_commands(cli, context)))
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
@@ -220,7 +220,7 @@ PAGES = {
 
 
 def main() -> int:
-    """Writes the pages; with --check, exits 1 where one of them would change."""
+    """Write the pages. With --check, return 1 if a page would change."""
     stale = []
     for name, make in PAGES.items():
         path, text = REFERENCE / name, make()
@@ -231,7 +231,7 @@ def main() -> int:
             path.write_text(text)
             print(f"wrote {path.relative_to(REFERENCE.parent.parent)}")
     if stale and "--check" in sys.argv:
-        print(f"docs/reference is behind the code: {', '.join(stale)}; run `make docs`", file=sys.stderr)
+        print(f"docs/reference is out of date: {', '.join(stale)}; run `make docs`", file=sys.stderr)
         return 1
     return 0
 

@@ -1,3 +1,3 @@
-"""The version, on its own so that the build reads it without importing the package."""
+"""The version. In its own module so that the build can read it without importing the package."""
 
 __version__ = "0.1.0"

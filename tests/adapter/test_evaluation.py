@@ -18,7 +18,7 @@ from sentinel.adapter.evaluation import evaluate as run_task
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import ConditionStatus, Report
 from sentinel.runtime.log import get_logger
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 from sentinel.testing import loop
 from sentinel.testing.adapter import (
     START,

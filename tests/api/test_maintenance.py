@@ -19,7 +19,7 @@ from sentinel.ports.fleet_store import FleetTransaction
 from sentinel.runtime.lifecycle.part import Loop
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
-from sentinel.runtime.retention import EVERY, Retained, Retention
+from sentinel.runtime.retention import INTERVAL, Retention, RetentionRule
 from sentinel.testing.database import Fault, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.support.databases import backends
@@ -50,8 +50,8 @@ def retention_of(fleet: FleetClient) -> Retention:
     return Retention(
         [
             *retained(fleet.store, RETENTION),
-            Retained("audit entries", RETENTION.audit, fleet.backend.audit.expire),
-            Retained("idempotency keys", RETENTION.answers, fleet.backend.idempotency.expire),
+            RetentionRule("audit entries", RETENTION.audit, fleet.backend.audit.expire),
+            RetentionRule("idempotency keys", RETENTION.answers, fleet.backend.idempotency.expire),
         ],
         clock=fleet.clock,
         log=get_logger("test"),
@@ -313,7 +313,7 @@ async def test_retention_looks_every_minute(used: FleetClient) -> None:
     async with running(retention_of(used).run):
         await used.clock.until_asleep()
 
-        assert used.clock.wake_times == [used.clock.now() + EVERY]
+        assert used.clock.wake_times == [used.clock.now() + INTERVAL]
 
 
 async def test_more_than_one_batch_is_forgotten_at_a_time(fleet: FleetClient) -> None:
@@ -354,7 +354,7 @@ async def test_a_loop_survives_what_nobody_expected(
     backend = backends.memory(fleet=Faulty)
     async with FleetClient(backend=backend) as fleet, running(loop_of(fleet)) as stopping:
         await fleet.clock.until_asleep()
-        await fleet.clock.advance(EVERY)
+        await fleet.clock.advance(INTERVAL)
 
         assert not stopping.requested
 
@@ -373,7 +373,7 @@ async def test_retention_survives_a_database_that_fails() -> None:
         async with running(retention_of(fleet).run):
             await fleet.clock.until_asleep()
             assert (await fleet.get("/api/v1/audit"))["size"] == 1
-            await fleet.clock.advance(EVERY)
+            await fleet.clock.advance(INTERVAL)
             await fleet.clock.until_asleep()
 
         assert (await fleet.get("/api/v1/audit"))["size"] == 0

@@ -131,7 +131,7 @@ def test_a_near_miss_is_a_warning_and_no_problem(valid: Path) -> None:
 
     assert result.exit_code == 0
     assert json.loads(result.stdout)["valid"] is True
-    assert result.stderr.startswith("warning: SENTINEL_POL_INTERVAL is no setting")
+    assert result.stderr.startswith("warning: SENTINEL_POL_INTERVAL is not a setting")
 
 
 @pytest.mark.parametrize(

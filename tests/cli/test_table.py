@@ -1,4 +1,4 @@
-"""Tables, times and numbers as people read them, and what is said while they wait."""
+"""Tables, durations and numbers for people, and progress messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sentinel.cli import table
 from sentinel.cli.pulse.inspection import WalkProgress
 
 
-def test_columns_are_aligned_and_numbers_to_the_right() -> None:
+def test_columns_are_aligned_and_numbers_right_aligned() -> None:
     lines = list(table.render(("NAME", "COUNT"), [("a", "1"), ("longer", "1,000")], numbers=("COUNT",)))
 
     assert lines == [
@@ -25,7 +25,7 @@ def test_a_table_without_rows_is_its_header() -> None:
     assert list(table.render(("A", "B"), [])) == ["A  B"]
 
 
-def test_what_is_not_printable_is_escaped_and_what_is_empty_is_a_dash() -> None:
+def test_control_characters_are_escaped_and_empty_cells_are_dashes() -> None:
     assert list(table.render(("A", "B"), [("\x1b[2J", "")]))[1] == r"\x1b[2J  -"
 
 
@@ -43,15 +43,15 @@ def test_what_is_not_printable_is_escaped_and_what_is_empty_is_a_dash() -> None:
     ],
 )
 def test_a_duration_is_its_two_largest_units(seconds: float, words: str) -> None:
-    assert table.in_words(timedelta(seconds=seconds)) == words
+    assert table.format_duration(timedelta(seconds=seconds)) == words
 
 
 @pytest.mark.parametrize(
     ("number", "text"),
     [(0, "0"), (0.03333, "0.0333"), (6.25, "6.25"), (12, "12"), (99.96, "100"), (1234.5, "1,234")],
 )
-def test_a_number_has_three_figures(number: float, text: str) -> None:
-    assert table.count(number) == text
+def test_a_number_has_three_significant_digits(number: float, text: str) -> None:
+    assert table.format_number(number) == text
 
 
 class Terminal(io.StringIO):
@@ -59,7 +59,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_shown_on_a_terminal_once_a_walk_is_long_and_leaves_nothing_behind() -> None:
+def test_progress_of_a_long_walk_is_shown_on_a_terminal_and_cleared() -> None:
     terminal = Terminal()
     readings = iter([0.0, 0.5, 1.5, 1.6, 2.0])
     progress = WalkProgress(terminal, now=lambda: next(readings))
@@ -72,7 +72,7 @@ def test_progress_is_shown_on_a_terminal_once_a_walk_is_long_and_leaves_nothing_
     assert shown == ["", "2,000 resources read", "4,000 resources read", " " * len("4,000 resources read"), ""]
 
 
-def test_progress_is_not_shown_elsewhere() -> None:
+def test_progress_is_not_shown_in_a_pipe() -> None:
     pipe = io.StringIO()
     progress = WalkProgress(pipe, now=iter(range(0, 100, 10)).__next__)
 

@@ -12,17 +12,18 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.databases import postgresql
-from tools.services import LOOPBACK, POSTGRESQL, PostgreSQLServer
+from tools.services.postgresql import POSTGRESQL_URL_VARIABLE, PostgreSQLServer
+from tools.services.server import LOOPBACK
 
 ROOT = Path(__file__).parents[2]
 
 
 def run_with_postgresql(script: str, *, url: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != POSTGRESQL}
+    environment = {name: value for name, value in os.environ.items() if name != POSTGRESQL_URL_VARIABLE}
     return subprocess.run(
         [sys.executable, "-m", "tools.services", "postgresql", "--", "sh", "-c", script],
         cwd=ROOT,
-        env=environment | ({POSTGRESQL: url} if url else {}),
+        env=environment | ({POSTGRESQL_URL_VARIABLE: url} if url else {}),
         capture_output=True,
         text=True,
         timeout=120,
@@ -31,7 +32,7 @@ def run_with_postgresql(script: str, *, url: str = "") -> subprocess.CompletedPr
 
 
 def test_the_command_finds_a_server_that_is_gone_when_it_ends() -> None:
-    done = run_with_postgresql(f'echo "${POSTGRESQL}"; exit 7')
+    done = run_with_postgresql(f'echo "${POSTGRESQL_URL_VARIABLE}"; exit 7')
 
     address = urlsplit(done.stdout.strip())
     assert done.returncode == 7, done.stderr
@@ -41,7 +42,7 @@ def test_the_command_finds_a_server_that_is_gone_when_it_ends() -> None:
 
 
 def test_a_server_that_is_named_is_used_as_it_is() -> None:
-    done = run_with_postgresql(f'echo "${POSTGRESQL}"', url="postgresql://somebody@somewhere/else")
+    done = run_with_postgresql(f'echo "${POSTGRESQL_URL_VARIABLE}"', url="postgresql://somebody@somewhere/else")
 
     assert done.returncode == 0
     assert done.stdout == "postgresql://somebody@somewhere/else\n"

@@ -17,7 +17,7 @@ from sentinel.runtime.backoff import Backoff
 from sentinel.testing.task_http import FakeHttp
 from tests.contract.task_http import HttpContract, HttpHarness
 from tests.support.http.scripted_server import Asked, Said, ScriptedServer
-from tools.services import free_port
+from tools.services.server import free_port
 
 AT_ONCE = msgspec.structs.replace(RETRIES, backoff=Backoff(initial=timedelta(0), maximum=timedelta(0)))
 SECRET = "hunter22"

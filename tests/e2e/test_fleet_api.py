@@ -19,7 +19,7 @@ from tests.support.fleet.concurrent_clients import KINDS, REQUIRED
 from tests.support.fleet.databases import DatabaseKind, fresh_database
 from tests.support.fleet.http_client import FleetHttp, report
 from tests.support.processes.service import ApiProcess, ServiceProcess
-from tools.services import PostgreSQLServer
+from tools.services.postgresql import PostgreSQLServer
 
 
 class Ended(msgspec.Struct, frozen=True):

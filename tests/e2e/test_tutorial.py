@@ -15,7 +15,7 @@ import pytest
 from tests.e2e import tutorial_page
 from tests.e2e.tutorial_page import Unclear, is_shown
 from tests.e2e.tutorial_terminal import Reader, Terminal
-from tools.services import free_port
+from tools.services.server import free_port
 
 CHECKOUT = Path(__file__).parents[2]
 PAGE = CHECKOUT / "docs" / "tutorial" / "first-cluster.md"

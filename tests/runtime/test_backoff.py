@@ -1,4 +1,4 @@
-"""Waits grow, stay bounded, and spread."""
+"""Delays grow, are bounded, and have jitter."""
 
 from __future__ import annotations
 
@@ -28,52 +28,50 @@ def backoffs(draw: st.DrawFn) -> Backoff:
     )
 
 
-def test_waits_double_up_to_the_maximum() -> None:
+def test_delays_double_up_to_the_maximum() -> None:
     backoff = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=3), jitter=0)
 
-    waits = [backoff.delay(attempt, 0.5).total_seconds() for attempt in range(5)]
+    delays = [backoff.delay(attempt, 0.5).total_seconds() for attempt in range(5)]
 
-    assert waits == [0.5, 1, 2, 3, 3]
+    assert delays == [0.5, 1, 2, 3, 3]
 
 
-def test_jitter_spreads_a_wait_to_both_sides() -> None:
+def test_jitter_spreads_a_delay_to_both_sides() -> None:
     backoff = Backoff(initial=timedelta(seconds=10), maximum=timedelta(seconds=20), jitter=0.1)
 
-    waits = [backoff.delay(0, random).total_seconds() for random in (0.0, 0.5, 1.0)]
+    delays = [backoff.delay(0, random).total_seconds() for random in (0.0, 0.5, 1.0)]
 
-    assert waits == pytest.approx([9, 10, 11])
+    assert delays == pytest.approx([9, 10, 11])
 
 
-def test_at_the_maximum_jitter_spreads_a_wait_below_it() -> None:
+def test_at_the_maximum_jitter_only_shortens_a_delay() -> None:
     backoff = Backoff(initial=timedelta(seconds=10), maximum=timedelta(seconds=10), jitter=0.1)
 
-    waits = [backoff.delay(0, random).total_seconds() for random in (0.0, 0.5, 1.0)]
+    delays = [backoff.delay(0, random).total_seconds() for random in (0.0, 0.5, 1.0)]
 
-    assert waits == pytest.approx([9, 9.5, 10])
-
-
-@given(backoffs(), attempts, randoms)
-def test_a_wait_is_never_negative_and_never_longer_than_the_maximum(
-    backoff: Backoff, attempt: int, random: float
-) -> None:
-    wait = backoff.delay(attempt, random)
-
-    assert timedelta(0) <= wait <= backoff.maximum
+    assert delays == pytest.approx([9, 9.5, 10])
 
 
 @given(backoffs(), attempts, randoms)
-def test_a_wait_is_never_shorter_than_the_initial_one_less_its_jitter(
+def test_a_delay_is_never_negative_nor_longer_than_the_maximum(
     backoff: Backoff, attempt: int, random: float
 ) -> None:
-    wait = backoff.delay(attempt, random)
+    delay = backoff.delay(attempt, random)
 
-    assert wait >= backoff.initial * (1 - backoff.jitter) - ROUNDING
+    assert timedelta(0) <= delay <= backoff.maximum
+
+
+@given(backoffs(), attempts, randoms)
+def test_a_delay_is_never_shorter_than_the_initial_minus_jitter(
+    backoff: Backoff, attempt: int, random: float
+) -> None:
+    delay = backoff.delay(attempt, random)
+
+    assert delay >= backoff.initial * (1 - backoff.jitter) - ROUNDING
 
 
 @given(backoffs(), attempts, attempts, randoms)
-def test_waits_never_shrink_from_one_attempt_to_a_later_one(
-    backoff: Backoff, one: int, other: int, random: float
-) -> None:
+def test_delays_never_shrink_for_later_attempts(backoff: Backoff, one: int, other: int, random: float) -> None:
     earlier, later = sorted((one, other))
 
     assert backoff.delay(earlier, random) <= backoff.delay(later, random) + ROUNDING
@@ -91,8 +89,8 @@ def test_waits_never_shrink_from_one_attempt_to_a_later_one(
         ({"jitter": 1.5}, "jitter: expected between 0 and 1"),
     ],
 )
-def test_a_schedule_that_makes_no_sense_is_refused(arguments: dict[str, object], message: str) -> None:
-    sensible: dict[str, object] = {"initial": timedelta(seconds=1), "maximum": timedelta(seconds=9)}
+def test_an_invalid_schedule_is_rejected(arguments: dict[str, object], message: str) -> None:
+    valid: dict[str, object] = {"initial": timedelta(seconds=1), "maximum": timedelta(seconds=9)}
 
     with pytest.raises(ValueError, match=message):
-        Backoff(**(sensible | arguments))  # type: ignore[arg-type]  # nonsense is the point
+        Backoff(**(valid | arguments))  # type: ignore[arg-type]  # deliberately wrong

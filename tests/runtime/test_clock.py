@@ -1,4 +1,4 @@
-"""The real clock keeps the promises of its port."""
+"""The real clock fulfils the contract of its port."""
 
 from __future__ import annotations
 

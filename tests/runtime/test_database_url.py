@@ -1,4 +1,4 @@
-"""Which database a URL names, and that nothing of a password is ever shown."""
+"""Database URLs are parsed, and passwords are never shown."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.api.settings import FleetApiSettings
-from sentinel.runtime import database_url
-from sentinel.runtime.database_url import BadUrl, PostgresqlServer, SqliteFile
+from sentinel.runtime.database_url import InvalidDatabaseUrl, PostgresqlServer, SqliteFile, parse_database_url
 from sentinel.runtime.settings import loader
 
-UNEQUIVOCAL = {
+UNAMBIGUOUS = {
     "postgresql://ops:geheim@db.example:5432/fleet": "postgresql://ops@db.example:5432/fleet",
     "postgres://ops@db.example/fleet": "postgresql://ops@db.example/fleet",
     "postgresql://ops@db.example/fleet": "postgresql://ops@db.example/fleet",
@@ -24,7 +23,7 @@ UNEQUIVOCAL = {
     "postgresql://ops:geheim@%2Frun%2Fpostgresql/fleet": "postgresql://ops@%2Frun%2Fpostgresql/fleet",
     "postgresql:///fleet?host=/run/postgresql&password=geheim": "postgresql:///fleet",
 }
-EQUIVOCAL = [
+AMBIGUOUS = [
     "postgresql://u:correcthorse#battery@127.0.0.1:1/x",
     "postgresql://u:correcthorse?battery@127.0.0.1:1/x",
     "postgresql://u:correcthorse/battery@127.0.0.1:1/x",
@@ -36,49 +35,49 @@ EQUIVOCAL = [
 ]
 
 
-@pytest.mark.parametrize(("url", "shown"), UNEQUIVOCAL.items())
+@pytest.mark.parametrize(("url", "shown"), UNAMBIGUOUS.items())
 def test_a_server_is_shown_without_password_and_parameters(url: str, shown: str) -> None:
-    named = database_url.parse(url)
+    address = parse_database_url(url)
 
-    assert isinstance(named, PostgresqlServer)
-    assert named.dsn.reveal() == url
-    assert str(named) == shown
-    assert "geheim" not in repr(named)
+    assert isinstance(address, PostgresqlServer)
+    assert address.dsn.reveal() == url
+    assert str(address) == shown
+    assert "geheim" not in repr(address)
 
 
-@pytest.mark.parametrize("url", EQUIVOCAL)
-def test_a_url_whose_password_might_end_elsewhere_is_refused_and_not_quoted(url: str) -> None:
-    with pytest.raises(BadUrl) as caught:
-        database_url.parse(url)
+@pytest.mark.parametrize("url", AMBIGUOUS)
+def test_an_ambiguous_url_is_rejected_and_not_quoted(url: str) -> None:
+    with pytest.raises(InvalidDatabaseUrl) as caught:
+        parse_database_url(url)
 
-    told = "".join(traceback.format_exception(caught.value))
-    assert "correcthorse" not in told
-    assert "battery" not in told
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "correcthorse" not in shown
+    assert "battery" not in shown
 
 
 @pytest.mark.parametrize("hosts", ["one:65536", "one:5432,two:99999", "[::1]:70000"])
-def test_a_port_that_there_is_not_is_refused(hosts: str) -> None:
-    with pytest.raises(BadUrl, match="a port beyond 65535"):
-        database_url.parse(f"postgresql://ops:geheim@{hosts}/fleet")
+def test_an_invalid_port_is_rejected(hosts: str) -> None:
+    with pytest.raises(InvalidDatabaseUrl, match="a port above 65535"):
+        parse_database_url(f"postgresql://ops:geheim@{hosts}/fleet")
 
 
 @given(st.text("ab:/?#@%[]", min_size=1))
-def test_whatever_a_password_contains_it_is_refused_or_not_shown(password: str) -> None:
+def test_a_password_is_rejected_or_not_shown(password: str) -> None:
     try:
-        shown = str(database_url.parse(f"postgresql://u:X{password}X@h/x"))
-    except BadUrl as error:
+        shown = str(parse_database_url(f"postgresql://u:X{password}X@h/x"))
+    except InvalidDatabaseUrl as error:
         shown = str(error)
 
     assert "X" not in shown
 
 
-def test_a_file_is_a_path_relative_or_absolute() -> None:
-    assert database_url.parse("sqlite:///fleet.db") == SqliteFile(Path("fleet.db"))
-    assert database_url.parse("sqlite:////var/fleet.db") == SqliteFile(Path("/var/fleet.db"))
+def test_a_file_may_be_relative_or_absolute() -> None:
+    assert parse_database_url("sqlite:///fleet.db") == SqliteFile(Path("fleet.db"))
+    assert parse_database_url("sqlite:////var/fleet.db") == SqliteFile(Path("/var/fleet.db"))
 
 
-@pytest.mark.parametrize("url", [*EQUIVOCAL, "sqlite://x", "sqlite:///", "mysql://u:correcthorse@h/x", "fleet.db"])
-def test_settings_refuse_what_no_command_takes(url: str) -> None:
+@pytest.mark.parametrize("url", [*AMBIGUOUS, "sqlite://x", "sqlite:///", "mysql://u:correcthorse@h/x", "fleet.db"])
+def test_settings_reject_an_invalid_url_without_quoting_it(url: str) -> None:
     loaded = loader.load(FleetApiSettings, file=None, environ={}, overrides={"database_url": url})
 
     assert loaded.settings is None

@@ -1,4 +1,4 @@
-"""Durations read as Go reads them."""
+"""Durations are parsed as in Go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sentinel.runtime import durations
 
-_LONGEST = timedelta(microseconds=(2**63 - 1) // 1000)
+MAX_DURATION = timedelta(microseconds=(2**63 - 1) // 1000)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ _LONGEST = timedelta(microseconds=(2**63 - 1) // 1000)
         ("1s1s", timedelta(seconds=2)),
     ],
 )
-def test_what_go_accepts_is_accepted(text: str, expected: timedelta) -> None:
+def test_durations_that_go_accepts_are_accepted(text: str, expected: timedelta) -> None:
     assert durations.parse(text) == expected
 
 
@@ -60,7 +60,7 @@ def test_what_go_accepts_is_accepted(text: str, expected: timedelta) -> None:
         "9" * 5000,
     ],
 )
-def test_what_go_refuses_is_refused(text: str) -> None:
+def test_durations_that_go_rejects_are_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         durations.parse(text)
 
@@ -80,12 +80,12 @@ def test_what_go_refuses_is_refused(text: str) -> None:
         (timedelta(seconds=-5), "-5s"),
     ],
 )
-def test_a_duration_is_written_in_its_largest_units(duration: timedelta, expected: str) -> None:
+def test_a_duration_is_rendered_in_its_largest_units(duration: timedelta, expected: str) -> None:
     assert durations.render(duration) == expected
 
 
-@given(st.timedeltas(min_value=-_LONGEST, max_value=_LONGEST))
-def test_what_is_written_is_read_back_as_the_same(duration: timedelta) -> None:
+@given(st.timedeltas(min_value=-MAX_DURATION, max_value=MAX_DURATION))
+def test_a_rendered_duration_parses_to_the_same(duration: timedelta) -> None:
     assert durations.parse(durations.render(duration)) == duration
 
 
@@ -96,4 +96,4 @@ def test_any_text_is_a_duration_or_a_value_error(text: str) -> None:
     except ValueError:
         return
 
-    assert abs(parsed) <= _LONGEST + timedelta(microseconds=1)
+    assert abs(parsed) <= MAX_DURATION + timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""Logs: what a line looks like, what never appears in one, and what it costs to write none."""
+"""The format of log lines, levels, and the redaction of secrets."""
 
 from __future__ import annotations
 
@@ -18,21 +18,18 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, generate_latest
 from yarl import URL
 
 from sentinel.core.events import Mode
 from sentinel.runtime.log import (
     Logging,
-    build_info,
     configure_logging,
     flush_logs,
     get_logger,
     handle_loop_exception,
 )
 from sentinel.runtime.log_format import JsonFormatter
-from sentinel.runtime.redaction import Redactor
-from sentinel.version import __version__
+from sentinel.runtime.secrets import Redactor
 
 SECRET = "pl4nted/s3cret+with ümläut@&\"quotes'"
 
@@ -43,7 +40,7 @@ class Terminal(io.StringIO):
 
 
 class Output:
-    """What was written, and how it is read."""
+    """The written log."""
 
     def __init__(self, stream: io.StringIO) -> None:
         self.stream = stream
@@ -81,8 +78,8 @@ def configure() -> Iterator[Configure]:
         return output
 
     yield start
-    for one in reversed(configured):
-        one.restore()
+    for logging_setup in reversed(configured):
+        logging_setup.restore()
 
 
 def test_an_event_is_one_json_object_with_its_fields_in_order(configure: Configure) -> None:
@@ -104,7 +101,7 @@ def test_an_event_is_one_json_object_with_its_fields_in_order(configure: Configu
     assert datetime.fromisoformat(time).tzinfo == UTC
 
 
-def test_values_are_rendered_by_what_they_are(configure: Configure) -> None:
+def test_values_are_rendered_by_type(configure: Configure) -> None:
     output = configure()
 
     get_logger("x").info(
@@ -130,7 +127,7 @@ def test_values_are_rendered_by_what_they_are(configure: Configure) -> None:
     assert record["path"] == "Redactor(0 secrets)"
 
 
-def test_a_field_cannot_pass_for_the_time_level_or_name_of_a_record(configure: Configure) -> None:
+def test_a_field_cannot_replace_time_level_or_logger(configure: Configure) -> None:
     output = configure()
 
     get_logger("x").info("plain", time="never", level="fatal", logger="other")
@@ -139,7 +136,7 @@ def test_a_field_cannot_pass_for_the_time_level_or_name_of_a_record(configure: C
     assert output.record["level_"] == "fatal"
 
 
-def test_bound_fields_go_along_and_give_way_to_the_events_own(configure: Configure) -> None:
+def test_an_events_fields_override_bound_fields(configure: Configure) -> None:
     output = configure()
 
     get_logger("x").bind(part="pulse", attempt=1).info("failed", attempt=2)
@@ -173,7 +170,7 @@ class Unprintable:
         ),
     )
 )
-def test_no_value_can_break_a_line(fields: dict[str, object]) -> None:
+def test_any_value_is_one_line_of_json(fields: dict[str, object]) -> None:
     record = logging.LogRecord("sentinel.x", logging.INFO, "", 0, "event", None, None)
     record.fields = fields
 
@@ -183,7 +180,7 @@ def test_no_value_can_break_a_line(fields: dict[str, object]) -> None:
     assert json.loads(line)["event"] == "event"
 
 
-def test_a_value_that_refers_to_itself_is_cut_off(configure: Configure) -> None:
+def test_a_value_that_contains_itself_is_cut_off(configure: Configure) -> None:
     output = configure()
     endless: list[object] = []
     endless.append(endless)
@@ -199,26 +196,26 @@ class Fatal(Exception):
         raise SystemExit(3)
 
 
-def test_an_error_whose_text_ends_the_process_is_logged_by_its_name(configure: Configure) -> None:
+def test_an_error_whose_str_raises_system_exit_is_logged_by_its_type(configure: Configure) -> None:
     output = configure()
 
-    get_logger("x").unexpected("odd", error=Fatal(), also=[Fatal()])
+    get_logger("x").exception("odd", error=Fatal(), also=[Fatal()])
 
     assert output.record["error"] == "Fatal"
     assert output.record["also"] == ["Fatal"]
 
 
-def test_a_line_is_of_bearable_length(configure: Configure) -> None:
+def test_the_length_of_a_line_is_limited(configure: Configure) -> None:
     output = configure(secrets=(SECRET,))
     long = "x" * 16_380 + SECRET + "y" * 10_000_000
 
-    get_logger("x").unexpected("odd", error=ValueError(long), text=long)
+    get_logger("x").exception("odd", error=ValueError(long), text=long)
 
     assert len(output.text) < 100_000
     assert SECRET[:3] not in str(output.record["text"])
 
 
-def test_below_the_level_nothing_is_written_and_debug_can_be_asked_for(configure: Configure) -> None:
+def test_events_below_the_level_are_not_written(configure: Configure) -> None:
     output = configure("warning")
     log = get_logger("x")
 
@@ -231,7 +228,7 @@ def test_below_the_level_nothing_is_written_and_debug_can_be_asked_for(configure
     assert not log.is_debug
 
 
-def test_debug_is_told_apart(configure: Configure) -> None:
+def test_debug_can_be_enabled(configure: Configure) -> None:
     output = configure("debug")
     log = get_logger("x")
 
@@ -241,14 +238,14 @@ def test_debug_is_told_apart(configure: Configure) -> None:
     assert output.record["level"] == "debug"
 
 
-def test_an_unexpected_error_brings_its_traceback_and_an_expected_one_does_not(configure: Configure) -> None:
+def test_only_an_unexpected_error_has_a_traceback(configure: Configure) -> None:
     output = configure()
     log = get_logger("x")
     try:
         raise LookupError("nowhere")
     except LookupError as error:
         log.error("expected", error=error)
-        log.unexpected("bug", error=error)
+        log.exception("bug", error=error)
 
     expected, bug = output.records
     assert expected["error"] == bug["error"] == "LookupError: nowhere"
@@ -256,7 +253,7 @@ def test_an_unexpected_error_brings_its_traceback_and_an_expected_one_does_not(c
     assert 'raise LookupError("nowhere")' in str(bug["traceback"])
 
 
-def test_libraries_are_heard_from_warnings_up(configure: Configure) -> None:
+def test_warnings_of_libraries_are_logged(configure: Configure) -> None:
     output = configure()
     library = logging.getLogger("aiormq.connection")
 
@@ -267,7 +264,7 @@ def test_libraries_are_heard_from_warnings_up(configure: Configure) -> None:
     assert output.record["event"] == "connection to broker lost"
 
 
-def test_libraries_are_heard_in_full_when_debugging(configure: Configure) -> None:
+def test_everything_of_libraries_is_logged_at_debug(configure: Configure) -> None:
     output = configure("debug")
 
     logging.getLogger("aiormq.connection").debug("chatter")
@@ -275,7 +272,7 @@ def test_libraries_are_heard_in_full_when_debugging(configure: Configure) -> Non
     assert output.record["event"] == "chatter"
 
 
-def test_a_library_that_formats_its_message_wrongly_is_still_heard() -> None:
+def test_a_library_message_with_wrong_arguments_is_still_logged() -> None:
     record = logging.LogRecord("sloppy", logging.WARNING, "", 0, "%d items", ("many",), None)
 
     line = JsonFormatter(Redactor()).format(record)
@@ -283,7 +280,7 @@ def test_a_library_that_formats_its_message_wrongly_is_still_heard() -> None:
     assert json.loads(line)["event"].startswith("%d items (unformattable: TypeError")
 
 
-def test_pythons_warnings_are_records_too(configure: Configure) -> None:
+def test_python_warnings_are_logged(configure: Configure) -> None:
     output = configure()
 
     with warnings.catch_warnings():
@@ -296,7 +293,7 @@ def test_pythons_warnings_are_records_too(configure: Configure) -> None:
     assert "old ways" in str(output.record["event"])
 
 
-def test_console_lines_are_aligned_and_quote_what_needs_it(configure: Configure) -> None:
+def test_console_lines_are_aligned_and_quote_values_if_needed(configure: Configure) -> None:
     output = configure(layout="console")
 
     get_logger("pulse").warning("cycle.failed", error="no route", count=3, seconds=0.1234567)
@@ -304,18 +301,18 @@ def test_console_lines_are_aligned_and_quote_what_needs_it(configure: Configure)
     assert output.text[12:] == " warning pulse      cycle.failed error='no route' count=3 seconds=0.123457\n"
 
 
-def test_nothing_in_a_console_line_reaches_the_terminal_as_a_command(configure: Configure) -> None:
+def test_a_console_line_contains_no_control_characters(configure: Configure) -> None:
     output = configure(layout="console")
     evil = "\x1b[2Jgone\x9b\x7f\nnext"
     try:
         raise ValueError(evil)
     except ValueError as error:
-        get_logger("x").unexpected(evil, error=error, field=evil)
+        get_logger("x").exception(evil, error=error, field=evil)
 
     assert all(character.isprintable() or character == "\n" for character in output.text)
 
 
-def test_colour_is_for_terminals_only(configure: Configure) -> None:
+def test_only_terminals_get_colour(configure: Configure) -> None:
     plain = configure(layout="console")
     get_logger("x").info("plain")
     coloured = configure(layout="console", stream=Terminal())
@@ -369,7 +366,8 @@ def test_a_secret_is_masked_in_every_form_and_every_place(configure: Configure, 
     try:
         raise ConnectionError(f"refused: {form}")
     except ConnectionError as error:
-        log.unexpected(f"event {form}", error=error, field=form, nested={form: [form]}, other={1: error})
+        event = f"event {form}"
+        log.exception(event, error=error, field=form, nested={form: [form]}, other={1: error})
         logging.getLogger("library").warning("to %s", form, exc_info=True)
 
     visible = output.text.casefold()
@@ -378,7 +376,7 @@ def test_a_secret_is_masked_in_every_form_and_every_place(configure: Configure, 
     assert "pl4nted" not in visible
 
 
-def test_the_password_of_a_url_is_masked_although_nobody_knew_it(configure: Configure) -> None:
+def test_the_password_of_any_url_is_masked(configure: Configure) -> None:
     output = configure()
 
     get_logger("x").info("connecting", url="amqp://guest:0p3n@broker:5672/%2F")
@@ -386,7 +384,7 @@ def test_the_password_of_a_url_is_masked_although_nobody_knew_it(configure: Conf
     assert output.record["url"] == "amqp://guest:***@broker:5672/%2F"
 
 
-def test_a_url_given_as_a_secret_hides_its_password_by_itself(configure: Configure) -> None:
+def test_the_password_of_a_secret_url_is_masked_alone(configure: Configure) -> None:
     output = configure(secrets=("amqp://user:p%40ssword@broker/",))
 
     get_logger("x").info("refused", raw="p%40ssword", decoded="for p@ssword")
@@ -395,7 +393,7 @@ def test_a_url_given_as_a_secret_hides_its_password_by_itself(configure: Configu
     assert output.record["decoded"] == "for ***"
 
 
-def test_a_short_secret_is_masked_where_it_stands_alone_and_breaks_no_words(configure: Configure) -> None:
+def test_a_short_secret_is_masked_only_as_a_whole_word(configure: Configure) -> None:
     output = configure(secrets=("abc",))
 
     get_logger("x").info("login", password="abc", text="user:abc@host", word="abcdef", number=3)
@@ -414,7 +412,7 @@ def test_a_secret_of_digits_does_not_break_the_json_of_a_number(configure: Confi
     assert output.record["text"] == "***6"
 
 
-def test_a_secret_learned_later_is_masked_from_then_on() -> None:
+def test_a_secret_added_later_is_masked() -> None:
     stream = io.StringIO()
     configured = configure_logging("info", "json", stream=stream)
     try:
@@ -437,7 +435,7 @@ def test_a_secret_learned_later_is_masked_from_then_on() -> None:
         ("https://s3/x?X-Amz-Signature=0a1b2c&Expires=300", "https://s3/x?X-Amz-Signature=***&Expires=300"),
     ],
 )
-def test_what_looks_like_a_secret_is_masked_though_nobody_told_of_it(text: str, expected: str) -> None:
+def test_text_that_looks_like_a_secret_is_masked(text: str, expected: str) -> None:
     assert Redactor().redact(text) == expected
 
 
@@ -452,16 +450,16 @@ def test_what_looks_like_a_secret_is_masked_though_nobody_told_of_it(text: str, 
         "concurrency=10 key=value",
     ],
 )
-def test_words_and_numbers_are_not_taken_for_secrets(text: str) -> None:
+def test_words_and_numbers_are_not_masked(text: str) -> None:
     assert Redactor().redact(text) == text
 
 
-def test_a_redactor_does_not_show_what_it_knows() -> None:
+def test_a_redactor_does_not_show_its_secrets() -> None:
     assert SECRET not in repr(Redactor([SECRET]))
 
 
 @given(st.text(min_size=4).filter(lambda text: len(text.strip()) >= 4 and "*" not in text), st.text(), st.text())
-def test_no_text_keeps_a_secret_of_four_characters_or_more(secret: str, before: str, after: str) -> None:
+def test_a_secret_of_four_characters_is_masked_in_any_text(secret: str, before: str, after: str) -> None:
     stripped = secret.strip()
 
     redacted = Redactor([secret]).redact(before + stripped + after)
@@ -469,7 +467,7 @@ def test_no_text_keeps_a_secret_of_four_characters_or_more(secret: str, before: 
     assert stripped not in redacted
 
 
-def test_an_exception_nobody_caught_is_a_record_without_secrets(configure: Configure) -> None:
+def test_an_uncaught_exception_is_logged_and_redacted(configure: Configure) -> None:
     output = configure(secrets=(SECRET,))
 
     sys.excepthook(ValueError, ValueError(SECRET), None)
@@ -478,7 +476,7 @@ def test_an_exception_nobody_caught_is_a_record_without_secrets(configure: Confi
     assert output.record["error"] == "ValueError: ***"
 
 
-def test_an_interrupt_at_the_keyboard_is_no_error(configure: Configure) -> None:
+def test_a_keyboard_interrupt_is_not_logged(configure: Configure) -> None:
     output = configure()
 
     sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
@@ -486,7 +484,7 @@ def test_an_interrupt_at_the_keyboard_is_no_error(configure: Configure) -> None:
     assert output.text == ""
 
 
-def test_an_exception_in_a_thread_is_a_record(configure: Configure) -> None:
+def test_an_exception_in_a_thread_is_logged(configure: Configure) -> None:
     output = configure()
 
     def fail() -> None:
@@ -500,7 +498,7 @@ def test_an_exception_in_a_thread_is_a_record(configure: Configure) -> None:
     assert output.record["error"] == "ValueError: in a thread"
 
 
-def test_an_exception_in_a_finalizer_is_a_record(configure: Configure) -> None:
+def test_an_exception_in_a_finalizer_is_logged(configure: Configure) -> None:
     output = configure()
 
     class Sticky:
@@ -513,35 +511,32 @@ def test_an_exception_in_a_finalizer_is_a_record(configure: Configure) -> None:
     assert output.record["event"] == "process.unraisable"
 
 
-def test_an_exception_nobody_awaited_is_a_record(configure: Configure) -> None:
+async def test_an_exception_in_a_callback_is_logged(configure: Configure) -> None:
+    def fail() -> None:
+        raise ValueError("in a callback")
+
     output = configure()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(handle_loop_exception)
 
-    async def scenario() -> None:
-        asyncio.get_running_loop().set_exception_handler(handle_loop_exception)
-
-        def fail() -> None:
-            raise ValueError("in a callback")
-
-        asyncio.get_running_loop().call_soon(fail)
-        asyncio.get_running_loop().call_exception_handler({"message": "odd"})
-        await asyncio.sleep(0)
-
-    asyncio.run(scenario())
+    loop.call_soon(fail)
+    loop.call_exception_handler({"message": "odd"})
+    await asyncio.sleep(0)
 
     odd, failed = output.records
     assert odd["message"] == "odd"
     assert failed["error"] == "ValueError: in a callback"
 
 
-def test_a_stream_that_is_gone_harms_nobody(configure: Configure) -> None:
+def test_a_closed_stream_is_ignored(configure: Configure) -> None:
     output = configure()
     output.stream.close()
 
-    get_logger("x").info("into the void")
+    get_logger("x").info("lost")
     flush_logs()
 
 
-def test_restoring_leaves_no_trace(configure: Configure) -> None:
+def test_restore_undoes_everything(configure: Configure) -> None:
     root = logging.getLogger()
     before = (root.level, list(root.handlers), sys.excepthook, threading.excepthook, sys.unraisablehook)
 
@@ -551,20 +546,11 @@ def test_restoring_leaves_no_trace(configure: Configure) -> None:
     assert after == before
 
 
-def test_an_unknown_level_or_format_is_refused() -> None:
+def test_an_unknown_level_or_format_is_rejected() -> None:
     with pytest.raises(ValueError, match="chatty"):
         configure_logging("chatty")
     with pytest.raises(ValueError, match="xml"):
         configure_logging("info", "xml")
-
-
-def test_the_build_is_a_metric() -> None:
-    registry = CollectorRegistry()
-
-    build_info(registry, "pulse")
-
-    sample = f'hyperfleet_sentinel_build_info{{component="pulse",version="{__version__}"}} 1.0'
-    assert sample in generate_latest(registry).decode()
 
 
 def test_logging_loads_neither_metrics_nor_http() -> None:

@@ -1,4 +1,4 @@
-"""Traces reach a collector whole, and a collector in trouble reaches nobody."""
+"""Spans reach a collector, and a failing collector does not affect the service."""
 
 from __future__ import annotations
 
@@ -12,56 +12,26 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
 import pytest
-from aiohttp import web
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from sentinel.runtime import tracing
 from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.runtime.tracing import NO_TRACING, OpenTelemetryTracer
-from tests.support.http.loopback import listen
+from tests.runtime.trace_collector import TraceCollector
 
 LOG = get_logger("test")
 HEADERS = "authorization=Bearer%20pl4nted-s3cret,x-tenant=fleet"
-SOON = timedelta(milliseconds=200)
+FLUSH_TIMEOUT = timedelta(milliseconds=200)
 
 
-class Collector:
-    """Takes what an exporter sends."""
-
-    def __init__(self) -> None:
-        self.requests: list[ExportTraceServiceRequest] = []
-        self.headers: list[dict[str, str]] = []
-        self.url = ""
-
-    async def receive(self, request: web.BaseRequest) -> web.Response:
-        assert request.path == "/v1/traces"
-        self.requests.append(ExportTraceServiceRequest.FromString(await request.read()))
-        self.headers.append({name.lower(): value for name, value in request.headers.items()})
-        return web.Response(content_type="application/x-protobuf")
-
-    @property
-    def spans(self) -> dict[str, WireSpan]:
-        return {
-            span.name: span
-            for request in self.requests
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        }
-
-    @property
-    def resource(self) -> dict[str, str]:
-        return {
-            attribute.key: attribute.value.string_value
-            for attribute in self.requests[0].resource_spans[0].resource.attributes
-        }
+def service_name(collector: TraceCollector) -> str:
+    attributes = collector.requests[0].resource_spans[0].resource.attributes
+    return next(str(each.value.string_value) for each in attributes if each.key == "service.name")
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_running() -> Iterator[None]:
-    """A tracer that is closed leaves no thread behind that still tries to reach its collector."""
+def no_threads_left() -> Iterator[None]:
+    """A closed tracer leaves no thread behind that retries."""
     before = set(threading.enumerate())
     yield
     left = set(threading.enumerate()) - before
@@ -71,25 +41,22 @@ def nothing_left_running() -> Iterator[None]:
 
 
 @pytest.fixture
-async def collector() -> AsyncIterator[Collector]:
-    collector = Collector()
-    runner = web.ServerRunner(web.Server(collector.receive))
-    collector.url = await listen(runner)
-    yield collector
-    await runner.cleanup()
+async def collector() -> AsyncIterator[TraceCollector]:
+    async with TraceCollector() as collector:
+        yield collector
 
 
 @pytest.fixture
 def log_text() -> Iterator[io.StringIO]:
     stream = io.StringIO()
     configured = configure_logging(
-        "debug", "json", stream=stream, secrets=tracing.secrets({"OTEL_EXPORTER_OTLP_HEADERS": HEADERS})
+        "debug", "json", stream=stream, secrets=tracing.exporter_secrets({"OTEL_EXPORTER_OTLP_HEADERS": HEADERS})
     )
     yield stream
     configured.restore()
 
 
-async def test_spans_reach_the_collector_with_the_identity_that_events_carry(collector: Collector) -> None:
+async def test_spans_reach_the_collector_with_the_ids_that_events_carry(collector: TraceCollector) -> None:
     tracer = tracing.from_environment(
         {"OTEL_EXPORTER_OTLP_ENDPOINT": f"{collector.url}/", "OTEL_EXPORTER_OTLP_HEADERS": HEADERS}, log=LOG
     )
@@ -101,7 +68,7 @@ async def test_spans_reach_the_collector_with_the_identity_that_events_carry(col
             publish.set(events=3, confirmed=True)
     await tracer.close()
 
-    spans = collector.spans
+    spans = {span.name: span for span in collector.spans}
     root, fetch, sent = (spans[name] for name in ("sentinel.cycle", "sentinel.fetch", "sentinel.publish"))
     for span, wire in ((cycle, root), (publish, sent)):
         identity, _, flags = span.traceparent.rpartition("-")
@@ -114,13 +81,13 @@ async def test_spans_reach_the_collector_with_the_identity_that_events_carry(col
         ("resource_type", "clusters")
     ]
     assert {attribute.key for attribute in sent.attributes} == {"events", "confirmed"}
-    assert collector.resource["service.name"] == "hyperfleet-sentinel"
+    assert service_name(collector) == "hyperfleet-sentinel"
     assert collector.headers[0]["authorization"] == "Bearer pl4nted-s3cret"
     assert collector.headers[0]["x-tenant"] == "fleet"
 
 
-async def test_the_service_may_be_given_another_name(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
+async def test_the_service_name_is_configurable(
+    collector: TraceCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "sentinel-us-east")
     tracer = tracing.from_environment(
@@ -131,10 +98,10 @@ async def test_the_service_may_be_given_another_name(
         pass
     await tracer.close()
 
-    assert collector.resource["service.name"] == "sentinel-us-east"
+    assert service_name(collector) == "sentinel-us-east"
 
 
-async def test_a_span_that_an_exception_leaves_is_marked_and_shows_no_secret(collector: Collector) -> None:
+async def test_an_exception_marks_its_span_and_is_redacted(collector: TraceCollector) -> None:
     tracer = tracing.from_environment(
         {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url},
         log=LOG,
@@ -145,7 +112,7 @@ async def test_a_span_that_an_exception_leaves_is_marked_and_shows_no_secret(col
         raise LookupError("pl4nted is lost")
     await tracer.close()
 
-    span = collector.spans["sentinel.cycle"]
+    (span,) = collector.spans
     assert span.status.code == Status.STATUS_CODE_ERROR
     assert span.status.message == "LookupError: *** is lost"
     assert b"pl4nted" not in span.SerializeToString()
@@ -160,11 +127,11 @@ async def test_a_span_that_an_exception_leaves_is_marked_and_shows_no_secret(col
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318", "OTEL_TRACES_EXPORTER": "none"},
     ],
 )
-def test_tracing_is_off_unless_it_is_asked_for(environ: dict[str, str]) -> None:
+def test_tracing_is_off_by_default(environ: dict[str, str]) -> None:
     assert tracing.from_environment(environ, log=LOG) is NO_TRACING
 
 
-async def test_tracing_that_is_off_gives_spans_without_identity() -> None:
+async def test_spans_have_no_id_if_tracing_is_off() -> None:
     with NO_TRACING.span("sentinel.cycle", resource_type="clusters") as span:
         span.set(fetched=3)
     await NO_TRACING.close()
@@ -172,13 +139,11 @@ async def test_tracing_that_is_off_gives_spans_without_identity() -> None:
     assert span.traceparent == ""
 
 
-async def test_a_collector_that_is_gone_costs_a_warning_and_shows_no_secret(
-    log_text: io.StringIO, unused_tcp_port: int
-) -> None:
+async def test_an_unreachable_collector_reveals_no_secret(log_text: io.StringIO, unused_tcp_port: int) -> None:
     tracer = OpenTelemetryTracer(
         endpoint=f"http://user:pl4nted-s3cret@127.0.0.1:{unused_tcp_port}/v1/traces",
         headers={"authorization": "Bearer pl4nted-s3cret"},
-        flush=SOON,
+        flush_timeout=FLUSH_TIMEOUT,
     )
 
     with tracer.span("sentinel.cycle"):
@@ -189,12 +154,14 @@ async def test_a_collector_that_is_gone_costs_a_warning_and_shows_no_secret(
     assert "pl4nted-s3cret" not in log_text.getvalue()
 
 
-async def test_a_collector_that_never_answers_does_not_hold_up_closing() -> None:
+async def test_a_collector_that_never_responds_does_not_block_closing() -> None:
     writers: list[asyncio.StreamWriter] = []
     async with asyncio.timeout(10):
         silent = await asyncio.start_server(lambda reader, writer: writers.append(writer), "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
-        tracer = OpenTelemetryTracer(endpoint=f"http://127.0.0.1:{port}/v1/traces", headers={}, flush=SOON)
+        tracer = OpenTelemetryTracer(
+            endpoint=f"http://127.0.0.1:{port}/v1/traces", headers={}, flush_timeout=FLUSH_TIMEOUT
+        )
 
         with tracer.span("sentinel.cycle"):
             pass
@@ -206,7 +173,7 @@ async def test_a_collector_that_never_answers_does_not_hold_up_closing() -> None
 
 
 @pytest.mark.parametrize("endpoint", ["nonsense", "http://", "ftp://127.0.0.1"])
-async def test_an_endpoint_that_is_none_ends_nothing(log_text: io.StringIO, endpoint: str) -> None:
+async def test_an_invalid_endpoint_does_not_end_the_service(log_text: io.StringIO, endpoint: str) -> None:
     tracer = tracing.from_environment({"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}, log=LOG)
 
     with tracer.span("sentinel.cycle"):
@@ -215,13 +182,13 @@ async def test_an_endpoint_that_is_none_ends_nothing(log_text: io.StringIO, endp
         await tracer.close()
 
 
-def test_the_values_of_headers_are_secrets_as_written_and_by_their_last_word() -> None:
+def test_header_values_and_their_last_words_are_secrets() -> None:
     environ = {
         "OTEL_EXPORTER_OTLP_HEADERS": HEADERS,
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "api-key=a%3Db=c, broken,empty=",
     }
 
-    assert set(tracing.secrets(environ)) == {"Bearer pl4nted-s3cret", "pl4nted-s3cret", "fleet", "a=b=c"}
+    assert set(tracing.exporter_secrets(environ)) == {"Bearer pl4nted-s3cret", "pl4nted-s3cret", "fleet", "a=b=c"}
 
 
 def run_script(script: str) -> str:
@@ -230,7 +197,7 @@ def run_script(script: str) -> str:
     return result.stdout + result.stderr
 
 
-def test_tracing_that_is_off_loads_nothing() -> None:
+def test_disabled_tracing_loads_nothing() -> None:
     output = run_script(
         "import sys\n"
         "from sentinel.runtime import tracing\n"
@@ -242,7 +209,7 @@ def test_tracing_that_is_off_loads_nothing() -> None:
     assert output.strip() == "[]"
 
 
-def test_tracing_that_is_not_installed_is_a_warning_that_says_what_to_install() -> None:
+def test_a_warning_names_the_extra_if_tracing_is_not_installed() -> None:
     output = run_script(
         "import sys\n"
         "sys.modules['opentelemetry'] = None\n"

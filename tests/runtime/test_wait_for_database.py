@@ -1,4 +1,4 @@
-"""A database that is not there yet."""
+"""Waiting for an unavailable database at startup."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from sentinel.testing.database import MemoryDatabase
 LOG = get_logger("test")
 
 
-class Late(MemoryDatabase):
-    """A database that cannot be reached at the first tries."""
+class FailingDatabase(MemoryDatabase):
+    """Fails at the first attempts to open it."""
 
     def __init__(self, *, failures: int, error: Exception) -> None:
         super().__init__()
         self._failures = failures
         self._error = error
-        self.tries = 0
+        self.attempts = 0
 
     async def open(self) -> None:
-        self.tries += 1
-        if self.tries <= self._failures:
+        self.attempts += 1
+        if self.attempts <= self._failures:
             raise self._error
         await super().open()
 
 
-async def test_a_database_that_cannot_be_reached_is_tried_until_it_can() -> None:
+async def test_an_unavailable_database_is_retried_until_it_opens() -> None:
     clock, stopping = ManualClock(), Stopping()
-    database = Late(failures=3, error=Unavailable("nobody listens"))
+    database = FailingDatabase(failures=3, error=Unavailable("connection refused"))
     opener = DatabaseOpener(database, clock=clock, log=LOG)
 
     await opener.open()
@@ -45,22 +45,22 @@ async def test_a_database_that_cannot_be_reached_is_tried_until_it_can() -> None
     stopping.request()
     await running
 
-    assert database.tries == 4
+    assert database.attempts == 4
     assert database.trouble() is None
 
 
-async def test_what_a_person_has_to_mend_is_raised_at_once() -> None:
+async def test_other_errors_are_raised_at_startup() -> None:
     opener = DatabaseOpener(
-        Late(failures=1, error=ValueError("newer than this program")), clock=ManualClock(), log=LOG
+        FailingDatabase(failures=1, error=ValueError("newer than this program")), clock=ManualClock(), log=LOG
     )
 
     with pytest.raises(ValueError, match="newer"):
         await opener.open()
 
 
-async def test_being_told_to_stop_ends_the_trying() -> None:
+async def test_stopping_ends_the_retries() -> None:
     clock, stopping = ManualClock(), Stopping()
-    opener = DatabaseOpener(Late(failures=9, error=Unavailable("gone")), clock=clock, log=LOG)
+    opener = DatabaseOpener(FailingDatabase(failures=9, error=Unavailable("gone")), clock=clock, log=LOG)
     await opener.open()
     running = asyncio.create_task(opener.run(stopping))
     await clock.until_asleep()

@@ -1,4 +1,4 @@
-"""A collector on loopback that keeps the spans it is sent."""
+"""An OTLP collector on loopback that stores the spans it receives."""
 
 from __future__ import annotations
 
@@ -13,16 +13,28 @@ from tests.support.http.loopback import listen
 
 
 class TraceCollector:
-    """Takes OTLP over HTTP between `async with` and its end."""
+    """Receives OTLP over HTTP while its context is entered."""
 
     def __init__(self) -> None:
         self.url = ""
-        self.spans: list[Span] = []
+        self.requests: list[ExportTraceServiceRequest] = []
+        self.headers: list[dict[str, str]] = []
+        """The headers of each request, with lower-case names."""
         self._runner: web.AppRunner | None = None
+
+    @property
+    def spans(self) -> list[Span]:
+        return [
+            span
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
 
     async def __aenter__(self) -> Self:
         application = web.Application()
-        application.router.add_post("/v1/traces", self._take)
+        application.router.add_post("/v1/traces", self._receive)
         self._runner = web.AppRunner(application, access_log=None)
         self.url = await listen(self._runner)
         return self
@@ -33,9 +45,7 @@ class TraceCollector:
         assert self._runner is not None
         await self._runner.cleanup()
 
-    async def _take(self, request: web.Request) -> web.Response:
-        sent = ExportTraceServiceRequest.FromString(await request.read())
-        for resource in sent.resource_spans:
-            for scope in resource.scope_spans:
-                self.spans.extend(scope.spans)
-        return web.Response()
+    async def _receive(self, request: web.Request) -> web.Response:
+        self.requests.append(ExportTraceServiceRequest.FromString(await request.read()))
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        return web.Response(content_type="application/x-protobuf")

@@ -49,7 +49,9 @@ class Running:
         self.stopping = Stopping()
 
     async def run(self) -> int:
-        return await runner.run(parts=[self._part], log=LOG, stopping=self.stopping, signals=(), drain=self._drain)
+        return await runner.run(
+            parts=[self._part], log=LOG, stopping=self.stopping, signals=(), drain_timeout=self._drain
+        )
 
     async def open(self) -> None:
         await self._is_open.wait()

@@ -22,7 +22,7 @@ from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Broken, Conclusion, Finalized
 from sentinel.core.pulse.observation import Json
 from sentinel.runtime import durations
-from sentinel.runtime.log import describe
+from sentinel.runtime.log_format import describe
 
 _GRACE = timedelta(seconds=1)
 """How long a task that was cancelled may take to clean up before its report is sent without waiting for it."""

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 from sentinel.adapter.declaration import Adapter
-from sentinel.runtime.log import describe
+from sentinel.runtime.log_format import describe
 
 
 class NoAdapter(Exception):

@@ -34,7 +34,8 @@ from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime import workqueue
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.log import Log, describe
+from sentinel.runtime.log import Log
+from sentinel.runtime.log_format import describe
 
 
 class DeliveriesEnded(Exception):
@@ -141,7 +142,7 @@ class AdapterService:
             self._refuse(delivery, str(error), group)
             return
         except Exception as error:  # the loop's edge: nothing that strangers send may end the work on the others
-            self._log.unexpected("message.unreadable", event_id=message.attributes.get("id", ""), error=error)
+            self._log.exception("message.unreadable", event_id=message.attributes.get("id", ""), error=error)
             self._refuse(delivery, f"the message cannot be read: {describe(error)}", group)
             return
         if not self._adapter.may_concern(hint.pointer.kind):

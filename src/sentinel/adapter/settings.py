@@ -34,7 +34,7 @@ class AdapterSettings(msgspec.Struct, frozen=True, kw_only=True):
     hyperfleet_api: ApiSettings
     """How the HyperFleet API is reached."""
 
-    concurrency: Annotated[int, field_types.whole(1, 1000)] = 10
+    concurrency: Annotated[int, field_types.integer(1, 1000)] = 10
     """How many resources are worked on at the same time, from 1 to 1000; never two evaluations of one resource."""
 
     task_timeout: timedelta = timedelta(seconds=30)
@@ -64,7 +64,7 @@ def load(
 
 def place_of_task(file: Path, loaded: Loaded[AdapterSettings]) -> Origin:
     """Where the adapter was named: settings keep no place that finding it could be refused at."""
-    table = parse_file(file).table
+    table = parse_file(file).root
     member = None if table is None else table.get("task")
     origin = next((entry.origin for entry in loaded.entries if entry.key == "task"), "")
     if member is not None and origin.startswith(Source.FILE):

@@ -85,7 +85,7 @@ class AdapterTelemetry:
             "events": evaluation.events,
         }
         if evaluation.error is not None:
-            self._log.unexpected("evaluation.broken", error=evaluation.error, **fields)
+            self._log.exception("evaluation.broken", error=evaluation.error, **fields)
         elif evaluation.ending is Ending.BROKEN:
             self._log.error("evaluation.broken", **fields)
         else:
@@ -134,7 +134,7 @@ class AdapterTelemetry:
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
         """A fault of our own: the traceback, so that it can be mended."""
-        self._log.unexpected("evaluation.crashed", error=error, resource_id=resource_id)
+        self._log.exception("evaluation.crashed", error=error, resource_id=resource_id)
 
 
 def _resource(resource: Resource) -> dict[str, object]:

@@ -17,11 +17,11 @@ from sentinel.core.fleet.documents import KindRules
 from sentinel.core.fleet.lifecycle import segment
 from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.runtime.settings import field_types, loader
-from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, described
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, describe_node
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.report import Loaded, Origin, SettingsProblem, file_origin
-from sentinel.runtime.settings.schema import Items, section
-from sentinel.runtime.settings.validation import FAILED, Reading
+from sentinel.runtime.settings.schema import StructList, section
+from sentinel.runtime.settings.validation import INVALID, Validation
 
 _RESERVED = frozenset(
     {"kinds", "resources", "statuses", "waiting", "history", "force-delete", "pulse", "pause", "resume"}
@@ -41,15 +41,15 @@ class _Adapters(msgspec.Struct, frozen=True):
 
     expected: str = "a list of adapters' names, such as [validation, dns]"
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         if not isinstance(node, ListNode):
-            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
-            return FAILED
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
         name = FieldType("an adapter's name, such as dns", _adapter)
-        within = Reading(environ={})
+        within = Validation(environ={})
         values = [name.read(item, f"{path}[{n}]", item.at, within) for n, item in enumerate(node.items)]
         if len(values) > _ADAPTERS_AT_MOST:
-            within.refuse(node.at, path, f"expected at most {_ADAPTERS_AT_MOST} adapters, got {len(values)}")
+            within.reject(node.at, path, f"expected at most {_ADAPTERS_AT_MOST} adapters, got {len(values)}")
         conditions: set[str] = set()
         for n, value in enumerate(values):
             if not isinstance(value, str):
@@ -57,26 +57,26 @@ class _Adapters(msgspec.Struct, frozen=True):
             condition = condition_type(value)
             if condition in conditions:
                 message = f"expected each adapter once, got {condition} a second time"
-                within.refuse(node.items[n].at, f"{path}[{n}]", message)
+                within.reject(node.items[n].at, f"{path}[{n}]", message)
             conditions.add(condition)
-        reading.problems.extend(within.problems)
+        validation.problems.extend(within.problems)
         if within.problems:
-            return FAILED
-        reading.accept(path, ", ".join(map(str, values)), at)
+            return INVALID
+        validation.accept(path, ", ".join(map(str, values)), at)
         return tuple(values)
 
 
-class _Kinds(Items, frozen=True):
+class _Kinds(StructList, frozen=True):
     """The list of kinds, where each may name another as its parent."""
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
-        values = super().read(node, path, at, reading)
-        if values is FAILED or not isinstance(values, tuple) or not isinstance(node, ListNode):
-            return FAILED
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        values = super().read(node, path, at, validation)
+        if values is INVALID or not isinstance(values, tuple) or not isinstance(node, ListNode):
+            return INVALID
         problems = list(_inconsistencies(values))
         for index, field, message in problems:
-            reading.refuse(_place(node, index, field), f"{path}[{index}].{field}", message)
-        return FAILED if problems else values
+            validation.reject(_place(node, index, field), f"{path}[{index}].{field}", message)
+        return INVALID if problems else values
 
 
 def _place(node: ListNode, index: int, field: str) -> Origin:

@@ -19,7 +19,7 @@ from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log
-from sentinel.runtime.retention import Retained
+from sentinel.runtime.retention import RetentionRule
 
 BATCH = 500
 _RETRY = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1), jitter=0.0)
@@ -54,7 +54,7 @@ class Maintenance:
             except Unavailable as error:
                 self._log.warning("upkeep.failed", task="aggregate", error=error)
             except Exception as error:
-                self._log.unexpected("upkeep.failed", task="aggregate", error=error)
+                self._log.exception("upkeep.failed", task="aggregate", error=error)
             await stopping.interrupts(self._clock.sleep(_RETRY.delay(failures, 0.0)))
             failures += 1
         await stopping.wait()
@@ -86,14 +86,14 @@ class Maintenance:
         except Unavailable:
             raise
         except Exception as error:
-            self._log.unexpected("upkeep.failed", task="aggregate", resource_id=resource_id, error=error)
+            self._log.exception("upkeep.failed", task="aggregate", resource_id=resource_id, error=error)
             return False
         return True
 
 
-def retained(store: FleetStore, retention: FleetRetentionSettings) -> Sequence[Retained]:
+def retained(store: FleetStore, retention: FleetRetentionSettings) -> Sequence[RetentionRule]:
     """The fleet's rows that are deleted when they are old."""
     return (
-        Retained("discarded reports", retention.discarded, store.expire_discarded),
-        Retained("generations", retention.history, store.expire_history),
+        RetentionRule("discarded reports", retention.discarded, store.expire_discarded),
+        RetentionRule("generations", retention.history, store.expire_history),
     )

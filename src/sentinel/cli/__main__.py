@@ -1,4 +1,4 @@
-"""`python -m sentinel.cli`: the command, where the script is not on the path."""
+"""`python -m sentinel.cli`, if the script is not on the path."""
 
 from sentinel.cli.main import main
 

@@ -1,7 +1,7 @@
 """The command `sentinel`.
 
-Commands are imported when they are called: `sentinel run` in a pod has no business loading what draws the live
-view, and a missing extra only matters to the command that needs it.
+Commands are imported when they are called. So `sentinel run` does not load what draws the live view, and a missing
+extra only affects the command that needs it.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ from sentinel.version import __version__
 _COMMANDS = {
     "adapter": (
         "sentinel.cli.adapter.command:adapter",
-        "Run an adapter, start a new one, look after its dead letters.",
+        "Run an adapter, create a new one, manage its dead letters.",
     ),
     "api": ("sentinel.cli.api.command:api", "Serve the fleet API: resources, reports, conditions."),
-    "apply": ("sentinel.cli.client.apply:apply", "Make resources what files say; shows first what changes."),
-    "backup": ("sentinel.cli.database.backup:backup", "Copy the database of a fleet API, also while it runs."),
-    "check": ("sentinel.cli.check:check", "Check configuration files and show the effective settings."),
+    "apply": ("sentinel.cli.client.apply:apply", "Apply resource files to the fleet, after showing the changes."),
+    "backup": ("sentinel.cli.database.backup:backup", "Back up the database of a fleet API, even while it runs."),
+    "check": ("sentinel.cli.check:check", "Validate configuration files and show the effective settings."),
     "coverage": (
         "sentinel.cli.pulse.coverage:coverage",
-        "Show what no configuration watches, and what several do.",
+        "Show resources that no configuration watches, or several do.",
     ),
     "create": ("sentinel.cli.client.write:create", "Create a resource."),
-    "delete": ("sentinel.cli.client.write:delete", "Delete a resource, and all that belongs to it."),
+    "delete": ("sentinel.cli.client.write:delete", "Delete a resource and its children."),
     "explain": (
         "sentinel.cli.pulse.explain:explain",
-        "Say why each resource would get an event now, or would not.",
+        "Explain why each resource would get an event now or not.",
     ),
     "forecast": (
         "sentinel.cli.pulse.forecast:forecast",
-        "Say what a configuration will send, and what it will cost.",
+        "Predict the events of a configuration, and their cost.",
     ),
-    "get": ("sentinel.cli.client.get:get", "Print resources: how each stands, and what it waits for."),
-    "migrate": ("sentinel.cli.database.migrate:migrate", "Bring a database up to date, or say whether it is."),
-    "patch": ("sentinel.cli.client.write:patch", "Change spec and labels of a resource."),
-    "pause": ("sentinel.cli.client.write:pause", "Send no events for a resource until it is resumed."),
-    "pulse": ("sentinel.cli.client.pulse:pulse", "Ask for an event for a resource now."),
-    "restore": ("sentinel.cli.database.backup:restore", "Put the copy of a database in its place."),
-    "resume": ("sentinel.cli.client.write:resume", "Send events for a resource again."),
+    "get": ("sentinel.cli.client.get:get", "List resources: their status, and what each waits for."),
+    "migrate": ("sentinel.cli.database.migrate:migrate", "Migrate a database, or check whether it is up to date."),
+    "patch": ("sentinel.cli.client.write:patch", "Change the spec and labels of a resource."),
+    "pause": ("sentinel.cli.client.write:pause", "Stop events for a resource until it is resumed."),
+    "pulse": ("sentinel.cli.client.pulse:pulse", "Request an event for a resource now."),
+    "restore": ("sentinel.cli.database.backup:restore", "Restore a database from a backup."),
+    "resume": ("sentinel.cli.client.write:resume", "Resume events for a paused resource."),
     "run": (
         "sentinel.cli.pulse.run:run",
-        "Run the pulse: poll the fleet and publish an event for each resource due.",
+        "Run the pulse: poll the fleet and publish an event for each due resource.",
     ),
-    "token": ("sentinel.cli.identity.token:token", "Make, list and revoke the tokens that a server accepts."),
-    "up": ("sentinel.cli.up.command:up", "Run the whole loop on this machine and watch it work."),
+    "token": ("sentinel.cli.identity.token:token", "Create, list and revoke tokens that a server accepts."),
+    "up": ("sentinel.cli.up.command:up", "Run the whole loop on this machine, with a live view."),
     "version": ("sentinel.cli.version:version", "Print the version."),
     "watch": ("sentinel.cli.client.watch:watch", "Print resources as they change."),
-    "why": ("sentinel.cli.client.why:why", "Say what a resource waits for, since when, and what comes next."),
+    "why": ("sentinel.cli.client.why:why", "Explain what a resource waits for, since when, and what is next."),
 }
 
 
 class _Commands(click.Group):
-    """A group that knows its commands by name and loads them by need."""
+    """A group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_COMMANDS)
@@ -82,7 +82,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Exits 0 on success, 1 on a failure while running, 2 on bad usage or bad configuration."""
+    """Run a command. Exits 0 on success, 1 on a failure at run time, 2 on invalid usage or configuration."""
     try:
         code = cli.main(args=arguments, prog_name="sentinel", standalone_mode=False)
     except click.ClickException as error:
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         click.echo("interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of our output has gone, as `| head` does; nothing is left to say to it.
+        # The reader of our output has exited, such as `head`.
         sys.stderr.close()
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,4 +1,4 @@
-"""The options that commands share, spelled once, and how a command prints its data."""
+"""Options that several commands share, and how a command prints its data."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TypeVar
 import click
 import msgspec
 
+from sentinel.runtime.listening import Address, parse_address
 from sentinel.runtime.log import LogFormat, LogLevel
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 class Output(StrEnum):
-    """How a command prints its data."""
+    """The formats in which a command prints its data."""
 
     TABLE = "table"
     JSON = "json"
@@ -30,7 +31,7 @@ def output_option(command: F) -> F:
         type=click.Choice([choice.value for choice in Output]),
         default=Output.TABLE.value,
         callback=lambda context, parameter, value: Output(value),
-        help="How data is printed; table is for people.",
+        help="Output format. json and yaml are for scripts.",
     )(command)
 
 
@@ -39,56 +40,77 @@ def broker_option(command: F) -> F:
     return click.option(
         "--broker-config",
         type=click.Path(path_type=Path),
-        help="Broker settings: a file, a ConfigMap's manifest, or the directory where one is mounted.",
+        help="Broker settings: a YAML file, a ConfigMap manifest, or the directory of a mounted ConfigMap.",
     )(command)
 
 
 def set_option(command: F) -> F:
-    """`--set`, as the parameter `sets`, a tuple of texts."""
+    """`--set`, as the parameter `sets`, a tuple of strings."""
     return click.option(
         "--set",
         "sets",
         metavar="KEY=VALUE",
         multiple=True,
-        help="Set one key of the configuration, as in hyperfleet_api.timeout=3s; beats environment and file.",
+        help="Set one setting, such as hyperfleet_api.timeout=3s. Overrides environment and file.",
     )(command)
 
 
 def log_options(command: F) -> F:
-    """`--log-level` and `--log-format`, as parameters of these names; None where the settings decide."""
+    """`--log-level` and `--log-format`, as parameters of these names. None if not given."""
     level = click.option(
         "--log-level",
         type=click.Choice([level.value for level in LogLevel]),
-        help="The least important event that is still logged; beats the settings.",
+        help="Lowest level that is logged. Overrides the settings.",
     )
     layout = click.option(
         "--log-format",
         type=click.Choice([layout.value for layout in LogFormat]),
-        help="How log lines are laid out; beats the settings. Otherwise console on a terminal, else json.",
+        help="Log format. Overrides the settings. Default: console on a terminal, json elsewhere.",
     )
     return level(layout(command))
 
 
 def log_overrides(*, log_level: str | None, log_format: str | None) -> dict[str, str]:
-    """The logging flags as settings, for `load`."""
+    """Return the logging options as settings, for `loader.load`."""
     given = {"log.level": log_level, "log.format": log_format}
     return {key: value for key, value in given.items() if value is not None}
 
 
+def bind_address(context: click.Context, parameter: click.Parameter, text: str) -> Address | None:
+    """Parse an address option. Used as a callback; None means that nothing is served."""
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def listen_options(command: F) -> F:
+    """`--metrics-bind-address` and `--health-probe-bind-address`, as parameters of these names."""
+
+    def address_option(name: str, default: str, help_text: str) -> Callable[[F], F]:
+        return click.option(
+            name, metavar="ADDRESS", callback=bind_address, default=default, show_default=True, help=help_text
+        )
+
+    metrics = address_option("--metrics-bind-address", ":8080", "Address that serves /metrics; 0 to disable.")
+    probes = address_option(
+        "--health-probe-bind-address", ":8081", "Address that serves /healthz and /readyz; 0 to disable."
+    )
+    return metrics(probes(command))
+
+
 def server_options(*, listen: str, database: str) -> Callable[[F], F]:
-    """`--config`, `--listen` and `--database-url`, as parameters of these names; the help names the defaults."""
+    """`--config`, `--listen` and `--database-url`, as parameters of these names. The help names the defaults."""
 
     def decorate(command: F) -> F:
         config = click.option(
-            "--config", type=click.Path(path_type=Path), help="A settings file; flags and environment beat it."
+            "--config", type=click.Path(path_type=Path), help="Settings file. Options and environment override it."
         )
-        address = click.option(
-            "--listen", metavar="ADDRESS", help=f"Where to listen; {listen} where nothing else is said."
-        )
+        address = click.option("--listen", metavar="ADDRESS", help=f"Address to listen on. Default: {listen}.")
         url = click.option(
             "--database-url",
             metavar="URL",
-            help=f"sqlite:///FILE ({database} where nothing is said) or postgresql://…",
+            help=f"sqlite:///FILE or postgresql://… Default: {database}.",
         )
         return config(address(url(command)))
 
@@ -98,17 +120,17 @@ def server_options(*, listen: str, database: str) -> Callable[[F], F]:
 def credential_options(command: F) -> F:
     """`--tokens-file`, `--jwt-key-file` and `--insecure`, as parameters of these names."""
     tokens = click.option(
-        "--tokens-file", metavar="FILE", help="The tokens that are accepted; see `sentinel token new`."
+        "--tokens-file", metavar="FILE", help="Tokens that are accepted; see `sentinel token new`."
     )
-    key = click.option("--jwt-key-file", metavar="FILE", help="The key that JSON web tokens are checked with.")
+    key = click.option("--jwt-key-file", metavar="FILE", help="Key that verifies JSON web tokens.")
     insecure = click.option(
-        "--insecure", is_flag=True, help="Let everybody do everything; on a loopback address only."
+        "--insecure", is_flag=True, help="Allow all requests without a token. Loopback addresses only."
     )
     return tokens(key(insecure(command)))
 
 
 def overrides(**flags: str | bool | None) -> dict[str, str]:
-    """A command's own flags as settings, for `load`; those that were not given are left out."""
+    """Return a command's options as settings, for `loader.load`, without those that were not given."""
     return {
         key: "true" if value is True else str(value)
         for key, value in flags.items()
@@ -117,9 +139,9 @@ def overrides(**flags: str | bool | None) -> dict[str, str]:
 
 
 def encode(data: object, output: Output) -> str:
-    """Data as JSON or YAML text, for scripts; without a newline at its end."""
+    """Encode data as JSON or YAML, without a trailing newline."""
     encoded = msgspec.json.encode(data)
     if output is Output.YAML:
-        # By way of JSON, so that both say the same: YAML has times of its own, which are written differently.
+        # Through JSON, so that timestamps look the same in both formats. YAML has its own notation for them.
         return msgspec.yaml.encode(msgspec.json.decode(encoded)).decode().rstrip("\n")
     return msgspec.json.format(encoded, indent=2).decode()

@@ -1,4 +1,4 @@
-"""Tables and times for people: aligned text that reads the same on a terminal, in a pipe and in a ticket."""
+"""Tables, durations and numbers for people, as aligned plain text."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _UNITS = (
 def render(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[str] = ()
 ) -> Iterator[str]:
-    """The lines of a table; the columns named in `numbers` are aligned to the right.
+    """Yield the lines of a table. The columns named in `numbers` are right-aligned.
 
-    Cells may come from a server: what is not printable in them is escaped, or it would act on the terminal.
+    Cells may come from a server, so control characters, which could control the terminal, are escaped.
     """
     lines = [header, *([printable(cell) or "-" for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -32,8 +32,8 @@ def render(
         yield "  ".join(cells).rstrip()
 
 
-def in_words(duration: timedelta) -> str:
-    """A duration in its two largest units, such as `4m 10s`; what is finer than a second counts as nothing."""
+def format_duration(duration: timedelta) -> str:
+    """Format a duration in its two largest units, such as `4m 10s`. Fractions of a second are dropped."""
     parts: list[str] = []
     for name, unit in _UNITS:
         count, duration = divmod(duration, unit)
@@ -42,8 +42,8 @@ def in_words(duration: timedelta) -> str:
     return " ".join(parts[:2])
 
 
-def count(number: float) -> str:
-    """A number with three figures or more: `0.0333`, `6.25`, `1,234`."""
+def format_number(number: float) -> str:
+    """Format a number with at least three significant digits: `0.0333`, `6.25`, `1,234`."""
     if number >= 100 or number == int(number):
         return f"{number:,.0f}"
     return f"{number:.3g}"

@@ -316,7 +316,7 @@ class HeldDeliveries(Generic[P]):
             return await saying
         except Exception as error:  # the edge
             event_id = parcel.message.attributes.get("id", "")
-            self._log.unexpected(
+            self._log.exception(
                 "message.unsettled", event_id=event_id, key=parcel.key, attempts=parcel.attempts, error=error
             )
             return False

@@ -46,7 +46,7 @@ def unreadable(body: bytes, error: Exception, *, log: Log, key: Hashable, attemp
 
     `key` and `attempts` are what the broker itself has to say, for whoever looks for the message.
     """
-    log.unexpected("message.unreadable", key=key, attempts=attempts, error=error)
+    log.exception("message.unreadable", key=key, attempts=attempts, error=error)
     return Received(Message(body, "", {}))
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from sentinel.drivers.rest.retries import REPEATABLE, Retries
 from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, RequestOptions, shown
-from sentinel.runtime.log import describe
+from sentinel.runtime.log_format import describe
 
 MAX_BODY = 16 * 1024 * 1024
 RETRIES = Retries(attempts=3)

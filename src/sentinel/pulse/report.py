@@ -117,4 +117,4 @@ class PulseObservers:
             try:
                 tell(observer)
             except Exception as error:
-                self._log.unexpected("observer.failed", observer=type(observer).__name__, error=error)
+                self._log.exception("observer.failed", observer=type(observer).__name__, error=error)

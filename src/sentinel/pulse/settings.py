@@ -18,13 +18,13 @@ from sentinel.core.labels import Selector, equality
 from sentinel.core.pulse import message
 from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.settings import field_types, loader
-from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, Parsed, ScalarNode
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ParsedSource, ScalarNode
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.settings.report import Loaded, Origin
-from sentinel.runtime.settings.schema import Items, Texts, section
-from sentinel.runtime.settings.validation import FAILED, Reading
+from sentinel.runtime.settings.schema import StructList, TextMapping, section
+from sentinel.runtime.settings.validation import INVALID, Validation
 
 if TYPE_CHECKING:
     from sentinel.core.pulse.message import MessageData
@@ -55,27 +55,27 @@ def _label_value(given: str) -> str:
     return given
 
 
-class _SelectorItems(Items, frozen=True):
+class _SelectorItems(StructList, frozen=True):
     """The list of requirements, each label once: two values for one label select nothing at all."""
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         """A tuple of label matches."""
-        value = super().read(node, path, at, reading)
+        value = super().read(node, path, at, validation)
         seen: set[str] = set()
         for index, item in enumerate(node.items if isinstance(node, ListNode) else ()):
             label = item.get("label") if isinstance(item, MappingNode) else None
             if label is None or not isinstance(label.value, ScalarNode):
                 continue
             if label.value.text in seen:
-                reading.refuse(
+                validation.reject(
                     label.value.at, f"{path}[{index}].label", "expected each label once, got it a second time"
                 )
-                value = FAILED
+                value = INVALID
             seen.add(label.value.text)
         return value
 
 
-def _selector() -> Items:
+def _selector() -> StructList:
     return _SelectorItems(
         item=section(
             LabelMatch,
@@ -86,8 +86,10 @@ def _selector() -> Items:
     )
 
 
-def _message_data() -> Texts:
-    return Texts("a mapping of names to paths or templates, such as {resource_id: .id}", message.compile_leaf)
+def _message_data() -> TextMapping:
+    return TextMapping(
+        "a mapping of names to paths or templates, such as {resource_id: .id}", message.compile_leaf
+    )
 
 
 def _default_message_data() -> MessageData:
@@ -180,7 +182,7 @@ def is_selectable(match: LabelMatch) -> bool:
 def load(
     *,
     file: Path | None = None,
-    document: Parsed | None = None,
+    document: ParsedSource | None = None,
     environ: Mapping[str, str],
     sets: Sequence[str] = (),
     overrides: Mapping[str, str] | None = None,

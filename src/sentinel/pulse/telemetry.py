@@ -115,7 +115,7 @@ class PulseTelemetry:
 
     def crashed(self, error: BaseException) -> None:
         """A fault of our own: the traceback, so that it can be mended."""
-        self._log.unexpected("cycle.crashed", error=error)
+        self._log.exception("cycle.crashed", error=error)
 
     def _count(self, outcomes: Iterable[Outcome]) -> int:
         """Counts outcomes; says how many were not confirmed."""

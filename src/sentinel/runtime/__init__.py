@@ -1,1 +1,1 @@
-"""The shell every service shares: lifecycle, settings, telemetry, probes, backoff."""
+"""Code that every service shares: lifecycle, settings, logging, probes, workqueue, backoff."""

@@ -1,8 +1,8 @@
-"""How long to wait before trying again.
+"""Delays between retries.
 
-Everything that retries - a page, a publish, a lost connection, a part that failed - grows its waits the same
-way, and spreads them so that many processes which lost the same server do not come back to it together. The
-randomness is an argument: the schedule stays a pure function, and a simulation can replay it.
+Everything that retries (a page, a publish, a lost connection, a failed part) uses the same exponential backoff
+with jitter, so that many processes that lost the same server do not all reconnect at once. The random number is
+an argument, so that the schedule is a pure function and a simulation can replay it.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from datetime import timedelta
 
 import msgspec
 
-_LONGEST = timedelta(days=365)
+_MAX_DELAY = timedelta(days=365)
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """Exponential growth with proportional jitter. No wait is longer than the maximum."""
+    """Exponential backoff with proportional jitter, never above the maximum."""
 
     initial: timedelta
-    """The wait after the first failure; zero means that every retry is immediate."""
+    """The delay after the first failure. Zero means that every retry is immediate."""
     maximum: timedelta
-    """The longest wait, jitter included."""
+    """The longest delay, including jitter."""
     factor: float = 2.0
-    """How much longer each wait is than the one before; 1 keeps them equal."""
+    """The growth of each delay. 1 keeps them equal."""
     jitter: float = 0.1
-    """The fraction by which a wait may be shorter or longer; 0 makes the schedule exact. At the maximum there is
-    room only below it."""
+    """The fraction by which a delay may be shorter or longer. 0 makes the schedule exact. At the maximum, delays
+    are only made shorter."""
 
     def __post_init__(self) -> None:
         if self.initial < timedelta(0):
             raise ValueError(f"initial: expected zero or more, got {self.initial}")
-        if not self.initial <= self.maximum <= _LONGEST:
+        if not self.initial <= self.maximum <= _MAX_DELAY:
             raise ValueError(
-                f"maximum: expected between initial ({self.initial}) and {_LONGEST}, got {self.maximum}"
+                f"maximum: expected between initial ({self.initial}) and {_MAX_DELAY}, got {self.maximum}"
             )
         if not 1 <= self.factor < math.inf:
             raise ValueError(f"factor: expected 1 or more, and finite, got {self.factor}")
@@ -41,17 +41,16 @@ class Backoff(msgspec.Struct, frozen=True):
             raise ValueError(f"jitter: expected between 0 and 1, got {self.jitter}")
 
     def delay(self, attempt: int, random: float) -> timedelta:
-        """The wait after failure number `attempt`, counted from 0, for a `random` drawn from [0, 1)."""
+        """Return the delay after failure number `attempt`, counted from 0, for a `random` number from [0, 1)."""
         initial = self.initial.total_seconds()
         try:
             grown = initial * self.factor**attempt
         except OverflowError:
-            # Past what a float can hold; only growth leads there, and only from something that can grow.
-            grown = math.inf if self.factor > 1 and initial else initial
+            grown = math.inf if initial else initial
         maximum = self.maximum.total_seconds()
         nominal = min(grown, maximum)
-        # The interval is cut at the maximum, not the result: cutting the result would give half of all processes
-        # the same wait.
+        # Cut the interval at the maximum, not the result: otherwise half of all processes would get the same
+        # delay.
         shortest = nominal * (1 - self.jitter)
         longest = min(nominal * (1 + self.jitter), maximum)
         return min(timedelta(seconds=shortest + (longest - shortest) * random), self.maximum)

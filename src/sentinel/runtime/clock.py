@@ -1,4 +1,4 @@
-"""The real clock: the machine's wall time, and the event loop's sleep."""
+"""The real clock."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 
 class SystemClock:
-    """`ports.Clock` as every service runs it.
+    """`ports.Clock` on the wall clock and the event loop.
 
-    A sleep is measured on the monotonic clock, so that a step of the wall clock neither cuts it short nor
-    stretches it.
+    Sleeps use the monotonic clock, so a step of the wall clock does not change their length.
     """
 
     def now(self) -> datetime:

@@ -1,8 +1,8 @@
-"""Durations as Go writes them: `500ms`, `5s`, `1h30m`.
+"""Durations in Go's syntax: `500ms`, `5s`, `1h30m`.
 
-The configuration files of this product are shared with Go services, so the grammar is that of Go's
-`time.ParseDuration`, exactly: a sign, decimals, every unit down to nanoseconds, and a bare `0`. A Python
-`timedelta` resolves microseconds; what is finer is rounded to the nearest one.
+Go services read the same configuration files, so the grammar is exactly that of Go's `time.ParseDuration`: a sign,
+decimals, every unit down to nanoseconds, and a bare `0`. Durations are rounded to microseconds, the resolution of
+`timedelta`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ _NANOSECONDS = {
     "ns": 1,
     "us": 10**3,
     "µs": 10**3,  # the micro sign
-    "μs": 10**3,  # the Greek letter; Go takes both
+    "μs": 10**3,  # the Greek letter; Go accepts both
     "ms": 10**6,
     "s": 10**9,
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
-_LONGEST = 2**63 - 1
-_LONGEST_TEXT = 64
+_MAX_NANOSECONDS = 2**63 - 1
+_MAX_TEXT = 64
 
 
 def parse(text: str) -> timedelta:
-    """The duration that the text names; raises `ValueError` where Go would refuse it."""
+    """Parse a duration. Raises `ValueError` if Go would."""
     unsigned = text[1:] if text[:1] in ("-", "+") else text
     if unsigned == "0":
         return timedelta(0)
-    if not unsigned or len(unsigned) > _LONGEST_TEXT:
+    if not unsigned or len(unsigned) > _MAX_TEXT:
         raise ValueError("not a duration")
     nanoseconds = 0
     position = 0
@@ -42,14 +42,14 @@ def parse(text: str) -> timedelta:
         fraction = part[2] or ""
         nanoseconds += int(part[1] or 0) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
         position = part.end()
-    if nanoseconds > _LONGEST:
+    if nanoseconds > _MAX_NANOSECONDS:
         raise ValueError("longer than 2562047h47m")
     microseconds = (nanoseconds + 500) // 1000
     return timedelta(microseconds=-microseconds if text[0] == "-" else microseconds)
 
 
 def render(duration: timedelta) -> str:
-    """The shortest text in whole units that `parse` reads back as the same duration."""
+    """Return the shortest text that `parse` turns back into the same duration."""
     microseconds = duration // timedelta(microseconds=1)
     if microseconds < 0:
         return "-" + render(-duration)

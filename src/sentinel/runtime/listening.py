@@ -1,4 +1,4 @@
-"""Where a server listens: addresses as people write them, and sockets that say clearly why they cannot be had."""
+"""Addresses to listen on, and sockets for them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import msgspec
 
 BACKLOG = 128
 
-_RESOLVE = timedelta(seconds=5)
+_RESOLVE_TIMEOUT = timedelta(seconds=5)
 
 
 class ListenError(OSError):
-    """An address cannot be listened on; the text says which, and why."""
+    """Listening failed. The message names the address and the reason."""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where to listen, or where one listens."""
+    """A host and a port."""
 
     host: str
     """Empty for all interfaces."""
     port: int
-    """0 for any that is free."""
+    """0 for any free port."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str) -> Address | None:
-    """Reads a bind address as Go programs write it; None for `0` and for nothing at all, which mean: do not.
+    """Parse a bind address in Go's syntax. Returns None for `0` and for an empty text, which disable listening.
 
-    `:8080` is every interface, `127.0.0.1:0` a free port on loopback, `[::1]:8080` IPv6.
+    `:8080` is all interfaces, `127.0.0.1:0` a free port on loopback, `[::1]:8080` IPv6.
     """
     if text in ("", "0"):
         return None
@@ -47,7 +47,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this is a name or an address of the machine itself, and of nothing else."""
+    """Whether this is a loopback name or address."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -59,8 +59,11 @@ def is_loopback(host: str) -> bool:
 
 
 async def bind(address: Address) -> socket.socket:
-    """A listening socket of our own, rather than the several that asyncio opens for one name or for all
-    interfaces: with port 0, each of those would get a port of its own."""
+    """Return one listening socket. Raises `ListenError`.
+
+    asyncio would open several sockets for one name or for all interfaces, and with port 0 each would get its own
+    port.
+    """
     try:
         if not address.host:
             if socket.has_dualstack_ipv6():
@@ -68,17 +71,17 @@ async def bind(address: Address) -> socket.socket:
                     ("", address.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
                 )
             return socket.create_server(("", address.port), backlog=BACKLOG)
-        async with asyncio.timeout(_RESOLVE.total_seconds()):
+        async with asyncio.timeout(_RESOLVE_TIMEOUT.total_seconds()):
             found = await asyncio.get_running_loop().getaddrinfo(
                 address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
-        # IPv4 first where a name has both, as Go does.
-        family, _, _, _, where = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-        return socket.create_server((where[0], where[1]), family=family, backlog=BACKLOG)
+        # Prefer IPv4 if a name has both, as Go does.
+        family, _, _, _, resolved = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        return socket.create_server((resolved[0], resolved[1]), family=family, backlog=BACKLOG)
     except TimeoutError as error:
-        raise ListenError(f"cannot listen on {address}: the name was not resolved in time") from error
+        raise ListenError(f"cannot listen on {address}: resolving the name timed out") from error
     except OSError as error:
-        # create_server repeats the address in its text; the plain words for the number read better.
+        # create_server's text repeats the address, so use the plain error text.
         number = error.errno or 0
         reason = os.strerror(number) if number in errno.errorcode else error.strerror or str(error)
         raise ListenError(f"cannot listen on {address}: {reason.lower()}") from error

@@ -1,14 +1,13 @@
-"""Logging with keyword events, and what a service says about itself.
+"""Structured logging: an event name and fields.
 
     log = get_logger("pulse")
     log.info("cycle.done", fetched=40, published=3)
 
-An event is a short constant, what varies goes into fields; so a log can be queried, and no message is ever
-pieced together from values. It rests on the standard library's logging, so that the records of the libraries
-we use pass through the same formatter and the same redaction as our own.
+An event is a short constant. Everything that varies is a field, so logs can be queried. This is built on the
+standard library's logging, so records of libraries get the same format and redaction as ours.
 
-Lines are written synchronously. A queue and a thread in between would only move the wait, lose lines in a
-crash, and grow without bound behind a reader that has stopped reading.
+Lines are written synchronously. A queue and a thread would lose lines in a crash, and grow without bound if the
+reader of the log stops.
 """
 
 from __future__ import annotations
@@ -21,34 +20,17 @@ import threading
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-from sentinel.runtime.log_format import ConsoleFormatter, JsonFormatter, describe
-from sentinel.runtime.redaction import Redactor
-from sentinel.version import __version__
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
-__all__ = [
-    "Log",
-    "LogFormat",
-    "LogLevel",
-    "Logging",
-    "build_info",
-    "configure_logging",
-    "describe",
-    "flush_logs",
-    "get_logger",
-    "handle_loop_exception",
-]
+from sentinel.runtime.log_format import ConsoleFormatter, JsonFormatter
+from sentinel.runtime.secrets import Redactor
 
 _ROOT = "sentinel"
 _DEBUG, _INFO, _WARNING, _ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 
 
 class LogLevel(StrEnum):
-    """What is worth writing."""
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -57,19 +39,19 @@ class LogLevel(StrEnum):
 
     @property
     def number(self) -> int:
-        """As the standard library counts."""
+        """The level in the standard library."""
         return int(logging.getLevelNamesMapping()[self.value.upper()])
 
 
 class LogFormat(StrEnum):
-    """How it is written."""
+    """The format of log lines."""
 
     JSON = "json"
     CONSOLE = "console"
 
 
 class Log:
-    """Writes events of one component. A call below the level costs no more than the call itself."""
+    """Logs events of one component. A call below the level costs only the call."""
 
     __slots__ = ("_fields", "_logger")
 
@@ -79,11 +61,11 @@ class Log:
 
     @property
     def is_debug(self) -> bool:
-        """Whether debug events are written; asked where even gathering their fields would cost."""
+        """Whether debug events are logged. For callers whose fields are expensive to compute."""
         return self._logger.isEnabledFor(_DEBUG)
 
     def bind(self, **fields: object) -> Log:
-        """The same log with fields that go along with every event."""
+        """Return a log that adds these fields to every event."""
         return Log(self._logger, {**self._fields, **fields})
 
     def debug(self, event: str, /, **fields: object) -> None:
@@ -99,12 +81,12 @@ class Log:
             self._write(_WARNING, event, fields)
 
     def error(self, event: str, /, **fields: object) -> None:
-        """Something expected went wrong: `error=` is rendered in one line, without a traceback."""
+        """Log an expected failure: `error=` is rendered on one line, without a traceback."""
         if self._logger.isEnabledFor(_ERROR):
             self._write(_ERROR, event, fields)
 
-    def unexpected(self, event: str, /, *, error: BaseException, **fields: object) -> None:
-        """Something unexpected went wrong: with the traceback, for whoever has to mend it."""
+    def exception(self, event: str, /, *, error: BaseException, **fields: object) -> None:
+        """Log an unexpected failure with its traceback."""
         if self._logger.isEnabledFor(_ERROR):
             self._write(_ERROR, event, {**fields, "error": error}, error)
 
@@ -118,16 +100,16 @@ class Log:
 
 
 def get_logger(name: str) -> Log:
-    """The log of a component; its records are named `sentinel.<name>`."""
+    """Return the log of a component. Its records are named `sentinel.<name>`."""
     return Log(logging.getLogger(f"{_ROOT}.{name}"), {})
 
 
 class Logging:
-    """Logging as `configure_logging` set it up, until `restore`."""
+    """The process-wide logging set-up that `configure_logging` made, until `restore`."""
 
     def __init__(self, level: LogLevel, handler: logging.Handler, redactor: Redactor) -> None:
         self.redactor = redactor
-        """Told of secrets that become known later; also used for what leaves by other ways than the log."""
+        """Masks secrets in log lines. Add secrets that become known later; use it for other output as well."""
         self._handler = handler
         self._root, self._ours = logging.getLogger(), logging.getLogger(_ROOT)
         self._levels = (self._root.level, self._ours.level)
@@ -135,7 +117,7 @@ class Logging:
         self._log = get_logger("process")
 
         self._ours.setLevel(level.number)
-        # Libraries talk to their developers; below a warning only whoever debugs wants to listen.
+        # Libraries log details for their own developers, so their info events appear only at debug level.
         self._root.setLevel(level.number if level is LogLevel.DEBUG else max(level.number, _WARNING))
         self._root.addHandler(handler)
         logging.captureWarnings(True)
@@ -144,7 +126,7 @@ class Logging:
         sys.unraisablehook = self._on_unraisable
 
     def restore(self) -> None:
-        """Puts everything back as it was found; a process that is about to end need not bother."""
+        """Undo everything. A process that is about to exit need not call it."""
         self._root.removeHandler(self._handler)
         self._root.setLevel(self._levels[0])
         self._ours.setLevel(self._levels[1])
@@ -154,20 +136,20 @@ class Logging:
     def _on_uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
             return
-        self._log.unexpected("process.unhandled", error=error.with_traceback(trace))
+        self._log.exception("process.unhandled", error=error.with_traceback(trace))
 
     def _on_uncaught_in_thread(self, failure: threading.ExceptHookArgs) -> None:
         if failure.exc_value is not None and not isinstance(failure.exc_value, SystemExit):
             thread = failure.thread.name if failure.thread else ""
-            self._log.unexpected("process.unhandled", error=failure.exc_value, thread=thread)
+            self._log.exception("process.unhandled", error=failure.exc_value, thread=thread)
 
     def _on_unraisable(self, failure: sys.UnraisableHookArgs) -> None:
         if failure.exc_value is not None:
-            self._log.unexpected("process.unraisable", error=failure.exc_value)
+            self._log.exception("process.unraisable", error=failure.exc_value)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes a line at a time, and says nothing of a record that cannot be written: it may hold a secret."""
+    """Drops records that cannot be written. The standard handler would print them, and they may hold a secret."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the standard library's name
         pass
@@ -181,10 +163,10 @@ def configure_logging(
     secrets: Iterable[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Logging:
-    """Sends every record, ours and the libraries', to `stream` (stderr), one line each, without secrets.
+    """Write every record, ours and the libraries', to `stream` (stderr by default) with secrets masked.
 
-    Without a `format` it is `console` on a terminal and `json` elsewhere. Exceptions that nobody caught, and
-    Python's warnings, become records too.
+    The default format is `console` on a terminal and `json` elsewhere. Uncaught exceptions and Python's warnings
+    become records, too.
     """
     stream = sys.stderr if stream is None else stream
     environ = os.environ if environ is None else environ
@@ -202,24 +184,16 @@ def configure_logging(
 
 
 def flush_logs() -> None:
-    """Makes sure that what was logged has left the process; for the moment before it ends abruptly."""
+    """Flush all handlers, before the process exits abruptly."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 
 
 def handle_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """An event loop's exception handler that renders what nobody awaited as a record like any other."""
+    """Log an exception of a task or callback that was never retrieved. An event loop's exception handler."""
     log = get_logger("process")
     error = context.get("exception")
     if isinstance(error, BaseException):
-        log.unexpected("process.unhandled", error=error, message=context.get("message"))
+        log.exception("process.unhandled", error=error, message=context.get("message"))
     else:
         log.error("process.unhandled", message=context.get("message"))
-
-
-def build_info(registry: CollectorRegistry, component: str) -> None:
-    """Registers `hyperfleet_sentinel_build_info{version,component} 1`."""
-    from prometheus_client import Info  # commands without metrics do not pay for it
-
-    info = Info("hyperfleet_sentinel_build", "What is running here.", registry=registry)
-    info.info({"version": __version__, "component": component})

@@ -1,8 +1,8 @@
-"""How a log record looks: one line of JSON for machines, an aligned line for people.
+"""Formats log records: one line of JSON for machines, or an aligned line for people.
 
-A formatter never raises, whatever it is handed, because a log line must not end a service; and every piece of
-text passes the redactor before it is laid out. Redacting the finished line instead would be simpler and wrong:
-a secret of digits would break the JSON around a number, and a quote within a secret is escaped by then.
+A formatter never raises, because a log line must not end a service. Every value is redacted before the line is
+formatted. Redacting the finished line would be wrong: a secret of digits would break the JSON around a number, and
+quotes in a secret are escaped by then.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from typing import TypeAlias
 import msgspec
 
 from sentinel.core import events
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 
 Plain: TypeAlias = "None | bool | int | float | str | list[Plain] | dict[str, Plain]"
 
 _RESERVED = ("time", "level", "logger", "event")
-_DEEPEST = 4
-_LONGEST_TRACEBACK = 16_384
-_LONGEST_TEXT = 16_384
-"""Of one value: what a task raises may quote a whole file."""
+_MAX_DEPTH = 4
+_MAX_TRACEBACK = 16_384
+_MAX_TEXT = 16_384
+"""Of one value: an error of a task may contain a whole file."""
 _COLOURS = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line: its kind and its text, and for a group those of each error within."""
+    """Describe an error in one line: its type and its text, and for a group those of each member."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(describe(inner) for inner in error.exceptions)
     try:
         text = " ".join(str(error).split())
-    except BaseException:  # an error whose text cannot be had, whatever having it raises, is still one
+    except BaseException:  # whatever its __str__ raises
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class _RecordFormatter(logging.Formatter):
-    """What both formats share: reading a record, ours or a library's, into plain values free of secrets."""
+    """Converts a record, ours or a library's, into plain redacted values."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class _RecordFormatter(logging.Formatter):
     def _event(self, record: logging.LogRecord) -> str:
         try:
             return self._redactor.redact(record.getMessage())
-        except Exception as error:  # a library's arguments that do not fit its own message
+        except Exception as error:  # a library's arguments do not match its message
             return self._redactor.redact(f"{record.msg} (unformattable: {describe(error)})")
 
     def _fields(self, record: logging.LogRecord) -> dict[str, Plain]:
@@ -71,7 +71,7 @@ class _RecordFormatter(logging.Formatter):
             text = "".join(traceback.format_exception(error)).rstrip()
         except Exception as unprintable:
             text = f"no traceback: {describe(unprintable)}"
-        return self._redactor.redact(text)[-_LONGEST_TRACEBACK:]
+        return self._redactor.redact(text)[-_MAX_TRACEBACK:]
 
     def _plain(self, value: object, depth: int = 0) -> Plain:
         # Most values are of these types. The other checks, one after another, cost a sixth of an access log line.
@@ -81,7 +81,7 @@ class _RecordFormatter(logging.Formatter):
             return value
         try:
             return self._convert(value, depth)
-        except BaseException:  # a value that cannot even be printed, whatever printing it raises
+        except BaseException:  # whatever its __str__ raises
             return f"<unprintable {type(value).__name__}>"
 
     def _convert(self, value: object, depth: int) -> Plain:
@@ -97,23 +97,23 @@ class _RecordFormatter(logging.Formatter):
             return events.timestamp(value)
         if isinstance(value, BaseException):
             return self._text(describe(value))
-        if depth < _DEEPEST and isinstance(value, Mapping):
+        if depth < _MAX_DEPTH and isinstance(value, Mapping):
             return {
                 self._redactor.redact(str(name)): self._plain(inner, depth + 1) for name, inner in value.items()
             }
-        if depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
+        if depth < _MAX_DEPTH and isinstance(value, list | tuple | set | frozenset):
             items: Iterable[object] = value
             return [self._plain(inner, depth + 1) for inner in items]
         return self._text(str(value))
 
     def _text(self, text: str) -> str:
-        """Cut only when it is free of secrets, of which half would not be recognised."""
+        """Redact, then shorten: half of a secret would not be recognized."""
         text = self._redactor.redact(text)
-        return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+        return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 class JsonFormatter(_RecordFormatter):
-    """One JSON object a line: `time`, `level`, `logger`, `event`, then the event's own fields."""
+    """One JSON object per line: `time`, `level`, `logger`, `event`, then the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Plain] = {
@@ -127,12 +127,12 @@ class JsonFormatter(_RecordFormatter):
             line["traceback"] = trace
         try:
             return msgspec.json.encode(line).decode()
-        except (OverflowError, UnicodeError):  # integers past 64 bits, halves of surrogate pairs
+        except (OverflowError, UnicodeError):  # integers beyond 64 bits, lone surrogates
             return json.dumps(line)
 
 
 class ConsoleFormatter(_RecordFormatter):
-    """An aligned line for people; values that would confuse a reader or a terminal are quoted."""
+    """An aligned line for people. Ambiguous and unprintable values are quoted."""
 
     def __init__(self, redactor: Redactor, *, colour: bool) -> None:
         super().__init__(redactor)
@@ -142,8 +142,8 @@ class ConsoleFormatter(_RecordFormatter):
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
         level = record.levelname.lower()
         name = record.name.removeprefix("sentinel.")
-        event = _visible(self._event(record))
-        fields = [f"{field}={_shown(value)}" for field, value in self._fields(record).items()]
+        event = _printable(self._event(record))
+        fields = [f"{field}={_format_value(value)}" for field, value in self._fields(record).items()]
         if self._colour:
             tint = _COLOURS.get(level, "")
             line = f"{_DIM}{time}{_RESET} {tint}{level:<7}{_RESET} {_DIM}{name:<10}{_RESET} {_BOLD}{event}{_RESET}"
@@ -151,16 +151,16 @@ class ConsoleFormatter(_RecordFormatter):
             line = f"{time} {level:<7} {name:<10} {event}"
         line = " ".join((line, *fields))
         trace = self._traceback(record)
-        return "\n".join((line, *(f"  {_visible(row)}" for row in trace.split("\n")))) if trace else line
+        return "\n".join((line, *(f"  {_printable(row)}" for row in trace.split("\n")))) if trace else line
 
 
-def _shown(value: Plain) -> str:
+def _format_value(value: Plain) -> str:
     if isinstance(value, str):
         is_bare = value.isprintable() and value and not any(mark in value for mark in " =\"'")
         return value if is_bare else repr(value)
-    return f"{value:.6g}" if isinstance(value, float) else _visible(str(value))
+    return f"{value:.6g}" if isinstance(value, float) else _printable(str(value))
 
 
-def _visible(text: str) -> str:
-    """The text without anything a terminal would act on."""
+def _printable(text: str) -> str:
+    """Escape control characters."""
     return text if text.isprintable() else repr(text)[1:-1]

@@ -1,7 +1,7 @@
-"""What a process owns: its signals, its event loop, and its way out.
+"""The process: its signals, its event loop, and its exit.
 
-Leaving has to work when something else does not: a task that ignores its cancellation, a thread stuck in a
-name lookup, a loop that no longer turns. None of them may keep a process that was told to go.
+Exiting has to work even if a task ignores its cancellation, a thread is stuck in a name lookup, or the event
+loop is blocked.
 """
 
 from __future__ import annotations
@@ -24,131 +24,131 @@ from typing import Any, NoReturn
 from sentinel.runtime.log import Log, flush_logs
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Each ends a service; SIGHUP, which a closing terminal sends, asks a service that can to reload instead."""
+"""Each stops a service. SIGHUP, which a closing terminal sends, reloads a service that supports it."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT = 32 * 1024 * 1024
-"""The most that glibc takes; what is larger comes from the kernel each time."""
-_PATIENCE = timedelta(seconds=2)
-_FAREWELL = timedelta(milliseconds=500)
-_THREADS = "sentinel-blocking"
-_KILLED = 128
-"""Added to a signal's number, this is the exit code of what it ended."""
+_MALLOC_THRESHOLD = 32 * 1024 * 1024
+"""glibc's maximum. Larger blocks are returned to the kernel every time."""
+_EXIT_TIMEOUT = timedelta(seconds=2)
+_FLUSH_TIMEOUT = timedelta(milliseconds=500)
+_THREAD_PREFIX = "sentinel-blocking"
+_SIGNAL_EXIT = 128
+"""Plus the signal's number: the exit code of a process that a signal ended."""
 
 
 class ExitCode(IntEnum):
-    """What the process ends with."""
+    """The exit codes of all commands."""
 
     SUCCESS = 0
     FAILURE = 1
     MISCONFIGURED = 2
 
 
-def settle_memory() -> None:
-    """For a server that answers with large bodies: called once, when everything is loaded.
+def tune_memory() -> None:
+    """Tune the allocator and the garbage collector of a server with large responses. Call once after startup.
 
-    glibc gives every large block back to the kernel, which hands out fresh pages for the next: faulting them in
-    costs more than filling them. And what is loaded by now stays, so no collection need look at it again.
+    By default glibc returns every large block to the kernel. Faulting in fresh pages for the next one costs more
+    than filling them. And loaded modules stay, so garbage collections need not scan them.
     """
-    with suppress(OSError, AttributeError):  # another C library, which has other habits
+    with suppress(OSError, AttributeError):  # not glibc
         mallopt = ctypes.CDLL(None).mallopt
         for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
-            mallopt(parameter, _KEPT)
+            mallopt(parameter, _MALLOC_THRESHOLD)
     gc.collect()
     gc.freeze()
 
 
-def main(service: Coroutine[Any, Any, int], *, log: Log, patience: timedelta = _PATIENCE) -> int:
-    """Runs a service, such as `runner.run(...)`, on an event loop of its own; returns its exit code.
+def main(service: Coroutine[Any, Any, int], *, log: Log, exit_timeout: timedelta = _EXIT_TIMEOUT) -> int:
+    """Run a service, such as `runner.run(...)`, on a new event loop. Returns its exit code.
 
-    Tasks and threads that outlive the service have `patience` to end before they are abandoned.
+    Tasks and threads that outlive the service have `exit_timeout` to end. Then they are abandoned.
     """
-    executor = ThreadPoolExecutor(thread_name_prefix=_THREADS)
+    executor = ThreadPoolExecutor(thread_name_prefix=_THREAD_PREFIX)
     try:
         with asyncio.Runner() as runner:
             runner.get_loop().set_default_executor(executor)
-            code = runner.run(_run_and_tidy_up(service, log, patience))
-            # The loop would join these threads however long they take.
+            code = runner.run(_run_and_cancel_leftovers(service, log, exit_timeout))
+            # The loop would join these threads without a timeout.
             executor.shutdown(wait=False, cancel_futures=True)
-            _await_threads(code, log, patience)
+            _join_threads(code, log, exit_timeout)
             return code
-    except KeyboardInterrupt:  # before the service had taken charge of signals, or after
-        return _KILLED + signal.SIGINT
+    except KeyboardInterrupt:  # before or after the service handled signals
+        return _SIGNAL_EXIT + signal.SIGINT
     except SystemExit as error:
-        # None of ours calls it. In a task it tears the loop down, and without a word nobody would know why.
-        log.unexpected("process.exited", message="a task has called sys.exit", code=error.code, error=error)
+        # Our own code never calls it. In a task it ends the loop, so log the reason.
+        log.exception("process.exited", message="a task called sys.exit", code=error.code, error=error)
         raise
 
 
-async def _run_and_tidy_up(service: Coroutine[Any, Any, int], log: Log, patience: timedelta) -> int:
+async def _run_and_cancel_leftovers(service: Coroutine[Any, Any, int], log: Log, exit_timeout: timedelta) -> int:
     code = await service
     leftovers = asyncio.all_tasks() - {asyncio.current_task()}
     for task in leftovers:
         task.cancel()
     if leftovers:
-        _, stuck = await asyncio.wait(leftovers, timeout=patience.total_seconds())
+        _, stuck = await asyncio.wait(leftovers, timeout=exit_timeout.total_seconds())
         if stuck:
             names = sorted(task.get_name() for task in stuck)
-            leave_at_once(code, lambda: log.warning("process.abandoned", tasks=names))
+            exit_now(code, lambda: log.warning("process.abandoned", tasks=names))
     return code
 
 
-def _await_threads(code: int, log: Log, patience: timedelta) -> None:
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith(_THREADS)]
+def _join_threads(code: int, log: Log, exit_timeout: timedelta) -> None:
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(_THREAD_PREFIX)]
     for thread in threads:
-        thread.join(patience.total_seconds() / len(threads))
+        thread.join(exit_timeout.total_seconds() / len(threads))
     stuck = sorted(thread.name for thread in threads if thread.is_alive())
     if stuck:
-        leave_at_once(code, lambda: log.warning("process.abandoned", threads=stuck))
+        exit_now(code, lambda: log.warning("process.abandoned", threads=stuck))
 
 
-def leave_at_once(code: int, say: Callable[[], None]) -> NoReturn:
-    """Ends the process here and now, after a last word if it can be had quickly.
+def exit_now(code: int, log_reason: Callable[[], None]) -> NoReturn:
+    """Log the reason and exit the process immediately.
 
-    The word is said by another thread, because this one may hold, or wait for, what writing a log line takes.
+    Another thread writes the log line, because this one may hold a lock that logging needs.
     """
 
-    def farewell() -> None:
-        say()
+    def log_and_flush() -> None:
+        log_reason()
         flush_logs()
         with suppress(OSError, ValueError):
             sys.stdout.flush()
 
-    speaker = threading.Thread(target=farewell, daemon=True)
-    speaker.start()
-    speaker.join(_FAREWELL.total_seconds())
+    thread = threading.Thread(target=log_and_flush, daemon=True)
+    thread.start()
+    thread.join(_FLUSH_TIMEOUT.total_seconds())
     os._exit(code)
 
 
 @contextmanager
-def signals(
+def handle_signals(
     handled: Collection[signal.Signals],
     on_first: Callable[[signal.Signals], None],
     *,
     on_hangup: Callable[[], None] | None = None,
     log: Log,
 ) -> Iterator[None]:
-    """Calls `on_first` at the first of these signals; the second one ends the process on the spot.
+    """Call `on_first` at the first of these signals. The second one exits the process immediately.
 
-    With `on_hangup`, SIGHUP calls that every time and counts as neither. Without it SIGHUP may be the first, but
-    never the second: the kernel and the shell each send one when a terminal closes. Where it is ignored at the
-    start, as under `nohup`, it stays so in either case.
-    These are Python's own handlers, not the event loop's: a loop that is stuck would see neither signal.
+    With `on_hangup`, SIGHUP calls that instead and does not count. Without it, SIGHUP may be the first signal
+    but never the second: the kernel and the shell each send one when a terminal closes. If SIGHUP is ignored at
+    startup, as under `nohup`, it stays ignored. These are Python's handlers and not the event loop's, because a
+    blocked loop would see no signal.
     """
     loop = asyncio.get_running_loop()
-    has_come = False
+    has_received = False
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal has_come
+        nonlocal has_received
         received = signal.Signals(number)
         if received is signal.SIGHUP and on_hangup is not None:
             loop.call_soon_threadsafe(on_hangup)
             return
-        if has_come:
+        if has_received:
             if received is signal.SIGHUP:
                 return
-            leave_at_once(_KILLED + number, lambda: log.warning("process.killed", signal=received.name))
-        has_come = True
+            exit_now(_SIGNAL_EXIT + number, lambda: log.warning("process.killed", signal=received.name))
+        has_received = True
         loop.call_soon_threadsafe(on_first, received)
 
     ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()

@@ -1,7 +1,7 @@
-"""Delete what is older than retention allows, in bounded batches.
+"""Deletes old rows in bounded batches.
 
-One loop for the rows of all components. A batch may stop anywhere and be repeated: several servers on one database
-do the same work twice at worst.
+One loop for the rows of all components. A batch can be interrupted and repeated at any point: at worst, several
+servers on one database do the same work twice.
 """
 
 from __future__ import annotations
@@ -17,59 +17,58 @@ from sentinel.ports.errors import Unavailable
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log
 
-BATCH = 500
-EVERY = timedelta(minutes=1)
+BATCH_SIZE = 500
+INTERVAL = timedelta(minutes=1)
 
 
 class Expire(Protocol):
     """A store's method that deletes old rows."""
 
     async def __call__(self, before: datetime, *, limit: int) -> int:
-        """Deletes what is older than this moment, at most `limit`; says how many. Raises `Unavailable`."""
+        """Delete at most `limit` rows older than `before`. Returns how many. Raises `Unavailable`."""
 
 
-class Retained(msgspec.Struct, frozen=True):
-    """Rows that are kept for a while."""
+class RetentionRule(msgspec.Struct, frozen=True):
+    """How long some rows are kept."""
 
     name: str
-    """As logs call them."""
-    age: timedelta
-    """How old they may become."""
+    """The name of the rows in logs."""
+    max_age: timedelta
     expire: Expire
 
 
 class Retention:
-    """Deletes old rows, every minute and as long as there are any."""
+    """Deletes old rows every minute, until none are left."""
 
-    def __init__(self, retained: Sequence[Retained], *, clock: Clock, log: Log) -> None:
-        self._retained = retained
+    def __init__(self, rules: Sequence[RetentionRule], *, clock: Clock, log: Log) -> None:
+        self._rules = rules
         self._clock = clock
         self._log = log
 
     async def run(self, stopping: Stopping) -> None:
-        """Goes on until it is stopped, whatever goes wrong: that is logged, and tried again a minute later."""
+        """Run until stopped. Failures are logged and retried after the interval."""
         while not stopping.requested:
             try:
-                while await self.expire() >= BATCH:
+                while await self.expire() >= BATCH_SIZE:
                     if stopping.requested:
                         return
             except Unavailable as error:
                 self._log.warning("upkeep.failed", task="retention", error=error)
-            if await stopping.interrupts(self._clock.sleep(EVERY)):
+            if await stopping.interrupts(self._clock.sleep(INTERVAL)):
                 return
 
     async def expire(self) -> int:
-        """Deletes one batch of everything; says how many rows. Raises `Unavailable`."""
+        """Delete one batch of each kind of rows. Returns how many in total. Raises `Unavailable`."""
         now = self._clock.now()
         deleted = 0
-        for each in self._retained:
+        for rule in self._rules:
             try:
-                deleted += await each.expire(now - each.age, limit=BATCH)
+                deleted += await rule.expire(now - rule.max_age, limit=BATCH_SIZE)
             except Unavailable:
                 raise
             except Exception as error:
-                # A bug in one store must not keep the others from shrinking.
-                self._log.unexpected("upkeep.failed", task="retention", rows=each.name, error=error)
+                # A bug in one store must not stop the others.
+                self._log.exception("upkeep.failed", task="retention", rows=rule.name, error=error)
         if deleted:
             self._log.info("upkeep.expired", entries=deleted)
         return deleted

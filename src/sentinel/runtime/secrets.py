@@ -1,19 +1,60 @@
-"""A text that must not be seen.
+"""Keeps secrets out of logs, dumps, error messages and tracebacks.
 
-Settings are logged, dumped, compared in tests and carried in tracebacks. A secret wrapped in `Secret` goes
-through all of that masked; the one place that needs the text, the driver's constructor, asks for it by name.
+`Secret` wraps a value that we know to be secret. Printing it shows a mask.
+
+`Redactor` masks secrets by value wherever they appear: a library quotes the URL that failed, a traceback shows a
+string as Python writes it, a server echoes a header. It recognizes each secret percent-encoded and escaped as
+Python or JSON do. It also masks text that looks like a secret: passwords in URLs, query parameters with telling
+names, and credentials after `Bearer` or `Basic`.
 """
 
 from __future__ import annotations
 
 import hmac
+import json
+import re
+import string
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
+from urllib.parse import quote, unquote, urlsplit
 
 MASK = "***"
 
+_SHORT = 4
+"""Shorter secrets are masked only as whole words. Masking every `a` would make logs unreadable."""
+
+_URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s]*@")
+
+_WORDS = "token|passw(?:or[dt]|d)?|passphrase|pwd|secret|signature|credential"
+"""Words that mark a name as a secret's. "key" is too common in other names to be one of them."""
+
+_QUERY = re.compile(
+    rf"([?&;][^=&;\s?]*(?:key|{_WORDS})[^=&;\s]*=)"
+    r"(?!(?:true|false|null|[0-9]{1,4})(?![^&;\s]))[^&;\s\"'<>)\]}]+",
+    re.IGNORECASE,
+)
+_VARIABLE = re.compile(
+    # The name has to end with the word: TOKEN_FILE and SECRET_NAME hold no secret. PWD is the working directory.
+    rf"(?!(?:OLD)?PWD$).*(?:{_WORDS}|(?:api|access|encryption|private|secret|signing)_?key)s?"
+    r"(?:_[0-9]+|_BASE64|_VALUE)?",
+    re.IGNORECASE,
+)
+_MIN_VALUE_LENGTH = 6
+_PLAIN_VALUES = re.compile(r"[0-9]+|default|disabled|enabled|optional|required", re.IGNORECASE)
+"""Values that are never secrets, whatever the variable's name. Masking them would make logs unreadable."""
+
+_CREDENTIALS = (
+    re.compile(r"(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic)\s+)[^\s\"',;}]+", re.IGNORECASE),
+    re.compile(r"(\b(?i:bearer|basic)\s+)(?=\S*[0-9=]|\S+[A-Z])[\w+/.~=-]{6,}"),
+)
+"""In an Authorization header any value. Elsewhere only values with digits or inner capitals, which words lack."""
+
+_UNCHANGED = frozenset(string.ascii_letters + string.digits + "-._")
+"""Characters that no encoding replaces."""
+
 
 class Secret:
-    """Shows a mask wherever Python would show a value; `reveal()` is the only way to the text."""
+    """A string that Python shows as a mask. `reveal()` returns the text."""
 
     __slots__ = ("_shown", "_text")
 
@@ -22,7 +63,7 @@ class Secret:
         self._shown = shown
 
     def reveal(self) -> str:
-        """The text itself, for the driver that sends it."""
+        """Return the text, for the driver that sends it."""
         return self._text
 
     def __str__(self) -> str:
@@ -48,5 +89,88 @@ class Secret:
         return hash((Secret, self._text))
 
     def __reduce__(self) -> NoReturn:
-        # A pickle is a dump like any other, and nothing here needs one.
-        raise TypeError("a secret is not pickled")
+        # A pickle would contain the text.
+        raise TypeError("a secret cannot be pickled")
+
+
+class Redactor:
+    """Masks known secrets in text. More can be added at any time, such as a rotated token."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: set[str] = set()
+        self._patterns: tuple[tuple[str, re.Pattern[str]], ...] = ()
+        for secret in secrets:
+            self.add(secret)
+
+    def __repr__(self) -> str:
+        return f"Redactor({len(self._secrets)} secrets)"
+
+    def add(self, secret: str) -> None:
+        """Mask `secret` from now on, and if it is a URL, also its password alone."""
+        secret = secret.strip()
+        if not secret or secret in self._secrets:
+            return
+        # The text itself may be encoded, such as a password cut out of a URL.
+        self._secrets |= {secret, unquote(secret), *_passwords(secret)}
+        # Longest first, so that a secret that contains another one is masked as a whole.
+        longest_first = sorted(self._secrets, key=len, reverse=True)
+        self._patterns = tuple((_literal_part(known), re.compile(_pattern(known))) for known in longest_first)
+
+    def redact(self, text: str) -> str:
+        """Return the text with all secrets masked."""
+        for literal, pattern in self._patterns:
+            if literal in text:
+                text = pattern.sub(MASK, text)
+        if "://" in text:
+            text = _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
+        if "=" in text:
+            text = _QUERY.sub(rf"\1{MASK}", text)
+        if " " in text or "\n" in text or "\t" in text:  # most logged values are single words
+            for pattern in _CREDENTIALS:
+                text = pattern.sub(rf"\1{MASK}", text)
+        return text
+
+
+def secrets_in_environment(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of variables whose names mark them as secrets."""
+    for name, value in environ.items():
+        if len(value) < _MIN_VALUE_LENGTH or _PLAIN_VALUES.fullmatch(value):
+            continue
+        if _VARIABLE.fullmatch(name):
+            yield value
+
+
+def _passwords(secret: str) -> tuple[str, ...]:
+    try:
+        password = urlsplit(secret).password
+    except ValueError:
+        password = None
+    return (password, unquote(password)) if password else ()
+
+
+def _literal_part(secret: str) -> str:
+    """Return the longest run that no encoding changes. Most texts lack it, and that is cheap to check."""
+    literal = "".join(character if character in _UNCHANGED else " " for character in secret)
+    return max(literal.split(), key=len, default="")
+
+
+def _pattern(secret: str) -> str:
+    forms = "".join(
+        re.escape(character) if character in _UNCHANGED else _encodings(character) for character in secret
+    )
+    return forms if len(secret) >= _SHORT else rf"(?<!\w){forms}(?!\w)"
+
+
+def _encodings(character: str) -> str:
+    encoded = quote(character, safe="", errors="replace")
+    forms = {
+        character,
+        encoded,
+        encoded.lower(),
+        repr(character)[1:-1],
+        json.dumps(character)[1:-1],
+        f"\\{character}",
+    }
+    if character == " ":
+        forms.add("+")
+    return f"(?:{'|'.join(re.escape(form) for form in sorted(forms, key=len, reverse=True))})"

@@ -1,8 +1,8 @@
-"""Traces of what the service does, for who collects them; nothing at all for who does not.
+"""OpenTelemetry tracing, which costs nothing when it is off.
 
-Tracing is on when `OTEL_EXPORTER_OTLP_ENDPOINT` says where to, as everywhere in OpenTelemetry, and its other
-variables mean what they always mean. Spans leave in batches by a thread of the SDK: a collector that is slow,
-wrong or gone costs spans and a warning, never a cycle. The SDK is loaded only when tracing is on.
+Tracing is on if `OTEL_EXPORTER_OTLP_ENDPOINT` is set. OpenTelemetry's other variables have their usual meaning. A
+thread of the SDK sends spans in batches: if the collector is slow or down, spans are lost and a warning is logged,
+but no work is delayed. The SDK is loaded only if tracing is on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import unquote
 
-from sentinel.runtime.log import Log, describe
+from sentinel.runtime.log import Log
+from sentinel.runtime.log_format import describe
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -27,33 +28,32 @@ Attribute: TypeAlias = "str | bool | int | float"
 SERVICE_NAME = "hyperfleet-sentinel"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-_FLUSH = timedelta(seconds=2)
-"""How long shutdown waits for the last spans to leave."""
+_FLUSH_TIMEOUT = timedelta(seconds=2)
 
 
 class Span(Protocol):
-    """A piece of work under way."""
+    """A unit of work in progress."""
 
     @property
     def traceparent(self) -> str:
-        """Its identity as W3C Trace Context writes it, or nothing where tracing is off."""
+        """The W3C Trace Context header, or an empty text if tracing is off."""
 
     def set(self, **attributes: Attribute) -> None:
-        """Adds what became known during the work."""
+        """Add attributes."""
 
 
 class Tracer(Protocol):
-    """Where spans come from. A span opened within another is its child."""
+    """Creates spans. A span opened inside another is its child."""
 
     def span(self, name: str, /, **attributes: Attribute) -> AbstractContextManager[Span]:
-        """Covers the work done in its context; an exception that leaves it marks the span as failed."""
+        """Return a span for the work in its context. An exception marks the span as failed."""
 
     async def close(self) -> None:
-        """Sends what is still here, within a limit."""
+        """Send the remaining spans, within a timeout."""
 
 
 class _NoSpan:
-    """A span, its own context and a tracer in one, so that tracing that is off allocates nothing."""
+    """A span, its context and a tracer in one, so that disabled tracing allocates nothing."""
 
     traceparent = ""
 
@@ -79,22 +79,22 @@ NO_TRACING: Tracer = _NoSpan()
 
 
 def from_environment(environ: Mapping[str, str], *, log: Log, redact: Callable[[str], str] = str) -> Tracer:
-    """The tracer that the environment asks for; `NO_TRACING` where it asks for none, or it cannot be had."""
-    if not _is_wanted(environ):
+    """Return the tracer that the environment configures, or `NO_TRACING` if there is none or it fails."""
+    if not _is_enabled(environ):
         return NO_TRACING
     try:
         return OpenTelemetryTracer(endpoint=_endpoint(environ), headers=_headers(environ), redact=redact)
     except ModuleNotFoundError as error:
         log.warning("tracing.unavailable", missing=error.name, remedy="install fleet-sentinel[otel]")
-    except Exception as error:  # whatever the SDK makes of its variables, the service runs without traces
+    except Exception as error:  # the SDK rejects its variables; the service runs without traces
         log.warning("tracing.unavailable", error=error)
     return NO_TRACING
 
 
-def secrets(environ: Mapping[str, str]) -> list[str]:
-    """What must be masked: the values of the exporter's headers, as written and as sent."""
+def exporter_secrets(environ: Mapping[str, str]) -> list[str]:
+    """Return the secrets in the values of the exporter's headers."""
     values = [value for name in _HEADERS for value in _parse_headers(environ.get(name, "")).values()]
-    # A value such as `Bearer x` is a secret in its last word, which errors may quote by itself.
+    # In a value such as `Bearer x` the last word is the secret, and errors may quote it alone.
     return [form for value in values if value for form in (value, value.split()[-1])]
 
 
@@ -107,7 +107,7 @@ class OpenTelemetryTracer:
         endpoint: str,
         headers: Mapping[str, str],
         redact: Callable[[str], str] = str,
-        flush: timedelta = _FLUSH,
+        flush_timeout: timedelta = _FLUSH_TIMEOUT,
     ) -> None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import SERVICE_NAME as NAME
@@ -118,25 +118,25 @@ class OpenTelemetryTracer:
         resource = Resource.create()
         if str(resource.attributes.get(NAME, "")).startswith("unknown_service"):
             resource = resource.merge(Resource({NAME: SERVICE_NAME}))
-        # Not the global provider: nothing but what is handed this tracer shall trace.
+        # Not the global provider: only code that is given this tracer shall trace.
         self._provider: TracerProvider = TracerProvider(resource=resource, shutdown_on_exit=False)
 
         class Exporter(OTLPSpanExporter):
-            def shutdown(self) -> None:  # by `close`, when the collector keeps it waiting, and then by the SDK
+            def shutdown(self) -> None:  # called by `close` after a timeout, and then by the SDK
                 if not self._shutdown:
-                    super().shutdown()  # type: ignore[no-untyped-call]  # the SDK has not typed it
+                    super().shutdown()  # type: ignore[no-untyped-call]  # the SDK does not type it
 
         self._exporter = Exporter(endpoint=endpoint, headers=dict(headers))
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("sentinel")
         self._redact = redact
-        self._flush = flush
+        self._flush_timeout = flush_timeout
 
     @contextmanager
     def span(self, name: str, /, **attributes: Attribute) -> Iterator[Span]:
         from opentelemetry.trace import Status, StatusCode
 
-        # The SDK's own record of an exception holds its text and traceback as they are, secrets included.
+        # The SDK would record an exception's text and traceback without redaction.
         with self._tracer.start_as_current_span(
             name, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -152,16 +152,16 @@ class OpenTelemetryTracer:
 
         def shut_down() -> None:
             self._provider.shutdown()
-            with suppress(RuntimeError):  # the loop is closed: nobody waited that long
+            with suppress(RuntimeError):  # the loop is closed: the wait has timed out
                 loop.call_soon_threadsafe(done.set)
 
-        # A daemon, because the SDK may wait for its collector far longer than we would.
+        # A daemon, because the SDK may wait far longer for its collector.
         threading.Thread(target=shut_down, name="tracing-shutdown", daemon=True).start()
         try:
-            async with asyncio.timeout(self._flush.total_seconds()):
+            async with asyncio.timeout(self._flush_timeout.total_seconds()):
                 await done.wait()
         except TimeoutError:
-            self._exporter.shutdown()  # or it would try again and again in a thread of its own
+            self._exporter.shutdown()  # ends the retries in its thread
 
 
 class _OpenTelemetrySpan:
@@ -174,15 +174,15 @@ class _OpenTelemetrySpan:
         self._span.set_attributes(attributes)
 
 
-def _is_wanted(environ: Mapping[str, str]) -> bool:
+def _is_enabled(environ: Mapping[str, str]) -> bool:
     is_disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    is_elsewhere = environ.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower() not in ("", "otlp")
-    return any(environ.get(name) for name in _ENDPOINTS) and not is_disabled and not is_elsewhere
+    uses_other_exporter = environ.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower() not in ("", "otlp")
+    return any(environ.get(name) for name in _ENDPOINTS) and not is_disabled and not uses_other_exporter
 
 
 def _endpoint(environ: Mapping[str, str]) -> str:
-    whole = environ.get(_ENDPOINTS[0])
-    return whole or environ[_ENDPOINTS[1]].rstrip("/") + "/v1/traces"
+    traces_endpoint = environ.get(_ENDPOINTS[0])
+    return traces_endpoint or environ[_ENDPOINTS[1]].rstrip("/") + "/v1/traces"
 
 
 def _headers(environ: Mapping[str, str]) -> dict[str, str]:

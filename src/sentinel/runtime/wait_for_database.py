@@ -1,7 +1,8 @@
-"""Wait for the database at startup instead of exiting.
+"""Waits for the database at startup instead of exiting.
 
-A database often restarts together with its clients. A process that exits and is restarted with growing delays
-comes back minutes after it. So the server listens, answers 503, says why in readiness, and keeps trying.
+A database often restarts together with its clients. A process that exits is restarted with growing delays, so it
+would come back minutes after the database. Instead the server listens, responds with 503, reports the reason in
+readiness, and retries.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _RETRY = Backoff(initial=timedelta(milliseconds=250), maximum=timedelta(seconds=
 
 
 class DatabaseOpener:
-    """Opens a database as soon as it can be opened."""
+    """Opens a database as soon as it is available."""
 
     def __init__(self, database: Database, *, clock: Clock, log: Log) -> None:
         self._database = database
@@ -28,24 +29,24 @@ class DatabaseOpener:
         self._is_open = False
 
     async def open(self) -> None:
-        """Tries for the first time. Raises `Misconfigured`; where the database is unavailable, `run` goes on."""
-        await self._try()
+        """Make the first attempt. Raises `Misconfigured`. If the database is unavailable, `run` retries."""
+        await self._try_open()
 
     async def run(self, stopping: Stopping) -> None:
-        """Tries until the database is open, then waits to be stopped."""
+        """Retry until the database is open, then wait to be stopped."""
         failures = 0
         while not self._is_open:
             if await stopping.interrupts(self._clock.sleep(_RETRY.delay(failures, 0.0))):
                 return
-            await self._try()
+            await self._try_open()
             failures += 1
         await stopping.wait()
 
     async def close(self) -> None:
-        """Closes the database, opened or not."""
+        """Close the database, whether it is open or not."""
         await self._database.close()
 
-    async def _try(self) -> None:
+    async def _try_open(self) -> None:
         try:
             await self._database.open()
         except Unavailable as error:

@@ -1,22 +1,20 @@
 """A queue of keys and the workers that process them: the loop of every level-triggered component.
 
-Something may have happened to a resource, so look at it again. The key says which resource, and is only a hint:
-each run reads the state again. The model is the workqueue of Kubernetes' client-go with the reconcile loop of
-controller-runtime.
+A key names a resource that may have changed. It says nothing about the change: each run reads the state again. The
+model is client-go's workqueue with controller-runtime's reconcile loop.
 
-* A key waits in the queue once, however often it is added. One run answers everything added before it started.
-* One worker per key. What is added during a run causes exactly one more, because the run may have read the state
-  before the change that the add is about.
-* A run returns a value: `Done`, `Again` after a delay, or `Never`. A run that raises is repeated with backoff.
-* Of several times at which a key may run, the earliest wins. So an `add` ends every delay, backoff included.
+* A key is in the queue once, however often it is added. One run covers everything added before it started.
+* One worker per key. Adds during a run cause exactly one more run, because the run may have read the state before
+  the change.
+* A run returns `Done`, `Again` after a delay, or `Never`. A run that raises is repeated with backoff.
+* If a key has several times to run, the earliest wins. So `add` ends every delay, including backoff.
 
-Keys may carry items, such as the deliveries to acknowledge or the reasons to log. Each item is handed to exactly
-one run. A run that is repeated after an exception does not get its items a second time: a process that owes its
-items something settles that before it raises.
+Keys may carry items, such as the deliveries to acknowledge or the reasons to log. Each item is passed to exactly
+one run. A run that is repeated after an exception does not get its items again, so a `Process` that has to
+settle its items does so before it raises.
 
-The queue is as long as the number of different keys, so the code that adds keys has to bound it: a broker by
-the deliveries it lets out, a watch by the objects it watches. A key that has nothing left to do leaves nothing
-behind.
+The queue holds at most one entry per key, so the code that adds keys has to bound their number: a broker by its
+prefetch limit, a watch by the objects it watches. A key with nothing left to do uses no memory.
 """
 
 from __future__ import annotations
@@ -41,14 +39,14 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 BACKOFF = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(minutes=5), jitter=0.2)
-"""Between runs of one key that raise."""
+"""Between failing runs of one key."""
 _NOW = timedelta(0)
-_LONGEST_DELAY = timedelta(days=365)
-"""A longer delay counts as this one: a server may ask for more than a calendar holds."""
+_MAX_DELAY = timedelta(days=365)
+"""A server may ask for a longer delay than `datetime` can represent."""
 
 
 class Done(msgspec.Struct, frozen=True):
-    """There is nothing left to do until the key is added again."""
+    """The key has nothing to do until it is added again."""
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -58,30 +56,30 @@ class Again(msgspec.Struct, frozen=True):
 
 
 class Never(msgspec.Struct, frozen=True):
-    """Another run would not help: what is wrong has to change first. The key runs again when it is added."""
+    """Another run would not help until something else changes. The key runs again when it is added."""
 
     reason: str
 
 
 class Crashed(msgspec.Struct, frozen=True):
-    """The run raised; it is repeated."""
+    """The run raised and will be repeated."""
 
     error: BaseException
     failures: int
-    """How many runs of this key have raised in a row, this one included."""
+    """Consecutive failed runs of this key, including this one."""
     retry_in: timedelta
 
 
 Result: TypeAlias = Done | Again | Never
-"""What a run returns."""
+"""The result of a run."""
 Outcome: TypeAlias = Result | Crashed
-"""What an observer is told about a run."""
+"""The outcome of a run, which the observer gets."""
 Process: TypeAlias = Callable[[K, Sequence[T]], Awaitable[Result]]
-"""Processes a key; gets the items the key was added with since its last run started."""
+"""Processes a key and the items that were added since its last run started."""
 
 
 class WorkQueue(Generic[K, T]):
-    """Keys to process, with their items. Add keys at any time; `run` processes them."""
+    """Keys to process, with their items. Keys can be added at any time; `run` processes them."""
 
     def __init__(
         self,
@@ -93,8 +91,8 @@ class WorkQueue(Generic[K, T]):
         jitter: Callable[[], float] = random.random,
         observe: Callable[[K, Outcome], None] = lambda key, outcome: None,
     ) -> None:
-        """At most `workers` keys are processed at the same time. `observe` is told how each run ended, and must
-        not raise; `log` gets the traceback of those that raised."""
+        """At most `workers` keys are processed at the same time. `observe` gets the outcome of each run and must
+        not raise. `log` gets the tracebacks of failed runs."""
         self._clock = clock
         self._log = log
         self._workers = workers
@@ -102,15 +100,15 @@ class WorkQueue(Generic[K, T]):
         self._jitter = jitter
         self._observe = observe
         self._waiting: dict[K, list[T]] = {}
-        """Keys that have to run, with the items for that run. Each is in `_ready` or in `_delayed`; or it is due
-        but in flight, and becomes ready when its current run ends."""
+        """Keys that have to run, with the items for that run. Each is in `_ready` or in `_delayed`, or it is due
+        but in flight and becomes ready when its current run ends."""
         self._ready: deque[K] = deque()
         self._ready_count = asyncio.Semaphore(0)
         self._delayed: list[tuple[datetime, int, K]] = []
-        """Sorted by time. Not a heap: an entry has to vanish when its key becomes due early, not when its time
-        comes, or a key that is often added would leave entries behind."""
+        """Sorted by time. Not a heap: when a key becomes due early, its entry has to be deleted, or a key that is
+        often added would leave entries behind."""
         self._delays: dict[K, tuple[datetime, int, K]] = {}
-        self._numbers = itertools.count()  # entries are compared, and keys may not be comparable
+        self._numbers = itertools.count()  # a tie-breaker: keys may not be comparable
         self._timer_is_due = asyncio.Event()
         self._latest = datetime.min.replace(tzinfo=UTC)
         self._set_back = timedelta(0)
@@ -119,36 +117,36 @@ class WorkQueue(Generic[K, T]):
 
     @property
     def depth(self) -> int:
-        """How many keys are due and wait for a worker, or for their current run to end."""
+        """The number of keys that are due and wait for a worker, or for their current run to end."""
         return len(self._waiting) - len(self._delayed)
 
     @property
     def delayed(self) -> int:
-        """How many keys wait for their time."""
+        """The number of delayed keys."""
         return len(self._delayed)
 
     @property
     def in_flight(self) -> int:
-        """How many keys are being processed."""
+        """The number of keys that are being processed."""
         return len(self._in_flight)
 
     @property
     def waiting(self) -> Mapping[K, Sequence[T]]:
-        """A copy of what waits, due or delayed: the keys with the items that no run has got yet."""
+        """A copy of the waiting keys, due or delayed, with the items that no run has got yet."""
         return {key: tuple(items) for key, items in self._waiting.items()}
 
     def add(self, key: K, *items: T) -> None:
-        """Asks for a run as soon as a worker is free."""
+        """Request a run as soon as a worker is free."""
         self._request(key, items, _NOW)
 
     def add_after(self, key: K, *items: T, delay: timedelta) -> None:
-        """Asks for a run after `delay`. The key runs earlier, with these items, if it is due earlier anyway."""
+        """Request a run after `delay`. If the key is due earlier, it runs then, with these items."""
         self._request(key, items, delay)
 
     async def run(self, process: Process[K, T], stopping: Stopping) -> None:
-        """Processes keys until stopped, and returns when the keys in flight are finished.
+        """Process keys until stopped. Returns when the keys in flight are finished.
 
-        What waits by then stays in the queue, where `waiting` shows it and the next `run` finds it.
+        Keys that still wait then stay in the queue for the next `run`. `waiting` shows them.
         """
         async with asyncio.TaskGroup() as group:
             timer = group.create_task(self._release_delayed(group))
@@ -163,7 +161,7 @@ class WorkQueue(Generic[K, T]):
                 self._ready_count.release()  # no key was taken
                 return
             await self._process(self._ready.popleft(), process)
-            await asyncio.sleep(0)  # thousands of keys that need no I/O must not block the event loop
+            await asyncio.sleep(0)  # keys that need no I/O must not block the event loop
 
     async def _process(self, key: K, process: Process[K, T]) -> None:
         items = self._waiting.pop(key)
@@ -194,7 +192,7 @@ class WorkQueue(Generic[K, T]):
     def _crashed(self, key: K, error: BaseException) -> Crashed:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = self._backoff.delay(failures - 1, self._jitter())
-        self._log.unexpected("workqueue.crashed", key=str(key), error=error, failures=failures, retry_in=delay)
+        self._log.exception("workqueue.crashed", key=str(key), error=error, failures=failures, retry_in=delay)
         return Crashed(error, failures, delay)
 
     def _request(self, key: K, items: Iterable[T], delay: timedelta) -> None:
@@ -203,7 +201,7 @@ class WorkQueue(Generic[K, T]):
         if is_due:
             return
         if delay > _NOW:
-            self._delay(key, self._now() + min(delay, _LONGEST_DELAY))
+            self._delay(key, self._now() + min(delay, _MAX_DELAY))
             return
         self._end_delay(key)
         self._make_ready(key)
@@ -229,7 +227,7 @@ class WorkQueue(Generic[K, T]):
             del self._delayed[bisect_left(self._delayed, entry)]
 
     async def _release_delayed(self, group: asyncio.TaskGroup) -> None:
-        """Makes delayed keys ready when their time has come."""
+        """Make delayed keys ready when they are due."""
         while True:
             self._timer_is_due.clear()
             now = self._now()
@@ -244,16 +242,16 @@ class WorkQueue(Generic[K, T]):
                 if sleep is not None:
                     sleep.cancel()
 
-    async def _sleep_until(self, moment: datetime) -> None:
-        await self._clock.sleep(moment - self._now())
-        # A sleep never ends early. If the moment has not come, the wall clock was set back during the sleep.
-        missing = moment - self._now()
+    async def _sleep_until(self, time: datetime) -> None:
+        await self._clock.sleep(time - self._now())
+        # A sleep never ends early. If time is left, the wall clock was set back during the sleep.
+        missing = time - self._now()
         self._set_back += max(missing, timedelta(0))
         self._timer_is_due.set()
 
     def _now(self) -> datetime:
-        """The time by which delays are measured. It never goes back, as a wall clock may: a key would otherwise
-        be delayed by as much as the clock is set back."""
+        """Return the time for delays. It never goes back, unlike the wall clock. Otherwise a key would be
+        delayed by as much as the clock is set back."""
         now = self._clock.now() + self._set_back
         if now < self._latest:
             self._set_back += self._latest - now
@@ -263,10 +261,10 @@ class WorkQueue(Generic[K, T]):
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Whether `error` is the cancellation of the current task, and has to be raised again.
+    """Whether `error` is the cancellation of the current task, which has to be raised again.
 
-    Any other `CancelledError` comes from something the task waited for, such as a future that its owner cancelled.
-    That is a failure like any other; raised again, it would end the worker unnoticed.
+    Any other `CancelledError` comes from something that the task awaited, such as a future that its owner
+    cancelled. That is an ordinary failure. Raised again, it would end the worker unnoticed.
     """
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

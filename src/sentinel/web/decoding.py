@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import inspect
 
-from sentinel.runtime.settings.report import closest
+from sentinel.runtime.settings.report import closest_match
 from sentinel.web import problem
 from sentinel.web.problem import FieldError, Problem, shown
 from sentinel.web.strictjson import join
@@ -225,7 +225,7 @@ def _choices(declared: inspect.Type | None) -> str:
 
 
 def _unknown(name: str, known: Sequence[str], what: str) -> str:
-    meant = closest(name, known)
+    meant = closest_match(name, known)
     if meant is not None:
         return f"unknown {what}; did you mean {meant}?"
     return f"unknown {what}; expected one of {', '.join(known)}" if known else f"unknown {what}; expected none"

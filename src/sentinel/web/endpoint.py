@@ -59,7 +59,7 @@ class Endpoint:
 
     def _unexpected(self, scope: Scope, error: Exception) -> Problem:
         context = RequestContext.of(scope)
-        self._log.unexpected("http.failed", error=error, path=context.path, request_id=context.request_id)
+        self._log.exception("http.failed", error=error, path=context.path, request_id=context.request_id)
         return problem.internal(context.request_id)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | Stream:

@@ -52,7 +52,7 @@ class Streams:
         try:
             await aclose()
         except Exception as error:  # a loop's edge: the request is over, whatever its clean-up does
-            log.unexpected("http.stream_close_failed", error=error)
+            log.exception("http.stream_close_failed", error=error)
 
 
 async def send_body(
@@ -88,7 +88,7 @@ async def _send_all(stream: Stream, send: Send, connection: ClientConnection, lo
         log.warning("http.stalled", seconds=SEND_TIMEOUT.total_seconds())
         connection.abort()
     except Exception as error:  # the server's edge: the client sees an answer that breaks off
-        log.unexpected("http.failed", error=error)
+        log.exception("http.failed", error=error)
         connection.close()
 
 

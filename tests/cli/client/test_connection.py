@@ -19,7 +19,7 @@ from sentinel.drivers.rest.errors import RequestRejected, ServerError, Unreachab
 from sentinel.drivers.rest.url import segment
 from tests.cli.client.serving import run
 from tests.support.http.loopback import listen
-from tools.services import free_port
+from tools.services.server import free_port
 
 TOKEN = "snt_very-secret"
 

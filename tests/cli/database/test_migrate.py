@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from sentinel.cli.database.migrate import migrate
 from sentinel.drivers.sql.history import HISTORY
-from tools.services import LOOPBACK, free_port
+from tools.services.server import LOOPBACK, free_port
 
 
 def run(*arguments: str, url: str | None = None) -> Result:

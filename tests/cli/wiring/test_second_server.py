@@ -27,8 +27,7 @@ from sentinel.runtime.listening import Address
 from sentinel.runtime.log import LogLevel, get_logger
 from sentinel.runtime.probes.health import Health
 from sentinel.runtime.probes.metrics import Metrics
-from sentinel.runtime.redaction import Redactor
-from sentinel.runtime.secrets import Secret
+from sentinel.runtime.secrets import Redactor, Secret
 from sentinel.runtime.settings.log import LogSettings
 from sentinel.runtime.settings.server import RetentionSettings, ServerSettings
 from sentinel.testing.identities import MemoryIdentities

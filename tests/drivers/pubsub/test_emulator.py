@@ -10,25 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.brokers.pubsub import emulator_host, go_without
-from tools.services import (
-    EMULATOR,
-    LOOPBACK,
-    NotAnswering,
-    PubSubEmulator,
-    ServiceMissing,
-    free_port,
-    greet_pubsub,
-)
+from tools.services import pubsub
+from tools.services.pubsub import EMULATOR_VARIABLE, PubSubEmulator
+from tools.services.server import LOOPBACK, NotListening, ServiceMissing, free_port
 
 ROOT = Path(__file__).parents[3]
-PRINT_HOST = f"import os; print(os.environ.get('{EMULATOR}', 'none'))"
+PRINT_HOST = f"import os; print(os.environ.get('{EMULATOR_VARIABLE}', 'none'))"
 
 
 def run_with_pubsub(**environment: str) -> subprocess.CompletedProcess[str]:
     """Prints which emulator a command is given."""
-    inherited = {
-        name: value for name, value in os.environ.items() if name not in (EMULATOR, "SENTINEL_REQUIRE_ALL")
-    }
+    overridden = (EMULATOR_VARIABLE, "SENTINEL_REQUIRE_ALL")
+    inherited = {name: value for name, value in os.environ.items() if name not in overridden}
     return subprocess.run(
         [sys.executable, "-m", "tools.services", "pubsub", "--", sys.executable, "-c", PRINT_HOST],
         cwd=ROOT,
@@ -51,22 +44,22 @@ def test_an_emulator_is_started_for_the_command_and_ended_after_it(tmp_path: Pat
     host = done.stdout.strip()
     assert done.returncode == 0
     assert host.startswith(f"{LOOPBACK}:")
-    with pytest.raises(NotAnswering):
-        greet_pubsub(host)
+    with pytest.raises(NotListening):
+        pubsub.ping(host)
 
 
 def test_an_emulator_that_answers_is_used_and_left_alone() -> None:
     host = emulator_host()
 
-    done = run_with_pubsub(**{EMULATOR: host})
+    done = run_with_pubsub(**{EMULATOR_VARIABLE: host})
 
     assert done.stdout.strip() == host
     assert done.stderr == f"services: using the Pub/Sub emulator at {host}\n"
-    greet_pubsub(host)
+    pubsub.ping(host)
 
 
 def test_an_emulator_that_was_named_and_does_not_answer_is_a_failure() -> None:
-    done = run_with_pubsub(**{EMULATOR: f"{LOOPBACK}:{free_port()}"})
+    done = run_with_pubsub(**{EMULATOR_VARIABLE: f"{LOOPBACK}:{free_port()}"})
 
     assert done.returncode == 1
     assert "no emulator answers there" in done.stderr

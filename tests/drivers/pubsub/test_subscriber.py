@@ -24,7 +24,7 @@ from tests.drivers.pubsub.scripted_subscription import FakeSubscription, fake_su
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import PROJECT, Verdict
 from tests.support.brokers.rabbitmq import eventually, unique
-from tools.services import free_port
+from tools.services.server import free_port
 
 AMPLE = timedelta(seconds=20)
 AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))

@@ -22,7 +22,7 @@ from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually, inbox, make_events, unique, url_of
-from tools.services import RABBITMQ_PORT
+from tools.services.rabbitmq import RABBITMQ_PORT
 
 AMPLE = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=150)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.services import LOOPBACK, NotAnswering, ServiceError, free_port, greet
+from tools.services import rabbitmq
+from tools.services.server import LOOPBACK, NotListening, ServiceError, free_port
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,14 +47,14 @@ def run_with_rabbitmq(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_port_where_nothing_listens_does_not_answer() -> None:
-    with pytest.raises(NotAnswering):
-        greet(free_port())
+    with pytest.raises(NotListening):
+        rabbitmq.ping(free_port())
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"AMQP\x00\x00\x09\x01"])
 def test_a_port_where_something_else_answers_is_told_from_rabbitmq(answer: bytes) -> None:
     with answering(answer) as port, pytest.raises(ServiceError):
-        greet(port)
+        rabbitmq.ping(port)
 
 
 @pytest.mark.usefixtures("rabbitmq_url")

@@ -20,7 +20,7 @@ from sentinel.drivers.rest.url import BadName, CredentialsInUrl, InvalidUrl, bas
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
 from tests.support.http.scripted_server import Asked, Said, ScriptedServer, document, problem
-from tools.services import free_port
+from tools.services.server import free_port
 
 TOKEN = "snt_very-secret"
 SECOND = timedelta(seconds=1)

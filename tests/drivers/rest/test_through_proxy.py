@@ -30,7 +30,7 @@ from tests.cli.pulse.inspection_commands import code_of, invoke
 from tests.drivers.rest.http_proxy import HttpProxy
 from tests.support.http.loopback import listen
 from tests.support.http.scripted_server import Said, ScriptedServer, document
-from tools.services import free_port
+from tools.services.server import free_port
 
 TOKEN = "snt_very-secret"
 PASSWORD = "hunter:22"

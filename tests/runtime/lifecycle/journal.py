@@ -1,24 +1,23 @@
-"""A journal of what happens in a run, and the parts, loops and shared things that write it."""
+"""A journal of a run, and the parts, loops and shared resources that write to it."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from functools import wraps
 from typing import Any
 
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
-from sentinel.runtime.lifecycle.part import Loop, Part, Shared
+from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory, Shared
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.runtime.probes.health import Health
-from sentinel.testing import loop as simulated
+from sentinel.testing.loop import simulated
 
 LOG = get_logger("test")
 SECOND = timedelta(seconds=1)
@@ -26,14 +25,16 @@ RESTART = Backoff(initial=SECOND, maximum=8 * SECOND, jitter=0)
 
 
 class Journal:
-    """What happened, in order; and the parts, loops and shared things that write it."""
+    """What happened in a run, in order."""
 
     def __init__(self) -> None:
         self.entries: list[str] = []
         self.stopping = Stopping()
         self.health = Health()
         self.code: int | None = None
-        """What `serving` ended with."""
+        """The exit code of the run."""
+        self.elapsed = timedelta(0)
+        """The length of the run."""
 
     def note(self, entry: str) -> None:
         self.entries.append(entry)
@@ -62,19 +63,18 @@ class Journal:
         async def end() -> None:
             self.note(f"close {name}")
 
-        return Part(name=name, loops=loops or (self.patient(name),), start=begin, close=end, is_finite=is_finite)
+        loops = loops or (self.waits_for_stop(name),)
+        return Part(name=name, loops=loops, start=begin, close=end, is_finite=is_finite)
 
-    def patient(self, name: str) -> Loop:
-        """Runs until it is asked to stop."""
-
+    def waits_for_stop(self, name: str) -> Loop:
         async def loop(stopping: Stopping) -> None:
             await stopping.wait()
             self.note(f"stopped {name}")
 
         return loop
 
-    def deaf(self, name: str) -> Loop:
-        """Does not listen to requests, only to cancellation."""
+    def ignores_stop(self, name: str) -> Loop:
+        """Runs until it is cancelled."""
 
         async def loop(stopping: Stopping) -> None:
             try:
@@ -85,62 +85,44 @@ class Journal:
 
         return loop
 
-    def stubborn(self, release: asyncio.Event) -> Callable[..., Coroutine[Any, Any, None]]:
-        """Ignores its cancellation until it is released; a loop, or anything else that is awaited."""
+    def ignores_cancellation(self, release: asyncio.Event) -> Callable[..., Coroutine[Any, Any, None]]:
+        """A loop, or any other coroutine function, that ignores its cancellation until it is released."""
 
-        async def resist(*arguments: object) -> None:
+        async def wait(*arguments: object) -> None:
             while not release.is_set():
                 try:
                     await release.wait()
                 except asyncio.CancelledError:
                     self.note("no")
 
-        return resist
+        return wait
 
-    def run(
+    @simulated
+    async def run(
         self,
-        *parts: Part | Callable[[], Part],
+        *parts: Part | PartFactory,
         shared: tuple[Shared, ...] = (),
         stop_after: float | None = 100,
         **options: Any,
     ) -> int:
-        """Runs to the end on virtual time, asking to stop after so many seconds."""
-
-        async def scenario() -> int:
-            if stop_after is not None:
-                asyncio.get_running_loop().call_later(stop_after, self.stopping.request)
-            return await runner.run(
-                parts=[factory(part) for part in parts],
-                shared=shared,
-                log=LOG,
-                health=self.health,
-                stopping=self.stopping,
-                signals=(),
-                **options,
-            )
-
-        return simulated.run(scenario())
+        """Run to the end on virtual time. Stopping is requested after `stop_after` seconds."""
+        if stop_after is not None:
+            asyncio.get_running_loop().call_later(stop_after, self.stopping.request)
+        code = await self._run(parts, shared=shared, **options)
+        self.elapsed = elapsed()
+        return code
 
     @asynccontextmanager
     async def serving(
-        self, *parts: Part | Callable[[], Part], shared: tuple[Shared, ...] = (), **options: Any
+        self, *parts: Part | PartFactory, shared: tuple[Shared, ...] = (), **options: Any
     ) -> AsyncIterator[DynamicParts]:
-        """A service that has started, as an async test sees it from outside, until the context ends.
+        """Start a service, and stop it at the end of the context.
 
         Without parts it has one that does nothing, called idle.
         """
         dynamic = DynamicParts()
-        run = asyncio.create_task(
-            runner.run(
-                parts=[factory(part) for part in parts] or [lambda: Part(name="idle", loops=(Stopping.wait,))],
-                shared=shared,
-                dynamic=dynamic,
-                log=LOG,
-                health=self.health,
-                stopping=self.stopping,
-                **{"signals": (), **options},
-            )
-        )
+        idle = Part(name="idle", loops=(Stopping.wait,))
+        run = asyncio.create_task(self._run(parts or (idle,), shared=shared, dynamic=dynamic, **options))
         await asyncio.sleep(1)
         try:
             yield dynamic
@@ -148,19 +130,24 @@ class Journal:
             self.stopping.request()
             self.code = await run
 
-    def troubles(self) -> dict[str, str]:
-        """What readiness complains about."""
+    async def _run(self, parts: tuple[Part | PartFactory, ...], **options: Any) -> int:
+        options = {"signals": (), **options}
+        factories = [_factory(part) for part in parts]
+        return await runner.run(parts=factories, log=LOG, health=self.health, stopping=self.stopping, **options)
+
+    def problems(self) -> dict[str, str]:
+        """The failing readiness checks."""
         checks = self.health.readiness().checks
         return {name: check.message for name, check in checks.items() if check.status == "error"}
 
 
-def factory(part: Part | Callable[[], Part]) -> Callable[[], Part]:
+def _factory(part: Part | PartFactory) -> PartFactory:
     return (lambda: part) if isinstance(part, Part) else part
 
 
 @contextmanager
-def recorded() -> Iterator[list[dict[str, Any]]]:
-    """The log records written in its context, complete once it is left."""
+def captured_logs() -> Iterator[list[dict[str, Any]]]:
+    """Capture log records. The list is filled when the context ends."""
     stream, records = io.StringIO(), list[dict[str, Any]]()
     configured = configure_logging("info", "json", stream=stream)
     try:
@@ -168,19 +155,6 @@ def recorded() -> Iterator[list[dict[str, Any]]]:
     finally:
         configured.restore()
         records.extend(json.loads(line) for line in stream.getvalue().splitlines())
-
-
-def on_virtual_time(scenario: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Makes a test of a coroutine, with a loop on which waiting takes no time."""
-
-    @wraps(scenario)
-    def test() -> None:
-        async def run() -> None:
-            await scenario()
-
-        simulated.run(run())
-
-    return test
 
 
 async def fails(stopping: Stopping) -> None:
@@ -193,4 +167,5 @@ async def returns(stopping: Stopping) -> None:
 
 
 def elapsed() -> timedelta:
+    """The time since the start of the simulated loop."""
     return timedelta(seconds=asyncio.get_running_loop().time())

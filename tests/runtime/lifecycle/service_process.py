@@ -9,7 +9,7 @@ import sys
 
 
 class ServiceProcess:
-    """A Python program that prints what it does and logs JSON; killed when the context ends."""
+    """A Python program that prints lines and logs JSON. It is killed at the end of the context."""
 
     def __init__(self, program: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -26,15 +26,15 @@ class ServiceProcess:
         self._process.kill()
         self._process.communicate()
 
-    def says(self) -> str:
-        """The next line it prints; the test's own timeout bounds the wait."""
+    def read_line(self) -> str:
+        """Return the next printed line. The test's timeout bounds the wait."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
-    def receives(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def ends(self) -> tuple[int, list[str]]:
-        """Its exit code, and the events it logged."""
+    def wait(self) -> tuple[int, list[str]]:
+        """Wait for the exit. Returns the exit code and the logged events."""
         _, log = self._process.communicate(timeout=20)
         return self._process.returncode, [json.loads(line)["event"] for line in log.splitlines()]

@@ -1,4 +1,4 @@
-"""Output is cut into lines, and neither a long line nor a secret gets through."""
+"""Output is split into lines, which are bounded and redacted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.runtime.lifecycle.child_output import OutputLines
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 
 SECRET = "swordfish-" * 20
 
@@ -21,16 +21,16 @@ def lines_of(*chunks: bytes) -> list[str]:
     return lines
 
 
-def test_lines_are_put_together_from_what_was_read() -> None:
+def test_lines_are_assembled_from_chunks() -> None:
     assert lines_of(b"on", b"e\ntwo\r\n\nthr", b"ee") == ["one", "two", "three"]
 
 
-def test_what_is_not_text_is_shown_as_far_as_it_can_be() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     assert lines_of(b"caf\xc3\xa9 \xff\n") == ["café \ufffd"]
 
 
 @pytest.mark.parametrize("length", [8_193, 10_000, 12_289, 500_000])
-def test_a_line_that_is_too_long_is_cut_and_the_next_one_is_whole(length: int) -> None:
+def test_an_overlong_line_is_cut_and_the_next_one_is_whole(length: int) -> None:
     first, second = lines_of(b"x" * (length // 2), b"x" * (length - length // 2), b"\nnext\n")
 
     assert first == "x" * 8192 + "…"
@@ -44,7 +44,7 @@ def test_a_secret_split_over_reads_is_masked() -> None:
 
 
 @given(st.integers(min_value=0, max_value=14_000), st.integers(min_value=0, max_value=60))
-def test_wherever_a_long_line_is_cut_no_part_of_a_secret_is_left(position: int, others: int) -> None:
+def test_a_cut_line_never_contains_part_of_a_secret(position: int, others: int) -> None:
     text = f"{SECRET} " * others + "." * position + SECRET + "." * 20_000
 
     (line,) = lines_of(text.encode() + b"\n")
@@ -54,5 +54,5 @@ def test_wherever_a_long_line_is_cut_no_part_of_a_secret_is_left(position: int, 
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
-def test_lines_do_not_depend_on_how_they_were_read(chunks: list[bytes]) -> None:
+def test_lines_do_not_depend_on_chunks(chunks: list[bytes]) -> None:
     assert lines_of(*chunks) == lines_of(b"".join(chunks))

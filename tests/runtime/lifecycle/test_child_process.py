@@ -1,6 +1,6 @@
 """A child process is a part: it starts, fails, restarts and stops like any other, and never outlives the service.
 
-With real processes. Whether one is alive is seen from a connection that it holds.
+With real processes. Each holds a connection while it is alive.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.probes.health import Health
 from sentinel.runtime.process import ExitCode
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 
-LIMIT = 20
-"""Seconds; for what happens within milliseconds unless the machine is busy."""
-AT_ONCE = Backoff(initial=timedelta(0), maximum=timedelta(0))
+TIMEOUT = 20
+IMMEDIATELY = Backoff(initial=timedelta(0), maximum=timedelta(0))
 LOG = get_logger("child-test")
 
 HOLD = """
@@ -42,7 +41,7 @@ def hold():
     held.sendall(b"%d\\n" % os.getpid())
     return held
 """
-"""A child begins with it to tell that it is alive, and its process id."""
+"""The start of a child's program. It connects and sends its process id."""
 WAIT = f"{HOLD}held = hold()\nprint('ready', flush=True)\ntime.sleep(600)\n"
 IGNORE = f"{HOLD}signal.signal(signal.SIGTERM, signal.SIG_IGN)\nheld = hold()\ntime.sleep(600)\n"
 SPAWN = f"""
@@ -54,7 +53,7 @@ time.sleep(600)
 
 
 class Events(logging.Handler):
-    """What the child's part logs, as it comes."""
+    """The log records of the child's part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,8 +70,8 @@ class Events(logging.Handler):
     def count(self, event: str) -> int:
         return sum(record["event"] == event for record in self.records)
 
-    async def until(self, is_reached: Callable[[], bool]) -> None:
-        async with asyncio.timeout(LIMIT):
+    async def wait_until(self, is_reached: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT):
             while not is_reached():
                 self._changed.clear()
                 await self._changed.wait()
@@ -89,42 +88,42 @@ def events() -> Iterator[Events]:
     logger.setLevel(level)
 
 
-class Lifelines:
-    """Connections that processes hold while they live."""
+class LivenessServer:
+    """Accepts the connections that processes hold while they are alive."""
 
     def __init__(self) -> None:
         self.port = 0
         self.writers: list[asyncio.StreamWriter] = []
-        self._arrived: asyncio.Queue[tuple[int, asyncio.StreamReader]] = asyncio.Queue()
+        self._processes: asyncio.Queue[tuple[int, asyncio.StreamReader]] = asyncio.Queue()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
-        self._arrived.put_nowait((int(await reader.readline()), reader))
+        self._processes.put_nowait((int(await reader.readline()), reader))
 
-    async def born(self) -> tuple[int, asyncio.StreamReader]:
-        """The next process that is there: its id, and what ends with it."""
-        async with asyncio.timeout(LIMIT):
-            return await self._arrived.get()
+    async def next_process(self) -> tuple[int, asyncio.StreamReader]:
+        """Return the id and the connection of the next process that connects."""
+        async with asyncio.timeout(TIMEOUT):
+            return await self._processes.get()
 
-    async def is_gone(self, life: asyncio.StreamReader) -> bool:
-        """Waits until the process is dead."""
-        async with asyncio.timeout(LIMIT):
+    async def has_exited(self, connection: asyncio.StreamReader) -> bool:
+        """Wait until the process has exited."""
+        async with asyncio.timeout(TIMEOUT):
             try:
-                return await life.read() == b""
+                return await connection.read() == b""
             except ConnectionResetError:
                 return True
 
 
 @pytest.fixture
-async def lifelines() -> AsyncIterator[Lifelines]:
-    lifelines = Lifelines()
-    server = await asyncio.start_server(lifelines.accept, "127.0.0.1", 0)
-    lifelines.port = server.sockets[0].getsockname()[1]
-    yield lifelines
+async def liveness() -> AsyncIterator[LivenessServer]:
+    liveness = LivenessServer()
+    server = await asyncio.start_server(liveness.accept, "127.0.0.1", 0)
+    liveness.port = server.sockets[0].getsockname()[1]
+    yield liveness
     server.close()
-    for writer in lifelines.writers:
+    for writer in liveness.writers:
         writer.close()
-    await asyncio.gather(*(writer.wait_closed() for writer in lifelines.writers), return_exceptions=True)
+    await asyncio.gather(*(writer.wait_closed() for writer in liveness.writers), return_exceptions=True)
 
 
 def child(program: str, *arguments: object, **options: Any) -> ChildProcess:
@@ -133,7 +132,7 @@ def child(program: str, *arguments: object, **options: Any) -> ChildProcess:
 
 
 class Run:
-    """A service under way."""
+    """A running service."""
 
     def __init__(self) -> None:
         self.stopping = Stopping()
@@ -148,7 +147,7 @@ def _build(part: ChildProcess | Part) -> Part:
 
 @asynccontextmanager
 async def serving(*parts: ChildProcess | Part, **options: Any) -> AsyncIterator[Run]:
-    """Runs the parts, or one that does nothing, and stops at the end of the context."""
+    """Run the parts, or one that does nothing, and stop at the end of the context."""
     run = Run()
     idle = Part(name="idle", loops=(Stopping.wait,))
     task = asyncio.create_task(
@@ -166,39 +165,39 @@ async def serving(*parts: ChildProcess | Part, **options: Any) -> AsyncIterator[
         yield run
     finally:
         run.stopping.request()
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             run.code = await task
 
 
-async def test_what_a_child_prints_is_logged_without_secrets(events: Events) -> None:
+async def test_the_output_of_a_child_is_logged_and_redacted(events: Events) -> None:
     program = (
         "import sys, time; print('key swordfish', flush=True); print('oops', file=sys.stderr); time.sleep(600)"
     )
 
     async with serving(child(program, redact=Redactor(["swordfish"]).redact)):
-        await events.until(lambda: bool(events.lines("stdout") and events.lines("stderr")))
+        await events.wait_until(lambda: bool(events.lines("stdout") and events.lines("stderr")))
 
     assert events.lines("stdout") == ["key ***"]
     assert events.lines("stderr") == ["oops"]
 
 
-async def test_a_child_has_the_environment_and_folder_it_was_given(events: Events, tmp_path: Path) -> None:
-    shown = 'tr "\\0" "\\n" </proc/self/environ; pwd; grep SigIgn /proc/self/status; exec sleep 600'
+async def test_a_child_gets_the_given_environment_and_directory(events: Events, tmp_path: Path) -> None:
+    script = 'tr "\\0" "\\n" </proc/self/environ; pwd; grep SigIgn /proc/self/status; exec sleep 600'
     environment = {"PATH": os.defpath, "COLOUR": "grün"}
-    process = child("", argv=["sh", "-c", shown], environment=environment, cwd=tmp_path)
+    process = child("", argv=["sh", "-c", script], environment=environment, cwd=tmp_path)
 
     async with serving(process):
-        await events.until(lambda: any("SigIgn" in line for line in events.lines()))
+        await events.wait_until(lambda: any("SigIgn" in line for line in events.lines()))
 
-    *variables, folder, ignored = events.lines()
+    *variables, directory, ignored = events.lines()
     assert sorted(line for line in variables if not line.startswith(("PWD=", "OLDPWD=", "_="))) == [
         "COLOUR=grün", f"PATH={os.defpath}"
     ]  # fmt: skip
-    assert folder == str(tmp_path)
+    assert directory == str(tmp_path)
     assert int(ignored.split()[1], 16) & 1 << (signal.SIGPIPE - 1) == 0
 
 
-async def test_a_child_is_asked_to_stop_and_may_take_its_time(events: Events, lifelines: Lifelines) -> None:
+async def test_a_child_may_stop_gracefully(events: Events, liveness: LivenessServer) -> None:
     program = f"""{HOLD}
 def stop(number, frame):
     print("finishing", flush=True)
@@ -207,28 +206,28 @@ signal.signal(signal.SIGTERM, stop)
 held = hold()
 time.sleep(600)
 """
-    async with serving(child(program, lifelines.port)) as run:
-        _, life = await lifelines.born()
+    async with serving(child(program, liveness.port)) as run:
+        _, connection = await liveness.next_process()
         run.stopping.request()
-        assert await lifelines.is_gone(life)
+        assert await liveness.has_exited(connection)
 
     assert run.code == ExitCode.SUCCESS
     assert events.lines() == ["finishing"]
     assert {"event": "child.stopped", "name": "proxy", "status": "exited with code 0"} in events.records
 
 
-async def test_a_child_that_does_not_stop_in_time_is_killed(events: Events, lifelines: Lifelines) -> None:
-    async with serving(child(IGNORE, lifelines.port), drain=timedelta(milliseconds=50)) as run:
-        _, life = await lifelines.born()
+async def test_a_child_that_ignores_sigterm_is_killed(events: Events, liveness: LivenessServer) -> None:
+    async with serving(child(IGNORE, liveness.port), drain_timeout=timedelta(milliseconds=50)) as run:
+        _, connection = await liveness.next_process()
         run.stopping.request()
-        assert await lifelines.is_gone(life)
+        assert await liveness.has_exited(connection)
 
     assert run.code == ExitCode.SUCCESS
     assert events.count("drain.expired") == 1
 
 
-async def test_a_child_whose_time_is_over_is_killed_before_other_parts_close(
-    events: Events, lifelines: Lifelines
+async def test_a_child_is_killed_after_the_timeout_before_other_parts_close(
+    events: Events, liveness: LivenessServer
 ) -> None:
     started = asyncio.Event()
 
@@ -236,26 +235,26 @@ async def test_a_child_whose_time_is_over_is_killed_before_other_parts_close(
         started.set()
 
     async def close() -> None:
-        assert await lifelines.is_gone(life)
+        assert await liveness.has_exited(connection)
 
-    process = child(IGNORE, lifelines.port)
+    process = child(IGNORE, liveness.port)
     other = Part(name="other", loops=(Stopping.wait,), start=start, close=close)
 
-    async with serving(process, other, drain=timedelta(milliseconds=50)):
-        _, life = await lifelines.born()
+    async with serving(process, other, drain_timeout=timedelta(milliseconds=50)):
+        _, connection = await liveness.next_process()
         await started.wait()
 
     assert events.count("close.expired") == 0
     assert events.count("close.failed") == 0
 
 
-async def test_what_a_child_has_started_is_killed_with_it(events: Events, lifelines: Lifelines) -> None:
-    async with serving(child(SPAWN, lifelines.port)) as run:
-        _, one = await lifelines.born()
-        _, other = await lifelines.born()
+async def test_grandchildren_are_killed_with_the_child(events: Events, liveness: LivenessServer) -> None:
+    async with serving(child(SPAWN, liveness.port)) as run:
+        _, one = await liveness.next_process()
+        _, other = await liveness.next_process()
         run.stopping.request()
-        assert await lifelines.is_gone(one)
-        assert await lifelines.is_gone(other)
+        assert await liveness.has_exited(one)
+        assert await liveness.has_exited(other)
 
     assert run.code == ExitCode.SUCCESS
 
@@ -268,9 +267,11 @@ async def test_what_a_child_has_started_is_killed_with_it(events: Events, lifeli
         ("os.kill(os.getpid(), signal.SIGKILL)", "proxy was killed by SIGKILL although it was not asked to stop"),
     ],
 )
-async def test_an_exit_that_was_not_asked_for_is_a_failure(events: Events, ending: str, text: str) -> None:
-    async with serving(child(f"import os, signal, sys\nprint('last words', end='', flush=True)\n{ending}")) as run:
-        await events.until(lambda: events.count("part.failed") == 1)
+async def test_an_unexpected_exit_is_a_failure(events: Events, ending: str, text: str) -> None:
+    async with serving(
+        child(f"import os, signal, sys\nprint('last output', end='', flush=True)\n{ending}")
+    ) as run:
+        await events.wait_until(lambda: events.count("part.failed") == 1)
 
     assert run.code == ExitCode.FAILURE
     assert [str(record["error"]) for record in events.records if record["event"] == "part.failed"] == [text]
@@ -278,24 +279,24 @@ async def test_an_exit_that_was_not_asked_for_is_a_failure(events: Events, endin
     assert names.index("child.output") < names.index("part.failed")
 
 
-async def test_a_process_that_a_dead_child_left_behind_is_killed(events: Events, lifelines: Lifelines) -> None:
-    process = child(SPAWN, lifelines.port)
+async def test_a_process_left_behind_by_a_dead_child_is_killed(events: Events, liveness: LivenessServer) -> None:
+    process = child(SPAWN, liveness.port)
 
     async with serving(process, restart=Backoff(timedelta(hours=1), timedelta(hours=1))) as run:
-        lives = [await lifelines.born(), await lifelines.born()]
+        processes = [await liveness.next_process(), await liveness.next_process()]
         assert process.send_signal(signal.SIGKILL)
 
-        for _, life in lives:
-            assert await lifelines.is_gone(life)
+        for _, connection in processes:
+            assert await liveness.has_exited(connection)
         assert not run.stopping.requested
 
 
-async def test_a_child_that_fails_is_spawned_again(events: Events, lifelines: Lifelines) -> None:
-    async with serving(child(WAIT, lifelines.port), restart=AT_ONCE) as run:
-        pid, _ = await lifelines.born()
+async def test_a_failed_child_is_spawned_again(events: Events, liveness: LivenessServer) -> None:
+    async with serving(child(WAIT, liveness.port), restart=IMMEDIATELY) as run:
+        pid, _ = await liveness.next_process()
         os.kill(pid, signal.SIGKILL)
 
-        other, _ = await lifelines.born()
+        other, _ = await liveness.next_process()
 
         assert other != pid
         assert run.dynamic.names == ()
@@ -304,28 +305,28 @@ async def test_a_child_that_fails_is_spawned_again(events: Events, lifelines: Li
     assert events.count("child.started") == 2
 
 
-async def test_a_child_is_ready_when_its_check_says_so(events: Events) -> None:
-    answers: list[str | Exception | None] = [OSError("connection refused"), "warming up"]
-    asked: list[str] = []
+async def test_a_child_is_ready_when_its_probe_succeeds(events: Events) -> None:
+    results: list[str | Exception | None] = [OSError("connection refused"), "warming up"]
+    seen: list[str] = []
 
     async def ready() -> str | None:
-        asked.append(run.health.readiness().checks["process"].message)
-        answer = answers.pop(0) if answers else None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        seen.append(run.health.readiness().checks["process"].message)
+        result = results.pop(0) if results else None
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     async with serving(child("import time; time.sleep(600)", ready=ready)) as run:
-        await events.until(lambda: events.count("child.ready") == 1 and events.count("service.started") == 1)
+        await events.wait_until(lambda: events.count("child.ready") == 1 and events.count("service.started") == 1)
         assert run.health.readiness().is_ok
 
-    assert asked == ["starting", "starting: OSError: connection refused", "starting: warming up"]
+    assert seen == ["starting", "starting: OSError: connection refused", "starting: warming up"]
     assert run.code == ExitCode.SUCCESS
 
 
-async def test_without_a_check_a_child_is_ready_when_it_is_spawned(events: Events) -> None:
+async def test_without_a_probe_a_child_is_ready_when_it_is_spawned(events: Events) -> None:
     async with serving(child("import time; time.sleep(600)")) as run:
-        await events.until(lambda: events.count("service.started") == 1)
+        await events.wait_until(lambda: events.count("service.started") == 1)
 
         assert run.health.readiness().is_ok
 
@@ -341,33 +342,35 @@ async def test_a_program_that_cannot_be_run_fails_the_start(events: Events, prog
     assert program in str(failure["error"])
 
 
-async def test_a_program_is_found_relative_to_its_folder(events: Events, tmp_path: Path) -> None:
+async def test_a_program_is_found_relative_to_its_directory(events: Events, tmp_path: Path) -> None:
     script = tmp_path / "serve"
     script.write_text("#!/bin/sh\necho hello\nexec sleep 600\n")
     script.chmod(0o755)
 
     async with serving(child("", argv=["./serve"], cwd=tmp_path)):
-        await events.until(lambda: events.lines() == ["hello"])
+        await events.wait_until(lambda: events.lines() == ["hello"])
 
 
-async def test_a_child_is_added_and_removed_while_the_service_runs(events: Events, lifelines: Lifelines) -> None:
-    process = child(WAIT, lifelines.port)
+async def test_a_child_is_added_and_removed_while_the_service_runs(
+    events: Events, liveness: LivenessServer
+) -> None:
+    process = child(WAIT, liveness.port)
 
     async with serving() as run:
-        await events.until(lambda: events.count("service.started") == 1)
+        await events.wait_until(lambda: events.count("service.started") == 1)
         run.dynamic.add("proxy a", process.part)
-        pid, life = await lifelines.born()
+        pid, connection = await liveness.next_process()
         assert process.pid == pid
 
         assert await run.dynamic.remove("proxy a")
 
-        assert await lifelines.is_gone(life)
+        assert await liveness.has_exited(connection)
         assert process.pid is None
 
     assert run.code == ExitCode.SUCCESS
 
 
-async def test_a_signal_reaches_the_child_that_runs(events: Events) -> None:
+async def test_a_signal_reaches_the_running_child(events: Events) -> None:
     program = """
 import signal, time
 signal.signal(signal.SIGHUP, lambda number, frame: print("reloaded", flush=True))
@@ -378,21 +381,21 @@ while True: time.sleep(600)
     assert not process.send_signal(signal.SIGHUP)
 
     async with serving(process):
-        await events.until(lambda: events.lines() == ["ready"])
+        await events.wait_until(lambda: events.lines() == ["ready"])
         assert process.send_signal(signal.SIGHUP)
-        await events.until(lambda: events.lines() == ["ready", "reloaded"])
+        await events.wait_until(lambda: events.lines() == ["ready", "reloaded"])
 
     assert not process.send_signal(signal.SIGHUP)
 
 
-async def test_a_cancelled_run_leaves_no_child(events: Events, lifelines: Lifelines) -> None:
-    task = asyncio.create_task(runner.run(parts=[child(IGNORE, lifelines.port).part], log=LOG, signals=()))
-    _, life = await lifelines.born()
+async def test_a_cancelled_run_leaves_no_child(events: Events, liveness: LivenessServer) -> None:
+    task = asyncio.create_task(runner.run(parts=[child(IGNORE, liveness.port).part], log=LOG, signals=()))
+    _, connection = await liveness.next_process()
 
     task.cancel()
     await asyncio.wait({task})
 
-    assert await lifelines.is_gone(life)
+    assert await liveness.has_exited(connection)
 
 
 SERVICE = """
@@ -409,11 +412,11 @@ sys.exit(process.main(runner.run(parts=[child.part], log=log), log=log))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills a child with its parent")
-async def test_a_service_that_is_killed_hard_takes_its_child_with_it(lifelines: Lifelines) -> None:
-    service = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVICE, IGNORE, str(lifelines.port))
-    _, life = await lifelines.born()
+async def test_a_service_killed_with_sigkill_takes_its_child_with_it(liveness: LivenessServer) -> None:
+    service = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVICE, IGNORE, str(liveness.port))
+    _, connection = await liveness.next_process()
 
     service.kill()
     await service.wait()
 
-    assert await lifelines.is_gone(life)
+    assert await liveness.has_exited(connection)

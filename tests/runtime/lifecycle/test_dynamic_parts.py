@@ -1,4 +1,4 @@
-"""Parts that come and go while the service runs. On virtual time."""
+"""Parts that are added and removed while the service runs. On virtual time."""
 
 from __future__ import annotations
 
@@ -21,23 +21,21 @@ from sentinel.runtime.lifecycle.part import Loop, Part, PartFactory
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
-from sentinel.testing import loop as simulated
+from sentinel.testing import loop as simulated_loop
+from sentinel.testing.loop import simulated
 from tests.runtime.lifecycle.journal import (
     LOG,
     RESTART,
     SECOND,
     Journal,
+    captured_logs,
     elapsed,
     fails,
-    on_virtual_time,
-    recorded,
     returns,
 )
 
 
 def stops_after(seconds: float) -> Loop:
-    """Takes its time to stop."""
-
     async def loop(stopping: Stopping) -> None:
         await stopping.wait()
         await asyncio.sleep(seconds)
@@ -50,10 +48,8 @@ async def fails_when_stopped(stopping: Stopping) -> None:
     raise LookupError("unconfirmed")
 
 
-@on_virtual_time
-async def test_an_added_part_runs_until_it_alone_is_removed() -> None:
-    journal = Journal()
-
+@simulated
+async def test_an_added_part_runs_until_it_alone_is_removed(journal: Journal) -> None:
     async with journal.serving(journal.part("operator")) as parts:
         assert parts.add("pulse a", lambda: journal.part("a"))
         assert parts.add("pulse b", lambda: journal.part("b"))
@@ -67,10 +63,8 @@ async def test_an_added_part_runs_until_it_alone_is_removed() -> None:
     assert journal.code == ExitCode.SUCCESS
 
 
-@on_virtual_time
-async def test_added_parts_drain_with_the_rest_and_close_in_reverse_order() -> None:
-    journal = Journal()
-
+@simulated
+async def test_added_parts_drain_with_the_rest_and_close_in_reverse_order(journal: Journal) -> None:
     async with journal.serving(journal.part("operator"), shared=(journal.shared("broker"),)) as parts:
         parts.add("a", lambda: journal.part("a"))
         await asyncio.sleep(1)
@@ -85,10 +79,8 @@ async def test_added_parts_drain_with_the_rest_and_close_in_reverse_order() -> N
     assert journal.entries[3:] == ["close a2", "close b", "close operator", "closed broker"]
 
 
-@on_virtual_time
-async def test_a_name_that_is_taken_is_refused() -> None:
-    journal = Journal()
-
+@simulated
+async def test_a_taken_name_is_rejected(journal: Journal) -> None:
     async with journal.serving(journal.part("operator")) as parts:
         parts.add("pulse", lambda: journal.part("pulse", stops_after(5)))
         await asyncio.sleep(1)
@@ -109,41 +101,36 @@ async def test_a_name_that_is_taken_is_refused() -> None:
     assert "start other" in journal.entries
 
 
-@on_virtual_time
-async def test_removing_what_is_not_there_changes_nothing() -> None:
-    journal = Journal()
-
+@simulated
+async def test_removing_an_unknown_part_changes_nothing(journal: Journal) -> None:
     async with journal.serving() as parts:
         assert not await parts.remove("pulse")
 
     assert journal.code == ExitCode.SUCCESS
 
 
-@on_virtual_time
-async def test_a_removed_part_that_does_not_stop_is_cancelled_after_the_deadline() -> None:
-    journal = Journal()
-
-    with recorded() as records:
-        async with journal.serving(drain=7 * SECOND) as parts:
-            parts.add("pulse", lambda: journal.part("pulse", journal.deaf("pulse")))
+@simulated
+async def test_a_removed_part_that_ignores_stop_is_cancelled_after_a_timeout(journal: Journal) -> None:
+    with captured_logs() as records:
+        async with journal.serving(drain_timeout=7 * SECOND) as parts:
+            parts.add("pulse", lambda: journal.part("pulse", journal.ignores_stop("pulse")))
             await asyncio.sleep(1)
-            began = elapsed()
+            started = elapsed()
 
             await parts.remove("pulse")
 
-            assert elapsed() - began == 7 * SECOND
+            assert elapsed() - started == 7 * SECOND
 
     assert journal.entries == ["start pulse", "cancelled pulse", "close pulse"]
     assert [record["parts"] for record in records if record["event"] == "drain.expired"] == [["pulse"]]
 
 
-@on_virtual_time
-async def test_a_removed_part_that_resists_cancellation_is_closed_all_the_same() -> None:
-    journal = Journal()
+@simulated
+async def test_a_removed_part_that_ignores_cancellation_is_still_closed(journal: Journal) -> None:
     release = asyncio.Event()
 
     async with journal.serving() as parts:
-        parts.add("pulse", lambda: journal.part("pulse", journal.stubborn(release)))
+        parts.add("pulse", lambda: journal.part("pulse", journal.ignores_cancellation(release)))
         await asyncio.sleep(1)
 
         assert await parts.remove("pulse")
@@ -153,9 +140,8 @@ async def test_a_removed_part_that_resists_cancellation_is_closed_all_the_same()
         release.set()
 
 
-@on_virtual_time
-async def test_checks_of_added_parts_are_qualified_and_others_keep_their_names() -> None:
-    journal = Journal()
+@simulated
+async def test_checks_of_added_parts_are_prefixed_and_others_are_not(journal: Journal) -> None:
     operator = Part(name="operator", loops=(Stopping.wait,), checks={"watch": lambda: None})
     pulse = Part(
         name="pulse", loops=(Stopping.wait,), checks={"poll": lambda: None}, liveness={"loop": lambda: None}
@@ -177,9 +163,8 @@ async def test_checks_of_added_parts_are_qualified_and_others_keep_their_names()
         assert journal.health.liveness().checks == {}
 
 
-@on_virtual_time
-async def test_a_part_that_is_being_removed_fails_no_probe() -> None:
-    journal = Journal()
+@simulated
+async def test_a_part_that_is_being_removed_fails_no_probe(journal: Journal) -> None:
     stopped = Stopping()
 
     async def loop(stopping: Stopping) -> None:
@@ -203,10 +188,8 @@ async def test_a_part_that_is_being_removed_fails_no_probe() -> None:
         await removal
 
 
-@on_virtual_time
-async def test_a_part_removed_while_it_is_built_never_shows_its_checks() -> None:
-    journal = Journal()
-
+@simulated
+async def test_a_part_removed_while_it_is_built_never_shows_its_checks(journal: Journal) -> None:
     async def build() -> Part:
         await asyncio.sleep(5)
         return Part(name="slow", loops=(stops_after(5),), checks={"poll": lambda: "not yet"})
@@ -214,19 +197,18 @@ async def test_a_part_removed_while_it_is_built_never_shows_its_checks() -> None
     async with journal.serving() as parts:
         parts.add("slow", build)
         await asyncio.sleep(1)
-        assert journal.troubles() == {"slow": "starting"}
+        assert journal.problems() == {"slow": "starting"}
 
         removal = asyncio.create_task(parts.remove("slow"))
         await asyncio.sleep(5)
 
         assert not removal.done()
-        assert journal.troubles() == {}
+        assert journal.problems() == {}
         assert await removal
 
 
-@on_virtual_time
-async def test_the_metrics_of_an_added_part_are_shown_until_it_is_closed() -> None:
-    journal = Journal()
+@simulated
+async def test_the_metrics_of_an_added_part_are_shown_until_it_is_closed(journal: Journal) -> None:
     metrics = Metrics(component="operator")
     registry = prometheus_client.CollectorRegistry()
     prometheus_client.Counter("events", "Events.", registry=registry)
@@ -246,9 +228,8 @@ async def test_the_metrics_of_an_added_part_are_shown_until_it_is_closed() -> No
         assert not are_shown()
 
 
-@on_virtual_time
-async def test_an_added_part_is_built_again_with_its_own_backoff() -> None:
-    journal = Journal()
+@simulated
+async def test_an_added_part_is_built_again_with_its_own_backoff(journal: Journal) -> None:
     attempts: list[timedelta] = []
 
     def build() -> Part:
@@ -258,7 +239,7 @@ async def test_an_added_part_is_built_again_with_its_own_backoff() -> None:
     async with journal.serving(journal.part("operator")) as parts:
         parts.add("flaky", build, restart=RESTART)
         await asyncio.sleep(1.5)
-        assert journal.troubles() == {"flaky": "failure 1 in a row: LookupError: lost"}
+        assert journal.problems() == {"flaky": "failure 1 in a row: LookupError: lost"}
         await asyncio.sleep(5.5)
 
     assert journal.code == ExitCode.SUCCESS
@@ -266,10 +247,8 @@ async def test_an_added_part_is_built_again_with_its_own_backoff() -> None:
     assert journal.entries.count("start operator") == 1
 
 
-@on_virtual_time
-async def test_an_added_part_that_is_misconfigured_is_tried_again_with_a_backoff() -> None:
-    journal = Journal()
-
+@simulated
+async def test_an_added_part_that_is_misconfigured_is_tried_again_with_a_backoff(journal: Journal) -> None:
     async with journal.serving() as parts:
         parts.add("pulse", lambda: journal.part("pulse", start=Misconfigured("another type")), restart=RESTART)
         await asyncio.sleep(2)
@@ -278,10 +257,8 @@ async def test_an_added_part_that_is_misconfigured_is_tried_again_with_a_backoff
     assert journal.entries == ["start pulse", "close pulse"] * 2
 
 
-@on_virtual_time
-async def test_a_part_without_its_own_backoff_restarts_with_the_services() -> None:
-    journal = Journal()
-
+@simulated
+async def test_a_part_without_its_own_backoff_restarts_with_the_services(journal: Journal) -> None:
     async with journal.serving(restart=RESTART) as parts:
         parts.add("flaky", lambda: journal.part("flaky", fails))
         await asyncio.sleep(3.5)
@@ -290,10 +267,8 @@ async def test_a_part_without_its_own_backoff_restarts_with_the_services() -> No
     assert journal.entries.count("start flaky") == 2
 
 
-@on_virtual_time
-async def test_without_any_backoff_the_failure_of_an_added_part_ends_the_service() -> None:
-    journal = Journal()
-
+@simulated
+async def test_without_any_backoff_the_failure_of_an_added_part_ends_the_service(journal: Journal) -> None:
     async with journal.serving(journal.part("operator")) as parts:
         parts.add("flaky", lambda: journal.part("flaky", fails))
         await journal.stopping.wait()
@@ -302,11 +277,9 @@ async def test_without_any_backoff_the_failure_of_an_added_part_ends_the_service
     assert journal.entries[2:] == ["stopped operator", "close flaky", "close operator"]
 
 
-@on_virtual_time
-async def test_a_part_that_fails_while_it_is_removed_does_not_end_the_service() -> None:
-    journal = Journal()
-
-    with recorded() as records:
+@simulated
+async def test_a_part_that_fails_while_it_is_removed_does_not_end_the_service(journal: Journal) -> None:
+    with captured_logs() as records:
         async with journal.serving() as parts:
             parts.add("pulse", lambda: journal.part("pulse", fails_when_stopped))
             await asyncio.sleep(1)
@@ -319,23 +292,20 @@ async def test_a_part_that_fails_while_it_is_removed_does_not_end_the_service() 
     assert [record["name"] for record in records if record["event"] == "part.failed"] == ["pulse"]
 
 
-@on_virtual_time
-async def test_a_part_that_waits_to_be_built_again_is_removed_at_once() -> None:
-    journal = Journal()
-
+@simulated
+async def test_a_part_that_waits_for_its_restart_is_removed_immediately(journal: Journal) -> None:
     async with journal.serving() as parts:
         parts.add("flaky", lambda: journal.part("flaky", fails), restart=Backoff(3600 * SECOND, 3600 * SECOND))
         await asyncio.sleep(5)
-        began = elapsed()
+        started = elapsed()
 
         await parts.remove("flaky")
 
-        assert elapsed() == began
+        assert elapsed() == started
 
 
-@on_virtual_time
-async def test_a_part_is_replaced_without_a_moment_in_which_its_name_is_unknown() -> None:
-    journal = Journal()
+@simulated
+async def test_a_name_stays_known_while_its_part_is_replaced(journal: Journal) -> None:
     seen: list[tuple[bool, str]] = []
 
     def look() -> None:
@@ -365,10 +335,8 @@ async def test_a_part_is_replaced_without_a_moment_in_which_its_name_is_unknown(
     assert journal.entries == ["close old", "start new", "stopped new", "close new"]
 
 
-@on_virtual_time
-async def test_replacing_what_is_not_there_adds_it() -> None:
-    journal = Journal()
-
+@simulated
+async def test_replacing_an_unknown_part_adds_it(journal: Journal) -> None:
     async with journal.serving() as parts:
         assert await parts.replace("pulse", lambda: journal.part("pulse"))
         await asyncio.sleep(1)
@@ -376,10 +344,8 @@ async def test_replacing_what_is_not_there_adds_it() -> None:
         assert journal.entries == ["start pulse"]
 
 
-@on_virtual_time
-async def test_a_removal_that_comes_while_a_part_is_replaced_removes_the_new_one() -> None:
-    journal = Journal()
-
+@simulated
+async def test_a_removal_during_a_replacement_removes_the_new_part(journal: Journal) -> None:
     async with journal.serving() as parts:
         parts.add("pulse", lambda: journal.part("old", stops_after(5)))
         await asyncio.sleep(1)
@@ -396,10 +362,8 @@ async def test_a_removal_that_comes_while_a_part_is_replaced_removes_the_new_one
     assert Tally(journal.entries)["close old"] == 1
 
 
-@on_virtual_time
-async def test_a_part_replaced_while_it_is_removed_is_added_again() -> None:
-    journal = Journal()
-
+@simulated
+async def test_a_replacement_during_a_removal_adds_the_new_part(journal: Journal) -> None:
     async with journal.serving() as parts:
         parts.add("pulse", lambda: journal.part("old", stops_after(5)))
         await asyncio.sleep(1)
@@ -413,10 +377,8 @@ async def test_a_part_replaced_while_it_is_removed_is_added_again() -> None:
         assert journal.entries == ["start old", "close old", "start new"]
 
 
-@on_virtual_time
-async def test_a_removal_goes_on_where_its_caller_is_cancelled() -> None:
-    journal = Journal()
-
+@simulated
+async def test_a_removal_continues_if_its_caller_is_cancelled(journal: Journal) -> None:
     async with journal.serving() as parts:
         parts.add("pulse", lambda: journal.part("pulse", stops_after(5)))
         await asyncio.sleep(1)
@@ -430,14 +392,12 @@ async def test_a_removal_goes_on_where_its_caller_is_cancelled() -> None:
         assert journal.entries == ["start pulse", "close pulse"]
 
 
-@on_virtual_time
-async def test_a_part_that_removes_itself_is_cancelled_and_closed() -> None:
-    journal = Journal()
-
+@simulated
+async def test_a_part_that_removes_itself_is_cancelled_and_closed(journal: Journal) -> None:
     async def removes_itself(stopping: Stopping) -> None:
         await parts.remove("pulse")
 
-    async with journal.serving(drain=7 * SECOND) as parts:
+    async with journal.serving(drain_timeout=7 * SECOND) as parts:
         parts.add("pulse", lambda: journal.part("pulse", removes_itself))
         await asyncio.sleep(8)
 
@@ -447,10 +407,8 @@ async def test_a_part_that_removes_itself_is_cancelled_and_closed() -> None:
     assert journal.code == ExitCode.SUCCESS
 
 
-@on_virtual_time
-async def test_a_service_that_stops_waits_for_a_part_that_is_being_removed() -> None:
-    journal = Journal()
-
+@simulated
+async def test_a_stopping_service_waits_for_a_part_that_is_being_removed(journal: Journal) -> None:
     async def close() -> None:
         journal.note("closing pulse")
         await asyncio.sleep(2)
@@ -467,9 +425,8 @@ async def test_a_service_that_stops_waits_for_a_part_that_is_being_removed() -> 
     assert journal.entries[2:] == ["closing pulse", "closed pulse", "close operator", "closed broker"]
 
 
-@on_virtual_time
-async def test_nothing_is_kept_of_a_part_that_was_removed() -> None:
-    journal = Journal()
+@simulated
+async def test_a_removed_part_leaves_nothing_behind(journal: Journal) -> None:
     kept: list[weakref.ref[Stopping]] = []
 
     async def loop(stopping: Stopping) -> None:
@@ -486,31 +443,28 @@ async def test_nothing_is_kept_of_a_part_that_was_removed() -> None:
         assert kept[0]() is None
 
 
-@on_virtual_time
-async def test_nothing_is_started_once_the_service_is_stopping() -> None:
-    journal = Journal()
-    answers: list[bool] = []
+@simulated
+async def test_nothing_is_started_once_the_service_is_stopping(journal: Journal) -> None:
+    results: list[bool] = []
 
     async def adds_late(stopping: Stopping) -> None:
         await stopping.wait()
-        answers.append(parts.add("late", lambda: journal.part("late")))
-        answers.append(await parts.replace("pulse", lambda: journal.part("late")))
+        results.append(parts.add("late", lambda: journal.part("late")))
+        results.append(await parts.replace("pulse", lambda: journal.part("late")))
         await asyncio.sleep(1)
 
     async with journal.serving(journal.part("operator", adds_late)) as parts:
         parts.add("pulse", lambda: journal.part("pulse"))
         await asyncio.sleep(1)
 
-    answers += [parts.add("late", lambda: journal.part("late")), await parts.remove("pulse")]
-    assert answers == [False, False, False, False]
+    results += [parts.add("late", lambda: journal.part("late")), await parts.remove("pulse")]
+    assert results == [False, False, False, False]
     assert "start late" not in journal.entries
     assert Tally(journal.entries)["close pulse"] == 1
 
 
-@on_virtual_time
-async def test_an_added_finite_part_that_returns_is_closed_and_its_name_is_free() -> None:
-    journal = Journal()
-
+@simulated
+async def test_an_added_finite_part_that_returns_is_closed_and_its_name_is_free(journal: Journal) -> None:
     async with journal.serving() as parts:
         parts.add("job", lambda: journal.part("job", returns, is_finite=True))
         await asyncio.sleep(2)
@@ -524,9 +478,8 @@ async def test_an_added_finite_part_that_returns_is_closed_and_its_name_is_free(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_finite_part_replaced_as_it_returns_leaves_the_new_one_alone(seed: int) -> None:
-    random = Random(seed)  # noqa: S311  # dice, not keys
-    journal = Journal()
+def test_a_finite_part_replaced_as_it_returns_leaves_the_new_one_alone(journal: Journal, seed: int) -> None:
+    random = Random(seed)  # noqa: S311  # not for secrets
 
     async def scenario() -> None:
         async with journal.serving() as parts:
@@ -541,13 +494,11 @@ def test_a_finite_part_replaced_as_it_returns_leaves_the_new_one_alone(seed: int
             assert parts.names == ("job",)
             assert journal.entries == ["start old", "close old", "start new"]
 
-    simulated.run(scenario(), order=random)
+    simulated_loop.run(scenario(), order=random)
 
 
-@on_virtual_time
-async def test_a_run_of_finite_parts_is_not_over_while_an_added_part_runs() -> None:
-    journal = Journal()
-
+@simulated
+async def test_a_run_of_finite_parts_is_not_over_while_an_added_part_runs(journal: Journal) -> None:
     async def adds(stopping: Stopping) -> None:
         await asyncio.sleep(2)
         parts.add("job", lambda: journal.part("job", returns, is_finite=True))
@@ -560,16 +511,15 @@ async def test_a_run_of_finite_parts_is_not_over_while_an_added_part_runs() -> N
     assert journal.entries[:2] == ["start planner", "start job"]
 
 
-@on_virtual_time
-async def test_a_cancelled_run_closes_added_parts_and_those_being_removed() -> None:
-    journal = Journal()
+@simulated
+async def test_a_cancelled_run_closes_added_parts_and_those_being_removed(journal: Journal) -> None:
     dynamic = DynamicParts()
     run = asyncio.create_task(
         runner.run(parts=[lambda: journal.part("operator")], dynamic=dynamic, log=LOG, signals=())
     )
     await asyncio.sleep(1)
-    dynamic.add("a", lambda: journal.part("a", journal.deaf("a")))
-    dynamic.add("b", lambda: journal.part("b", journal.deaf("b")))
+    dynamic.add("a", lambda: journal.part("a", journal.ignores_stop("a")))
+    dynamic.add("b", lambda: journal.part("b", journal.ignores_stop("b")))
     await asyncio.sleep(1)
     removal = asyncio.create_task(dynamic.remove("a"))
     await asyncio.sleep(1)
@@ -583,9 +533,8 @@ async def test_a_cancelled_run_closes_added_parts_and_those_being_removed() -> N
     assert sorted(journal.entries[3:]) == ["close a", "close b", "close operator"]
 
 
-@on_virtual_time
-async def test_parts_can_be_added_only_to_a_service_that_has_started_and_to_one() -> None:
-    journal = Journal()
+@simulated
+async def test_parts_can_be_added_only_to_one_started_service(journal: Journal) -> None:
     with pytest.raises(RuntimeError, match="has not started"):
         DynamicParts().add("pulse", lambda: journal.part("pulse"))
 
@@ -595,24 +544,23 @@ async def test_parts_can_be_added_only_to_a_service_that_has_started_and_to_one(
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_in_whatever_order_things_happen_every_part_is_closed_once(seed: int) -> None:
-    random = Random(seed)  # noqa: S311  # dice, not keys
-    journal = Journal()
-    opened, closed, at_once = Tally[int](), Tally[int](), Tally[str]()
-    most_at_once = 0
+def test_every_part_is_closed_once_in_any_order_of_changes(journal: Journal, seed: int) -> None:
+    random = Random(seed)  # noqa: S311  # not for secrets
+    opened, closed, concurrent = Tally[int](), Tally[int](), Tally[str]()
+    max_concurrent = 0
 
     def factory(name: str) -> PartFactory:
         def build() -> Part:
-            nonlocal most_at_once
+            nonlocal max_concurrent
             number = opened.total()
             opened[number] += 1
-            at_once[name] += 1
-            most_at_once = max(most_at_once, at_once[name])
+            concurrent[name] += 1
+            max_concurrent = max(max_concurrent, concurrent[name])
 
             async def close() -> None:
                 await asyncio.sleep(random.random())
                 closed[number] += 1
-                at_once[name] -= 1
+                concurrent[name] -= 1
 
             async def loop(stopping: Stopping) -> None:
                 if not await stopping.interrupts(asyncio.sleep(random.choice([1, 3600]))):
@@ -636,7 +584,7 @@ def test_in_whatever_order_things_happen_every_part_is_closed_once(seed: int) ->
                     await parts.remove(name)
 
     async def scenario() -> None:
-        async with journal.serving(restart=RESTART, drain=5 * SECOND) as parts:
+        async with journal.serving(restart=RESTART, drain_timeout=5 * SECOND) as parts:
             async with asyncio.timeout(random.choice([10, 3600])), asyncio.TaskGroup() as changes:
                 for _ in range(4):
                     changes.create_task(change(parts))
@@ -644,8 +592,8 @@ def test_in_whatever_order_things_happen_every_part_is_closed_once(seed: int) ->
             assert known == {"startup", "idle", *parts.names}
 
     with suppress(TimeoutError):  # the service stops in the middle of changes
-        simulated.run(scenario(), order=random)
+        simulated_loop.run(scenario(), order=random)
 
     assert opened == closed
-    assert most_at_once == 1
+    assert max_concurrent == 1
     assert journal.code == ExitCode.SUCCESS

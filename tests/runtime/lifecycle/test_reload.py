@@ -1,4 +1,4 @@
-"""SIGHUP asks a service that can reload to do so. On virtual time, except where signals are real."""
+"""SIGHUP reloads a service that supports it. On virtual time, except for real signals."""
 
 from __future__ import annotations
 
@@ -10,68 +10,70 @@ import pytest
 
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import process
-from sentinel.runtime.lifecycle.reload import Reload
+from sentinel.runtime.lifecycle.runner import Reloader
 from sentinel.runtime.lifecycle.stopping import Stopping
-from tests.runtime.lifecycle.journal import LOG, SECOND, Journal, elapsed, on_virtual_time, recorded
+from sentinel.testing.loop import simulated
+from tests.runtime.lifecycle.journal import LOG, SECOND, Journal, captured_logs, elapsed
 from tests.runtime.lifecycle.service_process import ServiceProcess
 
 
 class Reloads:
-    """Reloads that last ten seconds each, and when they began and ended."""
+    """Reloads of ten seconds each, with their start and end times."""
 
     def __init__(self) -> None:
-        self.journal: list[str] = []
+        self.entries: list[str] = []
 
     async def __call__(self) -> None:
-        self.journal.append(f"begin {elapsed().total_seconds():g}")
+        self.entries.append(f"start {elapsed().total_seconds():g}")
         await asyncio.sleep(10)
-        self.journal.append(f"end {elapsed().total_seconds():g}")
+        self.entries.append(f"end {elapsed().total_seconds():g}")
 
 
-@on_virtual_time
-async def test_requests_during_a_reload_are_answered_by_one_more_after_it() -> None:
+@simulated
+async def test_requests_during_a_reload_cause_one_more_after_it() -> None:
     reloads, stopping = Reloads(), Stopping()
-    reload = Reload(reloads, log=LOG)
+    reloader = Reloader(reloads, log=LOG)
     asyncio.get_running_loop().call_later(100, stopping.request)
-    for moment in (1, 3, 4, 5):
-        asyncio.get_running_loop().call_later(moment, reload.request)
+    for time in (1, 3, 4, 5):
+        asyncio.get_running_loop().call_later(time, reloader.request)
 
-    await reload.run(stopping)
+    await reloader.run(stopping)
 
-    assert reloads.journal == ["begin 1", "end 11", "begin 11", "end 21"]
+    assert reloads.entries == ["start 1", "end 11", "start 11", "end 21"]
 
 
-@on_virtual_time
-async def test_a_request_made_before_the_service_has_started_is_not_lost() -> None:
+@simulated
+async def test_a_request_before_the_service_has_started_is_not_lost() -> None:
     reloads, stopping = Reloads(), Stopping()
-    reload = Reload(reloads, log=LOG)
+    reloader = Reloader(reloads, log=LOG)
     asyncio.get_running_loop().call_later(100, stopping.request)
-    reload.request()
-    reload.request()
+    reloader.request()
+    reloader.request()
 
-    await reload.run(stopping)
+    await reloader.run(stopping)
 
-    assert reloads.journal == ["begin 0", "end 10"]
+    assert reloads.entries == ["start 0", "end 10"]
 
 
-@on_virtual_time
-async def test_stopping_gives_up_a_reload_that_is_under_way() -> None:
+@simulated
+async def test_stopping_cancels_a_reload_in_progress() -> None:
     reloads, stopping = Reloads(), Stopping()
-    reload = Reload(reloads, log=LOG)
+    reloader = Reloader(reloads, log=LOG)
     asyncio.get_running_loop().call_later(3, stopping.request)
-    reload.request()
+    reloader.request()
 
-    await reload.run(stopping)
+    await reloader.run(stopping)
 
     assert elapsed() == 3 * SECOND
-    assert reloads.journal == ["begin 0"]
+    assert reloads.entries == ["start 0"]
 
 
 @pytest.mark.parametrize(
     ("error", "has_traceback"),
     [(Misconfigured("poll_interval: expected a duration"), False), (LookupError(), True)],
 )
-def test_a_reload_that_fails_is_logged_and_the_next_one_is_tried(error: Exception, has_traceback: bool) -> None:
+@simulated
+async def test_a_failed_reload_is_logged_and_the_next_one_runs(error: Exception, has_traceback: bool) -> None:
     reloads, stopping = Reloads(), Stopping()
 
     async def step() -> None:
@@ -79,36 +81,32 @@ def test_a_reload_that_fails_is_logged_and_the_next_one_is_tried(error: Exceptio
             raise error
         await reloads()
 
-    @on_virtual_time
-    async def scenario() -> None:
-        reload = Reload(step, log=LOG)
-        for moment in (1, 3):
-            asyncio.get_running_loop().call_later(moment, reload.request)
-        asyncio.get_running_loop().call_later(100, stopping.request)
-        await reload.run(stopping)
+    reloader = Reloader(step, log=LOG)
+    for time in (1, 3):
+        asyncio.get_running_loop().call_later(time, reloader.request)
+    asyncio.get_running_loop().call_later(100, stopping.request)
 
-    with recorded() as records:
-        scenario()
+    with captured_logs() as records:
+        await reloader.run(stopping)
 
-    assert reloads.journal == ["begin 3", "end 13"]
+    assert reloads.entries == ["start 3", "end 13"]
     assert [record["event"] for record in records] == [
         "service.reloading", "reload.failed", "service.reloading", "service.reloaded"
     ]  # fmt: skip
     assert ("traceback" in records[1]) is has_traceback
 
 
-@on_virtual_time
-async def test_a_reload_that_resists_cancellation_does_not_hold_up_the_end() -> None:
-    journal = Journal()
+@simulated
+async def test_a_reload_that_ignores_cancellation_does_not_block_the_end(journal: Journal) -> None:
     release = asyncio.Event()
 
-    async def hangs_up(stopping: Stopping) -> None:
+    async def raises_sighup(stopping: Stopping) -> None:
         signal.raise_signal(signal.SIGHUP)
         await stopping.wait()
 
     async with journal.serving(
-        journal.part("part", hangs_up),
-        on_reload=journal.stubborn(release),
+        journal.part("part", raises_sighup),
+        on_reload=journal.ignores_cancellation(release),
         signals=[signal.SIGHUP],
         shared=(journal.shared("broker"),),
     ):
@@ -136,11 +134,11 @@ async def fails():
     print("tried", flush=True)
     raise LookupError("lost")
 
-async def patient(stopping):
+async def waits_for_stop(stopping):
     print("ready", flush=True)
     await stopping.wait()
 
-async def stuck(stopping):
+async def blocks_loop(stopping):
     print("ready", flush=True)
     while True:
         time.sleep(0.01)
@@ -152,20 +150,19 @@ sys.exit(process.main(service, log=log))
 
 
 def running(loop: str, reload: str = "reload") -> ServiceProcess:
-    """A service that can reload."""
     return ServiceProcess(PROGRAM, loop, reload)
 
 
-def test_a_hangup_reloads_every_time_and_a_termination_stops() -> None:
-    with running("patient") as service:
-        assert service.says() == "ready"
+def test_every_sighup_reloads_and_sigterm_stops() -> None:
+    with running("waits_for_stop") as service:
+        assert service.read_line() == "ready"
         for _ in range(3):
-            service.receives(signal.SIGHUP)
-            assert service.says() == "reloaded"
+            service.send_signal(signal.SIGHUP)
+            assert service.read_line() == "reloaded"
 
-        service.receives(signal.SIGTERM)
+        service.send_signal(signal.SIGTERM)
 
-        code, events = service.ends()
+        code, events = service.wait()
         assert code == 0
         assert events == [
             "service.started",
@@ -175,43 +172,43 @@ def test_a_hangup_reloads_every_time_and_a_termination_stops() -> None:
         ]
 
 
-def test_a_reload_that_fails_does_not_end_the_service() -> None:
-    with running("patient", "fails") as service:
-        assert service.says() == "ready"
+def test_a_failed_reload_does_not_end_the_service() -> None:
+    with running("waits_for_stop", "fails") as service:
+        assert service.read_line() == "ready"
         for _ in range(2):
-            service.receives(signal.SIGHUP)
-            assert service.says() == "tried"
+            service.send_signal(signal.SIGHUP)
+            assert service.read_line() == "tried"
 
-        service.receives(signal.SIGINT)
+        service.send_signal(signal.SIGINT)
 
-        code, events = service.ends()
+        code, events = service.wait()
         assert (code, events.count("reload.failed")) == (0, 2)
 
 
 @pytest.fixture
-def ignores_hangups() -> Iterator[None]:
-    """As `nohup` starts a process."""
+def ignored_sighup() -> Iterator[None]:
+    """As under `nohup`."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.usefixtures("ignores_hangups")
-async def test_a_hangup_that_is_ignored_at_the_start_stays_ignored() -> None:
+@pytest.mark.usefixtures("ignored_sighup")
+async def test_a_sighup_that_is_ignored_at_startup_stays_ignored() -> None:
     stopped, reloaded = asyncio.Event(), asyncio.Event()
 
-    with process.signals(process.SIGNALS, lambda number: stopped.set(), on_hangup=reloaded.set, log=LOG):
+    with process.handle_signals(process.SIGNALS, lambda number: stopped.set(), on_hangup=reloaded.set, log=LOG):
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_hangups_do_not_count_as_signals_that_kill_a_stuck_process() -> None:
-    with running("stuck") as service:
-        assert service.says() == "ready"
-        service.receives(signal.SIGHUP)
-        service.receives(signal.SIGHUP)
-        service.receives(signal.SIGTERM)
-        service.receives(signal.SIGINT)
+def test_sighup_does_not_count_as_a_signal_to_a_stuck_process() -> None:
+    with running("blocks_loop") as service:
+        assert service.read_line() == "ready"
+        service.send_signal(signal.SIGHUP)
+        service.send_signal(signal.SIGHUP)
+        service.send_signal(signal.SIGTERM)
+        service.send_signal(signal.SIGINT)
 
-        code, events = service.ends()
+        code, events = service.wait()
         assert code in (130, 143)  # pending signals are delivered in the order of their numbers
         assert events == ["service.started", "process.killed"]

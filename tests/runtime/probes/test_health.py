@@ -1,4 +1,4 @@
-"""Two questions, answered from what the parts say."""
+"""Liveness and readiness are computed from checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from sentinel.runtime.probes.health import Health
 
 
-def test_a_service_without_troubles_is_alive_and_ready() -> None:
+def test_a_service_without_problems_is_alive_and_ready() -> None:
     health = Health()
     health.add(readiness={"broker": lambda: None}, liveness={"loop": lambda: None})
 
@@ -22,7 +22,7 @@ def test_a_service_without_troubles_is_alive_and_ready() -> None:
     }
 
 
-def test_one_trouble_is_enough_and_is_named() -> None:
+def test_one_failing_check_makes_a_service_unready() -> None:
     health = Health()
     health.add(readiness={"api": lambda: "no poll has succeeded yet", "broker": lambda: None})
 
@@ -45,7 +45,7 @@ def test_an_unready_service_is_alive() -> None:
     assert health.liveness().is_ok
 
 
-def test_a_check_that_raises_is_trouble() -> None:
+def test_a_check_that_raises_has_failed() -> None:
     health = Health()
 
     def broken() -> str | None:
@@ -56,25 +56,25 @@ def test_a_check_that_raises_is_trouble() -> None:
     assert health.readiness().checks["odd"].message == "the check failed: LookupError: nothing there"
 
 
-def test_a_check_is_asked_every_time() -> None:
-    troubles: list[str | None] = ["not yet", None]
+def test_a_check_is_run_every_time() -> None:
+    results: list[str | None] = ["not yet", None]
     health = Health()
-    health.add(readiness={"api": lambda: troubles.pop(0)})
+    health.add(readiness={"api": lambda: results.pop(0)})
 
     assert [health.readiness().is_ok, health.readiness().is_ok] == [False, True]
 
 
-def test_a_forgotten_check_is_not_asked() -> None:
+def test_a_removed_check_is_not_run() -> None:
     health = Health()
     health.add(readiness={"part": lambda: "gone"}, liveness={"part": lambda: "gone"})
 
-    health.forget("part", "never there")
+    health.remove("part", "never there")
 
     assert health.readiness().is_ok
     assert health.liveness().is_ok
 
 
-def test_a_stopping_service_is_alive_and_not_ready_whatever_its_checks_say() -> None:
+def test_a_stopping_service_is_alive_and_not_ready() -> None:
     health = Health()
     health.add(readiness={"broker": lambda: None}, liveness={"loop": lambda: "ended"})
 
@@ -98,6 +98,6 @@ def test_a_name_is_taken_while_a_check_has_it() -> None:
     health = Health()
     health.add(readiness={"api": lambda: None}, liveness={"loop": lambda: None})
 
-    health.forget("api")
+    health.remove("api")
 
     assert [health.has(name) for name in ("api", "loop")] == [False, True]

@@ -23,12 +23,12 @@ from sentinel.version import __version__
 
 LOOPBACK = Address("127.0.0.1", 0)
 LOG = get_logger("test")
-WAIT = 10
+TIMEOUT = 10
 
 
 @pytest.fixture
 async def client() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=WAIT)) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
         yield session
 
 
@@ -36,7 +36,7 @@ def broken_page(accept: str) -> PageResponse:
     raise LookupError("nothing there")
 
 
-def everything(health: Health, metrics: Metrics) -> Listener:
+def listener_of(health: Health, metrics: Metrics) -> Listener:
     pages = probe_pages(health) | metrics_pages(metrics) | {"/broken": broken_page}
     return Listener(LOOPBACK, pages, log=LOG)
 
@@ -53,7 +53,7 @@ async def metrics() -> Metrics:
 
 @pytest.fixture
 async def url(health: Health, metrics: Metrics) -> AsyncIterator[str]:
-    async with everything(health, metrics) as listener:
+    async with listener_of(health, metrics) as listener:
         yield f"http://{listener.address}"
 
 
@@ -69,26 +69,26 @@ async def url(health: Health, metrics: Metrics) -> AsyncIterator[str]:
         ("", None),
     ],
 )
-def test_addresses_are_read_as_go_programs_write_them(text: str, address: Address | None) -> None:
+def test_addresses_are_parsed_as_in_go(text: str, address: Address | None) -> None:
     assert parse_address(text) == address
 
 
 @pytest.mark.parametrize(
     "text", ["8080", "::1:8080", ":", "host:", ":65536", ":http", "a b:80", "[::1]", ":-1", "http://x:80"]
 )
-def test_an_address_that_is_none_is_refused_in_words(text: str) -> None:
-    with pytest.raises(ValueError, match="expected HOST:PORT") as refusal:
+def test_an_invalid_address_is_rejected_with_a_message(text: str) -> None:
+    with pytest.raises(ValueError, match="expected HOST:PORT") as caught:
         parse_address(text)
 
-    assert f'got "{text}"' in str(refusal.value)
+    assert f'got "{text}"' in str(caught.value)
 
 
 @pytest.mark.parametrize("text", [":8080", "127.0.0.1:80", "[::1]:8080"])
-def test_an_address_is_written_as_it_was_read(text: str) -> None:
+def test_an_address_is_rendered_as_it_was_parsed(text: str) -> None:
     assert str(parse_address(text)) == text
 
 
-async def test_health_answers_200_while_all_is_well(client: aiohttp.ClientSession, url: str) -> None:
+async def test_probes_respond_200_without_problems(client: aiohttp.ClientSession, url: str) -> None:
     for path in ("/healthz", "/readyz"):
         async with client.get(url + path) as response:
             assert response.status == 200
@@ -96,7 +96,7 @@ async def test_health_answers_200_while_all_is_well(client: aiohttp.ClientSessio
             assert await response.json() == {"status": "ok", "checks": {}}
 
 
-async def test_readiness_answers_503_with_the_reason_and_liveness_does_not_care(
+async def test_readiness_responds_503_with_the_reason_and_liveness_200(
     client: aiohttp.ClientSession, url: str, health: Health
 ) -> None:
     health.add(readiness={"api": lambda: "no poll has succeeded yet"})
@@ -107,14 +107,14 @@ async def test_readiness_answers_503_with_the_reason_and_liveness_does_not_care(
         assert alive.status == 200
 
 
-async def test_a_head_request_gets_the_head_alone(client: aiohttp.ClientSession, url: str) -> None:
+async def test_a_head_request_gets_no_body(client: aiohttp.ClientSession, url: str) -> None:
     async with client.head(f"{url}/readyz") as response:
         assert response.status == 200
         assert int(response.headers["Content-Length"]) > 0
         assert await response.read() == b""
 
 
-async def test_other_paths_and_methods_are_refused_in_words(client: aiohttp.ClientSession, url: str) -> None:
+async def test_other_paths_and_methods_are_problems(client: aiohttp.ClientSession, url: str) -> None:
     async with client.get(f"{url}/admin") as unknown, client.post(f"{url}/readyz", data=b"x") as forbidden:
         assert unknown.status == 404
         assert unknown.content_type == forbidden.content_type == "application/problem+json"
@@ -123,7 +123,7 @@ async def test_other_paths_and_methods_are_refused_in_words(client: aiohttp.Clie
         assert forbidden.headers["Allow"] == "GET, HEAD"
 
 
-async def test_a_page_that_fails_is_a_500_without_its_traceback(client: aiohttp.ClientSession, url: str) -> None:
+async def test_a_failing_page_is_a_500_without_its_traceback(client: aiohttp.ClientSession, url: str) -> None:
     async with client.get(f"{url}/broken") as response:
         body = await response.text()
 
@@ -135,22 +135,22 @@ async def test_a_page_that_fails_is_a_500_without_its_traceback(client: aiohttp.
 @pytest.mark.parametrize(
     "request_line", [b"GET /readyz HTTP/1.1", b"GET /nowhere HTTP/1.1", b"\x16\x03\x01 nonsense"]
 )
-async def test_no_answer_tells_which_versions_are_running(url: str, request_line: bytes) -> None:
+async def test_responses_do_not_expose_versions(url: str, request_line: bytes) -> None:
     host, _, port = url.removeprefix("http://").partition(":")
-    async with asyncio.timeout(WAIT):
+    async with asyncio.timeout(TIMEOUT):
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(request_line + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
-        answer = (await reader.read()).lower()
+        response = (await reader.read()).lower()
         writer.close()
         await writer.wait_closed()
 
-    assert answer.startswith(b"http/1.")
-    assert b"server: sentinel\r\n" in answer
-    assert b"aiohttp" not in answer
-    assert b"python" not in answer
+    assert response.startswith(b"http/1.")
+    assert b"server: sentinel\r\n" in response
+    assert b"aiohttp" not in response
+    assert b"python" not in response
 
 
-async def test_metrics_are_prometheus_text_with_the_process_and_the_build(
+async def test_metrics_are_prometheus_text_with_process_and_build_info(
     client: aiohttp.ClientSession, url: str
 ) -> None:
     async with client.get(f"{url}/metrics") as response:
@@ -164,7 +164,7 @@ async def test_metrics_are_prometheus_text_with_the_process_and_the_build(
     assert build.value == 1
 
 
-async def test_metrics_are_openmetrics_for_who_asks(client: aiohttp.ClientSession, url: str) -> None:
+async def test_metrics_are_openmetrics_if_accepted(client: aiohttp.ClientSession, url: str) -> None:
     headers = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
 
     async with client.get(f"{url}/metrics", headers=headers) as response:
@@ -175,7 +175,7 @@ async def test_metrics_are_openmetrics_for_who_asks(client: aiohttp.ClientSessio
     assert any(family.name == "hyperfleet_sentinel_build" for family in families)
 
 
-def test_registries_that_share_a_family_are_shown_as_one() -> None:
+def test_registries_with_the_same_family_are_merged() -> None:
     metrics = Metrics(component="up")
     for resource_type in ("clusters", "nodepools"):
         registry = CollectorRegistry()
@@ -191,7 +191,7 @@ def test_registries_that_share_a_family_are_shown_as_one() -> None:
     assert "_created" not in text
 
 
-def test_a_discarded_registry_is_gone() -> None:
+def test_a_discarded_registry_is_not_shown() -> None:
     metrics = Metrics(component="up")
     registry = CollectorRegistry()
     Counter("events", "Events.", registry=registry)
@@ -203,7 +203,7 @@ def test_a_discarded_registry_is_gone() -> None:
     assert "events" not in metrics.render()[0].decode()
 
 
-async def test_one_listener_serves_both_where_the_addresses_are_the_same(
+async def test_one_listener_serves_both_if_the_addresses_are_equal(
     client: aiohttp.ClientSession, health: Health, metrics: Metrics
 ) -> None:
     (both,) = listeners(metrics_address=LOOPBACK, probes_address=LOOPBACK, metrics=metrics, health=health, log=LOG)
@@ -214,21 +214,21 @@ async def test_one_listener_serves_both_where_the_addresses_are_the_same(
                 assert response.status == 200
 
 
-async def test_two_addresses_are_served_apart(
+async def test_two_addresses_have_two_listeners(
     client: aiohttp.ClientSession, health: Health, metrics: Metrics
 ) -> None:
-    probes, scrapes = listeners(
+    probes, scraped = listeners(
         metrics_address=Address("localhost", 0), probes_address=LOOPBACK, metrics=metrics, health=health, log=LOG
     )
 
-    async with probes, scrapes:
+    async with probes, scraped:
         async with client.get(f"http://{probes.address}/metrics") as response:
             assert response.status == 404
-        async with client.get(f"http://{scrapes.address}/metrics") as response:
+        async with client.get(f"http://{scraped.address}/metrics") as response:
             assert response.status == 200
 
 
-async def test_no_address_is_no_listener(health: Health, metrics: Metrics) -> None:
+async def test_without_an_address_there_is_no_listener(health: Health, metrics: Metrics) -> None:
     none = listeners(metrics_address=None, probes_address=None, metrics=metrics, health=health, log=LOG)
 
     assert none == []
@@ -243,29 +243,29 @@ async def test_all_interfaces_share_one_port(client: aiohttp.ClientSession, heal
                 assert response.status == 200
 
 
-async def test_a_port_in_use_is_refused_in_one_line(health: Health) -> None:
+async def test_a_port_in_use_is_a_one_line_error(health: Health) -> None:
     async with Listener(LOOPBACK, probe_pages(health), log=LOG) as first:
-        with pytest.raises(ListenError) as refusal:
+        with pytest.raises(ListenError) as caught:
             async with Listener(first.address, probe_pages(health), log=LOG):
                 pass
 
-    assert str(refusal.value) == f"cannot listen on {first.address}: address already in use"
+    assert str(caught.value) == f"cannot listen on {first.address}: address already in use"
 
 
-async def test_a_name_that_is_nobodys_is_refused_in_one_line(health: Health) -> None:
+async def test_an_unknown_host_is_a_one_line_error(health: Health) -> None:
     with pytest.raises(ListenError, match=r"^cannot listen on nowhere\.invalid:80: \S.*"):
         async with Listener(Address("nowhere.invalid", 80), probe_pages(health), log=LOG):
             pass
 
 
-async def test_connections_that_stay_open_do_not_hold_up_closing(health: Health) -> None:
+async def test_open_connections_do_not_block_closing(health: Health) -> None:
     request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     connections = []
-    async with asyncio.timeout(WAIT):
+    async with asyncio.timeout(TIMEOUT):
         async with Listener(LOOPBACK, probe_pages(health), log=LOG) as listener:
-            for left_behind in (b"", request[:20]):
+            for incomplete in (b"", request[:20]):
                 reader, writer = await asyncio.open_connection(listener.address.host, listener.address.port)
-                writer.write(request + left_behind)
+                writer.write(request + incomplete)
                 await reader.readuntil(b"{}}")
                 connections.append((reader, writer))
 

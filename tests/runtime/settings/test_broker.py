@@ -1,4 +1,4 @@
-"""Broker settings: the same names from the environment, a file, a ConfigMap's manifest and its directory."""
+"""Broker settings from the environment, a file, a ConfigMap manifest and a mounted directory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def problems(loaded: Loaded[BrokerSettings]) -> list[tuple[int | None, str]]:
 
 
 class TestValues:
-    def test_defaults_hold_where_nothing_is_written(self) -> None:
+    def test_defaults_apply_to_unwritten_settings(self) -> None:
         broker = valid(from_environment(BROKER_TYPE="rabbitmq", BROKER_HOST="rabbit"))
 
         assert broker == BrokerSettings(type=BrokerType.RABBITMQ, host="rabbit")
@@ -141,7 +141,7 @@ class TestValues:
         assert broker.url.reveal() == url
         assert [entry.value for entry in loaded.entries if entry.key == "BROKER_URL"] == [shown]
 
-    def test_only_what_concerns_the_broker_is_shown(self) -> None:
+    def test_only_settings_of_the_chosen_broker_are_shown(self) -> None:
         stdout = from_environment(BROKER_TYPE="stdout", BROKER_TOPIC="t")
         pubsub = from_environment(BROKER_TYPE="pubsub", BROKER_PROJECT_ID="p")
 
@@ -165,7 +165,7 @@ class TestSources:
             {"BROKER_SERVICE_HOST": "10.0.0.1", "BROKER_PORT": "tcp://10.0.0.1:5672", "BROKER_PORT_5672_TCP": "x"},
         ],
     )
-    def test_where_nothing_speaks_of_a_broker_there_is_nothing_to_say(self, environ: dict[str, str]) -> None:
+    def test_without_any_broker_setting_the_result_is_empty(self, environ: dict[str, str]) -> None:
         loaded = load_broker(source=None, environ=environ)
 
         assert (loaded.settings, loaded.problems, loaded.entries) == (None, (), ())
@@ -175,7 +175,7 @@ class TestSources:
 
         assert (broker.type, broker.host, broker.port) == (BrokerType.RABBITMQ, "rabbit", 5673)
 
-    def test_a_config_map_is_read_and_what_is_not_the_brokers_ignored(self, tmp_path: Path) -> None:
+    def test_a_config_map_is_read_and_other_keys_are_ignored(self, tmp_path: Path) -> None:
         broker = valid(from_text(tmp_path, CONFIG_MAP))
 
         assert (broker.host, broker.port, broker.subscription_id) == ("rabbit", 5673, "dns")
@@ -196,26 +196,26 @@ class TestSources:
         assert (broker.host, broker.routing_key) == ("rabbit", "a\n")
         assert f"file {tmp_path / 'BROKER_HOST'}:1" in {entry.origin for entry in loaded.entries}
 
-    def test_the_environment_beats_the_file(self, tmp_path: Path) -> None:
+    def test_the_environment_overrides_the_file(self, tmp_path: Path) -> None:
         loaded = from_text(tmp_path, CONFIG_MAP, BROKER_HOST="other", BROKER_ROUTING_KEY="")
 
         assert valid(loaded).host == "other"
         assert ("BROKER_HOST", "environment BROKER_HOST") in {(e.key, e.origin) for e in loaded.entries}
 
-    def test_the_port_of_a_service_called_broker_is_ignored_with_a_warning(self, tmp_path: Path) -> None:
+    def test_a_service_link_in_broker_port_is_ignored_with_a_warning(self, tmp_path: Path) -> None:
         loaded = from_text(tmp_path, CONFIG_MAP, BROKER_PORT="tcp://10.0.0.1:5672")
 
         assert valid(loaded).port == 5673
         (warning,) = loaded.warnings
         assert "enableServiceLinks" in warning
 
-    def test_a_url_beats_its_parts_with_a_warning(self, tmp_path: Path) -> None:
+    def test_a_url_overrides_its_parts_with_a_warning(self, tmp_path: Path) -> None:
         loaded = from_text(tmp_path, CONFIG_MAP, BROKER_URL="amqp://u:p@h")
 
         assert valid(loaded).url is not None
-        assert loaded.warnings == ("BROKER_URL wins over BROKER_HOST, BROKER_PORT",)
+        assert loaded.warnings == ("BROKER_URL overrides BROKER_HOST, BROKER_PORT",)
 
-    def test_unknown_variables_are_ignored_and_near_misses_warned_about(self) -> None:
+    def test_misspelled_variables_cause_warnings_and_others_are_ignored(self) -> None:
         loaded = from_environment(
             BROKER_TYPE="stdout", BROKER_SERVICE_HOST="x", BROKER_FLAVOUR="x", BROKER_EXCHAGNE="x", BROKER_TSL="x"
         )
@@ -242,14 +242,14 @@ class TestProblems:
                 "fan",
                 'expected fanout, topic, direct, headers or a plugin\'s x-..., got "fan"',
             ),
-            ("BROKER_HOST", "rabbit:5672", "a port belongs into BROKER_PORT"),
+            ("BROKER_HOST", "rabbit:5672", "put a port into BROKER_PORT"),
             ("BROKER_HOST", "a b", "expected a host name or address"),
-            ("BROKER_HOST", "amqp://u:hunter2@h", "a URL belongs into BROKER_URL"),
+            ("BROKER_HOST", "amqp://u:hunter2@h", "put a URL into BROKER_URL"),
             ("BROKER_EXCHANGE", "é" * 128, "at most 255 bytes"),
             ("BROKER_VHOST", "\udcff", "a byte that is not UTF-8"),
         ],
     )
-    def test_a_bad_value_is_a_problem_under_its_bare_name(self, key: str, value: str, expected: str) -> None:
+    def test_an_invalid_value_is_a_problem_under_its_bare_name(self, key: str, value: str, expected: str) -> None:
         loaded = load_broker(source=None, environ={"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "h", key: value})
 
         assert problems(loaded) == [(None, key)]
@@ -277,13 +277,13 @@ class TestProblems:
             "hunter2",
         ],
     )
-    def test_a_bad_url_is_refused_without_being_repeated(self, url: str) -> None:
+    def test_an_invalid_url_is_rejected_and_not_shown(self, url: str) -> None:
         loaded = from_environment(BROKER_TYPE="rabbitmq", BROKER_URL=url)
 
         assert problems(loaded) == [(None, "BROKER_URL")]
         assert "hunter2" not in str(loaded)
 
-    def test_tls_is_not_asked_for_in_vain(self) -> None:
+    def test_tls_with_an_amqp_url_is_rejected(self) -> None:
         loaded = from_environment(BROKER_TYPE="rabbitmq", BROKER_URL="amqp://h", BROKER_TLS="true")
 
         assert problems(loaded) == [(None, "BROKER_TLS")]
@@ -314,17 +314,17 @@ class TestProblems:
             ),
         ],
     )
-    def test_a_file_has_its_problems_at_their_places(
+    def test_problems_in_a_file_have_their_positions(
         self, tmp_path: Path, text: str, expected: list[tuple[int | None, str]]
     ) -> None:
         assert problems(from_text(tmp_path, text)) == expected
 
-    def test_a_mistyped_key_has_a_suggestion_whatever_its_case(self, tmp_path: Path) -> None:
+    def test_suggestions_ignore_case(self, tmp_path: Path) -> None:
         loaded = from_text(tmp_path, "BROKER_TYPE: stdout\nbroker_hsot: h\n")
 
         assert loaded.problems[0].message == "unknown key; did you mean BROKER_HOST?"
 
-    def test_a_directory_has_the_problems_of_its_files(self, tmp_path: Path) -> None:
+    def test_problems_in_a_directory_name_its_files(self, tmp_path: Path) -> None:
         (tmp_path / "BROKER_PORT").write_bytes(b"\xff")
         (tmp_path / "BROKER_TLS").mkdir()
 
@@ -351,7 +351,7 @@ class TestProblems:
     key=st.sampled_from(["URL", "HOST", "PORT", "CA_FILE", "TLS"]),
     value=st.text(max_size=20),
 )
-def test_anything_is_settings_or_problems(tmp_path: Path, content: bytes, key: str, value: str) -> None:
+def test_any_input_is_settings_or_problems(tmp_path: Path, content: bytes, key: str, value: str) -> None:
     file = tmp_path / "broker.yaml"
     file.write_bytes(b"BROKER_TYPE: rabbitmq\n" + content)
 
@@ -361,7 +361,7 @@ def test_anything_is_settings_or_problems(tmp_path: Path, content: bytes, key: s
     assert all(problem.message and str(problem).isprintable() for problem in loaded.problems)
 
 
-def test_an_empty_variable_is_one_that_is_not_set() -> None:
+def test_an_empty_variable_is_unset() -> None:
     broker = valid(from_environment(BROKER_TYPE="rabbitmq", BROKER_HOST="h", BROKER_URL="", BROKER_PORT=""))
 
     assert broker.url is None
@@ -380,7 +380,7 @@ def test_an_empty_variable_is_one_that_is_not_set() -> None:
         ("PUBSUB_EMULATOR_HOST", "localhost"),
     ],
 )
-def test_what_pubsub_would_never_take_is_a_problem(name: str, value: str) -> None:
+def test_a_value_that_pubsub_would_reject_is_a_problem(name: str, value: str) -> None:
     loaded = from_environment(**{"BROKER_TYPE": "pubsub", "BROKER_PROJECT_ID": "p", name: value})
 
     assert [problem.field for problem in loaded.problems] == [name]

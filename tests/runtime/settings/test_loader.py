@@ -1,4 +1,4 @@
-"""The settings of a pulse: every key, source and precedence, and every problem in one run."""
+"""Every setting of a pulse, every source, their precedence, and all problems in one run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ Problems = Callable[..., list[tuple[int | None, str, str]]]
 
 
 class TestValues:
-    def test_defaults_hold_where_nothing_is_written(self, settings: Settings) -> None:
+    def test_defaults_apply_to_unwritten_settings(self, settings: Settings) -> None:
         pulse = settings(MINIMAL)
 
         assert pulse.resource_type == "clusters"
@@ -144,7 +144,7 @@ log: {level: debug, format: console}
         assert (pulse.log.level, pulse.log.format) == (LogLevel.DEBUG, LogFormat.CONSOLE)
 
     @pytest.mark.parametrize("spelling", ["true", "True", "TRUE", "yes", "on", "'true'"])
-    def test_a_truth_may_be_spelled_as_in_yaml(self, settings: Settings, spelling: str) -> None:
+    def test_a_boolean_may_be_spelled_as_in_yaml(self, settings: Settings, spelling: str) -> None:
         assert settings(f"{MINIMAL}  gzip: {spelling}\n").hyperfleet_api.gzip is True
 
     @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ log: {level: debug, format: console}
 
         assert pulse.resource_selector == (LabelMatch("a", value.strip("'") if value[0] == "'" else value),)
 
-    def test_null_unsets_what_can_be_unset(self, settings: Settings) -> None:
+    def test_null_unsets_optional_settings(self, settings: Settings) -> None:
         pulse = settings(MINIMAL + "republish_interval:\nmax_events_per_second: null\nlog: {format: ~}\n")
 
         assert (pulse.republish_interval, pulse.max_events_per_second, pulse.log.format) == (None, None, None)
@@ -166,12 +166,12 @@ log: {level: debug, format: console}
         assert pulse.hyperfleet_api.token is not None
         assert pulse.hyperfleet_api.token.reveal() == "abc"
 
-    def test_an_empty_token_is_none(self, settings: Settings) -> None:
+    def test_an_empty_token_is_unset(self, settings: Settings) -> None:
         assert settings(MINIMAL, environ={"HYPERFLEET_API_TOKEN": " "}).hyperfleet_api.token is None
 
 
 class TestSources:
-    def test_flags_beat_the_environment_which_beats_the_file_key_by_key(self, loaded: Load) -> None:
+    def test_flags_override_the_environment_which_overrides_the_file(self, loaded: Load) -> None:
         text = MINIMAL + "  timeout: 1s\n  page_size: 1\n  gzip: true\npoll_interval: 1s\n"
         environ = {"SENTINEL_HYPERFLEET_API__TIMEOUT": "2s", "SENTINEL_HYPERFLEET_API__PAGE_SIZE": "2"}
 
@@ -191,7 +191,7 @@ class TestSources:
             EffectiveSetting("republish_interval", "", "default"),
         }
 
-    def test_everything_may_come_from_the_environment(self) -> None:
+    def test_every_setting_may_come_from_the_environment(self) -> None:
         environ = {
             "SENTINEL_RESOURCE_TYPE": "clusters",
             "SENTINEL_HYPERFLEET_API__ENDPOINT": "http://api",
@@ -234,7 +234,7 @@ class TestSources:
             ("", {"resource_id": ".id", "resource_type": ".kind"}),
         ],
     )
-    def test_one_text_is_set_beside_the_others(
+    def test_one_text_of_a_mapping_can_be_set(
         self, settings: Settings, text: str, others: Mapping[str, object]
     ) -> None:
         pulse = settings(
@@ -243,7 +243,7 @@ class TestSources:
 
         assert pulse.message_data == {**others, "region": "x=y", "deep": {"c": "1"}}
 
-    def test_a_commands_own_flags_beat_everything_and_its_defaults_nothing(self, tmp_path: Path) -> None:
+    def test_overrides_beat_everything_and_defaults_nothing(self, tmp_path: Path) -> None:
         file = tmp_path / "f.yaml"
         file.write_text(MINIMAL + "max_age_ready: 7s\n")
 
@@ -263,7 +263,7 @@ class TestSources:
         assert EffectiveSetting("log.level", "debug", "flag --log-level") in result.entries
         assert EffectiveSetting("poll_interval", "1s", "default") in result.entries
 
-    def test_a_problem_of_a_variable_or_a_flag_has_no_place_but_names_it(self, loaded: Load) -> None:
+    def test_a_problem_of_a_variable_or_a_flag_names_it(self, loaded: Load) -> None:
         result = loaded(MINIMAL, {"SENTINEL_POLL_INTERVAL": "5"}, ["max_age_ready=x"])
 
         assert set(result.problems) == {
@@ -306,7 +306,7 @@ class TestSources:
             ("message_data={a: \udcff}", "message_data", "control character"),
         ],
     )
-    def test_a_bad_flag_is_a_problem(self, problems: Problems, flag: str, field: str, expected: str) -> None:
+    def test_an_invalid_flag_is_a_problem(self, problems: Problems, flag: str, field: str, expected: str) -> None:
         ((line, got_field, message),) = problems(MINIMAL, sets=[flag])
 
         assert (line, got_field) == (None, field)
@@ -323,7 +323,7 @@ class TestSources:
             ("SENTINEL_MESSAGEDATA", "SENTINEL_MESSAGE_DATA"),
         ],
     )
-    def test_a_near_miss_of_a_variable_is_warned_about(self, loaded: Load, variable: str, meant: str) -> None:
+    def test_a_misspelled_variable_causes_a_warning(self, loaded: Load, variable: str, meant: str) -> None:
         result = loaded(MINIMAL, {variable: "x"})
 
         assert result.settings is not None
@@ -351,20 +351,20 @@ class TestSources:
             "POLL_INTERVAL",
         ],
     )
-    def test_a_variable_that_is_nobodys_setting_is_ignored(self, loaded: Load, variable: str) -> None:
+    def test_an_unrelated_variable_is_ignored(self, loaded: Load, variable: str) -> None:
         result = loaded(MINIMAL, {variable: "x"})
 
         assert result.settings is not None
         assert result.warnings == ()
 
-    def test_two_tokens_are_warned_about(self, loaded: Load) -> None:
+    def test_two_tokens_cause_a_warning(self, loaded: Load) -> None:
         result = loaded(MINIMAL + "  token_file: t\n", {"HYPERFLEET_API_TOKEN": "x"})
 
         assert result.warnings == ("HYPERFLEET_API_TOKEN wins over hyperfleet_api.token_file",)
 
 
 class TestProblems:
-    def test_all_problems_come_in_one_run_in_the_order_of_the_file(self, problems: Problems) -> None:
+    def test_all_problems_are_reported_in_the_order_of_the_file(self, problems: Problems) -> None:
         found = problems(
             """
 resource_type: clus/ters
@@ -439,7 +439,7 @@ republish_interval: -1s
             ("log: debug", 'expected a mapping of settings, got "debug"'),
         ],
     )
-    def test_a_message_says_what_was_expected_and_what_came(
+    def test_a_message_has_the_expected_and_the_actual_value(
         self, problems: Problems, line: str, message: str
     ) -> None:
         assert problems(MINIMAL + line + "\n") == [(4, line.partition(":")[0], message)]
@@ -447,7 +447,7 @@ republish_interval: -1s
     @pytest.mark.parametrize(
         "value", ["a/b", "a?b", "a#b", "a%2Fb", "'a\\b'", "'a b'", ".", "..", "''", '"a\\tb"', "é", "a;b", "~"]
     )
-    def test_a_resource_type_is_one_safe_segment(self, problems: Problems, value: str) -> None:
+    def test_a_resource_type_is_one_safe_path_segment(self, problems: Problems, value: str) -> None:
         ((_, field, _),) = problems(MINIMAL.replace("clusters", value))
 
         assert field == "resource_type"
@@ -501,7 +501,7 @@ republish_interval: -1s
 
         assert field == "resource_selector[0].value"
 
-    def test_a_label_stands_in_a_selector_once(self, problems: Problems) -> None:
+    def test_a_selector_has_each_label_once(self, problems: Problems) -> None:
         text = (
             MINIMAL
             + "resource_selector:\n- {label: a, value: x}\n- {label: b, value: x}\n- {label: a, value: y}\n"
@@ -511,7 +511,7 @@ republish_interval: -1s
             (7, "resource_selector[2].label", "expected each label once, got it a second time")
         ]
 
-    def test_a_missing_key_is_at_its_parent(self, problems: Problems) -> None:
+    def test_a_missing_key_is_reported_at_its_parent(self, problems: Problems) -> None:
         assert [
             (line, field) for line, field, _ in problems("# comment\n\nlog: {}\nhyperfleet_api:\n\n  gzip: on\n")
         ] == [
@@ -519,12 +519,12 @@ republish_interval: -1s
             (4, "hyperfleet_api.endpoint"),
         ]
 
-    def test_a_missing_section_is_at_the_top(self, loaded: Load) -> None:
+    def test_a_missing_section_is_reported_at_the_top(self, loaded: Load) -> None:
         result = loaded("\nresource_type: clusters\n", {"SENTINEL_HYPERFLEET_API__TIMEOUT": "1s"})
 
         assert [(p.line, p.column, p.field) for p in result.problems] == [(1, 1, "hyperfleet_api.endpoint")]
 
-    def test_without_a_file_what_is_missing_has_no_place(self) -> None:
+    def test_without_a_file_a_missing_setting_has_no_position(self) -> None:
         result = load(file=None, environ={})
 
         assert [(p.file, p.line, p.field) for p in result.problems] == [
@@ -532,7 +532,7 @@ republish_interval: -1s
             (None, None, "hyperfleet_api.endpoint"),
         ]
 
-    def test_a_file_that_cannot_be_read_hides_no_other_problem_and_invents_none(self, loaded: Load) -> None:
+    def test_an_invalid_file_does_not_hide_other_problems(self, loaded: Load) -> None:
         result = loaded("a: b: c\n", {"SENTINEL_POLL_INTERVAL": "5"}, ["nonsense=1"])
 
         assert [(p.line, p.field) for p in result.problems] == [
@@ -541,41 +541,41 @@ republish_interval: -1s
             (None, "poll_interval"),
         ]
 
-    def test_a_mapping_under_a_mistake_is_not_judged(self, problems: Problems) -> None:
+    def test_an_assignment_below_an_invalid_value_is_ignored(self, problems: Problems) -> None:
         found = problems("resource_type: clusters\nhyperfleet_api: 5\n", sets=["hyperfleet_api.timeout=3s"])
 
         assert found == [(2, "hyperfleet_api", 'expected a mapping of settings, got "5"')]
 
     @pytest.mark.parametrize("flag", ["message_data.a=.b", "message_data.a.b=.c"])
-    def test_a_mistake_in_the_file_is_not_covered_up_by_a_flag(self, problems: Problems, flag: str) -> None:
+    def test_a_flag_does_not_hide_an_invalid_value_in_the_file(self, problems: Problems, flag: str) -> None:
         assert [field for _, field, _ in problems(MINIMAL + "message_data: [x]\n", sets=[flag])] == [
             "message_data"
         ]
 
-    def test_a_dotted_key_is_told_where_it_belongs(self, problems: Problems) -> None:
+    def test_a_dotted_key_is_reported_with_its_mapping(self, problems: Problems) -> None:
         assert problems(MINIMAL + "log.level: debug\n") == [
             (4, "log.level", "unknown key; expected level as a key of the mapping log")
         ]
 
-    def test_a_template_is_a_problem_of_its_own_place(self, problems: Problems) -> None:
+    def test_an_invalid_template_is_reported_at_its_position(self, problems: Problems) -> None:
         ((line, field, message),) = problems(MINIMAL + "message_data:\n  a: .id\n  b:\n    c: .a-b\n")
 
         assert (line, field) == (7, "message_data.b.c")
         assert "column 3 of the template" in message
 
-    def test_a_token_with_a_space_is_refused_unseen(self, problems: Problems) -> None:
+    def test_a_token_with_a_space_is_rejected_and_not_shown(self, problems: Problems) -> None:
         ((_, field, message),) = problems(MINIMAL, environ={"HYPERFLEET_API_TOKEN": "hunter2 x"})
 
         assert field == "hyperfleet_api.token"
         assert "hunter2" not in message
 
-    def test_the_password_of_an_endpoint_is_not_repeated(self, problems: Problems) -> None:
+    def test_the_password_of_an_endpoint_is_not_shown(self, problems: Problems) -> None:
         ((_, _, message),) = problems(MINIMAL.replace("//api", "//user:hunter2@api"))
 
         assert "hunter2" not in message
         assert "token_file" in message
 
-    def test_a_value_is_quoted_on_one_line_and_cut(self, problems: Problems) -> None:
+    def test_a_value_is_quoted_on_one_line_and_shortened(self, problems: Problems) -> None:
         ((_, _, message),) = problems(MINIMAL + 'poll_interval: "a\\nb\\"' + "x" * 200 + '"\n')
 
         assert 'got "a\\nb\\"xxx' in message
@@ -583,19 +583,19 @@ republish_interval: -1s
         assert len(message) < 150
 
 
-class TestText:
-    def test_a_problem_in_a_file_leads_with_its_place(self) -> None:
+class TestRendering:
+    def test_a_problem_in_a_file_starts_with_its_position(self) -> None:
         assert str(SettingsProblem("f.yaml", 3, 7, "a.b", "expected x")) == "f.yaml:3:7: a.b: expected x"
 
-    def test_a_problem_without_a_field_keeps_the_form(self) -> None:
+    def test_a_problem_without_a_field_has_the_same_form(self) -> None:
         assert str(SettingsProblem("f.yaml", 3, 7, "", "expected x")) == "f.yaml:3:7: : expected x"
 
-    def test_a_problem_without_a_file_begins_with_its_field(self) -> None:
+    def test_a_problem_without_a_file_starts_with_its_field(self) -> None:
         assert (
             str(SettingsProblem(None, None, None, "a", "expected x (flag --set)")) == "a: expected x (flag --set)"
         )
 
-    def test_a_problem_is_one_line_whatever_the_key(self, loaded: Load) -> None:
+    def test_a_problem_is_always_one_line(self, loaded: Load) -> None:
         (problem,) = loaded(MINIMAL + '"a\\nb\\u2028": 1\n').problems
 
         assert problem.field == "a\nb\u2028"
@@ -612,27 +612,27 @@ _TREES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=4),
     max_leaves=12,
 )
-_MANY = hypothesis_settings(
+_MANY_EXAMPLES = hypothesis_settings(
     max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 
-def _is_sound(result: Loaded[PulseSettings]) -> bool:
+def _is_consistent(result: Loaded[PulseSettings]) -> bool:
     return (result.settings is None) == bool(result.problems) and all(
         problem.message and str(problem).isprintable() for problem in result.problems
     )
 
 
-class TestAnything:
-    @_MANY
+class TestArbitraryInput:
+    @_MANY_EXAMPLES
     @given(content=st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace")))
     def test_any_bytes_are_settings_or_problems(self, tmp_path: Path, content: bytes) -> None:
         file = tmp_path / "f.yaml"
         file.write_bytes(content)
 
-        assert _is_sound(load(file=file, environ={}))
+        assert _is_consistent(load(file=file, environ={}))
 
-    @_MANY
+    @_MANY_EXAMPLES
     @given(tree=st.dictionaries(_KEYS, _TREES, max_size=5), endpoint=_TEXTS)
     def test_any_tree_is_settings_or_problems(self, tmp_path: Path, tree: object, endpoint: str) -> None:
         file = tmp_path / "f.yaml"
@@ -644,21 +644,21 @@ class TestAnything:
             sets=[f"hyperfleet_api.endpoint={endpoint}"],
         )
 
-        assert _is_sound(result)
+        assert _is_consistent(result)
 
-    @_MANY
+    @_MANY_EXAMPLES
     @given(key=_KEYS, text=st.text(st.characters(), max_size=30) | _TREES.map(lambda tree: yaml.safe_dump(tree)))
     def test_any_flag_and_any_variable_are_settings_or_problems(self, tmp_path: Path, key: str, text: str) -> None:
         file = tmp_path / "f.yaml"
         file.write_text(MINIMAL)
         name = "SENTINEL_" + key.upper()
 
-        assert _is_sound(
+        assert _is_consistent(
             load(file=file, environ={name: text}, sets=[f"{key}={text}", f"message_data.{key}={text}"])
         )
 
 
-def test_a_heading_with_nothing_under_it_lacks_what_is_required_there(tmp_path: Path) -> None:
+def test_an_empty_section_lacks_its_required_settings(tmp_path: Path) -> None:
     file = tmp_path / "sentinel.yaml"
     file.write_text("resource_type: clusters\nhyperfleet_api:\nlog:\n")
 

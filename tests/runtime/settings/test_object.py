@@ -1,4 +1,4 @@
-"""Settings from an object that is already parsed: the same as from a file, without places."""
+"""Settings from a parsed object are the same as from a file, without positions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sentinel.core.pulse.observation import Json
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
-from sentinel.runtime.settings.config_tree import DEEPEST, MOST_VALUES
+from sentinel.runtime.settings.config_tree import MAX_DEPTH, MAX_VALUES
 from sentinel.runtime.settings.report import EffectiveSetting, Loaded, SettingsProblem
 from sentinel.runtime.settings.schema import section
 from sentinel.runtime.settings.sources import from_object
@@ -41,7 +41,7 @@ def valid(document: Json, **sources: object) -> PulseSettings:
 
 
 class TestValues:
-    def test_an_object_means_what_the_same_yaml_means(self) -> None:
+    def test_an_object_means_the_same_as_its_yaml(self) -> None:
         pulse = valid(
             {
                 "resource_type": "nodepools",
@@ -60,7 +60,7 @@ class TestValues:
         assert pulse.message_data == {"id": ".id", "nested": {"version": "1.5", "paid": "false"}}
         assert (pulse.republish_interval, pulse.max_events_per_second) == (None, 2.0)
 
-    def test_a_text_that_reads_null_is_a_text(self) -> None:
+    def test_the_text_null_is_a_text(self) -> None:
         pulse = valid(MINIMAL | {"resource_selector": [{"label": "island", "value": "null"}]})
 
         assert pulse.resource_selector == (LabelMatch("island", "null"),)
@@ -79,7 +79,7 @@ class TestPrecedence:
 
         assert valid(MINIMAL).poll_interval == timedelta(seconds=5)
 
-    def test_the_environment_and_flags_win_where_the_caller_wants_it(self) -> None:
+    def test_a_given_environment_and_flags_override_the_object(self) -> None:
         document = MINIMAL | {"poll_interval": "9s", "max_age_ready": "9s", "max_age_not_ready": "9s"}
 
         pulse = valid(document, environ=PROCESS, sets=["max_age_ready=2s"], defaults={"max_age_not_ready": "3s"})
@@ -88,13 +88,13 @@ class TestPrecedence:
         assert pulse.max_age_ready == timedelta(seconds=2)
         assert pulse.max_age_not_ready == timedelta(seconds=9)
 
-    def test_a_secret_of_ones_own_may_be_given_without_the_process_environment(self) -> None:
+    def test_a_secret_can_be_given_without_the_process_environment(self) -> None:
         token = valid(MINIMAL, environ={"HYPERFLEET_API_TOKEN": "of-a-secret"}).hyperfleet_api.token
 
         assert token is not None
         assert token.reveal() == "of-a-secret"
 
-    def test_a_file_and_an_object_at_once_are_a_mistake_of_the_caller(self, tmp_path: Path) -> None:
+    def test_a_file_and_an_object_together_raise_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="a file or a document"):
             pulse_settings.load(file=tmp_path / "f", document=from_object({}, NAME), environ={})
         with pytest.raises(TypeError, match="a source or a document"):
@@ -102,7 +102,7 @@ class TestPrecedence:
 
 
 class TestProblems:
-    def test_a_problem_has_its_path_and_ends_with_the_name_of_the_object(self) -> None:
+    def test_a_problem_has_its_path_and_the_name_of_the_object(self) -> None:
         loaded = load(MINIMAL | {"resource_selector": [{"label": "region"}], "poll_interval": 5})
 
         assert loaded.settings is None
@@ -124,13 +124,13 @@ class TestProblems:
             ),
         }
 
-    def test_an_unknown_key_is_refused_with_a_suggestion(self) -> None:
+    def test_an_unknown_key_is_rejected_with_a_suggestion(self) -> None:
         (problem,) = load(MINIMAL | {"pol_interval": "5s"}).problems
 
         assert problem.field == "pol_interval"
         assert problem.message == f"unknown key; did you mean poll_interval? (object {NAME})"
 
-    def test_what_is_missing_is_missing_from_the_object_whatever_variables_set(self) -> None:
+    def test_a_missing_setting_is_missing_from_the_object(self) -> None:
         (problem,) = load(
             {"resource_type": "clusters"}, environ={"SENTINEL_HYPERFLEET_API__TIMEOUT": "1s"}
         ).problems
@@ -138,7 +138,7 @@ class TestProblems:
         assert problem.field == "hyperfleet_api.endpoint"
         assert problem.message.endswith(f"(object {NAME})")
 
-    def test_a_secret_in_an_object_is_refused(self) -> None:
+    def test_a_secret_in_an_object_is_rejected(self) -> None:
         document = MINIMAL | {"hyperfleet_api": {"endpoint": "http://api:8000", "token": "abc"}}
 
         (problem,) = load(document).problems
@@ -147,14 +147,14 @@ class TestProblems:
         assert "abc" not in problem.message
 
     @pytest.mark.parametrize(("document", "got"), [(["a"], "a list"), ("a", "text"), (5, "text"), (True, "text")])
-    def test_what_is_no_mapping_is_refused_as_a_whole(self, document: Json, got: str) -> None:
+    def test_a_document_that_is_not_a_mapping_is_rejected(self, document: Json, got: str) -> None:
         (problem,) = load(document).problems
 
         assert problem == SettingsProblem(
             None, None, None, "", f"expected a mapping of settings, got {got} (object {NAME})"
         )
 
-    def test_nothing_at_all_is_an_empty_mapping(self) -> None:
+    def test_null_is_an_empty_mapping(self) -> None:
         assert {problem.field for problem in load(None).problems} == {"resource_type", "hyperfleet_api.endpoint"}
 
 
@@ -166,43 +166,43 @@ def nested(levels: int) -> Json:
 
 
 class TestLimits:
-    """The same for an object as for the file with its JSON."""
+    """The same limits apply to objects and files."""
 
-    @pytest.mark.parametrize(("levels", "is_refused"), [(DEEPEST, False), (DEEPEST + 1, True), (300, True)])
-    def test_an_object_may_be_as_deep_as_a_file(self, tmp_path: Path, levels: int, is_refused: bool) -> None:
-        refusal = f"expected at most {DEEPEST} levels, got more"
+    @pytest.mark.parametrize(("levels", "is_rejected"), [(MAX_DEPTH, False), (MAX_DEPTH + 1, True), (300, True)])
+    def test_an_object_may_be_as_deep_as_a_file(self, tmp_path: Path, levels: int, is_rejected: bool) -> None:
+        message = f"expected at most {MAX_DEPTH} levels, got more"
 
-        for loaded in both(tmp_path, nested(levels)):
-            assert any(refusal in problem.message for problem in loaded.problems) is is_refused
+        for loaded in load_both_ways(tmp_path, nested(levels)):
+            assert any(message in problem.message for problem in loaded.problems) is is_rejected
 
-    # Beside the items, the root, the key and the list count.
-    @pytest.mark.parametrize(("items", "is_refused"), [(MOST_VALUES - 3, False), (MOST_VALUES - 2, True)])
+    # The root, the key and the list count as well.
+    @pytest.mark.parametrize(("items", "is_rejected"), [(MAX_VALUES - 3, False), (MAX_VALUES - 2, True)])
     def test_an_object_may_have_as_many_values_as_a_file(
-        self, tmp_path: Path, items: int, is_refused: bool
+        self, tmp_path: Path, items: int, is_rejected: bool
     ) -> None:
-        refusal = f"expected at most {MOST_VALUES} values"
+        message = f"expected at most {MAX_VALUES} values"
 
-        for loaded in both(tmp_path, {"resource_selector": [1] * items}):
-            assert any(refusal in problem.message for problem in loaded.problems) is is_refused
+        for loaded in load_both_ways(tmp_path, {"resource_selector": [1] * items}):
+            assert any(message in problem.message for problem in loaded.problems) is is_rejected
 
-    def test_an_object_that_contains_itself_is_refused(self) -> None:
+    def test_an_object_that_contains_itself_is_rejected(self) -> None:
         document: dict[str, Json] = {}
         document["message_data"] = document
 
         (problem,) = load(document).problems
 
-        assert problem.message.startswith(f"expected at most {DEEPEST} levels")
+        assert problem.message.startswith(f"expected at most {MAX_DEPTH} levels")
 
 
-def both(tmp_path: Path, document: Json) -> tuple[Loaded[PulseSettings], Loaded[PulseSettings]]:
-    """The document loaded from a file that says the same, and from itself."""
+def load_both_ways(tmp_path: Path, document: Json) -> tuple[Loaded[PulseSettings], Loaded[PulseSettings]]:
+    """Load the document from a file and as an object."""
     file = tmp_path / "sentinel.yaml"
     file.write_text(as_yaml(document))
     return pulse_settings.load(file=file, environ={}), load(document)
 
 
 def as_yaml(document: Json) -> str:
-    """JSON that is YAML, too: YAML reads line breaks within texts otherwise, and knows no surrogate pairs."""
+    """Return JSON that is also YAML, which differs in line breaks within texts and surrogate pairs."""
 
     def escape(found: re.Match[str]) -> str:
         code = ord(found[0])
@@ -223,12 +223,12 @@ values = st.recursive(
 
 
 def mappings(known: list[str]) -> st.SearchStrategy[dict[str, Json]]:
-    """Mappings of which some keys are settings, and some of those have a valid value."""
+    """Generate mappings with some known keys, some of them with valid values."""
     return st.dictionaries(st.sampled_from(known) | texts, values, max_size=5)
 
 
-def told(loaded: Loaded[PulseSettings] | Loaded[BrokerSettings]) -> tuple[object, ...]:
-    """Everything that came of loading, without its places."""
+def summarize(loaded: Loaded[PulseSettings] | Loaded[BrokerSettings]) -> tuple[object, ...]:
+    """Return the result of loading without positions."""
     problems = Counter(
         (problem.field, problem.message.removesuffix(f" (object {NAME})")) for problem in loaded.problems
     )
@@ -239,17 +239,17 @@ def told(loaded: Loaded[PulseSettings] | Loaded[BrokerSettings]) -> tuple[object
 class TestEqualToAFile:
     @given(mappings(section(PulseSettings).keys()), st.booleans())
     @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-    def test_an_object_loads_as_the_file_of_the_same_content(
+    def test_an_object_loads_like_the_file_of_the_same_content(
         self, tmp_path: Path, document: dict[str, Json], is_completed: bool
     ) -> None:
         if is_completed:
             document = document | MINIMAL
 
-        from_file, from_document = both(tmp_path, document)
+        from_file, from_document = load_both_ways(tmp_path, document)
 
-        assert told(from_document) == told(from_file)
-        places = {(problem.file, problem.line, problem.column) for problem in from_document.problems}
-        assert places <= {(None, None, None)}
+        assert summarize(from_document) == summarize(from_file)
+        positions = {(problem.file, problem.line, problem.column) for problem in from_document.problems}
+        assert positions <= {(None, None, None)}
 
     @given(
         mappings(section(BrokerSettings).keys()),
@@ -257,7 +257,7 @@ class TestEqualToAFile:
         st.booleans(),
     )
     @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-    def test_a_broker_object_loads_as_the_file_of_the_same_content(
+    def test_a_broker_object_loads_like_the_file_of_the_same_content(
         self, tmp_path: Path, document: dict[str, Json], kind: str | None, is_manifest: bool
     ) -> None:
         if kind is not None:
@@ -270,11 +270,11 @@ class TestEqualToAFile:
         from_file = load_broker(source=file, environ={})
         from_document = load_broker(document=from_object(document, NAME), environ={})
 
-        assert told(from_document) == told(from_file)
+        assert summarize(from_document) == summarize(from_file)
 
 
 class TestBroker:
-    def test_the_settings_of_a_broker_come_from_an_object(self) -> None:
+    def test_broker_settings_may_come_from_an_object(self) -> None:
         document: Json = {"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "rabbit", "BROKER_PORT": 5673}
 
         loaded = load_broker(document=from_object(document, NAME), environ={})
@@ -287,7 +287,7 @@ class TestBroker:
     @pytest.mark.parametrize(
         ("environ", "exchange"), [({}, "of-the-object"), (PROCESS, "of-the-process")], ids=["without", "with"]
     )
-    def test_the_environment_wins_only_where_it_is_given(self, environ: dict[str, str], exchange: str) -> None:
+    def test_only_a_given_environment_overrides_the_object(self, environ: dict[str, str], exchange: str) -> None:
         document: Json = {"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "h", "BROKER_EXCHANGE": "of-the-object"}
 
         loaded = load_broker(document=from_object(document, NAME), environ=environ)
@@ -311,7 +311,7 @@ class TestBroker:
         assert message in problem.message
         assert problem.message.endswith(f"(object {NAME})")
 
-    def test_a_password_in_an_object_stays_out_of_what_is_shown(self) -> None:
+    def test_a_password_in_an_object_is_not_shown(self) -> None:
         document: Json = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": "amqp://user:s3cret@rabbit"}
 
         loaded = load_broker(document=from_object(document, NAME), environ={})

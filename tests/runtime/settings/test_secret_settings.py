@@ -1,4 +1,4 @@
-"""A secret goes through everything that settings go through, and is never seen."""
+"""Secrets in settings are never shown."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ hyperfleet_api:
 
 
 @pytest.mark.parametrize("render", [str, repr, "{}".format, "{!r}".format, "{:>9}".format, "%s".__mod__])
-def test_a_secret_is_masked_wherever_it_is_written(render: object) -> None:
+def test_a_secret_is_masked_in_every_format(render: object) -> None:
     assert callable(render)
     assert PLANTED not in render(Secret(PLANTED))
 
 
-def test_a_secret_is_in_no_dump() -> None:
+def test_a_secret_cannot_be_dumped() -> None:
     secret = Secret(PLANTED)
 
     assert PLANTED not in json.dumps({"password": secret}, default=str)
@@ -40,7 +40,7 @@ def test_a_secret_is_in_no_dump() -> None:
         vars(secret)
 
 
-def test_a_secret_reveals_its_text_and_equals_another_of_the_same() -> None:
+def test_a_secret_reveals_its_text_and_compares_by_it() -> None:
     secret = Secret(PLANTED)
 
     assert secret.reveal() == PLANTED
@@ -75,7 +75,7 @@ def test_a_secret_reveals_its_text_and_equals_another_of_the_same() -> None:
         (FILE, {}, [f"poll_interval=https://user:{PLANTED}@api"]),
     ],
 )
-def test_no_secret_of_the_sentinel_is_seen(
+def test_no_secret_of_a_pulse_is_shown(
     tmp_path: Path, text: str, environ: dict[str, str], sets: list[str]
 ) -> None:
     file = tmp_path / "f.yaml"
@@ -105,7 +105,7 @@ def test_no_secret_of_the_sentinel_is_seen(
     ],
 )
 @pytest.mark.parametrize("where", ["environment", "file", "list", "manifest", "directory"])
-def test_no_secret_of_the_broker_is_seen(tmp_path: Path, key: str, value: str, where: str) -> None:
+def test_no_secret_of_the_broker_is_shown(tmp_path: Path, key: str, value: str, where: str) -> None:
     settings = {"BROKER_TYPE": "rabbitmq", "BROKER_HOST": "host", key: value}
     file = tmp_path / "broker.yaml"
     source: Path | None = file
@@ -131,7 +131,7 @@ def test_no_secret_of_the_broker_is_seen(tmp_path: Path, key: str, value: str, w
     assert not any(PLANTED in str(problem) for problem in loaded.problems)
 
 
-def test_every_secret_is_handed_on_for_logs_to_black_out(tmp_path: Path) -> None:
+def test_every_secret_is_returned_for_redaction(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_text(FILE)
 

@@ -31,7 +31,8 @@ from google.pubsub_v1.types import (
 
 from sentinel.ports.subscription import Message
 from tests.support.brokers.rabbitmq import PATIENCE, unique
-from tools.services import EMULATOR, PubSubEmulator, ServiceMissing, free_port
+from tools.services.pubsub import EMULATOR_VARIABLE, PubSubEmulator
+from tools.services.server import ServiceMissing, free_port
 
 PROJECT = "test-project"
 REQUIRES_ALL = os.environ.get("SENTINEL_REQUIRE_ALL") == "1"
@@ -41,9 +42,9 @@ _AT_ONCE = 1_000
 
 def emulator_host() -> str:
     """The emulator that all tests share; what is made on it has names of its own."""
-    host = os.environ.get(EMULATOR, "")
+    host = os.environ.get(EMULATOR_VARIABLE, "")
     if not host:
-        go_without(f"no Pub/Sub emulator ({EMULATOR} is not set): run `make test`")
+        go_without(f"no Pub/Sub emulator ({EMULATOR_VARIABLE} is not set): run `make test`")
     return host
 
 

@@ -20,7 +20,8 @@ from pamqp.commands import Basic
 
 from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.connection import amqp_url
-from tools.services import RabbitMQNode, free_port
+from tools.services.rabbitmq import RabbitMQNode
+from tools.services.server import free_port
 
 PATIENCE = timedelta(seconds=20)
 """Far more than anything here takes; when it is used up, something does not happen at all."""

@@ -27,7 +27,7 @@ from tests.support.loop import loop_adapters
 from tests.support.loop.fake_backend import Visit, Workshop
 from tests.support.loop.status_view import Report, Standing, read_report, read_standing
 from tests.support.processes.service import Line, ServiceProcess
-from tools.services import free_port
+from tools.services.server import free_port
 
 ADAPTERS = ("quota", "zones")
 NOBODY = "nobody"

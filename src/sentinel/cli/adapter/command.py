@@ -17,15 +17,15 @@ from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli import options
 from sentinel.cli.adapter.dead_letters import dead_letters
 from sentinel.cli.adapter.new import new
-from sentinel.cli.addresses import listen_options
+from sentinel.cli.options import listen_options
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
 from sentinel.cli.wiring.broker import build_subscriber
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.runtime import process
 from sentinel.runtime.lifecycle import runner
-from sentinel.runtime.lifecycle.part import opened
+from sentinel.runtime.lifecycle.part import shared_resource
 from sentinel.runtime.listening import Address
-from sentinel.runtime.redaction import secrets_within
+from sentinel.runtime.secrets import secrets_in_environment
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import SettingsProblem
 
@@ -101,10 +101,10 @@ def _assemble(ready: AdapterReady, context: ServiceContext) -> Assembly:
                 ),
                 clock=context.clock,
                 redact=redactor.redact,
-                drain=runner.DRAIN,
+                drain=runner.DRAIN_TIMEOUT,
             )
         ],
-        shared=[opened("broker", subscriber)],
+        shared=[shared_resource("broker", subscriber)],
         description={
             "adapter": ready.adapter.name,
             "kinds": ready.adapter.kinds,
@@ -115,7 +115,7 @@ def _assemble(ready: AdapterReady, context: ServiceContext) -> Assembly:
             "task_timeout": settings.task_timeout,
             "report_max_age": settings.report_max_age,
         },
-        drain=runner.DRAIN,
+        drain=runner.DRAIN_TIMEOUT,
     )
 
 
@@ -156,7 +156,7 @@ def prepare(
         secrets=(
             *(secret.reveal() for secret in (*loaded.secrets, *broker.secrets)),
             # What a task is probably given to authenticate by: its exceptions must not tell the whole fleet.
-            *secrets_within(environ),
+            *secrets_in_environment(environ),
         ),
         warnings=(*loaded.warnings, *broker.warnings),
     )

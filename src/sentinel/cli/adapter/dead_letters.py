@@ -21,7 +21,7 @@ from sentinel.core import events
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.subscription import DeadLetter, DeadLetters
 from sentinel.runtime.process import ExitCode
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 from sentinel.runtime.settings.broker import load_broker
 
 _HEADER = ("ID", "SUBJECT", "TYPE", "TIME", "ATTEMPTS", "REASON")

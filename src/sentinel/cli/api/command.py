@@ -17,7 +17,7 @@ from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
 from sentinel.runtime.listening import Address
 from sentinel.runtime.settings import loader
-from sentinel.runtime.settings.server import exposures, listen_address
+from sentinel.runtime.settings.server import exposure_problems, listen_address
 
 
 @click.command()
@@ -58,7 +58,7 @@ def api(
     settings = loaded.settings
     address, address_problems = listen_address(settings)
     kinds, kinds_problems = kinds_of(settings)
-    problems = (*address_problems, *exposures(settings, address), *kinds_problems)
+    problems = (*address_problems, *exposure_problems(settings, address), *kinds_problems)
     if address is None or kinds is None or problems:
         return refuse(problems)
 

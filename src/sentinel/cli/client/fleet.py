@@ -16,7 +16,7 @@ from sentinel.core.pulse.observation import UNREADABLE
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.drivers.rest.responses import RestResponse
 from sentinel.drivers.rest.url import segment
-from sentinel.runtime.settings.report import closest
+from sentinel.runtime.settings.report import closest_match
 
 T = TypeVar("T")
 
@@ -182,7 +182,7 @@ class FleetClient:
             return refused
         # A kind's own name is the likeliest slip of all, and not always near its plural.
         near = next((kind.plural for kind in kinds if kind.kind.lower() == plural.lower()), None)
-        near = near or closest(plural, known)
+        near = near or closest_match(plural, known)
         meant = f" Did you mean {near}?" if near else ""
         text = f'the server has no "{plural}".{meant} It has {", ".join(known)}'
         return RequestRejected(text, refused.refusal)

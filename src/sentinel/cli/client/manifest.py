@@ -18,7 +18,7 @@ import msgspec
 from sentinel.core.pulse.observation import Json
 from sentinel.runtime.settings import yaml_file
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
-from sentinel.runtime.settings.report import Origin, SettingsProblem, closest, file_origin, quoted
+from sentinel.runtime.settings.report import Origin, SettingsProblem, closest_match, file_origin, quoted
 
 STANDARD_INPUT = Path("-")
 
@@ -89,10 +89,10 @@ def read(file: Path) -> tuple[Manifest, ...]:
 def _text(file: Path) -> str | SettingsProblem:
     if file != STANDARD_INPUT:
         return yaml_file.read_text(file)
-    content = sys.stdin.buffer.read(yaml_file.LARGEST_FILE + 1)
-    if len(content) > yaml_file.LARGEST_FILE:
+    content = sys.stdin.buffer.read(yaml_file.MAX_FILE_SIZE + 1)
+    if len(content) > yaml_file.MAX_FILE_SIZE:
         return SettingsProblem.at(
-            file_origin(file), "", f"expected at most {yaml_file.LARGEST_FILE >> 20} MiB, got more"
+            file_origin(file), "", f"expected at most {yaml_file.MAX_FILE_SIZE >> 20} MiB, got more"
         )
     try:
         return content.decode("utf-8-sig")
@@ -254,5 +254,5 @@ def _kept(value: Json, path: str, *, is_listed: bool) -> Json:
 
 
 def _meant(key: str) -> str:
-    near = closest(key, _KNOWN)
+    near = closest_match(key, _KNOWN)
     return f"; did you mean {near}?" if near else f"; expected some of {', '.join(_KNOWN)}"

@@ -19,7 +19,7 @@ from sentinel.cli.client.manifest import Manifest
 from sentinel.core.fleet.documents import KindRules
 from sentinel.core.pulse.observation import Json
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
-from sentinel.runtime.settings.report import closest, quoted
+from sentinel.runtime.settings.report import closest_match, quoted
 
 
 class PlanAction(StrEnum):
@@ -87,7 +87,7 @@ class Planner:
         known = [kind.plural if wanted.plural else kind.kind for kind in kinds]
         if given in known:
             raise ServerError(f'{wanted.where}: kind: expected the kind of {given}, got "{wanted.kind}"')
-        near = closest(given, known)
+        near = closest_match(given, known)
         meant = f" Did you mean {near}?" if near else ""
         raise ServerError(
             f"{wanted.where}: {field}: the server has no {quoted(given)}.{meant} It has {', '.join(known)}"

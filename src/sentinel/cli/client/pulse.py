@@ -56,7 +56,7 @@ def pulse(resource_id: str, is_waiting: bool, timeout: timedelta, output: Output
 
         end = await wait.until(progress, timeout=timeout)
         if not end.is_done:
-            return session.fail(f"{asked.title}: after {table.in_words(timeout)} {end.text}")
+            return session.fail(f"{asked.title}: after {table.format_duration(timeout)} {end.text}")
         now = await fleet.find(resource_id)
         standing = "ready" if now.document.status.phase is Phase.READY else "not ready"
         return _print(now, f"{now.title}: {', '.join(required)} answered; it is {standing}", output)

@@ -69,7 +69,7 @@ def standing(item: Item, required: Sequence[str]) -> tuple[str, ...]:
 def cells(item: Item, required: Sequence[str], now: datetime) -> tuple[str, ...]:
     """The row of a resource."""
     *others, waiting = standing(item, required)
-    age = table.in_words(max(now - item.created_time, timedelta(0)))
+    age = table.format_duration(max(now - item.created_time, timedelta(0)))
     return (*others, age, waiting)
 
 

@@ -186,7 +186,9 @@ def delete(
         if is_waiting and not is_gone:
             end = await wait.until(lambda: progress(fleet), timeout=timeout)
             if not end.is_done:
-                return session.fail(f"{deleted.title} is not gone after {table.in_words(timeout)}: {end.text}")
+                return session.fail(
+                    f"{deleted.title} is not gone after {table.format_duration(timeout)}: {end.text}"
+                )
             return _done(deleted, "deleted {title}", output)
         if is_gone:
             return _done(deleted, "deleted {title}", output)

@@ -13,7 +13,7 @@ import msgspec
 from sentinel.cli import options
 from sentinel.cli.database.database_url import failures, refuse, url_option
 from sentinel.cli.options import Output
-from sentinel.runtime.database_url import PostgresqlServer, parse
+from sentinel.runtime.database_url import PostgresqlServer, parse_database_url
 from sentinel.runtime.process import ExitCode
 
 _HOW_TO = "docs/how-to/back-up-and-restore.md"
@@ -79,7 +79,7 @@ def restore(source: Path, database_url: str, force: bool, output: Output) -> Non
 
 
 def _sqlite_file(url: str, command: str) -> Path:
-    address = parse(url)
+    address = parse_database_url(url)
     if isinstance(address, PostgresqlServer):
         refuse(
             f"sentinel {command} is for SQLite; PostgreSQL has pg_dump and pg_restore: see {_HOW_TO}",

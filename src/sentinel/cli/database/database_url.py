@@ -10,7 +10,7 @@ import click
 
 from sentinel.cli.wiring.extras import extra
 from sentinel.ports.errors import Misconfigured, Unavailable
-from sentinel.runtime.database_url import BadUrl
+from sentinel.runtime.database_url import InvalidDatabaseUrl
 from sentinel.runtime.process import ExitCode
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -43,7 +43,7 @@ def failures(command: str) -> Iterator[None]:
         refuse(str(error), ExitCode.MISCONFIGURED)
     try:
         yield
-    except BadUrl as error:
+    except InvalidDatabaseUrl as error:
         refuse(f"--database-url: {error}", ExitCode.MISCONFIGURED)
     except (Misconfigured, Unavailable) as error:
         refuse(str(error), ExitCode.FAILURE)

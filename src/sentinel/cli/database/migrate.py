@@ -10,7 +10,7 @@ import msgspec
 from sentinel.cli import options
 from sentinel.cli.database.database_url import failures, url_option
 from sentinel.cli.options import Output
-from sentinel.runtime.database_url import parse
+from sentinel.runtime.database_url import parse_database_url
 from sentinel.runtime.process import ExitCode
 
 
@@ -50,14 +50,14 @@ async def _migrate(url: str) -> Migrated:
     from sentinel.drivers.sql.history import HISTORY
 
     done = await engine.migrate(url, history=HISTORY)
-    return Migrated(str(parse(url)), done.before, HISTORY.head, up_to_date=True)
+    return Migrated(str(parse_database_url(url)), done.before, HISTORY.head, up_to_date=True)
 
 
 async def _check(url: str) -> Migrated:
     from sentinel.drivers.sql import engine
     from sentinel.drivers.sql.history import HISTORY
 
-    where = str(parse(url))
+    where = str(parse_database_url(url))
     found = await engine.revision(url, history=HISTORY)
     HISTORY.require_known(found, where=where)
     return Migrated(where, found, HISTORY.head, up_to_date=found == HISTORY.head)

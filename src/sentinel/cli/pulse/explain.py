@@ -129,13 +129,13 @@ def _lines(explanation: Explanation, *, is_single: bool) -> Iterator[str]:
             ("NEXT EVENT BECAUSE", "RESOURCES", "EVENTS PER MINUTE"),
             [
                 *(
-                    (reason, f"{each.resources:,}", table.count(each.events_per_minute))
+                    (reason, f"{each.resources:,}", table.format_number(each.events_per_minute))
                     for reason, each in summary.by_reason.items()
                 ),
                 (
                     "all, if every resource stays as it is",
                     f"{summary.fetched:,}",
-                    table.count(summary.events_per_minute),
+                    table.format_number(summary.events_per_minute),
                 ),
             ],
             numbers=("RESOURCES", "EVENTS PER MINUTE"),
@@ -146,7 +146,7 @@ def _age(row: Row, at: datetime) -> str:
     if row.last_updated_time is None:
         return "never"
     age = at - row.last_updated_time
-    return f"{table.in_words(-age)} ahead" if age < timedelta(0) else table.in_words(age)
+    return f"{table.format_duration(-age)} ahead" if age < timedelta(0) else table.format_duration(age)
 
 
 def _next(row: Row, at: datetime) -> str:
@@ -154,7 +154,7 @@ def _next(row: Row, at: datetime) -> str:
         return "now"
     if row.next_event_time is None:
         return "paused"
-    return f"in {table.in_words(_whole_seconds(row.next_event_time - at))}"
+    return f"in {table.format_duration(_whole_seconds(row.next_event_time - at))}"
 
 
 def _whole_seconds(duration: timedelta) -> timedelta:

@@ -105,7 +105,8 @@ def _lines(answer: Forecast, over: timedelta, poll_interval: timedelta) -> Itera
     present = answer.fleet
     yield (
         f"{present.resources:,} {answer.resource_type} (selector: {answer.shard}): {present.ready:,} ready, "
-        f"{present.not_ready:,} not; over {table.in_words(over)}, if adapters answer and nobody changes anything"
+        f"{present.not_ready:,} not; over {table.format_duration(over)}, "
+        "if adapters answer and nobody changes anything"
     )
     outlooks = [answer.now] if answer.at_size is None else [answer.now, answer.at_size]
     reasons = [reason for reason in Reason if any(reason in each.events_per_minute_by_reason for each in outlooks)]
@@ -126,12 +127,12 @@ def _lines(answer: Forecast, over: timedelta, poll_interval: timedelta) -> Itera
 def _figures(outlook: Outlook, reasons: Iterable[Reason]) -> dict[str, str]:
     by_reason = outlook.events_per_minute_by_reason
     return {
-        "events a minute": table.count(outlook.events_per_minute),
-        **{f"  {reason}": table.count(by_reason.get(reason, 0.0)) for reason in reasons},
-        "events in the busiest minute": table.count(round(outlook.busiest_minute)),
-        "events at the first poll": table.count(round(outlook.events_at_first_poll)),
-        "API requests a second": table.count(outlook.api_requests_per_second),
-        "CPU": f"{table.count(outlook.cpu_millicores)}m",
+        "events a minute": table.format_number(outlook.events_per_minute),
+        **{f"  {reason}": table.format_number(by_reason.get(reason, 0.0)) for reason in reasons},
+        "events in the busiest minute": table.format_number(round(outlook.busiest_minute)),
+        "events at the first poll": table.format_number(round(outlook.events_at_first_poll)),
+        "API requests a second": table.format_number(outlook.api_requests_per_second),
+        "CPU": f"{table.format_number(outlook.cpu_millicores)}m",
         "memory": f"{outlook.memory_mebibytes:,.0f} MiB",
         "time for a cycle": f"{outlook.cycle_seconds:,.2f} s",
         "keeps the poll interval": "yes" if outlook.is_in_time else "no",

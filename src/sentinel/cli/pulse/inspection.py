@@ -26,7 +26,7 @@ from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import process
 from sentinel.runtime.log import Log, configure_logging, get_logger
 from sentinel.runtime.process import ExitCode
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 from sentinel.runtime.settings.report import Loaded, printable
 
 _LONG = 1.0

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from sentinel.cli import options
-from sentinel.cli.addresses import listen_options
+from sentinel.cli.options import listen_options
 from sentinel.cli.wiring.broker import build_publisher
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
@@ -19,7 +19,7 @@ from sentinel.core.pulse.pacing import Pacer
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import tracing
-from sentinel.runtime.lifecycle.part import Shared, opened
+from sentinel.runtime.lifecycle.part import Shared, shared_resource
 from sentinel.runtime.listening import Address
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Loaded
@@ -59,7 +59,7 @@ def run(
         log=loaded.settings.log,
         secrets=[
             *(secret.reveal() for secret in (*loaded.secrets, *broker.secrets)),
-            *tracing.secrets(os.environ),
+            *tracing.exporter_secrets(os.environ),
         ],
         warnings=(*loaded.warnings, *broker.warnings),
         probes=ProbeAddresses(metrics_bind_address, health_probe_bind_address),
@@ -83,7 +83,7 @@ def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceC
                 series=pulses.claim(shard=settings.shard, resource_type=settings.resource_type),
             )
         ],
-        shared=[Shared("tracing", lambda: _closed_at_end(tracer)), opened("broker", publisher)],
+        shared=[Shared("tracing", lambda: _closed_at_end(tracer)), shared_resource("broker", publisher)],
         description=_described(settings, broker),
     )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sentinel.cli import options
-from sentinel.cli.addresses import bind_address
+from sentinel.cli.options import bind_address
 from sentinel.cli.up.data_dir import DataDir, UnusableDataDir, default_folder
 from sentinel.cli.up.plan import UpOptions, UpPlan, make_plan
 from sentinel.cli.up.ready import ReadyFile

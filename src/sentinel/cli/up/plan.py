@@ -21,7 +21,7 @@ from sentinel.core.fleet.documents import KindRules
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.listening import Address, is_loopback
-from sentinel.runtime.redaction import secrets_within
+from sentinel.runtime.secrets import secrets_in_environment
 from sentinel.runtime.settings import loader
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Loaded, SettingsProblem
@@ -138,7 +138,7 @@ def make_plan(
         broker=broker,
         pulses=tuple(pulses),
         adapters=tuple(adapters),
-        secrets=(*planner.secrets, *secrets_within(environ), *server.secrets),
+        secrets=(*planner.secrets, *secrets_in_environment(environ), *server.secrets),
         warnings=tuple(dict.fromkeys(planner.warnings)),
     )
 

@@ -40,7 +40,7 @@ from sentinel.ports.subscription import Subscriber
 from sentinel.pulse import report as pulse_report
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.lifecycle.part import Part, PartFactory, Shared, opened
+from sentinel.runtime.lifecycle.part import Part, PartFactory, Shared, shared_resource
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address, ListenError
 from sentinel.runtime.log import get_logger
@@ -137,10 +137,13 @@ class UpSession:
             ],
             shared=[
                 Shared("view", self._view.on_loop),
-                opened("database", self._server.database),
+                shared_resource("database", self._server.database),
                 *([] if ready_file is None else [Shared("ready file", ready_file.kept)]),
                 Shared("listener", self._listening),
-                *(opened(f"broker for {plural}", publisher) for plural, publisher in self._publishers.items()),
+                *(
+                    shared_resource(f"broker for {plural}", publisher)
+                    for plural, publisher in self._publishers.items()
+                ),
             ],
             drain=_DRAIN,
             restart=_RESTART,

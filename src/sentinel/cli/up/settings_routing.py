@@ -15,7 +15,7 @@ from sentinel.runtime.settings.loader import PREFIX
 from sentinel.runtime.settings.report import SettingsProblem
 from sentinel.runtime.settings.schema import Section, section
 from sentinel.runtime.settings.sources import from_environment, from_flags
-from sentinel.runtime.settings.validation import Reading
+from sentinel.runtime.settings.validation import Validation
 
 
 class SettingsRouting:
@@ -42,11 +42,11 @@ class SettingsRouting:
     def strangers(self) -> list[SettingsProblem]:
         """The values of `--set` that are for nobody, each with what was probably meant, whoever knows that."""
         everybody = list(dict.fromkeys(key for declared in self._sections.values() for key in _keys(declared)))
-        reading = Reading(environ=self._environ)
+        validation = Validation(environ=self._environ)
         strangers = [given for given in self._sets if _section_of(given) not in everybody]
-        for given in from_flags(strangers, reading):
-            reading.refuse_unknown(given.at, given.key, everybody)
-        return reading.problems
+        for given in from_flags(strangers, validation):
+            validation.reject_unknown(given.at, given.key, everybody)
+        return validation.problems
 
     def _known(self, declared: Section) -> set[str]:
         given, _ = from_environment(declared, self._environ, PREFIX)

@@ -29,7 +29,7 @@ from sentinel.runtime.log import Log, configure_logging, get_logger
 from sentinel.runtime.probes.health import Health
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.process import ExitCode
-from sentinel.runtime.redaction import Redactor
+from sentinel.runtime.secrets import Redactor
 from sentinel.runtime.settings.log import LogSettings
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     """What the parts share. Opened in this order before any part, closed in reverse after the last."""
     description: Mapping[str, object] = {}
     """The fields of the first log line."""
-    drain: timedelta = runner.DRAIN
+    drain: timedelta = runner.DRAIN_TIMEOUT
     """How long loops may take to end once they are asked to."""
     restart: Backoff | None = None
     """How a part that fails is restarted; None: its failure ends the service."""
@@ -121,14 +121,14 @@ def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | N
         log=context.log,
         health=context.health,
         metrics=context.metrics,
-        drain=assembly.drain,
+        drain_timeout=assembly.drain,
         restart=assembly.restart,
         stopping=assembly.stopping,
         dynamic=assembly.dynamic,
         on_reload=assembly.on_reload,
     )
     if assembly.has_large_answers:
-        process.settle_memory()
+        process.tune_memory()
     return process.main(service, log=context.log)
 
 

@@ -23,12 +23,12 @@ from sentinel.drivers.sql.history import HISTORY
 from sentinel.drivers.sql.idempotency import SqlIdempotencyStore
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.identity import Identities
-from sentinel.runtime.database_url import BadUrl
-from sentinel.runtime.lifecycle.part import Part, PartFactory, opened
+from sentinel.runtime.database_url import InvalidDatabaseUrl
+from sentinel.runtime.lifecycle.part import Part, PartFactory, shared_resource
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import Log
 from sentinel.runtime.probes.pages import metrics_pages, probe_pages
-from sentinel.runtime.retention import Retained, Retention
+from sentinel.runtime.retention import Retention, RetentionRule
 from sentinel.runtime.settings.server import DatabaseSettings, RetentionSettings, ServerSettings
 from sentinel.runtime.wait_for_database import DatabaseOpener
 from sentinel.web import access
@@ -50,7 +50,7 @@ class BuiltComponent(msgspec.Struct, frozen=True, kw_only=True):
     """Its loops, checks and metrics, without a listener."""
     web: Component
     """Its routes and permissions."""
-    retained: Sequence[Retained] = ()
+    retained: Sequence[RetentionRule] = ()
     """Which rows of its tables are deleted when they are old."""
     refresh: Callable[[], Awaitable[None]] | None = None
     """Awaited before metrics are rendered, for gauges that are read from the database."""
@@ -70,7 +70,7 @@ class BuiltServer(msgspec.Struct, frozen=True, kw_only=True):
         """The whole service, where the server is all of it. `description` adds fields to the first log line."""
         return Assembly(
             parts=[*self.factories, self.listener.part],
-            shared=[opened("database", self.database)],
+            shared=[shared_resource("database", self.database)],
             description={
                 "listen": str(self.listener.address),
                 "database": str(self.settings.database_url),
@@ -98,7 +98,7 @@ def build_database(settings: DatabaseSettings, *, history: History = HISTORY) ->
             connections=settings.database_connections,
             history=history,
         )
-    except BadUrl as error:
+    except InvalidDatabaseUrl as error:
         raise Misconfigured(f"database_url: {error}") from None
 
 
@@ -126,8 +126,8 @@ def build_server(
     opener = DatabaseOpener(database, clock=context.clock, log=log)
     rows = [
         *(each for component in components for each in component.retained),
-        Retained("audit entries", retention.audit, audit.expire),
-        Retained("idempotency keys", retention.answers, SqlIdempotencyStore(database).expire),
+        RetentionRule("audit entries", retention.audit, audit.expire),
+        RetentionRule("idempotency keys", retention.answers, SqlIdempotencyStore(database).expire),
     ]
     expiry = Retention(rows, clock=context.clock, log=log)
     registry = CollectorRegistry()

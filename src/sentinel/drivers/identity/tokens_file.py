@@ -24,9 +24,9 @@ from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.log import Log, get_logger
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
-from sentinel.runtime.settings.report import Origin, SettingsProblem, file_origin, in_order
-from sentinel.runtime.settings.schema import Items, section
-from sentinel.runtime.settings.validation import Reading
+from sentinel.runtime.settings.report import Origin, SettingsProblem, file_origin, sorted_problems
+from sentinel.runtime.settings.schema import StructList, section
+from sentinel.runtime.settings.validation import Validation
 from sentinel.runtime.settings.yaml_file import parse, read_text
 
 PREFIX: Final = "snt_"
@@ -93,7 +93,8 @@ class TokensDocument(msgspec.Struct, frozen=True):
     """What a tokens file contains."""
 
     tokens: Annotated[
-        tuple[StoredToken, ...], Items(section(StoredToken), expected="a list of {name, role, adapter, sha256}")
+        tuple[StoredToken, ...],
+        StructList(section(StoredToken), expected="a list of {name, role, adapter, sha256}"),
     ] = ()
 
 
@@ -151,18 +152,18 @@ def read(path: Path) -> WrittenToken:
 def parse_tokens(text: str, source: Origin) -> WrittenToken:
     """The tokens in a text that came from there; raises `Misconfigured`."""
     root, problems = parse(text, source)
-    reading = Reading(environ={}, is_partial=bool(problems))
-    reading.problems.extend(problems)
+    validation = Validation(environ={}, is_partial=bool(problems))
+    validation.problems.extend(problems)
     if root is None and not problems:
         root = MappingNode((), source)
-    document = None if root is None else section(TokensDocument).read(root, "", source, reading)
+    document = None if root is None else section(TokensDocument).read(root, "", source, validation)
     if isinstance(root, MappingNode) and isinstance(document, TokensDocument):
         items = _items(root)
         for index, field, message in _inconsistencies(document.tokens):
-            reading.refuse(_place(items[index], field), f"tokens[{index}].{field}", message)
-        if not reading.problems:
+            validation.reject(_place(items[index], field), f"tokens[{index}].{field}", message)
+        if not validation.problems:
             return WrittenToken(text, document.tokens, tuple(item.at.line for item in items))
-    raise Misconfigured("\n".join(str(problem) for problem in in_order(reading.problems)))
+    raise Misconfigured("\n".join(str(problem) for problem in sorted_problems(validation.problems)))
 
 
 def _load(path: Path) -> dict[bytes, Identity]:

@@ -28,8 +28,7 @@ from sentinel.drivers.rest.retries import NO_RETRIES, REPEATABLE, Retries
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import base_url as checked
 from sentinel.ports.errors import Misconfigured
-from sentinel.runtime.redaction import Redactor
-from sentinel.runtime.secrets import Secret
+from sentinel.runtime.secrets import Redactor, Secret
 
 LARGEST_BODY = 64 * 1024 * 1024
 KEEP_ALIVE = timedelta(seconds=15)

@@ -3,12 +3,12 @@
     proxy = ChildProcess(name="proxy", argv=["proxy", "-c", "proxy.kdl"], log=log, redact=redactor.redact)
     runner.run(parts=[proxy.part, ...], ...)
 
-It starts with its part and is restarted with it: an exit that was not asked for is the part's failure. What it
-prints goes to our log. When the part stops, the child gets SIGTERM and has as long as the part's loops may take;
-then its whole process group gets SIGKILL, as does what is left of the group after the child has exited.
+The child starts and restarts with its part: an unexpected exit is the part's failure. Its output goes to our log.
+When the part stops, the child gets SIGTERM and has the drain timeout to exit. Then its whole process group gets
+SIGKILL, as does the rest of the group after the child has exited.
 
-If our own process is killed hard, Linux kills the child with it (`exec_with_parent`). This does not reach
-grandchildren, nor a child that is setuid or has file capabilities, and there is nothing like it on other systems.
+If our process is killed with SIGKILL, Linux kills the child with it (`exec_with_parent`). This does not reach
+grandchildren, nor a child that is setuid or has file capabilities. Other systems have no equivalent.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from sentinel.runtime.log_format import describe
 
 _WRAPPER = Path(__file__).with_name("exec_with_parent.py")
 _STREAMS = {1: "stdout", 2: "stderr"}
-_LAST_OUTPUT = timedelta(seconds=1)
-"""How long to wait for the end of a dead child's output, which a process that it left behind may hold open."""
-_READY_INTERVAL = timedelta(milliseconds=100)
-_READY_TIMEOUT = timedelta(seconds=5)
+_OUTPUT_TIMEOUT = timedelta(seconds=1)
+"""For the rest of a dead child's output. A process that it left behind may hold the pipe open."""
+_READINESS_INTERVAL = timedelta(milliseconds=100)
+_READINESS_TIMEOUT = timedelta(seconds=5)
 
-Ready: TypeAlias = Callable[[], Awaitable[str | None]]
-"""Says what a child still lacks to be ready, or None."""
+ReadinessProbe: TypeAlias = Callable[[], Awaitable[str | None]]
+"""Returns why a child is not ready yet, or None."""
 
 
 class ChildExited(Exception):
-    """A child process ended although it was not asked to."""
+    """A child process exited although it was not asked to stop."""
 
 
 class ChildProcess:
-    """Describes a child process. Each time its part starts, a new one is spawned."""
+    """A child process. Each start of its part spawns a new one."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class ChildProcess:
         argv: Sequence[str],
         environment: Mapping[str, str] | None = None,
         cwd: Path | None = None,
-        ready: Ready | None = None,
+        ready: ReadinessProbe | None = None,
         log: Log,
         redact: Callable[[str], str],
     ) -> None:
-        """`argv[0]` is looked up in the child's PATH. Without an `environment` the child gets ours.
+        """`argv[0]` is looked up in the child's PATH. The default `environment` is ours.
 
-        Until `ready` has said None the part is not ready; an exception counts as not ready. Without it, the part
-        is ready when the child has been spawned.
+        The part is not ready until `ready` has returned None. An exception counts as not ready. Without `ready`,
+        the part is ready when the child has been spawned.
         """
         self._name = name
         self._argv = argv
@@ -77,31 +77,31 @@ class ChildProcess:
         self._log = log.bind(name=name)
         self._redact = redact
         self._child: _Child | None = None
-        self._trouble: str | None = None
+        self._problem: str | None = None
 
     @property
     def pid(self) -> int | None:
-        """Of the process that runs now."""
+        """The process id, or None if the child does not run."""
         return None if self._child is None or self._child.exited.is_set() else self._child.pid
 
     def send_signal(self, number: signal.Signals) -> bool:
-        """Sends a signal to the child itself, such as one that makes it reload; False where it does not run."""
+        """Send a signal to the child alone. Returns False if it does not run."""
         return self._child is not None and self._child.send(number)
 
     def part(self) -> Part:
-        """The part; may be asked for again when the child has to be restarted."""
+        """Return the part. A part factory: called again when the child has to be restarted."""
         part = Part(name=self._name, loops=(self._watch,), start=self._spawn, close=self._close)
         if self._ready is None:
             return part
         loops = (self._watch, partial(self._probe, self._ready))
-        return msgspec.structs.replace(part, loops=loops, checks={"process": lambda: self._trouble})
+        return msgspec.structs.replace(part, loops=loops, checks={"process": lambda: self._problem})
 
     async def _spawn(self) -> None:
         executable = _find(self._argv[0], search=self._environment.get("PATH", os.defpath), cwd=self._cwd)
-        self._trouble = "starting"
+        self._problem = "starting"
         transport, protocol = await asyncio.get_running_loop().subprocess_exec(
             lambda: _Protocol(emit=self._forward, redact=self._redact),
-            *_dying_with_parent(executable, self._argv),
+            *_with_parent_death_signal(executable, self._argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -117,32 +117,32 @@ class ChildProcess:
         try:
             if not await stopping.interrupts(child.exited.wait()):
                 child.kill_group()
-                await child.last_output()
-                raise ChildExited(f"{self._name} {child.how_it_ended()} although it was not asked to stop")
+                await child.drain_output()
+                raise ChildExited(f"{self._name} {child.status()} although it was not asked to stop")
             child.send(signal.SIGTERM)
             await child.exited.wait()
         except asyncio.CancelledError:
             child.kill_group()  # now, because other parts may be closed before this one
             raise
-        self._log.info("child.stopped", status=child.how_it_ended())
+        self._log.info("child.stopped", status=child.status())
 
-    async def _probe(self, ready: Ready, stopping: Stopping) -> None:
-        if not await stopping.interrupts(self._until(ready)):
+    async def _probe(self, ready: ReadinessProbe, stopping: Stopping) -> None:
+        if not await stopping.interrupts(self._wait_until_ready(ready)):
             await stopping.wait()
 
-    async def _until(self, ready: Ready) -> None:
+    async def _wait_until_ready(self, ready: ReadinessProbe) -> None:
         while True:
             try:
-                async with asyncio.timeout(_READY_TIMEOUT.total_seconds()):
-                    trouble = await ready()
+                async with asyncio.timeout(_READINESS_TIMEOUT.total_seconds()):
+                    problem = await ready()
             except Exception as error:
-                trouble = describe(error)
-            if trouble is None:
-                self._trouble = None
+                problem = describe(error)
+            if problem is None:
+                self._problem = None
                 self._log.info("child.ready")
                 return
-            self._trouble = f"starting: {trouble}"
-            await asyncio.sleep(_READY_INTERVAL.total_seconds())
+            self._problem = f"starting: {problem}"
+            await asyncio.sleep(_READINESS_INTERVAL.total_seconds())
 
     async def _close(self) -> None:
         child, self._child = self._child, None
@@ -150,9 +150,9 @@ class ChildProcess:
             return
         child.kill_group()
         try:
-            await child.last_output()
+            await child.drain_output()
         finally:
-            child.release()
+            child.close()
 
     def _running(self) -> _Child:
         if self._child is None:
@@ -164,16 +164,16 @@ class ChildProcess:
 
 
 class _Protocol(asyncio.SubprocessProtocol):
-    """Forwards output as it comes.
+    """Forwards output line by line.
 
-    Unlike a reader of streams, it learns of the exit while the pipes are still held open by a process that the
-    child left behind.
+    Unlike a stream reader, it is notified of the exit even if a process that the child left behind holds the pipes
+    open.
     """
 
     def __init__(self, *, emit: Callable[[str, str], None], redact: Callable[[str], str]) -> None:
         self.exited = asyncio.Event()
         self.ended = asyncio.Event()
-        """Set once the child has exited and its output has been read to the end."""
+        """Set when the child has exited and its output has been read to the end."""
         self._lines = {fd: OutputLines(partial(emit, stream), redact=redact) for fd, stream in _STREAMS.items()}
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -190,7 +190,7 @@ class _Protocol(asyncio.SubprocessProtocol):
 
 
 class _Child:
-    """One process that was spawned."""
+    """One spawned process."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, protocol: _Protocol) -> None:
         self.pid = transport.get_pid()
@@ -199,8 +199,8 @@ class _Child:
         self._transport = transport
 
     def send(self, number: signal.Signals) -> bool:
-        """To the child alone; False where it has exited."""
-        # Not by the transport: before Python 3.13 it polls for the exit code, and may take it from the loop.
+        """Send a signal to the child alone. Returns False if it has exited."""
+        # Not through the transport: before Python 3.13 it polls, and may steal the exit code from the loop.
         with suppress(ProcessLookupError):
             if self._transport.get_returncode() is None:
                 os.kill(self.pid, number)
@@ -208,27 +208,26 @@ class _Child:
         return False
 
     def kill_group(self) -> None:
-        """The child and what it has started in its process group.
+        """Kill the child and its process group, even if the child has exited.
 
-        Also when the child has exited. The kernel does not reuse its process id while a process of its group is
-        left. With none left the id could name another group by now, but the kernel counts through all ids before
-        it reuses one, and this is called right after the exit.
+        The kernel does not reuse the process id while the group has members. If it has none, the id could name
+        another group by now, but the kernel cycles through all ids first, and this is called right after the exit.
         """
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    async def last_output(self) -> None:
-        """Returns when everything that a dead child printed has been forwarded, or after a limit."""
+    async def drain_output(self) -> None:
+        """Wait until all output of a dead child has been forwarded, at most for a timeout."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_OUTPUT.total_seconds()):
+            async with asyncio.timeout(_OUTPUT_TIMEOUT.total_seconds()):
                 await self._ended.wait()
 
-    def release(self) -> None:
-        """Closes the pipes."""
+    def close(self) -> None:
+        """Close the pipes."""
         self._transport.close()
 
-    def how_it_ended(self) -> str:
-        """For people."""
+    def status(self) -> str:
+        """Describe how the process ended."""
         code = self._transport.get_returncode()
         if code is None:
             return "runs"
@@ -239,7 +238,7 @@ class _Child:
 
 
 def _find(program: str, *, search: str, cwd: Path | None) -> str:
-    """The program's absolute path. Looked up first: the wrapper could report a failure only by exiting."""
+    """Return the program's absolute path. The wrapper could report a missing program only by exiting."""
     if os.sep in program:
         path = Path(cwd or Path.cwd(), program).absolute()
         found = str(path) if path.is_file() and os.access(path, os.X_OK) else None
@@ -250,7 +249,7 @@ def _find(program: str, *, search: str, cwd: Path | None) -> str:
     return str(Path(found).absolute())
 
 
-def _dying_with_parent(executable: str, argv: Sequence[str]) -> Sequence[str]:
+def _with_parent_death_signal(executable: str, argv: Sequence[str]) -> Sequence[str]:
     if sys.platform != "linux" or not sys.executable:
         return (executable, *argv[1:])
     return (sys.executable, "-I", "-S", str(_WRAPPER), str(os.getpid()), executable, *argv)

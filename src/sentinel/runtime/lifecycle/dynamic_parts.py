@@ -1,16 +1,15 @@
-"""Parts that come and go while a service runs, such as one pulse per SentinelConfig.
+"""Parts that are added and removed while a service runs, such as one pulse per SentinelConfig.
 
-A command makes a `DynamicParts`, gives it to the part that decides what has to run, and hands it to `runner.run`.
-What is added is a part like any other: it has its own task group, checks and metrics, is built again after a
-failure, and is drained and closed with the rest when the service stops.
+A command creates a `DynamicParts`, gives it to the part that decides what runs, and passes it to `runner.run`. An
+added part is like any other: it has its own task group, checks and metrics, is built again after a failure, and is
+drained and closed with the rest when the service stops.
 
     parts.add("pulse prod/clusters", build)                  # starts it
     await parts.replace("pulse prod/clusters", build_other)  # stops it, then starts another under its name
-    await parts.remove("pulse prod/clusters")                # stops it, drains and closes it, forgets it
+    await parts.remove("pulse prod/clusters")                # stops, drains, closes and forgets it
 
-A part that fails is built again with the backoff it was added with, else with that of the service. If there is
-neither, its failure ends the service with exit code 1, as that of any part does: a caller that does not want this
-gives `restart`.
+A failed part is built again with the backoff it was added with, or else with the service's. If there is neither,
+its failure ends the service with exit code 1. A caller that does not want this passes `restart`.
 """
 
 from __future__ import annotations
@@ -24,17 +23,16 @@ import msgspec
 
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.part import PartFactory
-from sentinel.runtime.lifecycle.running_parts import RunningParts
 from sentinel.runtime.lifecycle.service import Service
-from sentinel.runtime.lifecycle.supervisor import Supervisor
+from sentinel.runtime.lifecycle.supervisor import RunningParts, Supervisor
 
 
 class PartExists(Exception):
-    """A part, or a check of readiness, has this name already."""
+    """A part or a readiness check already has this name."""
 
 
 class _Entry:
-    """A name, and the part that has it now."""
+    """The part that currently has a name."""
 
     def __init__(self, part: Supervisor) -> None:
         self.part = part
@@ -46,11 +44,11 @@ class _Run(msgspec.Struct, frozen=True):
     service: Service
     running: RunningParts
     changes: asyncio.TaskGroup
-    """Removals and replacements, which go on where their caller is cancelled."""
+    """Removals and replacements, which continue if their caller is cancelled."""
 
 
 class DynamicParts:
-    """Adds parts to one run of a service, and removes them again. Used on the service's event loop only."""
+    """Adds parts to one run of a service, and removes them. Use it only on the service's event loop."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
@@ -58,18 +56,18 @@ class DynamicParts:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that were added, in that order; a part that is being removed has its name until it is closed."""
+        """The names in order of addition. A part that is being removed keeps its name until it is closed."""
         return tuple(self._entries)
 
     def add(self, name: str, build: PartFactory, *, restart: Backoff | None = None) -> bool:
-        """Starts a part and returns at once. False where the service is stopping and nothing is started any more.
+        """Start a part and return immediately. Returns False if the service is stopping and starts nothing.
 
-        The part goes by this name in logs and readiness, whatever its `Part.name`; its checks are shown as
-        `<name>.<check>`. A finite part that has returned is closed and forgotten.
-        Raises `PartExists` where the name is taken, and `RuntimeError` before the service has opened what parts
-        share.
+        Logs and readiness use this name instead of `Part.name`. The part's checks are shown as `<name>.<check>`.
+        A finite part that has returned is closed and forgotten.
+        Raises `PartExists` if the name is taken, and `RuntimeError` before the service has opened its shared
+        resources.
         """
-        run = self._bound()
+        run = self._current_run()
         if run.service.stopping.requested:
             return False
         if name in self._entries or run.service.health.has(name):
@@ -80,27 +78,27 @@ class DynamicParts:
         return True
 
     async def remove(self, name: str) -> bool:
-        """Stops one part: asks it to stop, waits for it as long as `drain` allows, closes it and forgets it.
+        """Stop a part, wait for it at most for the drain timeout, close it and forget it.
 
-        False where there is none of this name. Cancelling the caller does not stop the removal. A loop of the part
-        itself must not wait for it: the two would wait for each other until `drain` is over.
+        Returns False if there is no part of this name. The removal continues if the caller is cancelled. A loop of
+        the part itself must not await this: both would wait for each other until the timeout.
         """
         entry = self._entries.get(name)
-        return entry is not None and await self._uncancelled(self._remove(name, entry))
+        return entry is not None and await self._shielded(self._remove(name, entry))
 
     async def replace(self, name: str, build: PartFactory, *, restart: Backoff | None = None) -> bool:
-        """Removes the part of this name and adds another in its place; adds it where there is none.
+        """Remove the part of this name, if any, and add another in its place.
 
-        The two never run at once. In between, the name stays known and readiness says that it is being replaced.
-        False where the service is stopping and nothing is started any more.
+        The two never run at the same time. Meanwhile readiness shows the name as being replaced. Returns False if
+        the service is stopping and starts nothing.
         """
         if name not in self._entries:
             return self.add(name, build, restart=restart)
-        return await self._uncancelled(self._replace(name, build, restart))
+        return await self._shielded(self._replace(name, build, restart))
 
     @asynccontextmanager
-    async def within(self, service: Service, running: RunningParts) -> AsyncIterator[None]:
-        """For the lifecycle: in this context parts may be added. It ends when no removal is under way."""
+    async def bind(self, service: Service, running: RunningParts) -> AsyncIterator[None]:
+        """Allow parts to be added in this context. Used by the runner. Waits at the end for pending removals."""
         if self._run is not None:
             raise RuntimeError("expected dynamic parts that are not in use, got those of another run")
         async with asyncio.TaskGroup() as changes:
@@ -111,25 +109,25 @@ class DynamicParts:
                 self._entries.clear()
 
     async def _remove(self, name: str, entry: _Entry, *, only: Supervisor | None = None) -> bool:
-        """Removes the part that has the name when its turn comes; where `only` is given, no other than that."""
-        run = self._bound()
+        """Remove the part that has the name once the lock is held. With `only`, remove no other part than that."""
+        run = self._current_run()
         async with entry.lock:
             if self._entries.get(name) is not entry:
                 return False  # another removal came first
             if only is not None and entry.part is not only:
                 return False  # replaced meanwhile
-            await self._end(run, entry.part, is_replaced=False)
+            await self._stop(run, entry.part, is_replaced=False)
             self._entries.pop(name, None)
         run.service.log.info("part.removed", name=name)
         return True
 
     async def _replace(self, name: str, build: PartFactory, restart: Backoff | None) -> bool:
-        run = self._bound()
+        run = self._current_run()
         while entry := self._entries.get(name):
             async with entry.lock:
                 if self._entries.get(name) is not entry:
-                    continue  # removed while this waited; perhaps added again since
-                await self._end(run, entry.part, is_replaced=True)
+                    continue  # removed while this waited, and perhaps added again
+                await self._stop(run, entry.part, is_replaced=True)
                 if run.service.stopping.requested:
                     return False
                 entry.part = self._supervisor(run, name, build, restart)
@@ -138,7 +136,7 @@ class DynamicParts:
             return True
         return self.add(name, build, restart=restart)
 
-    async def _end(self, run: _Run, part: Supervisor, *, is_replaced: bool) -> None:
+    async def _stop(self, run: _Run, part: Supervisor, *, is_replaced: bool) -> None:
         part.retire(is_replaced=is_replaced)
         await run.running.drain([part])
         await run.running.close([part])
@@ -148,24 +146,24 @@ class DynamicParts:
             build,
             service=run.service,
             name=name,
-            adopts_name=False,
-            qualifies_checks=True,
+            uses_part_name=False,
+            prefixes_checks=True,
             restart=restart or run.service.restart,
         )
 
     def _start(self, run: _Run, name: str, entry: _Entry) -> None:
         part = entry.part
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def on_done(task: asyncio.Task[None]) -> None:
             if not part.stopping.requested:  # a finite part has returned
                 run.changes.create_task(self._remove(name, entry, only=part))
 
-        run.running.start(part).add_done_callback(ended)
+        run.running.start(part).add_done_callback(on_done)
 
-    async def _uncancelled(self, change: Coroutine[Any, Any, bool]) -> bool:
-        return await asyncio.shield(self._bound().changes.create_task(change))
+    async def _shielded(self, change: Coroutine[Any, Any, bool]) -> bool:
+        return await asyncio.shield(self._current_run().changes.create_task(change))
 
-    def _bound(self) -> _Run:
+    def _current_run(self) -> _Run:
         if self._run is None:
             raise RuntimeError("expected a service that runs its parts, got one that has not started them yet")
         return self._run

@@ -1,7 +1,7 @@
-"""What a service is made of: parts that run, and things they share.
+"""The pieces of a service: parts that run, and resources that they share.
 
 A component's `build_x(settings, shared)` returns a `Part`: its loops, checks and metrics, but no listener and no
-signal handler. So any command can run any mixture of parts, in one process or in many, under one lifecycle.
+signal handler. So a command can run any combination of parts in one process, under one lifecycle.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.probes.health import Trouble
+from sentinel.runtime.probes.health import HealthCheck
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -23,31 +23,30 @@ Step: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A component, built and ready to run; what `build_x(settings, shared)` returns."""
+    """A component that is built and ready to run."""
 
     name: str
-    """As logs and readiness call it; no two parts of a run have the same. A part that is added while the service
-    runs goes by the name that it was added with."""
+    """Unique in a run; used in logs and readiness. A dynamic part uses the name it was added with instead."""
     loops: Sequence[Loop]
     """Each runs until it is asked to stop."""
-    checks: Mapping[str, Trouble] = {}
-    """Readiness: what is wrong, or None. A check begins as trouble and clears with the first success."""
-    liveness: Mapping[str, Trouble] = {}
-    """What a restart of the process would mend, or None."""
+    checks: Mapping[str, HealthCheck] = {}
+    """Readiness checks. A check fails until its first success."""
+    liveness: Mapping[str, HealthCheck] = {}
+    """Liveness checks: problems that a restart of the process would fix."""
     registry: CollectorRegistry | None = None
     start: Step | None = None
-    """Before the loops begin; its failure is the part's."""
+    """Awaited before the loops start. If it fails, the part has failed."""
     close: Step | None = None
-    """After the loops have ended; also where `start` failed."""
+    """Awaited after the loops have ended, and after `start` has failed."""
     is_finite: bool = False
-    """Its loops may return by themselves. A run whose parts have all returned is over, with success."""
+    """Whether its loops may return on their own. A run ends successfully when all its parts have returned."""
 
 
 PartFactory: TypeAlias = Callable[[], "Part | Awaitable[Part]"]
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """Something parts share: entered before any of them is built, left after the last is closed."""
+    """A resource that parts share: entered before the first part is built, exited after the last is closed."""
 
     name: str
     context: Callable[[], AbstractAsyncContextManager[object]]
@@ -59,15 +58,15 @@ class _Openable(Protocol):
     async def close(self) -> None: ...
 
 
-def opened(name: str, thing: _Openable) -> Shared:
-    """Shares something that has `open` and `close`, such as a `ports.Publisher`."""
+def shared_resource(name: str, resource: _Openable) -> Shared:
+    """Share something that has `open` and `close`, such as a `ports.Publisher`."""
 
     @asynccontextmanager
     async def context() -> AsyncIterator[None]:
         try:
-            await thing.open()
+            await resource.open()
             yield
         finally:
-            await thing.close()
+            await resource.close()
 
     return Shared(name, context)

@@ -1,18 +1,18 @@
-"""Runs a service: starts in order, runs, drains, closes in reverse.
+"""Runs a service: starts its parts in order, runs them, drains them, and closes them in reverse order.
 
-A command hands over what its parts share (listeners, a broker, a database) and a factory for each part. The
-lifecycle alone owns signals, and decides when things start and end:
+A command passes what its parts share (listeners, a broker, a database) and a factory for each part. The runner
+alone owns signals, and decides when things start and end:
 
-* Shared things are opened in order, then the parts are built and started in order. Parts may also be added and
+* Shared resources are opened in order, then parts are built and started in order. Parts may also be added and
   removed while the service runs (`dynamic_parts`), and a part may be a child process (`child_process`).
-* Each part's loops run in their own task group. A loop that fails - and returning early is failing - takes its
-  part with it. Without `restart` the run then ends with exit code 1. With it, that part alone is closed and built
-  again after a wait that grows, and shows in readiness meanwhile.
-* At the first signal readiness goes off, and every loop is asked to stop and has until the end of `drain` to do
-  so; what is left then is cancelled. Parts, then shared things, are closed in reverse order, each within a limit.
-  Exit code 0. A second signal ends the process on the spot, with 128 + its number.
-* SIGHUP is such a signal, unless the service can reload: then it asks for that (`on_reload`).
-* `Misconfigured`, raised while opening or starting, is exit code 2: trying again would not help.
+* Each part's loops run in their own task group. A loop that fails or returns early fails its part. Without
+  `restart` the run then ends with exit code 1. With it, that part alone is closed and built again with backoff,
+  and readiness shows it meanwhile.
+* At the first signal readiness turns off and every loop is asked to stop. Loops that still run after
+  `drain_timeout` are cancelled. Parts, then shared resources, are closed in reverse order, each within
+  `close_timeout`. Exit code 0. A second signal exits the process immediately, with 128 + its number.
+* SIGHUP is such a signal, unless `on_reload` is given. Then it reloads.
+* `Misconfigured`, raised while opening or starting, is exit code 2: a restart would not help.
 """
 
 from __future__ import annotations
@@ -25,25 +25,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime import process
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.dynamic_parts import DynamicParts
 from sentinel.runtime.lifecycle.part import PartFactory, Shared, Step
-from sentinel.runtime.lifecycle.reload import Reload
-from sentinel.runtime.lifecycle.running_parts import RunningParts
 from sentinel.runtime.lifecycle.service import Service
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.runtime.lifecycle.supervisor import Supervisor
+from sentinel.runtime.lifecycle.supervisor import RunningParts, Supervisor
 from sentinel.runtime.log import Log, handle_loop_exception
 from sentinel.runtime.probes.health import Health
 
 if TYPE_CHECKING:
     from sentinel.runtime.probes.metrics import Metrics
 
-DRAIN = timedelta(seconds=20)
-"""Leaves a third of Kubernetes' usual grace period for closing."""
-CLOSING = timedelta(seconds=3)
-"""For one step of closing; all steps together have no more than three times as long."""
+DRAIN_TIMEOUT = timedelta(seconds=20)
+"""Leaves a third of Kubernetes' default grace period for closing."""
+CLOSE_TIMEOUT = timedelta(seconds=3)
 
 
 async def run(
@@ -54,92 +52,91 @@ async def run(
     log: Log,
     health: Health | None = None,
     metrics: Metrics | None = None,
-    drain: timedelta = DRAIN,
-    closing: timedelta = CLOSING,
+    drain_timeout: timedelta = DRAIN_TIMEOUT,
+    close_timeout: timedelta = CLOSE_TIMEOUT,
     restart: Backoff | None = None,
     on_reload: Step | None = None,
     stopping: Stopping | None = None,
     signals: Collection[signal.Signals] = process.SIGNALS,
     jitter: Callable[[], float] = random.random,
 ) -> int:
-    """Runs a service until a signal, a failure, or the end of its finite parts; returns its exit code.
+    """Run a service until a signal, a failure, or the end of its finite parts. Returns its exit code.
 
-    Parts are added to and removed from the run through `dynamic`. Loops have `drain` to end, and then each step of
-    closing has `closing`. `health` and `metrics` are kept true for the listeners that show them.
-    With `on_reload`, SIGHUP calls it once the service has started: never twice at the same time, and an exception
-    is logged. Without it SIGHUP stops the service.
-    `stopping` is for a caller that ends the run by other means than a signal; `signals` is empty where the process
-    belongs to someone else.
+    Parts are added and removed through `dynamic`. `close_timeout` is for one close step; all steps together have
+    three times as long. `health` and `metrics` are kept up to date for the listeners that show them.
+    With `on_reload`, SIGHUP calls it once the service has started, never twice at the same time. An exception is
+    logged, and the service continues as before.
+    `stopping` allows a caller to end the run without a signal. `signals` is empty if the process is not ours.
     """
     service = Service(
         log=log,
         health=health or Health(),
         metrics=metrics,
-        drain=drain,
-        closing=closing,
+        drain_timeout=drain_timeout,
+        close_timeout=close_timeout,
         restart=restart,
         stopping=stopping or Stopping(),
         jitter=jitter,
     )
-    reload = None if on_reload is None else Reload(on_reload, log=log)
+    reloader = None if on_reload is None else Reloader(on_reload, log=log)
     asyncio.get_running_loop().set_exception_handler(handle_loop_exception)
-    with process.signals(
+    with process.handle_signals(
         signals,
         lambda number: service.stop(signal=number.name),
-        on_hangup=None if reload is None else reload.request,
+        on_hangup=None if reloader is None else reloader.request,
         log=log,
     ):
         service.health.add(readiness={"startup": lambda: service.startup})
         async with AsyncExitStack() as stack:
-            await _open(service, shared, stack)
+            await _open_shared(service, shared, stack)
             if not service.stopping.requested:
                 running = RunningParts(service)
-                async with (dynamic or DynamicParts()).within(service, running):
-                    await _run_parts(service, running, parts, reload)
+                async with (dynamic or DynamicParts()).bind(service, running):
+                    await _run_parts(service, running, parts, reloader)
             service.stop()
-        log.info("service.stopped", code=service.code)
-        return service.code
+        log.info("service.stopped", code=service.exit_code)
+        return service.exit_code
 
 
-async def _open(service: Service, shared: Sequence[Shared], stack: AsyncExitStack) -> None:
-    async def enter(one: Shared) -> None:
-        context = one.context()
+async def _open_shared(service: Service, shared: Sequence[Shared], stack: AsyncExitStack) -> None:
+    async def enter(resource: Shared) -> None:
+        context = resource.context()
         await context.__aenter__()
-        stack.push_async_callback(service.close, one.name, lambda: context.__aexit__(None, None, None))
+        stack.push_async_callback(service.close, resource.name, lambda: context.__aexit__(None, None, None))
 
-    for one in shared:
-        service.startup = f"opening {one.name}"
+    for resource in shared:
+        service.startup = f"opening {resource.name}"
         try:
-            if await service.stopping.interrupts(enter(one)):
+            if await service.stopping.interrupts(enter(resource)):
                 return
         except Exception as error:
-            service.fail(one.name, error, while_starting=True)
+            service.fail(resource.name, error, while_starting=True)
 
 
 async def _run_parts(
-    service: Service, running: RunningParts, factories: Sequence[PartFactory], reload: Reload | None
+    service: Service, running: RunningParts, factories: Sequence[PartFactory], reloader: Reloader | None
 ) -> None:
     try:
-        if await _start(service, running, factories):
-            async with _reloading(service, reload):
-                await service.stopping.interrupts(running.all_done())
+        if await _start_parts(service, running, factories):
+            async with _reloading(service, reloader):
+                await service.stopping.interrupts(running.wait())
         service.stop()
         await running.drain(running.in_order)
-    finally:  # also where the run itself is cancelled
+    finally:  # also if the run itself is cancelled
         service.stop()
         await running.close(running.in_order)
 
 
-async def _start(service: Service, running: RunningParts, factories: Sequence[PartFactory]) -> bool:
-    """Starts the parts one after the other; False where the service was asked to stop meanwhile."""
+async def _start_parts(service: Service, running: RunningParts, factories: Sequence[PartFactory]) -> bool:
+    """Start the parts one after the other. Returns False if the service was asked to stop meanwhile."""
     parts = [
         Supervisor(
             build,
             service=service,
             name=f"part {number}",
-            adopts_name=True,
-            # Decided by what the command runs, never by what is added later: names of checks are for ever.
-            qualifies_checks=len(factories) > 1,
+            uses_part_name=True,
+            # Depends only on the command's own parts: adding parts later must not rename checks.
+            prefixes_checks=len(factories) > 1,
             restart=service.restart,
         )
         for number, build in enumerate(factories, 1)
@@ -147,7 +144,7 @@ async def _start(service: Service, running: RunningParts, factories: Sequence[Pa
     for part in parts:
         service.startup = f"starting {part.name}"
         running.start(part)
-        await service.stopping.interrupts(part.attempted.wait())
+        await service.stopping.interrupts(part.first_attempt_done.wait())
         if service.stopping.requested:
             return False
     service.startup = None
@@ -155,14 +152,45 @@ async def _start(service: Service, running: RunningParts, factories: Sequence[Pa
     return True
 
 
+class Reloader:
+    """Reloads once for any number of requests that came before, and never twice at the same time."""
+
+    def __init__(self, reload: Step, *, log: Log) -> None:
+        self._reload = reload
+        self._log = log
+        self._requested = asyncio.Event()
+
+    def request(self) -> None:
+        """Request a reload. If one is in progress, another follows."""
+        self._requested.set()
+
+    async def run(self, stopping: Stopping) -> None:
+        """Serve requests until the service stops, which cancels a reload in progress."""
+        while not await stopping.interrupts(self._requested.wait()):
+            self._requested.clear()
+            if await stopping.interrupts(self._reload_once()):
+                return
+
+    async def _reload_once(self) -> None:
+        self._log.info("service.reloading")
+        try:
+            await self._reload()
+        except (Misconfigured, Unavailable, OSError) as error:
+            self._log.error("reload.failed", error=error)
+        except Exception as error:
+            self._log.exception("reload.failed", error=error)
+        else:
+            self._log.info("service.reloaded")
+
+
 @asynccontextmanager
-async def _reloading(service: Service, reload: Reload | None) -> AsyncIterator[None]:
-    if reload is None:
+async def _reloading(service: Service, reloader: Reloader | None) -> AsyncIterator[None]:
+    if reloader is None:
         yield
         return
-    task = asyncio.create_task(reload.run(service.stopping), name="reload")
+    task = asyncio.create_task(reloader.run(service.stopping), name="reload")
     try:
         yield
     finally:
         task.cancel()
-        await asyncio.wait({task}, timeout=service.closing.total_seconds())
+        await asyncio.wait({task}, timeout=service.close_timeout.total_seconds())

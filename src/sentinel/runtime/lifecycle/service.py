@@ -1,4 +1,4 @@
-"""What all parts of one run share: its limits, its telemetry, and how it comes to an end."""
+"""The state that all parts of one run share: its timeouts, its telemetry, and how it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sentinel.runtime.process import ExitCode
 if TYPE_CHECKING:
     from sentinel.runtime.probes.metrics import Metrics
 
-_CLOSING_STEPS = 3
+_TOTAL_CLOSE_TIMEOUTS = 3
 
 
 @dataclass(kw_only=True)
@@ -29,50 +29,50 @@ class Service:
     log: Log
     health: Health
     metrics: Metrics | None
-    drain: timedelta
-    """How long loops have to end by themselves once they are asked to stop."""
-    closing: timedelta
-    """For one step of closing; at the end of the run all steps together have no more than three times as long."""
+    drain_timeout: timedelta
+    """How long loops have to end once they are asked to stop."""
+    close_timeout: timedelta
+    """For one close step. At the end of the run, all steps together have three times as long."""
     restart: Backoff | None
-    """How a part that failed is built again; without it, a failure ends the run."""
+    """The delays before a failed part is built again. Without it, a failure ends the run."""
     stopping: Stopping
     jitter: Callable[[], float]
-    code: ExitCode = ExitCode.SUCCESS
+    exit_code: ExitCode = ExitCode.SUCCESS
     startup: str | None = "starting"
-    """What startup waits for, as readiness shows it."""
-    _close_by: float | None = None
-    """On the loop's clock; set when the first step of the last closing begins."""
+    """The startup step in progress, which readiness shows."""
+    _close_deadline: float | None = None
+    """On the loop's clock. Set by the first close step after stopping was requested."""
 
-    def stop(self, **why: object) -> None:
-        """Turns readiness off before anything else, so that no more work is sent here, then asks loops to stop."""
+    def stop(self, **reason: object) -> None:
+        """Turn readiness off first, so that no more work is sent here, then ask the loops to stop."""
         self.health.stop()
         if not self.stopping.requested:
-            self.log.info("service.stopping", **why)
+            self.log.info("service.stopping", **reason)
             self.stopping.request()
 
     def fail(self, name: str, error: Exception, *, while_starting: bool) -> None:
-        """Ends the run because of this error."""
+        """End the run because of this error."""
         is_misconfigured = while_starting and isinstance(error, Misconfigured)
         event = "start.failed" if while_starting else "part.failed"
         if is_misconfigured or (while_starting and isinstance(error, OSError)):
             self.log.error(event, name=name, error=error)
         else:
-            self.log.unexpected(event, name=name, error=error)
-        if self.code is ExitCode.SUCCESS:
-            self.code = ExitCode.MISCONFIGURED if is_misconfigured else ExitCode.FAILURE
+            self.log.exception(event, name=name, error=error)
+        if self.exit_code is ExitCode.SUCCESS:
+            self.exit_code = ExitCode.MISCONFIGURED if is_misconfigured else ExitCode.FAILURE
         self.stop(failed=name)
 
     async def close(self, name: str, step: Step) -> None:
-        """Takes one step of closing. Its failure is logged and does not keep later steps from being taken."""
+        """Run one close step. A failure is logged, so that later steps still run."""
         now = asyncio.get_running_loop().time()
-        limit = self.closing.total_seconds()
+        timeout = self.close_timeout.total_seconds()
         if self.stopping.requested:
-            self._close_by = self._close_by or now + _CLOSING_STEPS * limit
-            limit = min(limit, max(0.0, self._close_by - now))
+            self._close_deadline = self._close_deadline or now + _TOTAL_CLOSE_TIMEOUTS * timeout
+            timeout = min(timeout, max(0.0, self._close_deadline - now))
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(timeout):
                 await step()
         except TimeoutError:
-            self.log.warning("close.expired", name=name, after=timedelta(seconds=limit))
+            self.log.warning("close.expired", name=name, after=timedelta(seconds=timeout))
         except Exception as error:
-            self.log.unexpected("close.failed", name=name, error=error)
+            self.log.exception("close.failed", name=name, error=error)

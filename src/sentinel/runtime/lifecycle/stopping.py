@@ -1,4 +1,4 @@
-"""How a loop learns that it is time to stop."""
+"""The request to stop, which every loop is given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Stopping:
-    """Given to every loop by the lifecycle; requested once, by a signal, a failure, or the part's removal."""
+    """A stop request. The lifecycle sets it once: on a signal, a failure, or the removal of a part."""
 
     def __init__(self) -> None:
         self._requested = asyncio.Event()
@@ -20,11 +20,11 @@ class Stopping:
         return self._requested.is_set()
 
     async def wait(self) -> None:
-        """Returns when stopping is requested."""
+        """Return when stopping is requested."""
         await self._requested.wait()
 
     def request(self) -> None:
-        """Asks every loop to stop; repeating it is harmless."""
+        """Ask every loop to stop. Idempotent."""
         if self.requested:
             return
         self._requested.set()
@@ -34,7 +34,8 @@ class Stopping:
             child.request()
 
     def child(self) -> Stopping:
-        """One for a single part: requested together with this one, or alone. `release` it in the end."""
+        """Return a request for a single part. It is set together with this one, or alone. `release` it at the
+        end."""
         child = Stopping()
         self._children[child] = None
         if self.requested:
@@ -42,19 +43,19 @@ class Stopping:
         return child
 
     def release(self, child: Stopping) -> None:
-        """Forgets a child whose part has ended; repeating it is harmless."""
+        """Forget a child whose part has ended. Idempotent."""
         self._children.pop(child, None)
 
     async def interrupts(self, work: Coroutine[Any, Any, object]) -> bool:
-        """Awaits `work`, and cancels it as soon as stopping is requested; True where that happened.
+        """Await `work`, and cancel it when stopping is requested. Returns whether that happened.
 
-        For work that may be given up at any point: `if await stopping.interrupts(clock.sleep(rest)): return`.
+        For work that can be cancelled at any point: `if await stopping.interrupts(clock.sleep(delay)): return`.
         """
         if self.requested:
             work.close()
             return True
-        # A timeout without a deadline, which gets one when stopping is requested: it can tell its own
-        # cancellation from any other, and there is no second task to look after.
+        # A timeout without a deadline, which gets one when stopping is requested. It can tell its own cancellation
+        # from any other, and needs no second task.
         try:
             async with asyncio.timeout(None) as scope:
                 self._scopes[scope] = None
@@ -64,6 +65,6 @@ class Stopping:
                     del self._scopes[scope]
         except TimeoutError:
             if not scope.expired():
-                raise  # the work's own
+                raise  # raised by the work itself
             return True
         return False

@@ -1,8 +1,8 @@
-"""Liveness and readiness: two questions, answered from what the parts of a service say about themselves.
+"""Liveness and readiness, computed from the checks of the service's parts.
 
-Liveness asks whether a restart would help, so it is about our own loops and nothing else. Readiness asks
-whether the service does its job now, so it is the place for an unreachable API or broker: a process that
-restarted whenever its surroundings were ill would only add to the illness.
+Liveness is whether a restart would help, so it covers only our own loops. Readiness is whether the service does
+its job now, so it covers an unreachable API or broker. A process that restarted whenever a dependency failed
+would only make things worse.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 
 from sentinel.runtime.log_format import describe
 
-Trouble: TypeAlias = Callable[[], str | None]
-"""A check: says what is wrong, or None. It looks at what is known already; it does no I/O."""
+HealthCheck: TypeAlias = Callable[[], str | None]
+"""Returns the problem, or None. It uses what is already known and does no I/O."""
 
 
 class HealthStatus(StrEnum):
@@ -24,42 +24,45 @@ class HealthStatus(StrEnum):
     ERROR = "error"
 
 
-class Check(msgspec.Struct, frozen=True):
-    """One check's answer."""
+class CheckStatus(msgspec.Struct, frozen=True):
+    """The result of one check."""
 
     status: HealthStatus
     message: str = ""
 
 
 class HealthReport(msgspec.Struct, frozen=True):
-    """The answer to one of the two questions, laid out as it goes over the wire."""
+    """The body of a probe's response."""
 
     status: HealthStatus
-    checks: Mapping[str, Check]
+    checks: Mapping[str, CheckStatus]
 
     @property
     def is_ok(self) -> bool:
         return self.status is HealthStatus.OK
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Encode as JSON."""
         return msgspec.json.encode(self)
 
 
 class Health:
-    """The checks of a running service. The lifecycle adds those of a part when it runs, and forgets them when
-    it fails; during shutdown the service is alive and not ready, whatever its checks would say."""
+    """The checks of a running service. The lifecycle adds those of a part when it runs and removes them when it
+    fails. During shutdown the service is alive and not ready, whatever its checks return."""
 
     def __init__(self, *, redact: Callable[[str], str] = str) -> None:
         self._redact = redact
-        self._readiness: dict[str, Trouble] = {}
-        self._liveness: dict[str, Trouble] = {}
+        self._readiness: dict[str, HealthCheck] = {}
+        self._liveness: dict[str, HealthCheck] = {}
         self._is_stopping = False
 
     def add(
-        self, *, readiness: Mapping[str, Trouble] | None = None, liveness: Mapping[str, Trouble] | None = None
+        self,
+        *,
+        readiness: Mapping[str, HealthCheck] | None = None,
+        liveness: Mapping[str, HealthCheck] | None = None,
     ) -> None:
-        """Asks these from now on, in place of earlier ones of the same names."""
+        """Add checks, replacing those of the same names."""
         self._readiness.update(readiness or {})
         self._liveness.update(liveness or {})
 
@@ -67,18 +70,18 @@ class Health:
         """Whether a check has this name."""
         return name in self._readiness or name in self._liveness
 
-    def forget(self, *names: str) -> None:
-        """Asks these no longer."""
+    def remove(self, *names: str) -> None:
+        """Remove checks, if they exist."""
         for name in names:
             self._readiness.pop(name, None)
             self._liveness.pop(name, None)
 
     def stop(self) -> None:
-        """Not ready from now on."""
+        """Turn readiness off."""
         self._is_stopping = True
 
     def liveness(self) -> HealthReport:
-        """Whether a restart would help. Loops that have ended on purpose are no reason for one."""
+        """Whether a restart would help. Loops that have ended during shutdown are not a reason for one."""
         return self._report({} if self._is_stopping else self._liveness)
 
     def readiness(self) -> HealthReport:
@@ -87,14 +90,16 @@ class Health:
             return self._report({"shutdown": lambda: "shutting down"})
         return self._report(self._readiness)
 
-    def _report(self, troubles: Mapping[str, Trouble]) -> HealthReport:
-        checks = {name: self._check(trouble) for name, trouble in troubles.items()}
-        is_ok = all(check.status is HealthStatus.OK for check in checks.values())
-        return HealthReport(HealthStatus.OK if is_ok else HealthStatus.ERROR, checks)
+    def _report(self, checks: Mapping[str, HealthCheck]) -> HealthReport:
+        results = {name: self._run(check) for name, check in checks.items()}
+        is_ok = all(result.status is HealthStatus.OK for result in results.values())
+        return HealthReport(HealthStatus.OK if is_ok else HealthStatus.ERROR, results)
 
-    def _check(self, trouble: Trouble) -> Check:
+    def _run(self, check: HealthCheck) -> CheckStatus:
         try:
-            message = trouble()
-        except Exception as error:  # a check that cannot answer is bad news, not the end of the probe
-            message = f"the check failed: {describe(error)}"
-        return Check(HealthStatus.OK) if message is None else Check(HealthStatus.ERROR, self._redact(message))
+            problem = check()
+        except Exception as error:  # a bug in one check must not break the probe
+            problem = f"the check failed: {describe(error)}"
+        if problem is None:
+            return CheckStatus(HealthStatus.OK)
+        return CheckStatus(HealthStatus.ERROR, self._redact(problem))

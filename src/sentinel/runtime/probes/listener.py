@@ -1,7 +1,7 @@
 """Listeners for probes and metrics.
 
-A few fixed pages, answered from memory: no routing, no middleware, nothing that could be slow, so that a probe
-answers whenever the event loop turns. It is aiohttp's low-level server, which the client side has loaded anyway.
+They serve a few fixed pages from memory, without routing or middleware, so that a probe responds whenever the
+event loop runs. They use aiohttp's low-level server, which the HTTP client has loaded anyway.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.probes.pages import Page, PageResponse, metrics_pages, probe_pages
 
 _SERVER = "sentinel"
-_IDLE = timedelta(seconds=30)
-"""How long a connection may stay silent, between requests or within one."""
-_CLOSE = timedelta(seconds=1)
+_IDLE_TIMEOUT = timedelta(seconds=30)
+_CLOSE_TIMEOUT = timedelta(seconds=1)
 
 
 def listeners(
@@ -35,20 +34,20 @@ def listeners(
     health: Health,
     log: Log,
 ) -> list[Listener]:
-    """The listeners for these addresses: one for both where they are the same, none where there is none."""
+    """Return the listeners for these addresses: one if both are the same, none for None."""
     pages: dict[Address, dict[str, Page]] = {}
-    for address, offered in ((probes_address, probe_pages(health)), (metrics_address, metrics_pages(metrics))):
+    for address, added in ((probes_address, probe_pages(health)), (metrics_address, metrics_pages(metrics))):
         if address is not None:
-            pages.setdefault(address, {}).update(offered)
+            pages.setdefault(address, {}).update(added)
     return [Listener(address, served, log=log) for address, served in pages.items()]
 
 
 class Listener:
-    """Serves pages on one address for as long as its context is entered."""
+    """Serves pages on one address while its context is entered."""
 
     def __init__(self, address: Address, pages: Mapping[str, Page], *, log: Log) -> None:
         self.address = address
-        """Where it listens; once entered, with the port that was picked."""
+        """Once entered, with the actual port."""
         self._pages = pages
         self._log = log
         self._manager: web.Server | None = None
@@ -58,7 +57,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         listening = await bind(self.address)
         self.address = Address(self.address.host, listening.getsockname()[1])
-        self._manager = manager = web.Server(self._answer)
+        self._manager = manager = web.Server(self._respond)
         self._server = await loop.create_server(
             lambda: _Connection(manager, loop, self._log), sock=listening, backlog=BACKLOG
         )
@@ -71,9 +70,9 @@ class Listener:
         if self._server is not None and self._manager is not None:
             self._server.close()
             self._manager.pre_shutdown()
-            await self._manager.shutdown(_CLOSE.total_seconds())
+            await self._manager.shutdown(_CLOSE_TIMEOUT.total_seconds())
 
-    async def _answer(self, request: web.BaseRequest) -> web.Response:
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
         page = self._pages.get(request.path)
         if page is None:
             return _problem(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(sorted(self._pages))}")
@@ -81,19 +80,18 @@ class Listener:
             response = _problem(HTTPStatus.METHOD_NOT_ALLOWED, "expected GET or HEAD")
             response.headers[hdrs.ALLOW] = "GET, HEAD"
             return response
-        return _respond(page(request.headers.get(hdrs.ACCEPT, "")))
+        return _web_response(page(request.headers.get(hdrs.ACCEPT, "")))
 
 
 class _Connection(web.RequestHandler):
-    """aiohttp's connection, less its habit of telling strangers which versions of what it runs on, and of
-    writing a traceback for everything a port scanner sends."""
+    """aiohttp's connection, but it does not expose versions and logs no traceback for malformed requests."""
 
     def __init__(self, manager: web.Server, loop: asyncio.AbstractEventLoop, log: Log) -> None:
         super().__init__(
             manager,
             loop=loop,
-            access_log=None,  # type: ignore[arg-type]  # aiohttp's own way to turn it off
-            keepalive_timeout=_IDLE.total_seconds(),
+            access_log=None,  # type: ignore[arg-type]  # how aiohttp turns it off
+            keepalive_timeout=_IDLE_TIMEOUT.total_seconds(),
             lingering_time=0,
         )
         self._log = log
@@ -106,7 +104,7 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         if exc is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self._log.unexpected("http.failed", error=exc, path=request.path)
+            self._log.exception("http.failed", error=exc, path=request.path)
         else:
             self._log.debug("http.malformed", error=exc)
         response = _problem(HTTPStatus(status), HTTPStatus(status).description)
@@ -122,13 +120,13 @@ def _problem(status: HTTPStatus, detail: str) -> web.Response:
         "detail": detail,
         "code": status.name.lower(),
     }
-    return _respond(PageResponse(status, "application/problem+json", msgspec.json.encode(problem)))
+    return _web_response(PageResponse(status, "application/problem+json", msgspec.json.encode(problem)))
 
 
-def _respond(answer: PageResponse) -> web.Response:
+def _web_response(response: PageResponse) -> web.Response:
     headers = {
-        hdrs.CONTENT_TYPE: answer.content_type,
+        hdrs.CONTENT_TYPE: response.content_type,
         hdrs.SERVER: _SERVER,
         hdrs.CACHE_CONTROL: "no-store",
     }
-    return web.Response(status=answer.status, body=answer.body, headers=headers)
+    return web.Response(status=response.status, body=response.body, headers=headers)

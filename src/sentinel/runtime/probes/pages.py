@@ -1,7 +1,7 @@
-"""The pages that every service shows: `/healthz`, `/readyz` and `/metrics`.
+"""The pages that every service has: `/healthz`, `/readyz` and `/metrics`.
 
-They do not depend on an HTTP server. `listener` serves them for a service without one. A REST server makes routes
-of them, and then loads no second HTTP server.
+They do not depend on an HTTP server. `listener` serves them for a service without one. A REST server turns them
+into routes, and so needs no second HTTP server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sentinel.runtime.probes.metrics import Metrics
 
 
 class PageResponse(msgspec.Struct, frozen=True):
-    """What a page says."""
+    """The response of a page."""
 
     status: HTTPStatus
     content_type: str
@@ -25,19 +25,19 @@ class PageResponse(msgspec.Struct, frozen=True):
 
 
 Page: TypeAlias = Callable[[str], PageResponse]
-"""Answers a GET; it is given the request's `Accept`."""
+"""Responds to GET. The argument is the request's `Accept` header."""
 
 
 def probe_pages(health: Health) -> dict[str, Page]:
-    """`/healthz` and `/readyz`."""
+    """Return `/healthz` and `/readyz`."""
     return {
-        "/healthz": lambda accept: _health_answer(health.liveness()),
-        "/readyz": lambda accept: _health_answer(health.readiness()),
+        "/healthz": lambda accept: _health_response(health.liveness()),
+        "/readyz": lambda accept: _health_response(health.readiness()),
     }
 
 
 def metrics_pages(metrics: Metrics) -> dict[str, Page]:
-    """`/metrics`."""
+    """Return `/metrics`."""
 
     def page(accept: str) -> PageResponse:
         body, content_type = metrics.render(accept)
@@ -46,6 +46,6 @@ def metrics_pages(metrics: Metrics) -> dict[str, Page]:
     return {"/metrics": page}
 
 
-def _health_answer(report: HealthReport) -> PageResponse:
+def _health_response(report: HealthReport) -> PageResponse:
     status = HTTPStatus.OK if report.is_ok else HTTPStatus.SERVICE_UNAVAILABLE
     return PageResponse(status, "application/json", report.encode())

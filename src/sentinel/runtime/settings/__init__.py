@@ -1,12 +1,15 @@
-"""Settings: what they are, where they may be written, and which source wins.
+"""Settings: how they are declared, where they are written, and which source wins.
 
-A component declares its settings beside itself, as a frozen struct whose field docstrings are the reference. The
-structs that several components use are here: `hyperfleet_api`, `broker`, `log`, `server`.
+A component declares its settings as a frozen struct whose field docstrings are the reference. Structs that several
+components share are here: `hyperfleet_api`, `broker`, `log`, `server`.
 
-* Sources: `yaml_file` and `configmap` read files, `sources` reads environment variables, flags, and objects that
-  are already parsed. Each yields a `config_tree`: texts that know where they were written.
-* Schema: `schema` derives from a struct how a tree is read, `field_types` what a single text may mean, and
-  `validation` collects what was found.
-* `merge` lays one source over another; `loader.load` runs all of it; `report` is the result: the settings, or
-  every problem with its place.
+`loader.load` runs these steps:
+
+1. `yaml_file` reads a file into a `config_tree`: texts with their positions. `configmap` and `sources.from_object`
+   read other kinds of documents into the same tree.
+2. `sources` reads environment variables and flags as assignments.
+3. `merge` lays the assignments over the tree.
+4. `schema` derives from the struct how to read the tree, `field_types` parses single texts, and `validation`
+   collects accepted values and problems.
+5. `report` defines the result: the settings, or every problem with its position.
 """

@@ -1,15 +1,15 @@
-"""Broker settings, which Sentinels and adapters share and which therefore stand apart from either's file.
+"""Broker settings, which pulses and adapters share. They are separate from the settings files of both.
 
-They have the names of environment variables, because that is how a ConfigMap hands them to a container: by
-`envFrom`, or mounted as a directory with a file for each. The same names are read from a plain YAML file and
-from the ConfigMap's own manifest, so that what is deployed can be checked before it is.
+The keys are names of environment variables, because a ConfigMap passes them to a container by `envFrom` or as a
+mounted directory. The same keys are read from a plain YAML file and from the ConfigMap's manifest, so that they
+can be checked before they are deployed.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -20,22 +20,22 @@ import msgspec
 
 from sentinel.runtime.secrets import MASK, Secret
 from sentinel.runtime.settings import configmap, field_types
-from sentinel.runtime.settings.config_tree import MappingNode, Parsed, ScalarNode
+from sentinel.runtime.settings.config_tree import MappingNode, ParsedSource, ScalarNode
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
-from sentinel.runtime.settings.report import EffectiveSetting, Loaded, Origin, Source, in_order
+from sentinel.runtime.settings.report import EffectiveSetting, Loaded, Origin, Source, sorted_problems
 from sentinel.runtime.settings.schema import section
-from sentinel.runtime.settings.sources import near_misses
-from sentinel.runtime.settings.validation import Reading
+from sentinel.runtime.settings.sources import misspelling_warnings
+from sentinel.runtime.settings.validation import Validation
 
 PREFIX = "BROKER_"
 EMULATOR = "PUBSUB_EMULATOR_HOST"
 
-# What Kubernetes sets BROKER_PORT to, in every pod, where a Service is called "broker".
+# The value that Kubernetes gives BROKER_PORT in every pod if a Service is called "broker".
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://.*")
 
 
 class BrokerType(StrEnum):
-    """Which broker events go to."""
+    """The supported brokers."""
 
     RABBITMQ = "rabbitmq"
     PUBSUB = "pubsub"
@@ -45,71 +45,73 @@ class BrokerType(StrEnum):
 _ALIASES = {"gcp-pubsub": BrokerType.PUBSUB, "googlepubsub": BrokerType.PUBSUB}
 
 
-def _url(given: str) -> Secret:
-    hint = "percent-encode what is special in user, password and vhost"
+def _parse_url(text: str) -> Secret:
+    hint = "percent-encode special characters in user, password and vhost"
     try:
-        url = urlsplit(given)
+        url = urlsplit(text)
         host, port = url.hostname, url.port
     except ValueError:
         raise InvalidValue(hint) from None  # not chained: the library's message may repeat the password
-    userinfo, at, place = url.netloc.rpartition("@")
-    if url.scheme not in ("amqp", "amqps") or not host or port == 0 or not given.isprintable() or " " in given:
+    userinfo, at, address = url.netloc.rpartition("@")
+    if url.scheme not in ("amqp", "amqps") or not host or port == 0 or not text.isprintable() or " " in text:
         raise InvalidValue(hint)
-    if url.fragment or given.count("@") != len(at):
-        # An unescaped / ? # or @ in the password ends the host early, and its rest would be shown as the vhost.
+    if url.fragment or text.count("@") != len(at):
+        # An unescaped / ? # or @ ends the host early, and the rest of the password would be shown as the vhost.
         raise InvalidValue(hint)
-    return Secret(given, shown=f"{url.scheme}://{MASK + at if userinfo else ''}{place}{url.path}")
+    return Secret(text, shown=f"{url.scheme}://{MASK + at if userinfo else ''}{address}{url.path}")
 
 
-def _host(given: str) -> str:
-    if "@" in given or "://" in given:
-        raise InvalidValue("a URL belongs into BROKER_URL", hides_text=True)
+def _parse_host(text: str) -> str:
+    if "@" in text or "://" in text:
+        raise InvalidValue("put a URL into BROKER_URL", hides_text=True)
     try:
-        ipaddress.IPv6Address(given)
+        ipaddress.IPv6Address(text)
     except ValueError:
-        if re.fullmatch(r"[A-Za-z0-9._-]+", given) is None:
-            raise InvalidValue("a port belongs into BROKER_PORT" if ":" in given else "") from None
-    return given
+        if re.fullmatch(r"[A-Za-z0-9._-]+", text) is None:
+            raise InvalidValue("put a port into BROKER_PORT" if ":" in text else "") from None
+    return text
 
 
-def _short(expected: str) -> FieldType:
-    def parse(given: str) -> str:
-        if len(given.encode()) > 255:  # a short string of AMQP
+def _short_string(expected: str) -> FieldType:
+    """AMQP's short string."""
+
+    def parse(text: str) -> str:
+        if len(text.encode()) > 255:
             raise InvalidValue("at most 255 bytes")
-        return given
+        return text
 
     return FieldType(expected, parse)
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: PREFIX + name.upper()):
-    """Where events go, and how they get there."""
+    """The broker that events are published to."""
 
     type: Annotated[BrokerType, field_types.choice(BrokerType, aliases=_ALIASES)]
     """`rabbitmq`, `pubsub` (also `gcp-pubsub` or `googlepubsub`), or `stdout`: each event as one line of JSON,
-    for pipes and trials."""
+    for pipes and experiments."""
 
     url: Annotated[
-        Secret | None, FieldType("a URL such as amqp://user:password@host:5672/vhost", _url, is_secret=True)
+        Secret | None, FieldType("a URL such as amqp://user:password@host:5672/vhost", _parse_url, is_secret=True)
     ] = None
-    """RabbitMQ: where it is, as one URL, `amqp` or `amqps`. Wins over host, port, vhost, username, password."""
+    """RabbitMQ: its address as one URL, `amqp` or `amqps`. Overrides host, port, vhost, username and password."""
 
-    host: Annotated[str, FieldType("a host name or address", _host)] = ""
-    """RabbitMQ: its host. Required, unless there is a URL."""
+    host: Annotated[str, FieldType("a host name or address", _parse_host)] = ""
+    """RabbitMQ: its host. Required without a URL."""
 
-    port: Annotated[int, field_types.whole(1, 65535)] = 5672
+    port: Annotated[int, field_types.integer(1, 65535)] = 5672
     """RabbitMQ: its port."""
 
-    vhost: Annotated[str, _short("the name of a virtual host")] = "/"
+    vhost: Annotated[str, _short_string("the name of a virtual host")] = "/"
     """RabbitMQ: the virtual host."""
 
-    username: Annotated[str, _short("a user name")] = "guest"
-    """RabbitMQ: who connects."""
+    username: Annotated[str, _short_string("a user name")] = "guest"
+    """RabbitMQ: the user name."""
 
     password: Secret = msgspec.field(default_factory=lambda: Secret("guest"))
-    """RabbitMQ: the password. Best from a Secret, as a variable."""
+    """RabbitMQ: the password. Preferably a variable from a Secret."""
 
-    exchange: Annotated[str, _short("the name of an exchange")] = "hyperfleet-events"
-    """RabbitMQ: the exchange that events are published to; it is declared, durable, if it is not there."""
+    exchange: Annotated[str, _short_string("the name of an exchange")] = "hyperfleet-events"
+    """RabbitMQ: the exchange that events are published to. If it does not exist, it is declared as durable."""
 
     exchange_type: Annotated[
         str,
@@ -117,22 +119,22 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
             "fanout, topic, direct, headers or a plugin's x-...", r"fanout|topic|direct|headers|x-[a-z0-9-]+"
         ),
     ] = "fanout"
-    """RabbitMQ: the type of the exchange. It must be that of the exchange that exists."""
+    """RabbitMQ: the type of the exchange. It must match an existing exchange."""
 
-    routing_key: Annotated[str, _short("a routing key")] = ""
+    routing_key: Annotated[str, _short_string("a routing key")] = ""
     """RabbitMQ: the routing key of every event. A fanout exchange ignores it."""
 
     tls: bool = False
-    """RabbitMQ: whether to connect with TLS. With a URL, its scheme says so."""
+    """RabbitMQ: whether to connect with TLS. With a URL, the scheme decides."""
 
     ca_file: Path | None = None
-    """RabbitMQ: a file with the certificates (PEM) of the authorities that are trusted for TLS, instead of the
-    system's. Relative to the working directory; it need not exist where the settings are checked."""
+    """RabbitMQ: a PEM file of certificate authorities to trust for TLS instead of the system's. Relative to the
+    working directory. It need not exist where the settings are checked."""
 
     project_id: Annotated[
         str, field_types.text("the id of a project, such as hyperfleet-prod", r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
     ] = ""
-    """Pub/Sub: the Google Cloud project. Required there."""
+    """Pub/Sub: the Google Cloud project. Required for Pub/Sub."""
 
     topic: Annotated[
         str,
@@ -143,27 +145,27 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, rename=lambda na
     """Pub/Sub: the topic that events are published to."""
 
     create_topic: bool = False
-    """Pub/Sub: whether to create the topic if it is not there."""
+    """Pub/Sub: whether to create the topic if it does not exist."""
 
-    ordering_key: Annotated[str, _short("an ordering key")] = ""
-    """Pub/Sub: the ordering key of every event, so that they arrive in order, at the cost of throughput. Unset:
-    none."""
+    ordering_key: Annotated[str, _short_string("an ordering key")] = ""
+    """Pub/Sub: the ordering key of every event, so that events arrive in order, at the cost of throughput.
+    Default: none."""
 
     subscription_id: str = ""
-    """Adapters: the name of the queue or subscription they read from. Unset: the adapter's own name."""
+    """Adapters: the queue or subscription to read from. Default: the name of the adapter."""
 
     longest_hold: Annotated[timedelta, field_types.duration(minimum=timedelta(seconds=1))] = timedelta(minutes=10)
-    """Adapters on RabbitMQ: after how long a message that is still worked on is given back and taken again, which
-    has to be less than the broker's `consumer_timeout`, by a minute or two: it looks only now and then."""
+    """Adapters on RabbitMQ: how long a message may be processed before it is requeued and received again. Choose a
+    minute or two less than the broker's `consumer_timeout`, which the broker checks only periodically."""
 
     emulator_host: Annotated[
         str, field_types.text("host and port, such as 127.0.0.1:8085", r"[^\s/]+:[0-9]{1,5}")
     ] = msgspec.field(default="", name=EMULATOR)
-    """Pub/Sub: host and port of an emulator to use instead of Google's service."""
+    """Pub/Sub: host and port of an emulator to use instead of Google Cloud."""
 
 
 _URL_PARTS = ("BROKER_HOST", "BROKER_PORT", "BROKER_VHOST", "BROKER_USERNAME", "BROKER_PASSWORD")
-_RELEVANT: dict[BrokerType, frozenset[str]] = {
+_KEYS_BY_TYPE: dict[BrokerType, frozenset[str]] = {
     BrokerType.RABBITMQ: frozenset(
         (
             "BROKER_TYPE",
@@ -191,99 +193,96 @@ _RELEVANT: dict[BrokerType, frozenset[str]] = {
 
 
 def load_broker(
-    *, source: Path | None = None, document: Parsed | None = None, environ: Mapping[str, str]
+    *, source: Path | None = None, document: ParsedSource | None = None, environ: Mapping[str, str]
 ) -> Loaded[BrokerSettings]:
-    """Loads the broker's settings: the environment over a file, a ConfigMap's manifest, or its directory.
+    """Load the broker's settings: a file, a ConfigMap manifest or a mounted directory, overridden by `environ`.
 
-    In place of `source` there may be a `document` of the same content (see `sources.from_object`). A process that
-    loads documents for others passes an `environ` without its own variables.
+    A `document` with the same content may replace `source` (see `sources.from_object`). A process that loads
+    documents for others passes an `environ` without its own variables.
 
-    Whatever is wrong with the settings is a problem, not an exception. Where nothing at all speaks of a broker
-    there are neither settings nor problems, and the caller says whether it needs one.
+    Errors in the settings are returned as problems, not raised. If no broker is configured at all, the result has
+    neither settings nor problems, and the caller decides whether it needs a broker.
     """
-    declared = section(BrokerSettings)
-    keys = declared.keys()
+    schema = section(BrokerSettings)
+    keys = schema.keys()
     unknown = (name for name in environ if name.startswith(PREFIX) and name not in keys)
-    warnings = near_misses(unknown, {key: key for key in keys}, PREFIX)
-    # An empty variable is how charts write one that is not set.
-    given = {key: environ[key] for key in keys if environ.get(key)}
-    if _SERVICE_LINK.fullmatch(given.get("BROKER_PORT", "")):
-        del given["BROKER_PORT"]
+    warnings = misspelling_warnings(unknown, {key: key for key in keys}, PREFIX)
+    # Charts set an empty variable for a value that is not set.
+    variables = {key: environ[key] for key in keys if environ.get(key)}
+    if _SERVICE_LINK.fullmatch(variables.get("BROKER_PORT", "")):
+        del variables["BROKER_PORT"]
         warnings.append(
-            "BROKER_PORT is what Kubernetes sets for a Service called broker, and is ignored; set it to a port,"
+            "BROKER_PORT was set by Kubernetes for a Service called broker and is ignored; set it to a port,"
             " or set enableServiceLinks: false"
         )
-    if source is None and document is None and not given.keys() - {EMULATOR}:
+    if source is None and document is None and not variables.keys() - {EMULATOR}:
         return Loaded(None, warnings=tuple(warnings))
 
-    written = _written(source, document, keys)
-    reading = Reading(environ=environ, is_partial=written.table is None)
-    reading.problems.extend(written.problems)
-    tree = written.table or MappingNode((), written.at)
-    for key, text in given.items():
-        at = Origin(Source.ENVIRONMENT, key)
-        tree = tree.put(key, ScalarNode(text, at, is_plain=False), at)
-    settings = declared.read(tree, "", written.at, reading)
-    _check_together(written.at, reading, warnings)
-    return Loaded(
-        settings=settings if isinstance(settings, BrokerSettings) and not reading.problems else None,
-        problems=in_order(reading.problems),
-        warnings=tuple(warnings),
-        entries=_relevant(reading),
-        secrets=(*reading.secrets, *_within_url(reading)),
-    )
-
-
-def _written(source: Path | None, document: Parsed | None, keys: Sequence[str]) -> Parsed:
-    if source is None:
-        return configmap.unwrap(document or Parsed(MappingNode((), Origin()), Origin()), is_ours=_is_ours)
-    if document is not None:
+    if source is not None and document is not None:
         raise TypeError("expected a source or a document, got both")
-    return configmap.read(source, known=keys, is_ours=_is_ours)
+    if source is not None:
+        parsed = configmap.read(source, known=keys, is_ours=_is_ours)
+    else:
+        parsed = configmap.unwrap(document or ParsedSource.of(None, Origin()), is_ours=_is_ours)
+    validation = Validation(environ=environ, is_partial=parsed.root is None)
+    validation.problems.extend(parsed.problems)
+    tree = parsed.root or MappingNode((), parsed.at)
+    for key, text in variables.items():
+        at = Origin(Source.ENVIRONMENT, key)
+        tree = tree.with_member(key, ScalarNode(text, at, is_plain=False), at)
+    settings = schema.read(tree, "", parsed.at, validation)
+    _check_combinations(parsed.at, validation, warnings)
+    return Loaded(
+        settings=settings if isinstance(settings, BrokerSettings) and not validation.problems else None,
+        problems=sorted_problems(validation.problems),
+        warnings=tuple(warnings),
+        entries=_relevant_entries(validation),
+        secrets=(*validation.secrets, *_url_passwords(validation)),
+    )
 
 
 def _is_ours(key: str) -> bool:
     return key.startswith(PREFIX) or key == EMULATOR
 
 
-def _check_together(root: Origin, reading: Reading, warnings: list[str]) -> None:
-    """What no setting can tell by itself. One that was refused already is not held against the others."""
-    values = reading.values
+def _check_combinations(root: Origin, validation: Validation, warnings: list[str]) -> None:
+    """Check settings against each other, as far as they are valid."""
+    values = validation.values
     url = values.get("BROKER_URL")
     match values.get("BROKER_TYPE"):
         case BrokerType.RABBITMQ if isinstance(url, Secret):
             if values.get("BROKER_TLS") is True and not url.reveal().lower().startswith("amqps:"):
                 message = "expected BROKER_URL to begin with amqps:// since BROKER_TLS is true, got amqp://"
-                reading.refuse(reading.origins["BROKER_TLS"], "BROKER_TLS", message)
-            ignored = [key for key in _URL_PARTS if reading.origins.get(key, Origin()) != Origin()]
+                validation.reject(validation.origins["BROKER_TLS"], "BROKER_TLS", message)
+            ignored = [key for key in _URL_PARTS if validation.origins.get(key, Origin()) != Origin()]
             if ignored:
-                warnings.append(f"BROKER_URL wins over {', '.join(ignored)}")
+                warnings.append(f"BROKER_URL overrides {', '.join(ignored)}")
         case BrokerType.RABBITMQ if "BROKER_URL" in values:
-            _require("BROKER_HOST", "a host name or address, or a BROKER_URL", root, reading)
+            _require("BROKER_HOST", "a host name or address, or a BROKER_URL", root, validation)
         case BrokerType.PUBSUB:
-            _require("BROKER_PROJECT_ID", "the id of a Google Cloud project", root, reading)
+            _require("BROKER_PROJECT_ID", "the id of a Google Cloud project", root, validation)
         case _:
             pass
 
 
-def _require(key: str, expected: str, root: Origin, reading: Reading) -> None:
-    if reading.values.get(key) == "" and not reading.is_partial:
-        reading.refuse(root, key, f"required, but missing; expected {expected}")
+def _require(key: str, expected: str, root: Origin, validation: Validation) -> None:
+    if validation.values.get(key) == "" and not validation.is_partial:
+        validation.reject(root, key, f"required, but missing; expected {expected}")
 
 
-def _relevant(reading: Reading) -> tuple[EffectiveSetting, ...]:
-    """The effective settings, without the defaults of another broker's."""
-    kind = reading.values.get("BROKER_TYPE")
-    if reading.problems or not isinstance(kind, BrokerType):
+def _relevant_entries(validation: Validation) -> tuple[EffectiveSetting, ...]:
+    """Return the effective settings without the defaults of other brokers."""
+    kind = validation.values.get("BROKER_TYPE")
+    if validation.problems or not isinstance(kind, BrokerType):
         return ()
-    shown = _RELEVANT[kind]
-    if reading.values["BROKER_URL"] is not None:
+    shown = _KEYS_BY_TYPE[kind]
+    if validation.values["BROKER_URL"] is not None:
         shown = shown.difference(_URL_PARTS, ("BROKER_TLS",))
-    return tuple(e for e in reading.entries if e.key in shown or reading.origins[e.key] != Origin())
+    return tuple(e for e in validation.entries if e.key in shown or validation.origins[e.key] != Origin())
 
 
-def _within_url(reading: Reading) -> tuple[Secret, ...]:
-    """The password of the URL, as written and as meant: either may turn up in somebody's error message."""
-    url = reading.values.get("BROKER_URL")
+def _url_passwords(validation: Validation) -> tuple[Secret, ...]:
+    """Return the password of the URL, encoded and decoded. An error message may contain either."""
+    url = validation.values.get("BROKER_URL")
     password = urlsplit(url.reveal()).password if isinstance(url, Secret) else None
     return () if not password else (Secret(password), Secret(unquote(password)))

@@ -1,7 +1,7 @@
-"""A configuration as a tree of texts, each of which knows where it was written.
+"""A configuration as a tree of texts with their positions.
 
-Nothing is interpreted yet: the setting that a text belongs to says what it means. Every source of settings yields
-such a tree, within the same limits, so that nothing else depends on the source.
+Nothing is interpreted yet: the setting that a text belongs to decides what it means. Every source of settings is
+read into such a tree, within the same limits.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import msgspec
 
 from sentinel.runtime.settings.report import Origin, SettingsProblem, quoted
 
-MOST_VALUES: Final = 10_000
-"""Keys count as values, and so do aliases wherever they are used: nested aliases multiply."""
-DEEPEST: Final = 64
-"""Levels of mappings and lists within each other."""
+MAX_VALUES: Final = 10_000
+"""Keys count as values. An alias counts at every use, because nested aliases multiply."""
+MAX_DEPTH: Final = 64
+"""Nested mappings and lists."""
 
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 
@@ -26,7 +26,7 @@ class ScalarNode(msgspec.Struct, frozen=True):
     text: str
     at: Origin
     is_plain: bool = True
-    """Not quoted, so that `null` means nothing rather than the word."""
+    """Whether it is unquoted, so that `null` means null and not the word."""
 
     @property
     def is_null(self) -> bool:
@@ -35,33 +35,33 @@ class ScalarNode(msgspec.Struct, frozen=True):
 
 
 class ListNode(msgspec.Struct, frozen=True):
-    """Values in order."""
+    """A list of nodes."""
 
     items: tuple[Node, ...]
     at: Origin
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A key of a table and its value."""
+    """A key of a mapping and its value."""
 
     key: str
     at: Origin
-    """Where the key stands; the value knows its own place."""
+    """The position of the key. The value has its own."""
     value: Node
 
 
 class MappingNode(msgspec.Struct, frozen=True):
-    """Values by name, in the order in which they were written."""
+    """Members in the order in which they were written."""
 
     members: tuple[Member, ...]
     at: Origin
 
     def get(self, key: str) -> Member | None:
-        """The member of this name."""
+        """Return the member with this key."""
         return next((member for member in self.members if member.key == key), None)
 
-    def put(self, key: str, value: Node, at: Origin) -> MappingNode:
-        """The same table with this member set, in its old place where it had one."""
+    def with_member(self, key: str, value: Node, at: Origin) -> MappingNode:
+        """Return the mapping with this member replaced in place, or appended."""
         new = Member(key, at, value)
         if self.get(key) is None:
             return MappingNode((*self.members, new), self.at)
@@ -71,29 +71,29 @@ class MappingNode(msgspec.Struct, frozen=True):
 Node: TypeAlias = ScalarNode | ListNode | MappingNode
 
 
-class Parsed(msgspec.Struct, frozen=True):
-    """One source of settings: what it says, and what is wrong with it."""
+class ParsedSource(msgspec.Struct, frozen=True):
+    """One source of settings: its content and its problems."""
 
-    table: MappingNode | None
-    """None where the source could not be read; the problems say why. An empty source is an empty table."""
+    root: MappingNode | None
+    """None if the source could not be read; the problems say why. An empty source is an empty mapping."""
     at: Origin
-    """What a missing key is missing from."""
+    """The position to report for missing keys."""
     problems: tuple[SettingsProblem, ...] = ()
 
     @classmethod
-    def of(cls, root: Node | None, at: Origin, problems: tuple[SettingsProblem, ...] = ()) -> Parsed:
-        """The source with this document, which has to be a mapping, or empty."""
+    def of(cls, root: Node | None, at: Origin, problems: tuple[SettingsProblem, ...] = ()) -> ParsedSource:
+        """Return a source with this root, which has to be a mapping or empty."""
         if root is None or (isinstance(root, ScalarNode) and root.is_null):
             return cls(MappingNode((), at), at, problems)
         if isinstance(root, MappingNode):
             return cls(root, at, problems)
-        # Do not show the text: if the wrong file was named, it may be a token.
+        # Do not show the text: if the path was wrong, it may be a token.
         message = f"expected a mapping of settings, got {'a list' if isinstance(root, ListNode) else 'text'}"
         return cls(None, at, (*problems, SettingsProblem.at(root.at, "", message)))
 
 
-def described(node: Node) -> str:
-    """What a message says was found."""
+def describe_node(node: Node) -> str:
+    """Describe a node for "got ..." in a message."""
     match node:
         case MappingNode():
             return "a mapping"
@@ -104,5 +104,5 @@ def described(node: Node) -> str:
 
 
 def join(path: str, key: str) -> str:
-    """The path of a key within what has this path."""
+    """Return the path of a key in the mapping at `path`."""
     return f"{path}.{key}" if path else key

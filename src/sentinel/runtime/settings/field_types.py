@@ -1,7 +1,7 @@
-"""What one text can mean: a duration, a number, a choice, a secret.
+"""Types of single values: durations, numbers, choices, secrets.
 
-The same leaf reads a value from a file, a variable and a flag, so that a setting means the same wherever it is
-written, and YAML's own ideas of what `010`, `1:30` or `no` might be never come into it.
+The same type parses a value from a file, a variable and a flag, so a setting means the same everywhere. YAML's own
+interpretation of `010`, `1:30` or `no` is never used.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import msgspec
 
 from sentinel.runtime import durations
 from sentinel.runtime.secrets import Secret
-from sentinel.runtime.settings.config_tree import Node, ScalarNode, described
-from sentinel.runtime.settings.report import Origin, closest, is_utf8, quoted
-from sentinel.runtime.settings.validation import FAILED, Reading
+from sentinel.runtime.settings.config_tree import Node, ScalarNode, describe_node
+from sentinel.runtime.settings.report import Origin, closest_match, is_utf8, quoted
+from sentinel.runtime.settings.validation import INVALID, Validation
 
 E = TypeVar("E", bound=StrEnum)
 
-LONGEST_DURATION: Final = timedelta(days=365)
-"""Beyond it a duration is a slip of the pen, and adding it to a date may leave the calendar."""
+MAX_DURATION: Final = timedelta(days=365)
+"""A longer duration is a typing error, and adding it to a date may overflow."""
 
-_WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")  # no leading zero: is 010 ten or eight?
+_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,17})")  # no leading zero: 010 is ten or eight
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 class InvalidValue(ValueError):
-    """A text that will not do. The hint, if there is one, says what to do instead."""
+    """A text cannot be parsed. The hint, if any, says what to do instead."""
 
     def __init__(self, hint: str = "", *, hides_text: bool = False) -> None:
         super().__init__(hint)
@@ -43,116 +43,116 @@ class InvalidValue(ValueError):
 
 
 class FieldType(msgspec.Struct, frozen=True):
-    """One text and its meaning."""
+    """Parses one text."""
 
     expected: str
     parse: Callable[[str], object]
-    """Raises `InvalidValue` where the text will not do."""
+    """Raises `InvalidValue`."""
     is_secret: bool = False
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
-        """The parsed text."""
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        """Return the parsed text, or `INVALID`."""
         if not isinstance(node, ScalarNode) or node.is_null:
-            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
-            return FAILED
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
         if not is_utf8(node.text):
-            reading.refuse(node.at, path, f"expected {self.expected}, got a byte that is not UTF-8")
-            return FAILED
+            validation.reject(node.at, path, f"expected {self.expected}, got a byte that is not UTF-8")
+            return INVALID
         if self.is_secret:
-            reading.secrets.append(Secret(node.text))
+            validation.secrets.append(Secret(node.text))
         try:
             value = self.parse(node.text)
-        except InvalidValue as refusal:
-            hint = f"; {refusal.hint}" if refusal.hint else ""
-            got = "" if self.is_secret or refusal.hides_text else f", got {quoted(node.text)}"
-            reading.refuse(node.at, path, f"expected {self.expected}{got}{hint}")
-            return FAILED
-        reading.accept(path, value, at)
+        except InvalidValue as error:
+            hint = f"; {error.hint}" if error.hint else ""
+            got = "" if self.is_secret or error.hides_text else f", got {quoted(node.text)}"
+            validation.reject(node.at, path, f"expected {self.expected}{got}{hint}")
+            return INVALID
+        validation.accept(path, value, at)
         return value
 
 
 def text(expected: str, pattern: str = r"(?s).*") -> FieldType:
-    """A text that has this form as a whole."""
+    """A text that matches the whole pattern."""
     compiled = re.compile(pattern)
 
-    def parse(given: str) -> str:
-        if compiled.fullmatch(given) is None:
+    def parse(text: str) -> str:
+        if compiled.fullmatch(text) is None:
             raise InvalidValue
-        return given
+        return text
 
     return FieldType(expected, parse)
 
 
 def duration(*, minimum: timedelta) -> FieldType:
-    """A duration as Go writes it."""
+    """A duration in Go's syntax."""
 
-    def parse(given: str) -> timedelta:
+    def parse(text: str) -> timedelta:
         try:
-            parsed = durations.parse(given)
+            parsed = durations.parse(text)
         except ValueError:
             raise InvalidValue from None
         if parsed < minimum:
             raise InvalidValue(f"at least {durations.render(minimum)}")
-        if parsed > LONGEST_DURATION:
-            raise InvalidValue(f"at most {durations.render(LONGEST_DURATION)}")
+        if parsed > MAX_DURATION:
+            raise InvalidValue(f"at most {durations.render(MAX_DURATION)}")
         return parsed
 
     return FieldType("a duration such as 5s", parse)
 
 
-def whole(least: int, most: int) -> FieldType:
-    """A whole number within these bounds."""
+def integer(minimum: int, maximum: int) -> FieldType:
+    """A whole number within bounds."""
 
-    def parse(given: str) -> int:
-        if _WHOLE.fullmatch(given) is None or not least <= int(given) <= most:
+    def parse(text: str) -> int:
+        if _INTEGER.fullmatch(text) is None or not minimum <= int(text) <= maximum:
             raise InvalidValue
-        return int(given)
+        return int(text)
 
-    return FieldType(f"a whole number from {least} to {most}", parse)
+    return FieldType(f"a whole number from {minimum} to {maximum}", parse)
 
 
-def number(least: float, most: float) -> FieldType:
-    """A number within these bounds."""
+def number(minimum: float, maximum: float) -> FieldType:
+    """A number within bounds."""
 
-    def parse(given: str) -> float:
-        value = float(given) if _NUMBER.fullmatch(given) else math.nan
-        if not least <= value <= most:
+    def parse(text: str) -> float:
+        value = float(text) if _NUMBER.fullmatch(text) else math.nan
+        if not minimum <= value <= maximum:
             raise InvalidValue
         return value
 
-    return FieldType(f"a number from {least:g} to {most:,.0f}".replace(",", ""), parse)
+    return FieldType(f"a number from {minimum:g} to {maximum:,.0f}".replace(",", ""), parse)
 
 
 def choice(enumeration: type[E], *, aliases: Mapping[str, E] | None = None) -> FieldType:
-    """One of a closed set of words."""
-    words: dict[str, E] = {member.value: member for member in enumeration}
-    meanings = words | dict(aliases or {})
+    """A value of an enumeration."""
+    values: dict[str, E] = {member.value: member for member in enumeration}
+    accepted = values | dict(aliases or {})
 
-    def parse(given: str) -> E:
-        if given not in meanings:
-            meant = closest(given.lower(), meanings)
+    def parse(text: str) -> E:
+        if text not in accepted:
+            meant = closest_match(text.lower(), accepted)
             raise InvalidValue(f"did you mean {meant}?" if meant else "")
-        return meanings[given]
+        return accepted[text]
 
-    return FieldType(f"one of {', '.join(words)}", parse)
+    return FieldType(f"one of {', '.join(values)}", parse)
 
 
-def _boolean(given: str) -> bool:
-    # The words of YAML 1.1 in its three spellings, so that a file means what other tools make of it.
-    if given not in (given.lower(), given.title(), given.upper()) or given.lower() not in _TRUTHS:
+def _parse_boolean(text: str) -> bool:
+    # YAML 1.1's words in its three spellings, so that a file means the same as in other tools.
+    if text not in (text.lower(), text.title(), text.upper()) or text.lower() not in _BOOLEANS:
         raise InvalidValue
-    return _TRUTHS[given.lower()]
+    return _BOOLEANS[text.lower()]
 
 
-def _path(given: str) -> Path:
-    if not given or "\0" in given:
+def _parse_path(text: str) -> Path:
+    if not text or "\0" in text:
         raise InvalidValue
-    return Path(given)
+    return Path(text)
 
 
 TEXT: Final = text("text")
-BOOLEAN: Final = FieldType("true or false", _boolean)
-PATH: Final = FieldType("the path of a file", _path)
+BOOLEAN: Final = FieldType("true or false", _parse_boolean)
+PATH: Final = FieldType("the path of a file", _parse_path)
 SECRET: Final = FieldType("a secret", Secret, is_secret=True)
 POSITIVE_DURATION: Final = duration(minimum=timedelta(microseconds=1))
 ANY_DURATION: Final = duration(minimum=timedelta(0))

@@ -1,4 +1,4 @@
-"""What is logged, and how: shared by every service."""
+"""Logging settings, which all services share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from sentinel.runtime.log import LogFormat, LogLevel
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is logged, and how."""
+    """The level and format of the log."""
 
     level: LogLevel = LogLevel.INFO
-    """The least important event that is still logged: `debug`, `info`, `warning` or `error`."""
+    """The lowest level that is logged: `debug`, `info`, `warning` or `error`."""
 
     format: LogFormat | None = None
-    """`json`, one object a line, or `console`, for people. Unset: `console` on a terminal, otherwise `json`."""
+    """`json`, one object per line, or `console`, for people. Default: `console` on a terminal, otherwise
+    `json`."""

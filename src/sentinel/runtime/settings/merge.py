@@ -1,7 +1,7 @@
-"""Flags over environment over file over default, key by key.
+"""Merges sources key by key: flags override environment, environment overrides file, file overrides defaults.
 
-Each source is laid over the tree beneath it before anything is interpreted, so that a value is read the same
-way whoever wrote it, and still knows who did.
+Sources are merged before anything is interpreted. So a value is parsed the same way whatever its source, and keeps
+its origin.
 """
 
 from __future__ import annotations
@@ -12,94 +12,96 @@ import msgspec
 
 from sentinel.runtime.settings.config_tree import MappingNode, Member, Node, ScalarNode, join
 from sentinel.runtime.settings.report import Origin
-from sentinel.runtime.settings.schema import Field, Items, Section, Texts
-from sentinel.runtime.settings.sources import Given
-from sentinel.runtime.settings.validation import Readable, Reading
+from sentinel.runtime.settings.schema import Field, Section, StructList, TextMapping
+from sentinel.runtime.settings.sources import Assignment
+from sentinel.runtime.settings.validation import Readable, Validation
 from sentinel.runtime.settings.yaml_file import parse
 
 
 def overlay(
-    table: MappingNode, section: Section, given: Given, reading: Reading, *, within: str = ""
+    tree: MappingNode, section: Section, assignment: Assignment, validation: Validation, *, parent: str = ""
 ) -> MappingNode:
-    """The tree with one more value laid over it; a key that is no setting is refused."""
-    key, *rest = given.path
-    path = join(within, key)
+    """Return the tree with one assignment applied. Rejects a key that is not a setting."""
+    key, *rest = assignment.path
+    path = join(parent, key)
     field = section.get(key)
-    if field is None or (rest and not isinstance(field.shape, Section | Texts)):
-        listing = section.get(key.partition("[")[0])
-        if listing is not None and isinstance(listing.shape, Items):
-            message = f"expected the whole list at once, as in {join(within, listing.key)}=[...]"
-            reading.refuse(given.at, join(within, given.key), message)
+    if field is None or (rest and not isinstance(field.type, Section | TextMapping)):
+        list_field = section.get(key.partition("[")[0])
+        if list_field is not None and isinstance(list_field.type, StructList):
+            message = f"expected the whole list at once, as in {join(parent, list_field.key)}=[...]"
+            validation.reject(assignment.at, join(parent, assignment.key), message)
         else:
-            reading.refuse_unknown(given.at, join(within, given.key), section.keys())
-        return table
-    member = table.get(key)
-    beneath = _default(field, given.at) if member is None else member.value
+            validation.reject_unknown(assignment.at, join(parent, assignment.key), section.keys())
+        return tree
+    member = tree.get(key)
+    current = _default_node(field, assignment.at) if member is None else member.value
     if not rest:
-        return _replace(table, field, beneath, given, reading, path)
-    if not isinstance(beneath, MappingNode):
-        return table  # what the file has there is refused anyway
-    if isinstance(field.shape, Section):
-        inner = msgspec.structs.replace(given, path=tuple(rest))
-        value: Node = overlay(beneath, field.shape, inner, reading, within=path)
+        return _replace_field(tree, field, current, assignment, validation, path)
+    if not isinstance(current, MappingNode):
+        return tree  # the file has something else there, which is rejected later
+    if isinstance(field.type, Section):
+        inner = msgspec.structs.replace(assignment, path=tuple(rest))
+        value: Node = overlay(current, field.type, inner, validation, parent=path)
     else:
-        value = _plant(beneath, rest, given)
-    return table.put(key, value, given.at if member is None else member.at)
+        value = _set_text(current, rest, assignment)
+    return tree.with_member(key, value, assignment.at if member is None else member.at)
 
 
-def _replace(
-    table: MappingNode, field: Field, beneath: Node, given: Given, reading: Reading, path: str
+def _replace_field(
+    tree: MappingNode, field: Field, current: Node, assignment: Assignment, validation: Validation, path: str
 ) -> MappingNode:
-    """The table with one field set as a whole: a text as it stands, anything larger as YAML."""
-    if not isinstance(field.shape, Section | Texts | Items):
-        return table.put(field.key, ScalarNode(given.text, given.at), given.at)
-    root, problems = parse(given.text, given.at, within=path)
-    reading.problems.extend(problems)
+    """Set a whole field: a single value as it is, anything larger as YAML."""
+    text, at = assignment.text, assignment.at
+    if not isinstance(field.type, Section | TextMapping | StructList):
+        return tree.with_member(field.key, ScalarNode(text, at), at)
+    root, problems = parse(text, at, parent=path)
+    validation.problems.extend(problems)
     if root is None and problems:
-        return table
-    return table.put(field.key, _over(beneath, root or ScalarNode("", given.at), field.shape), given.at)
+        return tree
+    return tree.with_member(field.key, _merge_value(current, root or ScalarNode("", at), field.type), at)
 
 
-def merge(beneath: MappingNode, above: MappingNode, section: Section) -> MappingNode:
-    """Both, key by key; where both have one, that above. Lists and tables of texts count as one value."""
-    members = {member.key: member for member in beneath.members}
-    for member in above.members:
+def merge(base: MappingNode, override: MappingNode, section: Section) -> MappingNode:
+    """Merge two mappings recursively. Lists and text mappings are replaced as a whole."""
+    members = {member.key: member for member in base.members}
+    for member in override.members:
         field = section.get(member.key)
-        under = members.get(member.key)
-        if field is None or under is None:
+        existing = members.get(member.key)
+        if field is None or existing is None:
             members[member.key] = member
         else:
-            value = _over(under.value, member.value, field.shape)
+            value = _merge_value(existing.value, member.value, field.type)
             members[member.key] = Member(member.key, member.at, value)
-    return MappingNode(tuple(members.values()), beneath.at)
+    return MappingNode(tuple(members.values()), base.at)
 
 
-def _over(beneath: Node, above: Node, shape: Readable) -> Node:
-    if isinstance(shape, Section) and isinstance(beneath, MappingNode) and isinstance(above, MappingNode):
-        return merge(beneath, above, shape)
-    return above
+def _merge_value(base: Node, override: Node, type_: Readable) -> Node:
+    if isinstance(type_, Section) and isinstance(base, MappingNode) and isinstance(override, MappingNode):
+        return merge(base, override, type_)
+    return override
 
 
-def _default(field: Field, at: Origin) -> Node:
-    """What a single value is laid over where nobody has written the mapping that it belongs to."""
-    if isinstance(field.shape, Texts) and not field.info.required:
-        return _texts(field.default())
+def _default_node(field: Field, at: Origin) -> Node:
+    """Return what an assignment to one key of an unwritten mapping is applied to."""
+    if isinstance(field.type, TextMapping) and not field.info.required:
+        return _node_of_default(field.default())
     return MappingNode((), at)
 
 
-def _texts(value: object) -> Node:
+def _node_of_default(value: object) -> Node:
     if not isinstance(value, Mapping):
         return ScalarNode(str(value), Origin(), is_plain=False)
-    table = MappingNode((), Origin())
+    mapping = MappingNode((), Origin())
     for key, inner in value.items():
-        table = table.put(key, _texts(inner), Origin())
-    return table
+        mapping = mapping.with_member(key, _node_of_default(inner), Origin())
+    return mapping
 
 
-def _plant(node: Node, path: Sequence[str], given: Given) -> Node:
+def _set_text(node: Node, path: Sequence[str], assignment: Assignment) -> Node:
+    """Return the node with the text set at this path, creating mappings on the way."""
     if not path:
-        return ScalarNode(given.text, given.at)
-    table = node if isinstance(node, MappingNode) else MappingNode((), given.at)
-    member = table.get(path[0])
-    beneath = MappingNode((), given.at) if member is None else member.value
-    return table.put(path[0], _plant(beneath, path[1:], given), given.at)
+        return ScalarNode(assignment.text, assignment.at)
+    mapping = node if isinstance(node, MappingNode) else MappingNode((), assignment.at)
+    member = mapping.get(path[0])
+    current = MappingNode((), assignment.at) if member is None else member.value
+    return mapping.with_member(path[0], _set_text(current, path[1:], assignment), assignment.at)

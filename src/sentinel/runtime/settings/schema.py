@@ -1,7 +1,7 @@
-"""How the declaration of settings is read from a tree: structs, lists of them, and tables of texts.
+"""Derives from a struct how its settings are read from a config tree.
 
-A setting is declared once, as a field of a frozen struct: its type (or an `Annotated` shape where the type does
-not say enough), its default, and a docstring that is its entry in the reference.
+A setting is declared once, as a field of a frozen struct: its type (or an `Annotated` `Readable` if the type is
+not specific enough), its default, and a docstring that is its entry in the reference.
 """
 
 from __future__ import annotations
@@ -17,96 +17,103 @@ import msgspec
 
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
-from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, ScalarNode, described, join
+from sentinel.runtime.settings.config_tree import (
+    ListNode,
+    MappingNode,
+    Member,
+    Node,
+    ScalarNode,
+    describe_node,
+    join,
+)
 from sentinel.runtime.settings.report import Origin, Source, is_utf8
-from sentinel.runtime.settings.validation import FAILED, Readable, Reading
+from sentinel.runtime.settings.validation import INVALID, Readable, Validation
 
 
-class Elsewhere(msgspec.Struct, frozen=True):
-    """A secret that comes from one environment variable, and is refused wherever else it is written."""
+class EnvironmentSecret(msgspec.Struct, frozen=True):
+    """A secret that is read from one environment variable and rejected everywhere else."""
 
     variable: str
     instead: str
-    """What to do for somebody who wrote it into a file or a flag."""
-    leaf: field_types.FieldType = field_types.SECRET
+    """What to do, for a user who wrote it into a file or a flag."""
+    type: field_types.FieldType = field_types.SECRET
 
     @property
     def expected(self) -> str:
-        """In words."""
-        return self.leaf.expected
+        return self.type.expected
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
-        """Refuses: a file is shared, and a flag is in everybody's process list."""
-        reading.refuse(at, path, f"expected no secret here; {self.instead}")
-        return FAILED
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        """Reject the value: files are shared, and flags are visible in the process list."""
+        validation.reject(at, path, f"expected no secret here; {self.instead}")
+        return INVALID
 
-    def read_variable(self, path: str, reading: Reading) -> object:
-        """The secret, or None where the variable is unset or empty."""
-        given = reading.environ.get(self.variable, "").strip()
-        if not given:
-            reading.accept(path, None, Origin())
+    def read_variable(self, path: str, validation: Validation) -> object:
+        """Return the secret, or None if the variable is unset or empty."""
+        text = validation.environ.get(self.variable, "").strip()
+        if not text:
+            validation.accept(path, None, Origin())
             return None
         origin = Origin(Source.ENVIRONMENT, self.variable)
-        return self.leaf.read(ScalarNode(given, origin, is_plain=False), path, origin, reading)
+        return self.type.read(ScalarNode(text, origin, is_plain=False), path, origin, validation)
 
 
-class Items(msgspec.Struct, frozen=True):
+class StructList(msgspec.Struct, frozen=True):
     """A list of sections."""
 
     item: Section
     expected: str
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
-        """A tuple of structs. Among the effective settings a list is one setting, as it is after `--set`."""
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        """Return a tuple of structs. The list is one effective setting, as it is after `--set`."""
         if not isinstance(node, ListNode):
-            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
-            return FAILED
-        within = Reading(environ=reading.environ)
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
+        items = Validation(environ=validation.environ)
         values = tuple(
-            self.item.read(item, f"{path}[{index}]", item.at, within) for index, item in enumerate(node.items)
+            self.item.read(item, f"{path}[{index}]", item.at, items) for index, item in enumerate(node.items)
         )
-        reading.problems.extend(within.problems)
-        if FAILED in values:
-            return FAILED
-        reading.accept(path, values, at)
+        validation.problems.extend(items.problems)
+        if INVALID in values:
+            return INVALID
+        validation.accept(path, values, at)
         return values
 
 
-class Texts(msgspec.Struct, frozen=True):
-    """Texts under names of the user's own, nested at will. Each text is a setting of its own."""
+class TextMapping(msgspec.Struct, frozen=True):
+    """Texts under names that the user chooses, nested to any depth. Each text is one effective setting."""
 
     expected: str
     check: Callable[[str], object]
-    """Raises `ValueError` with the whole message where a text will not do."""
+    """Raises `ValueError` with the whole message if a text is invalid."""
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
-        """A mapping of names to texts or to further mappings."""
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        """Return a mapping of names to texts or further mappings."""
         if not isinstance(node, MappingNode):
-            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
-            return FAILED
-        values = {member.key: self._read_member(member, path, reading) for member in node.members}
-        return FAILED if FAILED in values.values() else values
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
+        values = {member.key: self._read_member(member, path, validation) for member in node.members}
+        return INVALID if INVALID in values.values() else values
 
-    def _read_member(self, member: Member, parent: str, reading: Reading) -> object:
+    def _read_member(self, member: Member, parent: str, validation: Validation) -> object:
         node, path, at = member.value, join(parent, member.key), member.at
         if not member.key or not is_utf8(member.key):
             got = "a byte that is not UTF-8" if member.key else "nothing"
-            reading.refuse(at, parent, f"expected a name, got {got}")
-            return FAILED
+            validation.reject(at, parent, f"expected a name, got {got}")
+            return INVALID
         if isinstance(node, MappingNode):
-            return self.read(node, path, at, reading)
+            return self.read(node, path, at, validation)
         if isinstance(node, ListNode) or node.is_null or not node.text:
-            reading.refuse(node.at, path, f"expected text, or a mapping of texts, got {described(node)}")
-            return FAILED
+            validation.reject(node.at, path, f"expected text, or a mapping of texts, got {describe_node(node)}")
+            return INVALID
         if not is_utf8(node.text):
-            reading.refuse(node.at, path, "expected text, got a byte that is not UTF-8")
-            return FAILED
+            validation.reject(node.at, path, "expected text, got a byte that is not UTF-8")
+            return INVALID
         try:
             self.check(node.text)
         except ValueError as error:
-            reading.refuse(node.at, path, str(error))
-            return FAILED
-        reading.accept(path, node.text, at)
+            validation.reject(node.at, path, str(error))
+            return INVALID
+        validation.accept(path, node.text, at)
         return node.text
 
 
@@ -115,92 +122,90 @@ class Field(msgspec.Struct, frozen=True):
 
     name: str
     key: str
-    """As it is written in files: the name, unless the struct renames it."""
-    shape: Readable
+    """The name in files: that of the struct's field, unless the struct renames it."""
+    type: Readable
     info: msgspec.structs.FieldInfo
     is_nullable: bool
 
     def default(self) -> object:
-        """The value where nobody has written one."""
         factory = self.info.default_factory
         return self.info.default if factory is msgspec.NODEFAULT else factory()
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Settings under fixed names: a struct."""
+    """A struct: settings under fixed names."""
 
     struct: Callable[..., object]
     fields: tuple[Field, ...]
     expected: str = "a mapping of settings"
 
     def get(self, key: str) -> Field | None:
-        """The setting of this name."""
+        """Return the setting with this key."""
         return next((field for field in self.fields if field.key == key), None)
 
     def keys(self) -> list[str]:
-        """The names of its settings."""
         return [field.key for field in self.fields]
 
     def paths(self, prefix: str = "") -> list[str]:
-        """The paths of all settings, those of inner sections included."""
+        """Return the paths of all settings, including those of inner sections."""
         found: list[str] = []
         for field in self.fields:
             path = join(prefix, field.key)
             found.append(path)
-            if isinstance(field.shape, Section):
-                found += field.shape.paths(path)
+            if isinstance(field.type, Section):
+                found += field.type.paths(path)
         return found
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
-        """The struct, once all of its fields could be read."""
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        """Return the struct, or `INVALID` if one of its fields is invalid."""
         if path and isinstance(node, ScalarNode) and node.is_null:
-            # A heading with nothing under it: what is required there is missing, each by its own name.
+            # A key with nothing below it. Its required settings are reported as missing, each by name.
             node = MappingNode((), node.at)
         if not isinstance(node, MappingNode):
-            reading.refuse(node.at, path, f"expected {self.expected}, got {described(node)}")
-            return FAILED
+            validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
+            return INVALID
         keys = self.keys()
         for member in node.members:
             if member.key not in keys:
-                reading.refuse_unknown(member.at, join(path, member.key), keys)
+                validation.reject_unknown(member.at, join(path, member.key), keys)
         values = {
-            field.name: self._read_field(field, node.get(field.key), join(path, field.key), at, reading)
+            field.name: self._read_field(field, node.get(field.key), join(path, field.key), at, validation)
             for field in self.fields
         }
-        return FAILED if FAILED in values.values() else self.struct(**values)
+        return INVALID if INVALID in values.values() else self.struct(**values)
 
     def _read_field(
-        self, field: Field, member: Member | None, path: str, parent_at: Origin, reading: Reading
+        self, field: Field, member: Member | None, path: str, parent_at: Origin, validation: Validation
     ) -> object:
         if member is not None:
             if field.is_nullable and isinstance(member.value, ScalarNode) and member.value.is_null:
-                reading.accept(path, None, member.at)
+                validation.accept(path, None, member.at)
                 return None
-            # What a section lacks is missing from the file, even where a variable has set the rest of it.
-            is_written = member.at.source is Source.FILE or not isinstance(field.shape, Section)
-            return field.shape.read(member.value, path, member.at if is_written else parent_at, reading)
-        if isinstance(field.shape, Section):
-            return field.shape.read(MappingNode((), parent_at), path, parent_at, reading)
-        if isinstance(field.shape, Elsewhere):
-            return field.shape.read_variable(path, reading)
+            # A key that a section lacks is missing from the file, even if a variable set the rest of the section.
+            is_written = member.at.source is Source.FILE or not isinstance(field.type, Section)
+            return field.type.read(member.value, path, member.at if is_written else parent_at, validation)
+        if isinstance(field.type, Section):
+            return field.type.read(MappingNode((), parent_at), path, parent_at, validation)
+        if isinstance(field.type, EnvironmentSecret):
+            return field.type.read_variable(path, validation)
         if field.info.required:
-            if not reading.is_partial:
-                reading.refuse(parent_at, path, f"required, but missing; expected {field.shape.expected}")
-            return FAILED
+            if not validation.is_partial:
+                validation.reject(parent_at, path, f"required, but missing; expected {field.type.expected}")
+            return INVALID
         value = field.default()
-        reading.accept(path, value, Origin())
+        validation.accept(path, value, Origin())
         return value
 
 
-def section(struct: type[msgspec.Struct], /, **shapes: Readable) -> Section:
-    """The section that a struct declares; a shape given by field name stands in for the declared one."""
+def section(struct: type[msgspec.Struct], /, **types: Readable) -> Section:
+    """Return the section that a struct declares. `types`, by field name, replace the declared types."""
     return Section(
         struct,
         tuple(
             Field(
                 name=info.name,
                 key=info.encode_name,
-                shape=shapes.get(info.name) or _shape(info.type),
+                type=types.get(info.name) or _readable(info.type),
                 info=info,
                 is_nullable=NoneType in _alternatives(info.type),
             )
@@ -215,10 +220,11 @@ def _alternatives(annotation: object) -> tuple[object, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
-def _shape(annotation: object) -> Readable:
+def _readable(annotation: object) -> Readable:
+    """Return how to read a field with this annotation."""
     if get_origin(annotation) is Annotated:
         for extra in get_args(annotation)[1:]:
-            if isinstance(extra, field_types.FieldType | Elsewhere | Items | Texts | Section):
+            if isinstance(extra, field_types.FieldType | EnvironmentSecret | StructList | TextMapping | Section):
                 return extra
     (plain,) = (kind for kind in _alternatives(annotation) if kind is not NoneType)
     if isinstance(plain, type):
@@ -226,16 +232,16 @@ def _shape(annotation: object) -> Readable:
             return section(plain)
         if issubclass(plain, StrEnum):
             return field_types.choice(plain)
-        if plain in _LEAVES:
-            return _LEAVES[plain]
-    raise TypeError(f"cannot tell how to read {annotation}: annotate it with a shape")
+        if plain in _DEFAULT_TYPES:
+            return _DEFAULT_TYPES[plain]
+    raise TypeError(f"expected a type that settings know or an Annotated Readable, got {annotation}")
 
 
-_LEAVES: dict[type, Readable] = {
+_DEFAULT_TYPES: dict[type, Readable] = {
     str: field_types.TEXT,
     bool: field_types.BOOLEAN,
     timedelta: field_types.POSITIVE_DURATION,
     Path: field_types.PATH,
     Secret: field_types.SECRET,
 }
-"""What a type means where nothing more is said; a number always says its bounds."""
+"""Numbers are not here: a number always declares its bounds."""

@@ -1,6 +1,6 @@
-"""What every REST server and every database is configured with. A component's settings inherit from these.
+"""Settings of REST servers and databases. A component's settings inherit from these.
 
-The keys stay at the top level of a file: `listen`, `database_url`, … mean the same for every server.
+So keys such as `listen` and `database_url` are at the top level of every server's file and mean the same.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from sentinel.runtime import database_url
-from sentinel.runtime.database_url import BadUrl, PostgresqlServer
+from sentinel.runtime.database_url import InvalidDatabaseUrl, PostgresqlServer, parse_database_url
 from sentinel.runtime.listening import Address, is_loopback, parse_address
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings import field_types
@@ -21,72 +20,71 @@ from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.log import LogSettings
 
 
-def _database_url(given: str) -> Secret:
+def _parse_database_url(text: str) -> Secret:
     try:
-        named = database_url.parse(given)
-    except BadUrl as error:
+        address = parse_database_url(text)
+    except InvalidDatabaseUrl as error:
         raise InvalidValue(error.reason, hides_text=True) from None
-    return named.dsn if isinstance(named, PostgresqlServer) else Secret(given, shown=given)
+    return address.dsn if isinstance(address, PostgresqlServer) else Secret(text, shown=text)
 
 
 class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which database a process opens."""
+    """The database of a process."""
 
     database_url: Annotated[
         Secret,
-        FieldType("sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE", _database_url),
+        FieldType("sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE", _parse_database_url),
     ] = Secret("sqlite:///fleet.db", shown="sqlite:///fleet.db")
-    """Where everything is kept: `sqlite:///fleet.db` for a file beside the process, `postgresql://…` for
-    production."""
+    """The database: `sqlite:///fleet.db` for a file in the working directory, `postgresql://…` for production."""
 
-    database_connections: Annotated[int, field_types.whole(1, 200)] = 10
-    """How many connections to PostgreSQL are held at most."""
+    database_connections: Annotated[int, field_types.integer(1, 200)] = 10
+    """The maximum number of connections to PostgreSQL."""
 
     migrate: bool = True
-    """Whether the database is brought up to date at start. False: the server refuses to start on a database that
-    is behind, for those who run `sentinel migrate` as a step of its own."""
+    """Whether to migrate the database at startup. If false, the server refuses to start on an outdated database,
+    and you run `sentinel migrate` yourself."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no log may show."""
+        """The values that logs must not contain."""
         url = self.database_url
         return () if str(url) == url.reveal() else (url.reveal(),)
 
 
 class ServerSettings(DatabaseSettings, frozen=True, kw_only=True):
-    """How a REST server listens, who may call it, and where it keeps its state."""
+    """A REST server: its address, its credentials and its database."""
 
     listen: str = "127.0.0.1:8000"
-    """The address to listen on; `:8000` for every interface, port 0 for one that is free."""
+    """The address to listen on. `:8000` is all interfaces, port 0 any free port."""
 
     tokens_file: Path | None = None
-    """The names, roles and hashes of the tokens that are accepted; read again when it changes."""
+    """A file with the names, roles and hashes of the accepted tokens. It is read again when it changes."""
 
     jwt_key_file: Path | None = None
-    """The key that JSON web tokens are checked with: a public key (PEM), or a shared secret."""
+    """The key that verifies JSON web tokens: a public key (PEM), or a shared secret."""
 
     insecure: bool = False
-    """Whether requests without a token may do everything. Only on a loopback address."""
+    """Whether to allow all requests without a token. Only on a loopback address."""
 
     request_timeout: timedelta = timedelta(seconds=30)
-    """How long a request may take."""
+    """The timeout of one request."""
 
     log: LogSettings = msgspec.field(default_factory=LogSettings)
-    """What is logged, and how."""
+    """The level and format of the log."""
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long rows are kept in the tables that all components share."""
+    """How long rows of the shared tables are kept."""
 
     audit: timedelta = timedelta(days=90)
-    """How long it can be read who has written what."""
+    """How long audit entries are kept."""
 
     answers: timedelta = timedelta(days=1)
-    """How long a creation can be repeated with the same Idempotency-Key."""
+    """How long a create request can be repeated with the same Idempotency-Key."""
 
 
 def listen_address(settings: ServerSettings) -> tuple[Address | None, Sequence[str]]:
-    """Where the settings say to listen, or what is wrong with that."""
+    """Return the address to listen on, or None and the problems with it."""
     try:
         address = parse_address(settings.listen)
     except ValueError as error:
@@ -96,8 +94,8 @@ def listen_address(settings: ServerSettings) -> tuple[Address | None, Sequence[s
     return address, ()
 
 
-def exposures(settings: ServerSettings, address: Address | None) -> Iterator[str]:
-    """Problems with settings that would let in unknown callers."""
+def exposure_problems(settings: ServerSettings, address: Address | None) -> Iterator[str]:
+    """Yield problems with settings that would admit unknown callers."""
     if settings.insecure:
         if address is not None and not is_loopback(address.host):
             yield (

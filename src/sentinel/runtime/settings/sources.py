@@ -1,4 +1,4 @@
-"""Settings that are not written in a file: environment variables, flags, and objects that are already parsed."""
+"""Settings outside files: environment variables, flags, and objects that are already parsed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,13 @@ from typing import assert_never
 import msgspec
 
 from sentinel.core.pulse.observation import Json
-from sentinel.runtime.settings.config_tree import (
-    DEEPEST,
-    MOST_VALUES,
-    ListNode,
-    MappingNode,
-    Member,
-    Node,
-    Parsed,
-    ScalarNode,
-)
-from sentinel.runtime.settings.report import Origin, SettingsProblem, Source, closest, printable
-from sentinel.runtime.settings.schema import Elsewhere, Section, Texts
-from sentinel.runtime.settings.validation import Readable, Reading
+from sentinel.runtime.settings import config_tree
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, ParsedSource, ScalarNode
+from sentinel.runtime.settings.report import Origin, SettingsProblem, Source, closest_match, printable
+from sentinel.runtime.settings.schema import EnvironmentSecret, Section, TextMapping
+from sentinel.runtime.settings.validation import Readable, Validation
 
-NOT_SETTINGS = frozenset(
+_OTHER_VARIABLES = frozenset(
     (
         "SENTINEL_SERVER",
         "SENTINEL_TOKEN",
@@ -32,109 +24,115 @@ NOT_SETTINGS = frozenset(
         "SENTINEL_REQUIRE_ALL",
     )
 )
-"""Variables of this product that no settings file knows, and that are therefore no misspelling of a setting."""
+"""Variables of this product that are not settings, and therefore not misspelled settings."""
 
-# What Kubernetes puts into every pod for every Service of its namespace, under the Service's name.
+# Variables that Kubernetes sets in every pod for every Service of its namespace.
 _SERVICE_LINK = re.compile(
     r".*(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
 
-class Given(msgspec.Struct, frozen=True):
-    """A setting written outside a file, as text."""
+class Assignment(msgspec.Struct, frozen=True):
+    """A setting and its value as text, from a variable or a flag."""
 
     path: tuple[str, ...]
     text: str
     at: Origin
 
+    @classmethod
+    def to(cls, key: str, text: str, at: Origin) -> Assignment:
+        """Assign to a key with dots, such as `log.level`."""
+        return cls(tuple(key.split(".")), text, at)
+
     @property
     def key(self) -> str:
-        """The path as it is written after `--set`."""
+        """The path as written after `--set`."""
         return ".".join(self.path)
 
 
-def from_flags(flags: Sequence[str], reading: Reading) -> list[Given]:
-    """What `--set KEY=VALUE` says, in the order of the command line."""
+def from_flags(flags: Sequence[str], validation: Validation) -> list[Assignment]:
+    """Parse the values of `--set KEY=VALUE`, in order."""
     at = Origin(Source.FLAG, "--set")
-    given = []
+    assignments = []
     for flag in flags:
         key, separator, text = flag.partition("=")
         if separator:
-            given.append(Given(tuple(key.strip().split(".")), text, at))
+            assignments.append(Assignment.to(key.strip(), text, at))
         else:
-            reading.refuse(at, key.strip(), "expected KEY=VALUE, got no =")
-    return given
+            validation.reject(at, key.strip(), "expected KEY=VALUE, got no =")
+    return assignments
 
 
-def from_environment(section: Section, environ: Mapping[str, str], prefix: str) -> tuple[list[Given], list[str]]:
-    """What variables say, and warnings for those that nearly say something.
+def from_environment(
+    section: Section, environ: Mapping[str, str], prefix: str
+) -> tuple[list[Assignment], list[str]]:
+    """Return the settings in variables, and warnings about variables that look like misspelled settings.
 
-    The shorter path comes first, so that a single value beats the mapping it belongs to.
+    Shorter paths come first, so that a single value overrides the mapping that contains it.
     """
-    given = []
+    assignments = []
     unknown = []
     for name in sorted(environ, key=lambda name: (name.count("__"), name)):
         if name.startswith(prefix):
             path = tuple(name.removeprefix(prefix).lower().split("__"))
             if _is_setting(section, path):
-                given.append(Given(path, environ[name], Origin(Source.ENVIRONMENT, name)))
+                assignments.append(Assignment(path, environ[name], Origin(Source.ENVIRONMENT, name)))
             else:
                 unknown.append(name)
-    return given, near_misses(unknown, dict(_variables(section, prefix)), prefix)
+    return assignments, misspelling_warnings(unknown, dict(_variables(section, prefix)), prefix)
 
 
-def near_misses(unknown: Iterable[str], meanings: Mapping[str, str], prefix: str) -> list[str]:
-    """Warnings for variables that are no setting but read like one.
+def misspelling_warnings(unknown: Iterable[str], suggestions: Mapping[str, str], prefix: str) -> list[str]:
+    """Return a warning for each unknown variable that resembles a known one.
 
-    `meanings` has, for each variable that somebody might have meant, the one to name to them.
+    `suggestions` maps each variable that a user may have meant to the variable that the warning suggests.
     """
-    # Compared without the prefix: what all have in common must not make them alike.
-    bare = {variable.removeprefix(prefix): meant for variable, meant in meanings.items()}
+    # Compared without the prefix: the part that all have in common must not count as similarity.
+    bare = {variable.removeprefix(prefix): suggestion for variable, suggestion in suggestions.items()}
     warnings = []
     for name in sorted(unknown):
-        if name not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(name):
-            near = closest(name.removeprefix(prefix), bare, cutoff=0.65)
+        if name not in _OTHER_VARIABLES and not _SERVICE_LINK.fullmatch(name):
+            near = closest_match(name.removeprefix(prefix), bare, cutoff=0.65)
             if near is not None:
-                warnings.append(printable(f"{name} is no setting and is ignored; did you mean {bare[near]}?"))
+                warnings.append(printable(f"{name} is not a setting and is ignored; did you mean {bare[near]}?"))
     return warnings
 
 
-def from_object(document: Json, name: str) -> Parsed:
-    """What a document says that is already parsed, such as the spec of a Kubernetes resource.
+def from_object(document: Json, name: str) -> ParsedSource:
+    """Read a document that is already parsed, such as the spec of a Kubernetes resource.
 
-    `name` is what problems call it: `sentinelconfig/us-east`. The document means what the same JSON means in a
-    YAML file, within the same limits; only the places are lost.
+    `name` identifies it in problems, such as `sentinelconfig/us-east`. The document means the same as the same
+    JSON in a YAML file, within the same limits. Only the positions are lost.
     """
     at = Origin(Source.OBJECT, name)
     try:
-        return Parsed.of(_Objects(at).node(document), at)
+        return ParsedSource.of(_TreeBuilder(at).build(document), at)
     except _TooLarge as error:
-        return Parsed(None, at, (SettingsProblem.at(at, "", str(error)),))
+        return ParsedSource(None, at, (SettingsProblem.at(at, "", str(error)),))
 
 
 class _TooLarge(Exception):
-    """The document is larger than settings ever are."""
+    """The document exceeds the limits for settings."""
 
 
-class _Objects:
-    """Nodes from values, counted as they are made."""
+class _TreeBuilder:
+    """Builds nodes from values, and counts them."""
 
     def __init__(self, at: Origin) -> None:
         self._at = at
         self._values = 0
 
-    def node(self, value: Json, depth: int = 0) -> Node:
-        """The node of a value that stands so many levels below the root. Recursion ends at `DEEPEST`."""
+    def build(self, value: Json, depth: int = 0) -> Node:
+        """Return the node of a value at this depth."""
         self._count()
-        if isinstance(value, dict | list) and depth >= DEEPEST:
-            raise _TooLarge(f"expected at most {DEEPEST} levels, got more")
+        if isinstance(value, dict | list) and depth >= config_tree.MAX_DEPTH:
+            raise _TooLarge(f"expected at most {config_tree.MAX_DEPTH} levels, got more")
         match value:
             case dict():
-                return MappingNode(
-                    tuple(self._member(key, inner, depth + 1) for key, inner in value.items()), self._at
-                )
+                members = (self._member(key, inner, depth + 1) for key, inner in value.items())
+                return MappingNode(tuple(members), self._at)
             case list():
-                return ListNode(tuple(self.node(item, depth + 1) for item in value), self._at)
+                return ListNode(tuple(self.build(item, depth + 1) for item in value), self._at)
             case str():
                 return ScalarNode(value, self._at, is_plain=False)
             case None:
@@ -148,30 +146,27 @@ class _Objects:
 
     def _member(self, key: str, value: Json, depth: int) -> Member:
         self._count()
-        return Member(key, self._at, self.node(value, depth))
+        return Member(key, self._at, self.build(value, depth))
 
     def _count(self) -> None:
         self._values += 1
-        if self._values > MOST_VALUES:
-            raise _TooLarge(f"expected at most {MOST_VALUES} values, got more")
+        if self._values > config_tree.MAX_VALUES:
+            raise _TooLarge(f"expected at most {config_tree.MAX_VALUES} values, got more")
 
 
 def _variables(section: Section, prefix: str) -> Iterator[tuple[str, str]]:
-    """The variable of each setting, and the one to name to somebody who writes it."""
+    """Yield the variable of each setting, and the variable to suggest for it."""
     for field in section.fields:
         name = prefix + field.key.upper()
-        if isinstance(field.shape, Elsewhere):
-            yield name, field.shape.variable
-        else:
-            yield name, name
-        if isinstance(field.shape, Section):
-            yield from _variables(field.shape, name + "__")
+        yield name, field.type.variable if isinstance(field.type, EnvironmentSecret) else name
+        if isinstance(field.type, Section):
+            yield from _variables(field.type, name + "__")
 
 
-def _is_setting(shape: Readable, path: Sequence[str]) -> bool:
+def _is_setting(type_: Readable, path: Sequence[str]) -> bool:
     if not path:
-        return not isinstance(shape, Elsewhere)
-    if isinstance(shape, Texts):
+        return not isinstance(type_, EnvironmentSecret)
+    if isinstance(type_, TextMapping):
         return all(path)
-    field = shape.get(path[0]) if isinstance(shape, Section) else None
-    return field is not None and _is_setting(field.shape, path[1:])
+    field = type_.get(path[0]) if isinstance(type_, Section) else None
+    return field is not None and _is_setting(field.type, path[1:])

@@ -1,8 +1,6 @@
-"""One pass over a configuration, in which one bad value never hides the next.
+"""Collects the result of reading settings, so that one invalid value does not hide the next.
 
-Reading walks the declaration of the settings, not the file: what the file has beyond it is unknown, what it
-lacks is missing, and what it gets wrong is refused. All of it is noted here, together with what was accepted
-and who said so.
+Reading follows the schema, not the file: keys beyond the schema are unknown, keys that the file lacks are missing.
 """
 
 from __future__ import annotations
@@ -16,70 +14,71 @@ import msgspec
 from sentinel.runtime import durations
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.config_tree import Node, join
-from sentinel.runtime.settings.report import EffectiveSetting, Origin, SettingsProblem, closest
+from sentinel.runtime.settings.report import EffectiveSetting, Origin, SettingsProblem, closest_match
 
-FAILED: Final = object()
-"""What reading gives for a value that has a problem."""
+INVALID: Final = object()
+"""Returned instead of a value that has a problem."""
 
 
-class Reading:
-    """What has been understood so far, and what has not."""
+class Validation:
+    """The values accepted so far, with their origins, and the problems."""
 
     def __init__(self, *, environ: Mapping[str, str], known: Iterable[str] = (), is_partial: bool = False) -> None:
+        """`known` are the paths of all settings, for suggestions."""
         self.environ = environ
         self.is_partial = is_partial
-        """The file could not be read, so nothing can be said of what it lacks."""
+        """The file could not be read, so missing keys are not reported."""
         self.problems: list[SettingsProblem] = []
         self.entries: list[EffectiveSetting] = []
         self.secrets: list[Secret] = []
         self.values: dict[str, object] = {}
-        """Accepted values by path, for checks of one setting against another."""
+        """Accepted values by path, for checks across settings."""
         self.origins: dict[str, Origin] = {}
         self._known = tuple(known)
 
-    def refuse(self, at: Origin, path: str, message: str) -> None:
-        """Notes that what stands there cannot be used."""
+    def reject(self, at: Origin, path: str, message: str) -> None:
+        """Record a problem."""
         self.problems.append(SettingsProblem.at(at, path, message))
 
-    def refuse_unknown(self, at: Origin, path: str, siblings: Iterable[str]) -> None:
-        """Notes a key that is no setting, with the one that was probably meant."""
+    def reject_unknown(self, at: Origin, path: str, siblings: Iterable[str]) -> None:
+        """Record an unknown key, with the key that was probably meant."""
         parent, _, name = path.rpartition(".")
         names = list(siblings)
         meant = next((known for known in self._known if known.rpartition(".")[2] == name), None)
         if meant is None:
-            sibling = closest(name, names)
+            sibling = closest_match(name, names)
             meant = None if sibling is None else join(parent, sibling)
         if meant is None:
-            self.refuse(at, path, f"unknown key; expected one of {', '.join(names)}")
+            self.reject(at, path, f"unknown key; expected one of {', '.join(names)}")
         elif meant == path:
-            self.refuse(at, path, f"unknown key; expected {name} as a key of the mapping {parent}")
+            self.reject(at, path, f"unknown key; expected {name} as a key of the mapping {parent}")
         else:
-            self.refuse(at, path, f"unknown key; did you mean {meant}?")
+            self.reject(at, path, f"unknown key; did you mean {meant}?")
 
     def accept(self, path: str, value: object, origin: Origin) -> None:
-        """Notes a value that holds, and who said so; a mapping counts as one setting for each of its values."""
+        """Record a valid value and its origin. A mapping is recorded as one setting per value."""
         if isinstance(value, Mapping):
             for key, inner in value.items():
                 self.accept(join(path, key), inner, origin)
             return
         self.values[path] = value
         self.origins[path] = origin
-        self.entries.append(EffectiveSetting(path, rendered(value), str(origin)))
+        self.entries.append(EffectiveSetting(path, _render(value), str(origin)))
 
 
 class Readable(Protocol):
-    """What a setting looks like in a file."""
+    """The type of a setting: reads a value from a node."""
 
     @property
     def expected(self) -> str:
-        """In words, as in "expected a duration such as 5s"."""
+        """A description for "expected ..." in messages, such as "a duration such as 5s"."""
 
-    def read(self, node: Node, path: str, at: Origin, reading: Reading) -> object:
-        """The value, or `FAILED` once the problem is noted; `at` is where its key stands."""
+    def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
+        """Return the value, or `INVALID` after recording the problem. `at` is the position of the key."""
 
 
-def rendered(value: object) -> str:
-    """A value as one would write it, in a file or after `--set`; nothing for what is unset."""
+def _render(value: object) -> str:
+    """Return the text that sets this value in a file or after `--set`. Empty for None."""
     match value:
         case None:
             return ""

@@ -1,9 +1,9 @@
-"""YAML as written, into a tree of texts.
+"""Reads YAML into a tree of texts.
 
-A loader that turns text into Python values loses what a configuration needs: where a value stood, that a key
-came twice, that `010` was not meant as eight nor `no` as false. Here every scalar keeps its text, and the
-setting it belongs to decides what that text means. The tree is built from parser events on an explicit stack,
-so that neither deep nesting nor aliases of aliases can exhaust the process.
+A loader that produces Python values loses what a configuration needs: positions, duplicate keys, and the texts
+themselves (`010` becomes 8, `no` becomes false). Here every scalar keeps its text, and the setting it belongs to
+decides what the text means. The tree is built from parser events on an explicit stack, so that neither deep
+nesting nor aliases of aliases can exhaust memory or stack.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pathlib import Path
 import yaml
 
 from sentinel.runtime.settings.config_tree import (
-    DEEPEST,
-    MOST_VALUES,
+    MAX_DEPTH,
+    MAX_VALUES,
     ListNode,
     MappingNode,
     Member,
     Node,
-    Parsed,
+    ParsedSource,
     ScalarNode,
-    described,
+    describe_node,
     join,
 )
 from sentinel.runtime.settings.report import Origin, SettingsProblem, file_origin
 
-LARGEST_FILE = 1 << 20
-"""Bytes; also keeps a mistaken path to a device from being read for ever."""
+MAX_FILE_SIZE = 1 << 20
+"""Bytes. Also bounds the read if the path is a device."""
 
 _TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = frozenset(
@@ -39,29 +39,29 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what YAML counts as one
 
 
-def parse_file(path: Path) -> Parsed:
-    """Reads a file that holds one mapping. Never raises: whatever is wrong with the file is a problem."""
+def parse_file(path: Path) -> ParsedSource:
+    """Read a file that holds one mapping. Errors are returned as problems, not raised."""
     source = file_origin(path)
     text = read_text(path)
     if isinstance(text, SettingsProblem):
-        return Parsed(None, source, (text,))
+        return ParsedSource(None, source, (text,))
     root, problems = parse(text, source)
     if root is None and problems:
-        return Parsed(None, source, problems)
-    return Parsed.of(root, source, problems)
+        return ParsedSource(None, source, problems)
+    return ParsedSource.of(root, source, problems)
 
 
 def read_text(path: Path) -> str | SettingsProblem:
-    """The text of a file, or why there is none."""
+    """Return the text of a file, or the problem with it."""
     source = file_origin(path)
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+            content = file.read(MAX_FILE_SIZE + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else None
         return SettingsProblem.at(source, "", f"cannot be read: {(reason or str(error)).lower()}")
-    if len(content) > LARGEST_FILE:
-        return SettingsProblem.at(source, "", f"expected at most {LARGEST_FILE >> 20} MiB of settings, got more")
+    if len(content) > MAX_FILE_SIZE:
+        return SettingsProblem.at(source, "", f"expected at most {MAX_FILE_SIZE >> 20} MiB of settings, got more")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -69,23 +69,23 @@ def read_text(path: Path) -> str | SettingsProblem:
         return SettingsProblem.at(_locate(source, before), "", "expected UTF-8 text, got a byte that is not")
 
 
-def parse(text: str, source: Origin, *, within: str = "") -> tuple[Node | None, tuple[SettingsProblem, ...]]:
-    """Reads one document from a text that came from there; None where it is empty, or cannot be read.
+def parse(text: str, source: Origin, *, parent: str = "") -> tuple[Node | None, tuple[SettingsProblem, ...]]:
+    """Parse one document. Returns None if it is empty or invalid.
 
-    `within` is the path of the setting that the text is the value of, where it is not a whole file.
+    `parent` is the path of the setting whose value the text is, if it is not a whole file.
     """
     unprintable = _UNPRINTABLE.search(text)
     if unprintable is not None:
         place = _locate(source, text[: unprintable.start()])
-        return None, (SettingsProblem.at(place, within, "expected text, got a control character"),)
-    builder = _Builder(source, within)
+        return None, (SettingsProblem.at(place, parent, "expected text, got a control character"),)
+    builder = _TreeBuilder(source, parent)
     try:
         root = builder.build(_events(text))
-    except _Unreadable as error:
-        return None, (SettingsProblem.at(error.at, within, str(error)),)
+    except _InvalidDocument as error:
+        return None, (SettingsProblem.at(error.at, parent, str(error)),)
     except yaml.YAMLError as error:
         place, message = _syntax_error(error, source, text)
-        return None, (SettingsProblem.at(place, within, message),)
+        return None, (SettingsProblem.at(place, parent, message),)
     return root, tuple(builder.problems)
 
 
@@ -96,7 +96,7 @@ def _events(text: str) -> Iterator[yaml.Event]:
 
 
 def _locate(source: Origin, before: str) -> Origin:
-    """The place that follows this text."""
+    """Return the position after this text."""
     lines = _LINE_BREAK.split(before)
     return source.at(len(lines), len(lines[-1]) + 1)
 
@@ -104,9 +104,9 @@ def _locate(source: Origin, before: str) -> Origin:
 def _syntax_error(error: yaml.YAMLError, source: Origin, text: str) -> tuple[Origin, str]:
     if not isinstance(error, yaml.MarkedYAMLError):
         return source, "expected YAML, got something else"
-    # Without quoted words: libyaml repeats none, but the parser in its stead may, and one may be a password.
+    # Drop quoted words: the pure-Python parser quotes the file, and a word may be a password.
     detail = re.sub(r"""\s*(['"])\S{3,}\1""", "", f"{error.problem or ''} {error.context or ''}".strip())
-    # What was never closed is noticed at the end of the file; the place to mend is where it was opened.
+    # An unclosed bracket is detected at the end of the file. Report where it was opened.
     end = _locate(source, text.rstrip())
     marks = (mark for mark in (error.problem_mark, error.context_mark) if mark is not None)
     places = (source.at(mark.line + 1, mark.column + 1) for mark in marks)
@@ -114,41 +114,41 @@ def _syntax_error(error: yaml.YAMLError, source: Origin, text: str) -> tuple[Ori
     return place, f"expected YAML, got a syntax error: {detail}"
 
 
-class _Unreadable(Exception):
-    """The document is YAML, but nothing can be made of it."""
+class _InvalidDocument(Exception):
+    """The document is YAML, but has no tree."""
 
     def __init__(self, at: Origin, reason: str) -> None:
         super().__init__(reason)
         self.at = at
 
 
-class _Open:
-    """A collection whose end has not come yet."""
+class _OpenCollection:
+    """A mapping or list whose end has not been parsed yet."""
 
-    def __init__(self, path: str, at: Origin, *, is_table: bool, anchor: str | None) -> None:
+    def __init__(self, path: str, at: Origin, *, is_mapping: bool, anchor: str | None) -> None:
         self.path = path
         self.at = at
-        self.is_table = is_table
+        self.is_mapping = is_mapping
         self.anchor = anchor
         self.items: list[Node] = []
         self.members: dict[str, Member] = {}
-        self.merged: list[Member] = []
+        self.merged: list[Member] = []  # from `<<`
         self.key: ScalarNode | ListNode | MappingNode | None = None
         self.values = 1
 
     def child_path(self) -> str:
-        if not self.is_table:
+        if not self.is_mapping:
             return f"{self.path}[{len(self.items)}]"
         return join(self.path, self.key.text) if isinstance(self.key, ScalarNode) else self.path
 
 
-class _Builder:
-    def __init__(self, source: Origin, within: str) -> None:
+class _TreeBuilder:
+    def __init__(self, source: Origin, parent: str) -> None:
         self.problems: list[SettingsProblem] = []
         self._source = source
-        self._within = within
-        self._stack: list[_Open] = []
-        self._anchors: dict[str, tuple[Node, int] | None] = {}  # None: still open
+        self._parent = parent
+        self._stack: list[_OpenCollection] = []
+        self._anchors: dict[str, tuple[Node, int] | None] = {}  # None while the collection is open
         self._root: Node | None = None
 
     def build(self, events: Iterator[yaml.Event]) -> Node | None:
@@ -160,9 +160,8 @@ class _Builder:
                 case yaml.DocumentStartEvent():
                     documents += 1
                     if documents > 1:
-                        # Nothing of it is read: what it says does not count, so neither do its mistakes.
-                        message = "expected one YAML document, got a second; each needs a file of its own"
-                        self.problems.append(SettingsProblem.at(at, self._within, message))
+                        message = "expected one YAML document, got a second; put each into its own file"
+                        self.problems.append(SettingsProblem.at(at, self._parent, message))
                         break
                 case yaml.ScalarEvent():
                     self._check_tag(event.tag, at)
@@ -172,7 +171,7 @@ class _Builder:
                     self._add(*self._resolve(event.anchor, at), None)
                 case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                     self._check_tag(event.tag, at)
-                    self._open(at, is_table=isinstance(event, yaml.MappingStartEvent), anchor=event.anchor)
+                    self._open(at, is_mapping=isinstance(event, yaml.MappingStartEvent), anchor=event.anchor)
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                     self._close()
                 case _:
@@ -181,21 +180,21 @@ class _Builder:
 
     def _check_tag(self, tag: str | None, at: Origin) -> None:
         if tag not in _KNOWN_TAGS:
-            path = self._stack[-1].child_path() if self._stack else self._within
+            path = self._stack[-1].child_path() if self._stack else self._parent
             message = "expected a value without a tag, got one that begins with !; quote it if it is text"
             self.problems.append(SettingsProblem.at(at, path, message))
 
-    def _open(self, at: Origin, *, is_table: bool, anchor: str | None) -> None:
-        if len(self._stack) >= DEEPEST:
-            raise _Unreadable(at, f"expected at most {DEEPEST} levels, got more")
+    def _open(self, at: Origin, *, is_mapping: bool, anchor: str | None) -> None:
+        if len(self._stack) >= MAX_DEPTH:
+            raise _InvalidDocument(at, f"expected at most {MAX_DEPTH} levels, got more")
         if anchor is not None:
             self._anchors[anchor] = None
-        path = self._stack[-1].child_path() if self._stack else self._within
-        self._stack.append(_Open(path, at, is_table=is_table, anchor=anchor))
+        path = self._stack[-1].child_path() if self._stack else self._parent
+        self._stack.append(_OpenCollection(path, at, is_mapping=is_mapping, anchor=anchor))
 
     def _close(self) -> None:
         closed = self._stack.pop()
-        if closed.is_table:
+        if closed.is_mapping:
             for member in closed.merged:
                 closed.members.setdefault(member.key, member)
             self._add(MappingNode(tuple(closed.members.values()), closed.at), closed.values, closed.anchor)
@@ -204,12 +203,14 @@ class _Builder:
 
     def _resolve(self, anchor: str | None, at: Origin) -> tuple[Node, int]:
         if anchor is None or anchor not in self._anchors:
-            raise _Unreadable(
-                at, "expected an alias of something above, got one of nothing; quote it if it is text"
+            raise _InvalidDocument(
+                at, "expected an alias of an anchor above, got an unknown anchor; quote it if it is text"
             )
         target = self._anchors[anchor]
         if target is None:
-            raise _Unreadable(at, "expected an alias of something complete, got one of what it stands in")
+            raise _InvalidDocument(
+                at, "expected an alias of a complete value, got one of the value that contains it"
+            )
         return target
 
     def _add(self, node: Node, values: int, anchor: str | None) -> None:
@@ -220,9 +221,11 @@ class _Builder:
             return
         parent = self._stack[-1]
         parent.values += values
-        if parent.values > MOST_VALUES:
-            raise _Unreadable(node.at, f"expected at most {MOST_VALUES} values, aliases followed, got more")
-        if not parent.is_table:
+        if parent.values > MAX_VALUES:
+            raise _InvalidDocument(
+                node.at, f"expected at most {MAX_VALUES} values after expanding aliases, got more"
+            )
+        if not parent.is_mapping:
             parent.items.append(node)
         elif parent.key is None:
             parent.key = node
@@ -230,25 +233,25 @@ class _Builder:
             self._set(parent, parent.key, node)
             parent.key = None
 
-    def _set(self, table: _Open, key: Node, value: Node) -> None:
+    def _set(self, mapping: _OpenCollection, key: Node, value: Node) -> None:
         if not isinstance(key, ScalarNode):
-            message = f"expected a key that is text, got {described(key)}"
-            self.problems.append(SettingsProblem.at(key.at, table.path, message))
+            message = f"expected a key that is text, got {describe_node(key)}"
+            self.problems.append(SettingsProblem.at(key.at, mapping.path, message))
         elif key.is_null:
-            self.problems.append(SettingsProblem.at(key.at, table.path, "expected a key, got nothing"))
+            self.problems.append(SettingsProblem.at(key.at, mapping.path, "expected a key, got nothing"))
         elif key.is_plain and key.text == "<<":
-            self._merge(table, value)
-        elif key.text in table.members:
-            first = table.members[key.text].at
+            self._merge(mapping, value)
+        elif key.text in mapping.members:
+            first = mapping.members[key.text].at
             message = f"duplicate key; expected it once, got it first on line {first.line}"
-            self.problems.append(SettingsProblem.at(key.at, join(table.path, key.text), message))
+            self.problems.append(SettingsProblem.at(key.at, join(mapping.path, key.text), message))
         else:
-            table.members[key.text] = Member(key.text, key.at, value)
+            mapping.members[key.text] = Member(key.text, key.at, value)
 
-    def _merge(self, table: _Open, value: Node) -> None:
+    def _merge(self, mapping: _OpenCollection, value: Node) -> None:
         for source in value.items if isinstance(value, ListNode) else (value,):
             if isinstance(source, MappingNode):
-                table.merged.extend(source.members)
+                mapping.merged.extend(source.members)
             else:
-                message = f"expected a mapping to merge, got {described(source)}"
-                self.problems.append(SettingsProblem.at(source.at, join(table.path, "<<"), message))
+                message = f"expected a mapping to merge, got {describe_node(source)}"
+                self.problems.append(SettingsProblem.at(source.at, join(mapping.path, "<<"), message))

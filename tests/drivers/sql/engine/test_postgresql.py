@@ -13,11 +13,12 @@ from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, StoredResource
-from sentinel.runtime.database_url import BadUrl
+from sentinel.runtime.database_url import InvalidDatabaseUrl
 from tests.support.databases import postgresql
 from tests.support.databases.backends import SqlFleet
 from tests.support.fleet.store_records import incrementing, inserting, stored
-from tools.services import LOOPBACK, PostgreSQLServer, free_port
+from tools.services.postgresql import PostgreSQLServer
+from tools.services.server import LOOPBACK, free_port
 
 AMPLE = 60.0
 SECRET = "p4ssw0rd-nobody-may-see"
@@ -274,7 +275,7 @@ async def test_a_database_that_cannot_hold_every_name_is_refused(private_postgre
     ],
 )
 async def test_a_url_that_cannot_be_read_is_not_quoted(url: str) -> None:
-    with pytest.raises((BadUrl, Misconfigured)) as caught:
+    with pytest.raises((InvalidDatabaseUrl, Misconfigured)) as caught:
         await on(url).open()
 
     assert SECRET not in "".join(traceback.format_exception(caught.value))

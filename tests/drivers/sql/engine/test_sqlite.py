@@ -23,7 +23,7 @@ from sentinel.drivers.sql.fleet import lists
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, NameTaken
-from sentinel.runtime.database_url import BadUrl
+from sentinel.runtime.database_url import InvalidDatabaseUrl
 from tests.support.databases.backends import SqlFleet
 from tests.support.fleet.store_records import inserting, stored
 
@@ -360,5 +360,5 @@ async def test_kill_9_in_mid_write_loses_nothing_that_was_answered(file: Path) -
     "url", ["sqlite:///", "sqlite:///:memory:", "sqlite://fleet.db", "sqlite:///a.db?mode=ro"]
 )
 def test_a_url_without_a_file_is_refused(url: str) -> None:
-    with pytest.raises(BadUrl, match=r"sqlite:///fleet\.db"):
+    with pytest.raises(InvalidDatabaseUrl, match=r"sqlite:///fleet\.db"):
         engine.database(url, migrate=True, history=HISTORY)

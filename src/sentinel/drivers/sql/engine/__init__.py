@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.engine.statements import SqlDatabase
-from sentinel.runtime.database_url import PostgresqlServer, SqliteFile, parse
+from sentinel.runtime.database_url import PostgresqlServer, SqliteFile, parse_database_url
 
 _MIGRATION_PATIENCE = timedelta(seconds=30)
 CONNECTIONS = 10
@@ -19,7 +19,7 @@ CONNECTIONS = 10
 
 def database(url: str, *, migrate: bool, connections: int = CONNECTIONS, history: History) -> SqlDatabase:
     """A database that is yet to be opened. `connections` limits those to PostgreSQL. Raises `BadUrl`."""
-    match parse(url):
+    match parse_database_url(url):
         case SqliteFile(path):
             from sentinel.drivers.sql.engine.sqlite import SqliteDatabase
 
@@ -32,7 +32,7 @@ def database(url: str, *, migrate: bool, connections: int = CONNECTIONS, history
 
 async def migrate(url: str, *, history: History) -> Migration:
     """Brings the tables up to date. Raises `BadUrl`, `Misconfigured`, `Unavailable`."""
-    match parse(url):
+    match parse_database_url(url):
         case SqliteFile(path):
             from sentinel.drivers.sql.engine import sqlite_file
 
@@ -48,7 +48,7 @@ async def migrate(url: str, *, history: History) -> Migration:
 
 async def revision(url: str, *, history: History) -> str | None:
     """The revision of the tables, None where there are none. Changes nothing. Raises like `migrate`."""
-    match parse(url):
+    match parse_database_url(url):
         case SqliteFile(path):
             from sentinel.drivers.sql.engine import sqlite_file
 

@@ -24,8 +24,7 @@ from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.engine.statements import BriefSession, NeedsTransaction, Session
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
-from sentinel.runtime.redaction import Redactor
-from sentinel.runtime.secrets import Secret
+from sentinel.runtime.secrets import Redactor, Secret
 
 S = TypeVar("S", bound=PostgresqlSession)
 T = TypeVar("T")

@@ -1,0 +1,1 @@
+"""The services that tests and benchmarks need, on loopback."""
