@@ -12,7 +12,7 @@ from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Broken, Conclusion, Done, InProgress
 from sentinel.core.fleet.documents import ConditionStatus, DiscardReason, Report
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.reporting import Reporting, ReportOutcome, ReportRefused, ReportResult
 

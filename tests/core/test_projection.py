@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentinel.core.json import Json
 from sentinel.core.projection import FieldsError, askable, compile_fields
-from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS, Json, observe
+from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS, observe
 
 CLUSTER: Json = {
     "id": "c1",

@@ -20,7 +20,7 @@ from sentinel.adapter.declaration import Task
 from sentinel.core.adapter import task as tasks
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Broken, Conclusion, Finalized
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.runtime import durations
 from sentinel.runtime.log import describe
 

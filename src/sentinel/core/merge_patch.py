@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 _INTEGERS = 2.0**63
 

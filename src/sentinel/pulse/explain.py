@@ -16,9 +16,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sentinel.core.events import Event
+from sentinel.core.json import Malformed
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import Composer
-from sentinel.core.pulse.observation import Malformed, Observation
+from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.ports.fleet import FetchError, FleetReader
 from sentinel.ports.publisher import Outcome, Receipt

@@ -15,9 +15,10 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from sentinel.core import events
+from sentinel.core.json import Malformed
 from sentinel.core.pulse.decision import Policy, decide
 from sentinel.core.pulse.message import Composer
-from sentinel.core.pulse.observation import FetchedResource, Malformed
+from sentinel.core.pulse.observation import FetchedResource
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
 from sentinel.ports.clock import Clock

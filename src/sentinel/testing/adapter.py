@@ -34,7 +34,7 @@ from sentinel.core.adapter.event_target import ReceivedEvent
 from sentinel.core.adapter.resource import KnownReport, Owner, Resource, ResourceCondition
 from sentinel.core.fleet.documents import APPLIED, AVAILABLE, HEALTH, ConditionStatus, Report, ReportedCondition
 from sentinel.core.fleet.lifecycle import ROOT
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.ports.task_http import HttpClient
 from sentinel.testing.clock import START
 from sentinel.testing.task_http import FakeHttp, SentRequest

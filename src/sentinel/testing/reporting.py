@@ -17,7 +17,7 @@ from sentinel.core.adapter.resource import KnownReport, Owner, Resource
 from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import AdapterStatus, Report, ReportedCondition
 from sentinel.core.fleet.lifecycle import ROOT
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult

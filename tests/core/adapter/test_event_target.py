@@ -10,7 +10,7 @@ import pytest
 
 from sentinel.core.adapter import event_target
 from sentinel.core.adapter.event_target import EventTarget, InvalidEvent, ResourceRef
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 STRUCTURED = "application/cloudevents+json; charset=utf-8"
 ATTRIBUTES = {

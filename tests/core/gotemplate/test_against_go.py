@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from tests.golden.gotemplate import oracle
 from tests.golden.gotemplate.author import Author
 from tests.golden.gotemplate.oracle import Answer, NoGo, Oracle, ours

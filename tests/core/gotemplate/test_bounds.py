@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sentinel.core.gotemplate import Failed, Template, TemplateError
 from sentinel.core.gotemplate.printer import LONGEST_TEXT
 from sentinel.core.gotemplate.stream import DEEPEST
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from tests.golden.gotemplate.author import Author
 from tests.golden.gotemplate.oracle import ours
 

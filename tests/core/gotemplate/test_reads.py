@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sentinel.core.gotemplate import Template, TemplateError
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from tests.golden.gotemplate.author import Author
 from tests.golden.gotemplate.oracle import ours
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sentinel.core.gotemplate import Failed, Missing, Template, TemplateError
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 CLUSTER: Json = {
     "id": "cls-123",

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentinel.core.json import Json
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import (
     ByReason,
@@ -19,7 +20,6 @@ from sentinel.core.pulse.message import (
     compile_leaf,
     reason_data,
 )
-from sentinel.core.pulse.observation import Json
 
 CLUSTER: Json = {
     "id": "cls-123",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from sentinel.core.gotemplate import Failed, Missing, Template, TemplateError
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 FOLDER = Path(__file__).parent
 _BUILD_SECONDS = 300

@@ -11,8 +11,8 @@ from sentinel.api.schemas import KindList, StatusList, WaitingList
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.core.fleet.documents import AdapterStatus, KindRules, ResourceDocument
 from sentinel.core.fleet.lifecycle import ROOT
+from sentinel.core.json import DECODE_ERRORS
 from sentinel.core.problem_codes import Code
-from sentinel.core.pulse.observation import UNREADABLE
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.drivers.rest.responses import RestResponse
 from sentinel.drivers.rest.url import segment
@@ -204,5 +204,5 @@ def read(encoded: bytes | msgspec.Raw, type_: type[T]) -> T:
     """What an answer, or a part of one, says; raises `ServerError` where it is none of a fleet API."""
     try:
         return msgspec.json.decode(encoded, type=type_)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise ServerError(f"the server's answer is not what a fleet API says: {error}") from error

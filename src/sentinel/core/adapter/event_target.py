@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sentinel.core.fleet.lifecycle import LONGEST_ID, segment
-from sentinel.core.pulse.observation import UNREADABLE, Json
+from sentinel.core.json import DECODE_ERRORS, Json
 
 _IDS = ("id", "resource_id", "resourceId")
 _ID = re.compile(segment(LONGEST_ID))
@@ -109,7 +109,7 @@ def _data(body: bytes, content_type: str) -> Json:
 def _json(encoded: bytes) -> Json:
     try:
         decoded: Json = msgspec.json.decode(encoded)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
     return decoded
 

@@ -14,7 +14,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from sentinel.core.fleet.documents import AVAILABLE, ConditionStatus, ReportedCondition
-from sentinel.core.pulse.observation import UNREADABLE, Json, Malformed, moment
+from sentinel.core.json import DECODE_ERRORS, Json, Malformed
+from sentinel.core.pulse.observation import moment
 
 T = TypeVar("T")
 
@@ -198,5 +199,5 @@ def with_reports(resource: Resource, reports: Sequence[KnownReport]) -> Resource
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise Malformed(str(error)) from error

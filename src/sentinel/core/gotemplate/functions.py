@@ -19,7 +19,7 @@ from sentinel.core.gotemplate import printer
 from sentinel.core.gotemplate.errors import Trouble
 from sentinel.core.gotemplate.printf import sprintf
 from sentinel.core.gotemplate.values import Int, Nothing, Uint8, Value, Window, decoded, encoded, taken, type_name
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 Arguments: TypeAlias = Sequence[Value]
 

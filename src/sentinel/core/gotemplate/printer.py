@@ -15,7 +15,7 @@ import msgspec
 from sentinel.core.gotemplate.errors import Trouble
 from sentinel.core.gotemplate.floats import format_float, shortest
 from sentinel.core.gotemplate.values import Nothing, Value, mended, taken
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 LONGEST_TEXT: Final = 2**20
 """How long a text may become, in characters: brokers refuse messages that are much larger."""

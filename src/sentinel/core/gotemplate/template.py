@@ -15,7 +15,7 @@ from sentinel.core.gotemplate.errors import Failed, Missing, Trouble, position
 from sentinel.core.gotemplate.parse import parse
 from sentinel.core.gotemplate.program import Program
 from sentinel.core.gotemplate.values import finished, taken
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 MAIN: Final = "message_data"
 """The name by which the outermost template could call itself."""

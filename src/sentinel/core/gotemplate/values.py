@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, TypeAlias
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 LEAST_INT64: Final = -(2**63)
 GREATEST_INT64: Final = 2**63 - 1

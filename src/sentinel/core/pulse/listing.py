@@ -20,10 +20,9 @@ from typing import Generic, TypeVar, assert_never, overload
 
 import msgspec
 
+from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.pulse.observation import (
-    UNREADABLE,
     FetchedResource,
-    Malformed,
     Observation,
     WireResource,
     observation,
@@ -169,7 +168,7 @@ def read(body: bytes) -> DecodedPage:
     """Reads an answer; raises `BadPage` where it is none."""
     try:
         answer = _observed.decode(body)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return _read_item_by_item(body)
     return _listing(answer, plain_observation, observation, _Documents(body))
 
@@ -177,7 +176,7 @@ def read(body: bytes) -> DecodedPage:
 def _read_item_by_item(body: bytes) -> DecodedPage:
     try:
         answer = _encoded.decode(body)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise BadPage(f"expected a page of resources: {error}") from error
     return _listing(answer, lambda document: None, observe, _items(answer))
 

@@ -20,8 +20,8 @@ import msgspec
 
 from sentinel.core.gotemplate import Failed, Missing, Template, TemplateError, described, go_string, parse_path
 from sentinel.core.gotemplate.reads import shortest
+from sentinel.core.json import Json
 from sentinel.core.pulse.decision import Reason
-from sentinel.core.pulse.observation import Json
 
 __all__ = [
     "ByReason",

@@ -10,25 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-T = TypeVar("T")
+from sentinel.core.json import DECODE_ERRORS, Json, Malformed
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
-"""JSON that we do not own: a spec, a Kubernetes object."""
+T = TypeVar("T")
 
 NO_LABELS: dict[str, str] = {}
 
 NOTHING = msgspec.Raw(b"null")
-
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises on bytes that are not what was expected; too deep a nesting is one way of not being it."""
-
-
-class Malformed(ValueError):
-    """A document that cannot be read as a resource; the text says what is wrong with it."""
 
 
 class Observation(msgspec.Struct, frozen=True, gc=False):
@@ -73,7 +65,7 @@ class FetchedResource(msgspec.Struct, frozen=True, gc=False):
         """
         try:
             decoded: Json = msgspec.json.decode(self.document)
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             raise Malformed(str(error)) from error
         return decoded
 
@@ -273,12 +265,12 @@ def _in_utc(time: datetime) -> datetime:
 def _decode(decoder: msgspec.json.Decoder[T], encoded: msgspec.Raw | bytes, where: str = "") -> T:
     try:
         return decoder.decode(encoded)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         # A second chance where the only fault is an empty time, which some servers write for none.
         try:
             loose = _without_empty_times(msgspec.json.decode(encoded))
             return decoder.decode(msgspec.json.encode(loose))
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             raise Malformed(f"{where}{error}") from error
 
 

@@ -18,8 +18,8 @@ from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import KnownReport, Resource, read_document, read_statuses, with_reports
 from sentinel.core.fleet.documents import DiscardReason, Report
 from sentinel.core.fleet.lifecycle import LONGEST_ID, ROOT, segment
+from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.problem_codes import Code
-from sentinel.core.pulse.observation import UNREADABLE, Malformed
 from sentinel.drivers.fleet_api.session import FleetSession, Reply
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
@@ -159,7 +159,7 @@ def _is_gone(reply: Reply, *, is_strict: bool) -> bool:
 def _is_document(reply: Reply) -> bool:
     try:
         return isinstance(msgspec.json.decode(reply.body), dict)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return False
 
 

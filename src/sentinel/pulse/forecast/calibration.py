@@ -18,10 +18,10 @@ from resource import RUSAGE_SELF, getrusage
 import msgspec
 
 from sentinel.core import events
+from sentinel.core.json import Malformed
 from sentinel.core.pulse import listing
 from sentinel.core.pulse.decision import Policy, Reason, decide
 from sentinel.core.pulse.message import Composer
-from sentinel.core.pulse.observation import Malformed
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader

@@ -8,7 +8,7 @@ from typing import assert_never
 
 import msgspec
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.runtime.settings.config_tree import (
     DEEPEST,
     MOST_VALUES,
