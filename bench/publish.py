@@ -24,6 +24,7 @@ import msgspec
 from aiormq.abc import AbstractConnection, ChannelFrame, ConfirmationFrameType
 
 from sentinel.core import events
+from sentinel.core.times import timestamp
 from sentinel.drivers.rabbitmq.frames import FrameLayout
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.publisher import Outcome
@@ -72,7 +73,7 @@ def make_events(count: int) -> list[events.Event]:
             id=events.uuid7(moment, number.to_bytes(10, "big")),
             type="com.redhat.hyperfleet.cluster.reconcile",
             subject=f"cluster-{number:06d}",
-            time=events.timestamp(moment + timedelta(microseconds=number // BATCH)),
+            time=timestamp(moment + timedelta(microseconds=number // BATCH)),
             data=msgspec.Raw(
                 msgspec.json.encode(
                     {

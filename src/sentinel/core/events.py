@@ -6,7 +6,7 @@ along as message headers in either mode, so that a consumer can route without op
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
@@ -50,11 +50,6 @@ def singular(plural: str) -> str:
         if plural.endswith(ending) and len(plural) > len(ending):
             return plural.removesuffix(ending) + replacement
     return plural
-
-
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC, with microseconds where there are any."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
 def uuid7(moment: datetime, randomness: bytes) -> str:

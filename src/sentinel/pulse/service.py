@@ -21,6 +21,7 @@ from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.observation import FetchedResource
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
+from sentinel.core.times import timestamp
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 from sentinel.ports.publisher import Publisher
@@ -135,7 +136,7 @@ class Pulse:
     def _stuck(self) -> str | None:
         if self._progress is None or self._clock.now() - self._progress <= self._stuck_after:
             return None
-        return f"no progress since {events.timestamp(self._progress)}"
+        return f"no progress since {timestamp(self._progress)}"
 
     async def _walk(self, walk: _Walk, span: Span, group: asyncio.TaskGroup) -> None:
         allowance = self._allowance
@@ -187,7 +188,7 @@ class Pulse:
         self, due: Sequence[tuple[FetchedResource, PacedDecision]], traceparent: str, walk: _Walk
     ) -> list[PendingEvent]:
         now = self._clock.now()
-        time = events.timestamp(now)
+        time = timestamp(now)
         random_bytes = self._randomness(10 * len(due))
         batch = []
         for n, (resource, judgement) in enumerate(due):

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from sentinel.core.fleet.documents import AVAILABLE, ConditionStatus, ReportedCondition
 from sentinel.core.json import DECODE_ERRORS, Json, Malformed
-from sentinel.core.pulse.observation import moment
+from sentinel.core.times import utc_or_none
 
 T = TypeVar("T")
 
@@ -118,10 +118,10 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         known = self.report_of(adapter)
         if known is None or known.observed_generation != self.generation:
             return False
-        reported = moment(known.last_report_time)
+        reported = utc_or_none(known.last_report_time)
         if reported is None or known.reason_of(AVAILABLE) == INTERRUPTED:
             return False
-        asked = (moment(self.pulse_requested_time), moment(self.last_progress_time))
+        asked = (utc_or_none(self.pulse_requested_time), utc_or_none(self.last_progress_time))
         if any(each is not None and each >= reported for each in asked):
             return False
         return timedelta(0) <= now - reported < max_age

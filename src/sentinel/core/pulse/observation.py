@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from sentinel.core.json import DECODE_ERRORS, Json, Malformed
+from sentinel.core.times import to_utc, utc_or_none
 
 T = TypeVar("T")
 
@@ -183,11 +184,11 @@ def plain_observation(document: WireResource) -> Observation | None:
         document.generation or 0,
         observed,
         phase.lower() == _READY,
-        updated if updated.tzinfo is UTC else _in_utc(updated),
+        updated if updated.tzinfo is UTC else to_utc(updated),
         labels,
         document.paused is True,
-        None if requested is None else moment(requested),
-        None if progress is None else moment(progress),
+        None if requested is None else utc_or_none(requested),
+        None if progress is None else utc_or_none(progress),
         status.progress_count or 0,
     )
 
@@ -223,14 +224,14 @@ def observation(document: WireResource) -> Observation:
         generation,
         observed,
         phase.lower() == _READY,
-        moment(status.last_updated_time)
-        or moment(status.last_updated_time_camel)
-        or moment(ready.last_updated_time)
-        or moment(status.last_transition_time_camel),
+        utc_or_none(status.last_updated_time)
+        or utc_or_none(status.last_updated_time_camel)
+        or utc_or_none(ready.last_updated_time)
+        or utc_or_none(status.last_transition_time_camel),
         NO_LABELS if labels is None else labels,
         document.paused is True,
-        moment(document.pulse_requested_time),
-        moment(status.last_progress_time),
+        utc_or_none(document.pulse_requested_time),
+        utc_or_none(status.last_progress_time),
         status.progress_count or 0,
     )
 
@@ -244,22 +245,6 @@ def _ready_and_available(conditions: list[WireCondition] | None) -> tuple[WireCo
         named.get("Ready") or named.get("Reconciled") or _NO_CONDITION,
         named.get("Available") or named.get("LastKnownReconciled") or _NO_CONDITION,
     )
-
-
-def moment(time: datetime | None) -> datetime | None:
-    """The time in UTC; None for Go's zero time, which is how a Go server writes that there is none."""
-    if time is None or time.year == 1:
-        return None
-    return time if time.tzinfo is UTC else _in_utc(time)
-
-
-def _in_utc(time: datetime) -> datetime:
-    if time.tzinfo is None:
-        return time.replace(tzinfo=UTC)
-    try:
-        return time.astimezone(UTC)
-    except OverflowError:  # the last hours of year 9999, west of Greenwich: somebody's "never"
-        return datetime.max.replace(tzinfo=UTC)
 
 
 def _decode(decoder: msgspec.json.Decoder[T], encoded: msgspec.Raw | bytes, where: str = "") -> T:

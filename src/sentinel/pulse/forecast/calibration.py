@@ -23,6 +23,7 @@ from sentinel.core.pulse import listing
 from sentinel.core.pulse.decision import Policy, Reason, decide
 from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
+from sentinel.core.times import timestamp
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 from sentinel.pulse.explain import Nowhere
@@ -183,7 +184,7 @@ def _judge(documents: Sequence[bytes], policy: Policy, now: datetime) -> None:
 
 def _compose(documents: Sequence[bytes], composer: Composer, now: datetime) -> None:
     """What a pulse does with every resource that is due, up to the broker."""
-    time_text = events.timestamp(now)
+    time_text = timestamp(now)
     for document in documents:
         composed = composer.compose(msgspec.json.decode(document), Reason.EXPIRED_NOT_READY)
         identity = events.uuid7(now, bytes(10))
