@@ -24,6 +24,7 @@ import msgspec
 from aiormq.abc import AbstractConnection, ChannelFrame, ConfirmationFrameType
 
 from sentinel.core import events
+from sentinel.core.ids import uuid7
 from sentinel.core.times import timestamp
 from sentinel.drivers.rabbitmq.frames import FrameLayout
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
@@ -70,7 +71,7 @@ def make_events(count: int) -> list[events.Event]:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     return [
         events.Event(
-            id=events.uuid7(moment, number.to_bytes(10, "big")),
+            id=uuid7(moment, number.to_bytes(10, "big")),
             type="com.redhat.hyperfleet.cluster.reconcile",
             subject=f"cluster-{number:06d}",
             time=timestamp(moment + timedelta(microseconds=number // BATCH)),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sentinel.core import events
 from sentinel.core.events import Event, Mode
+from sentinel.core.ids import uuid7
 from sentinel.core.times import timestamp
 
 EVENT = Event(
@@ -93,7 +94,7 @@ def test_a_timestamp_is_in_utc() -> None:
     st.binary(min_size=10, max_size=10),
 )
 def test_an_id_is_a_uuid_of_version_7_of_its_moment(moment: datetime, randomness: bytes) -> None:
-    made = uuid.UUID(events.uuid7(moment, randomness))
+    made = uuid.UUID(uuid7(moment, randomness))
 
     assert made.version == 7
     assert made.variant == uuid.RFC_4122

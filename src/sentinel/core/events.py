@@ -6,7 +6,6 @@ along as message headers in either mode, so that a consumer can route without op
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 
 import msgspec
@@ -50,16 +49,6 @@ def singular(plural: str) -> str:
         if plural.endswith(ending) and len(plural) > len(ending):
             return plural.removesuffix(ending) + replacement
     return plural
-
-
-def uuid7(moment: datetime, randomness: bytes) -> str:
-    """A UUID of version 7 from a moment and ten random bytes: sortable by time, so cheap to index."""
-    milliseconds = int(moment.timestamp() * 1000)
-    number = (milliseconds << 80) | int.from_bytes(randomness[:10], "big")
-    number = number & ~(0xF << 76) | (0x7 << 76)
-    number = number & ~(0x3 << 62) | (0x2 << 62)
-    text = f"{number:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def attributes(event: Event) -> dict[str, str]:

@@ -15,6 +15,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from sentinel.core import events
+from sentinel.core.ids import uuid7
 from sentinel.core.json import Malformed
 from sentinel.core.pulse.decision import Policy, decide
 from sentinel.core.pulse.message import Composer
@@ -200,7 +201,7 @@ class Pulse:
                 self._observer.judged(PageReport((), (f"{judgement.resource.id}: {error}",), now))
                 continue
             event = events.Event(
-                events.uuid7(now, random_bytes[10 * n : 10 * n + 10]),
+                uuid7(now, random_bytes[10 * n : 10 * n + 10]),
                 events.event_type(judgement.resource.kind, self._resource_type),
                 judgement.resource.id,
                 time,

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sentinel.core.fleet.lifecycle import LONGEST_ID, segment
+from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
 from sentinel.core.json import DECODE_ERRORS, Json
 
 _IDS = ("id", "resource_id", "resourceId")
-_ID = re.compile(segment(LONGEST_ID))
+_ID = re.compile(segment_pattern(MAX_ID_LENGTH))
 _RECONCILE = re.compile(r"com\.redhat\.hyperfleet\.([^.]+)\.reconcile(?:\..+)?")
 
 

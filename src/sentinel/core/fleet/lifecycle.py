@@ -23,13 +23,6 @@ from sentinel.core.fleet.documents import (
 )
 
 ROOT = "/api/hyperfleet/v1"
-LONGEST_ID = 128
-
-
-def segment(longest: int) -> str:
-    """The regular expression of a segment of a path that nothing ever needs to escape, and that is no `.` or `..`:
-    what ids and plurals are made of."""
-    return rf"(?!\.{{1,2}}$)[A-Za-z0-9._~-]{{1,{longest}}}"
 
 
 class AggregationRules(msgspec.Struct, frozen=True):

@@ -17,7 +17,8 @@ import msgspec
 from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import KnownReport, Resource, read_document, read_statuses, with_reports
 from sentinel.core.fleet.documents import DiscardReason, Report
-from sentinel.core.fleet.lifecycle import LONGEST_ID, ROOT, segment
+from sentinel.core.fleet.lifecycle import ROOT
+from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
 from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.problem_codes import Code
 from sentinel.drivers.fleet_api.session import FleetSession, Reply
@@ -26,7 +27,7 @@ from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
 
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _ANY_KIND = "resources"
-_SEGMENT = re.compile(segment(LONGEST_ID))
+_SEGMENT = re.compile(segment_pattern(MAX_ID_LENGTH))
 _MOST_SEGMENTS = 16
 _PAGE = 100
 """What the public API gives at most."""

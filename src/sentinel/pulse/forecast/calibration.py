@@ -18,6 +18,7 @@ from resource import RUSAGE_SELF, getrusage
 import msgspec
 
 from sentinel.core import events
+from sentinel.core.ids import uuid7
 from sentinel.core.json import Malformed
 from sentinel.core.pulse import listing
 from sentinel.core.pulse.decision import Policy, Reason, decide
@@ -187,7 +188,7 @@ def _compose(documents: Sequence[bytes], composer: Composer, now: datetime) -> N
     time_text = timestamp(now)
     for document in documents:
         composed = composer.compose(msgspec.json.decode(document), Reason.EXPIRED_NOT_READY)
-        identity = events.uuid7(now, bytes(10))
+        identity = uuid7(now, bytes(10))
         events.structured(events.Event(identity, "", "", time_text, composed.data))
 
 
