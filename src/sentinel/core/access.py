@@ -75,7 +75,7 @@ class Permissions(msgspec.Struct, frozen=True):
     rows: frozenset[Permission] = frozenset()
 
     def permits(self, identity: Identity, action: Action) -> bool:
-        """Return whether this identity may do this at all; `speaks_for` decides on whose behalf it may report."""
+        """Return whether this identity may do this at all; `may_report_as` decides for which adapter."""
         return identity.is_anonymous or (identity.role, action) in self.rows
 
     def roles(self, action: Action) -> tuple[Role, ...]:
@@ -127,7 +127,7 @@ def verb(action: Action) -> str:
     return action.partition(".")[2]
 
 
-def speaks_for(identity: Identity, adapter: str) -> bool:
+def may_report_as(identity: Identity, adapter: str) -> bool:
     """Return whether this identity may report as this adapter."""
     return identity.is_anonymous or (identity.role is Role.ADAPTER and identity.adapter == adapter)
 

@@ -85,7 +85,7 @@ def compile_fields(text: str) -> Projection:
     return Projection(wanted)
 
 
-def askable(paths: Iterable[str]) -> tuple[str, ...]:
+def requestable_paths(paths: Iterable[str]) -> tuple[str, ...]:
     """The paths to ask for so that at least these come, within the limits; none where that is to ask for all."""
     cut = tuple(dict.fromkeys(_cut(path) for path in paths))
     tops = tuple(dict.fromkeys(path.partition(".")[0] for path in cut))

@@ -105,13 +105,13 @@ class Pulse:
         """One poll."""
         started = self._clock.now()
         self._progress = started
-        self._pacer.begin()
+        self._pacer.begin_cycle()
         self._dispatch.begin(stopping)
         walk = _Walk()
         with self._tracer.span("sentinel.cycle", resource_type=self._resource_type) as span:
             async with asyncio.TaskGroup() as group:
                 await stopping.interrupts(self._walk(walk, span, group))
-            self._pacer.end(is_complete=walk.is_complete)
+            self._pacer.end_cycle(is_complete=walk.is_complete)
             report = self._report(walk, started)
             span.set(fetched=report.fetched, published=report.published, failed=report.failed)
         if walk.is_complete:

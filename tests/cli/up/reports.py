@@ -9,7 +9,7 @@ import msgspec
 
 from sentinel.adapter.observer import Evaluation
 from sentinel.cli.client.rows import Item
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.events import Event
 from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import Condition, ConditionStatus, Phase, ResourceStatus
@@ -88,7 +88,9 @@ def cycle(
     )
 
 
-def evaluation(ending: Ending, message: str = "", *, resource_id: str = "c1", name: str = "one") -> Evaluation:
+def evaluation(
+    ending: OutcomeKind, message: str = "", *, resource_id: str = "c1", name: str = "one"
+) -> Evaluation:
     """What an adapter tells after it has looked at a resource."""
     return Evaluation(
         resource=make_resource("Cluster", id=resource_id, name=name),

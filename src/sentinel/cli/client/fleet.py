@@ -10,7 +10,7 @@ import msgspec
 from sentinel.api.schemas import KindList, StatusList, WaitingList
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.core.fleet.documents import AdapterStatus, KindRules, ResourceDocument
-from sentinel.core.fleet.lifecycle import ROOT
+from sentinel.core.fleet.lifecycle import API_ROOT
 from sentinel.core.json import DECODE_ERRORS
 from sentinel.core.problem_codes import Code
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
@@ -165,7 +165,9 @@ class FleetClient:
             fields["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
             content = msgspec.json.encode(body)
         try:
-            return await self._connection.ask(method, f"{ROOT}/{path}", query=query, body=content, headers=fields)
+            return await self._connection.ask(
+                method, f"{API_ROOT}/{path}", query=query, body=content, headers=fields
+            )
         except RequestRejected as refused:
             if plural and refused.code == Code.NO_ROUTE:
                 raise await self._unknown(plural, refused) from refused

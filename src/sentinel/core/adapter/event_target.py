@@ -52,7 +52,7 @@ class ReceivedEvent(msgspec.Struct, frozen=True):
 class EventTarget(msgspec.Struct, frozen=True):
     """An event, and the resource that it is about."""
 
-    pointer: ResourceRef
+    ref: ResourceRef
     event: ReceivedEvent
 
 

@@ -88,7 +88,7 @@ _WELL = ("NoErrors", "Adapter is healthy")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
-class Ending(StrEnum):
+class OutcomeKind(StrEnum):
     """How an evaluation ended, as metrics and logs name it."""
 
     DONE = "done"
@@ -99,7 +99,7 @@ class Ending(StrEnum):
     BROKEN = "broken"
 
 
-class Conclusion(msgspec.Struct, frozen=True):
+class CheckedOutcome(msgspec.Struct, frozen=True):
     """What an evaluation came to, fit to be reported."""
 
     outcome: Outcome | Broken
@@ -107,28 +107,28 @@ class Conclusion(msgspec.Struct, frozen=True):
     """The outcome's, encoded."""
 
     @property
-    def ending(self) -> Ending:
+    def kind(self) -> OutcomeKind:
         match self.outcome:
             case Done():
-                return Ending.DONE
+                return OutcomeKind.DONE
             case InProgress():
-                return Ending.IN_PROGRESS
+                return OutcomeKind.IN_PROGRESS
             case PreconditionsNotMet():
-                return Ending.PRECONDITIONS_NOT_MET
+                return OutcomeKind.PRECONDITIONS_NOT_MET
             case Failed():
-                return Ending.FAILED
+                return OutcomeKind.FAILED
             case Finalized():
-                return Ending.FINALIZED
+                return OutcomeKind.FINALIZED
             case Broken():
-                return Ending.BROKEN
+                return OutcomeKind.BROKEN
             case _:
                 assert_never(self.outcome)
 
 
-def conclude(result: object, *, is_deleting: bool) -> Conclusion:
+def check_outcome(result: object, *, is_deleting: bool) -> CheckedOutcome:
     """Judges what a task, or for a resource that is being deleted a finalizer, has returned."""
     if isinstance(result, Broken):
-        return Conclusion(result)
+        return CheckedOutcome(result)
     if not isinstance(result, _OUTCOMES):
         return _invalid(f"expected an outcome such as Done(), got {type(result).__name__}")
     for field, text in (("message", result.message), ("reason", result.reason)):
@@ -144,24 +144,24 @@ def conclude(result: object, *, is_deleting: bool) -> Conclusion:
     if isinstance(result, Done) and is_deleting:
         return _invalid("expected Finalized() from a finalizer that has nothing left to do, got Done")
     if result.data is UNSET:
-        return Conclusion(result)
+        return CheckedOutcome(result)
     try:
         data = msgspec.json.encode(result.data)
     except Exception as error:  # it is somebody else's object, and may fail in any way
         return _invalid(f"the data of {name} cannot be written as JSON ({type(error).__name__}: {error})")
     if len(data) > MAX_DATA_BYTES:
         return _invalid(f"the data of {name}: expected at most {MAX_DATA_BYTES} bytes of JSON, got {len(data)}")
-    return Conclusion(result, msgspec.Raw(data))
+    return CheckedOutcome(result, msgspec.Raw(data))
 
 
-def interrupted() -> Conclusion:
+def interrupted() -> CheckedOutcome:
     """What is said of work that is cut off because the adapter ends: nothing is known but that it had begun."""
-    return Conclusion(
+    return CheckedOutcome(
         InProgress("The adapter ended before the work did, which will be taken up again", INTERRUPTED)
     )
 
 
-def shortened(conclusion: Conclusion) -> Conclusion:
+def truncated(conclusion: CheckedOutcome) -> CheckedOutcome:
     """With texts of the length that a report may have; whoever takes secrets out of them does that before."""
     outcome = conclusion.outcome
     told = msgspec.structs.replace(
@@ -170,8 +170,10 @@ def shortened(conclusion: Conclusion) -> Conclusion:
     return msgspec.structs.replace(conclusion, outcome=told)
 
 
-def report(conclusion: Conclusion, *, adapter: str, generation: int, is_deleting: bool, at: datetime) -> Report:
-    """The report on an evaluation of the resource at `generation`, whose texts are `shortened`.
+def report(
+    conclusion: CheckedOutcome, *, adapter: str, generation: int, is_deleting: bool, at: datetime
+) -> Report:
+    """The report on an evaluation of the resource at `generation`, whose texts are `truncated`.
 
     While a resource is being deleted every report says whether the adapter has finalised it.
     """
@@ -190,8 +192,8 @@ def report(conclusion: Conclusion, *, adapter: str, generation: int, is_deleting
     return Report(adapter, generation, at, tuple(conditions), conclusion.data)
 
 
-def _invalid(message: str) -> Conclusion:
-    return Conclusion(Broken(message, reason="InvalidResult"))
+def _invalid(message: str) -> CheckedOutcome:
+    return CheckedOutcome(Broken(message, reason="InvalidResult"))
 
 
 def _statuses(outcome: Outcome | Broken) -> tuple[ConditionStatus, ConditionStatus, ConditionStatus]:

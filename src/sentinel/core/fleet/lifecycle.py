@@ -22,7 +22,7 @@ from sentinel.core.fleet.documents import (
     ResourceStatus,
 )
 
-ROOT = "/api/hyperfleet/v1"
+API_ROOT = "/api/hyperfleet/v1"
 
 
 class AggregationRules(msgspec.Struct, frozen=True):
@@ -49,8 +49,8 @@ class ResourceState(msgspec.Struct, frozen=True):
 def path_of(kind: KindRules, resource_id: str, parent_id: str = "") -> str:
     """Where a resource is found."""
     if parent_id:
-        return f"{ROOT}/{kind.parent}/{parent_id}/{kind.plural}/{resource_id}"
-    return f"{ROOT}/{kind.plural}/{resource_id}"
+        return f"{API_ROOT}/{kind.parent}/{parent_id}/{kind.plural}/{resource_id}"
+    return f"{API_ROOT}/{kind.plural}/{resource_id}"
 
 
 def create(

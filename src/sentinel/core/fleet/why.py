@@ -93,7 +93,7 @@ def explain(
     )
 
 
-def in_the_way(status: ResourceStatus, *, generation: int, required: Sequence[str]) -> list[str]:
+def blocking_adapters(status: ResourceStatus, *, generation: int, required: Sequence[str]) -> list[str]:
     """The required adapters that keep a resource from being ready, told from its document alone.
 
     Only for one that lives: whether an adapter has cleaned up is not among a resource's conditions.
@@ -101,7 +101,7 @@ def in_the_way(status: ResourceStatus, *, generation: int, required: Sequence[st
     return [adapter for adapter in required if not _is_done(status, adapter, generation)]
 
 
-def in_words(why: Why, *, now: datetime, duration: Callable[[timedelta], str]) -> Iterator[str]:
+def sentences(why: Why, *, now: datetime, duration: Callable[[timedelta], str]) -> Iterator[str]:
     """Sentences, one a line; `duration` renders a time span as the caller's readers are used to."""
 
     def since(moment: datetime) -> str:

@@ -3,7 +3,7 @@
 Servers answer in three shapes: numbered pages with a total, cursor pages, or one bare list. None of them holds
 still while it is read. An insert between two pages repeats resources, a deletion moves some back over the page
 boundary and out of sight, totals are counted apart from the items, and an answer may simply lack items. All
-of that is judged here, without I/O: `read` turns a body into a `DecodedPage`, and `advance` takes it at a
+of that is judged here, without I/O: `decode_page` turns a body into a `DecodedPage`, and `advance` takes it at a
 `Position` of the walk and says what is new and what to ask for next. That a list has ended is only ever the
 server's word, never a guess from a page that came back short.
 
@@ -50,7 +50,7 @@ class ShortPage(BadPage):
         self.count = count
 
 
-class OddPage(BadPage):
+class NeedsAllFields(BadPage):
     """An answer with an item that is not plain, where only what is read of a plain one was asked for."""
 
 
@@ -115,11 +115,11 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 class NextPage(msgspec.Struct, frozen=True):
     """What a page has brought."""
 
-    fresh: Sequence[FetchedResource]
+    new_resources: Sequence[FetchedResource]
     """Its resources, without those of the two pages before it."""
-    following: Position | None
+    next_position: Position | None
     """Where the walk goes on; None where the server has said that there is no more."""
-    seen_of_more: int | None = None
+    ended_early_at: int | None = None
     """How many items were seen, where a cursor ended before the total it began with. Only a fresh total can say
     whether the rest was deleted meanwhile or is being kept from us."""
 
@@ -164,7 +164,7 @@ class _Documents(Sequence[msgspec.Raw]):
         return self._documents()[index]
 
 
-def read(body: bytes) -> DecodedPage:
+def decode_page(body: bytes) -> DecodedPage:
     """Reads an answer; raises `BadPage` where it is none."""
     try:
         answer = _observed.decode(body)
@@ -216,15 +216,15 @@ def _listing(
     return DecodedPage(shape, len(items), resources, malformed, answer.total, answer.page, following, is_plain)
 
 
-def advance(position: Position, listing: DecodedPage, *, insisted: int | None = None) -> NextPage:
+def advance(position: Position, listing: DecodedPage, *, previous_count: int | None = None) -> NextPage:
     """Takes the answer to what `position` asked for.
 
-    `insisted` is the number of items of an earlier answer to the same question that was a `ShortPage`. Raises
-    `BadPage` or `ShortPage` where the answer cannot be right, `OddPage` where more should have been asked for, and
-    `EndlessList` where the walk would not end.
+    `previous_count` is the number of items of an earlier response to the same request that was a `ShortPage`.
+    Raises `BadPage` or `ShortPage` if the page cannot be right, `NeedsAllFields` if more fields must be requested,
+    and `EndlessList` if the walk would not end.
     """
     if position.is_plain and not listing.is_plain:
-        raise OddPage("an item is of another shape than those before it")
+        raise NeedsAllFields("an item is of another shape than those before it")
     match listing.shape:
         case PageShape.WHOLE:
             if position.number > 1:
@@ -233,7 +233,7 @@ def advance(position: Position, listing: DecodedPage, *, insisted: int | None = 
         case PageShape.NUMBERED if not position.after:
             following = _after_numbered(position, listing)
         case PageShape.NUMBERED | PageShape.CURSOR:  # asked with a cursor, a page without `next` is the last one
-            following = _after_cursor(position, listing, insisted)
+            following = _after_cursor(position, listing, previous_count)
         case _:
             assert_never(listing.shape)
 
@@ -305,7 +305,7 @@ def _after_numbered(position: Position, listing: DecodedPage) -> Position | None
     )
 
 
-def _after_cursor(position: Position, listing: DecodedPage, insisted: int | None) -> Position | None:
+def _after_cursor(position: Position, listing: DecodedPage, previous_count: int | None) -> Position | None:
     number, total, count = position.number, listing.total, listing.count
     if total is not None:
         # Unlike a page number, a cursor allows pages of any length, and its total was counted when the walk
@@ -313,7 +313,7 @@ def _after_cursor(position: Position, listing: DecodedPage, insisted: int | None
         # and believed when it comes again, except where its own total contradicts it.
         promised = min(position.span or position.size, total - position.seen)
         contradicts_itself = number == 1 and not listing.next
-        if count < promised and (count != insisted or contradicts_itself):
+        if count < promised and (count != previous_count or contradicts_itself):
             raise ShortPage(f"expected {promised} items, {total} being the total, got {count}", count=count)
     if not listing.next:
         return None

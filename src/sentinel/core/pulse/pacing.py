@@ -80,7 +80,7 @@ class Pacer:
     def __len__(self) -> int:
         return len(self._table)
 
-    def begin(self) -> None:
+    def begin_cycle(self) -> None:
         """Begins a cycle."""
         self._admitted.clear()
 
@@ -141,7 +141,7 @@ class Pacer:
         self._admitted.add(key)
         return PacingVerdict.PUBLISH
 
-    def settled(self, resource: Observation, decision: Decision, now: datetime) -> None:
+    def record_published(self, resource: Observation, decision: Decision, now: datetime) -> None:
         """The broker has confirmed the event for this decision, or none ever would; until then it stays due.
 
         Whatever was asked for by then is answered by the event, whichever reason it had, and whoever had completed
@@ -158,7 +158,7 @@ class Pacer:
             | self._walk
         )
 
-    def end(self, *, is_complete: bool) -> int:
+    def end_cycle(self, *, is_complete: bool) -> int:
         """Ends a cycle; after a complete walk, forgets what was not seen lately and says how many.
 
         An entry outlives one walk that missed it: between numbered pages a deletion elsewhere can hide a

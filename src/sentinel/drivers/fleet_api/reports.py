@@ -17,7 +17,7 @@ import msgspec
 from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import KnownReport, Resource, read_document, read_statuses, with_reports
 from sentinel.core.fleet.documents import DiscardReason, Report
-from sentinel.core.fleet.lifecycle import ROOT
+from sentinel.core.fleet.lifecycle import API_ROOT
 from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
 from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.problem_codes import Code
@@ -61,7 +61,7 @@ class FleetReports:
         reports = await self._statuses(path)
         if reports is None:
             return None
-        return with_reports(msgspec.structs.replace(resource, href=f"{ROOT}/{path}"), reports)
+        return with_reports(msgspec.structs.replace(resource, href=f"{API_ROOT}/{path}"), reports)
 
     async def report(self, resource: Resource, report: Report) -> ReportResult:
         path = f"{_path(resource.href, resource.id)}/statuses"
@@ -170,7 +170,7 @@ def _is_no_route(reply: Reply) -> bool:
 
 def _path(href: str, resource_id: str) -> str:
     """The path of a resource below the API's root; nothing where it is not one of this resource."""
-    path = href.partition(f"{ROOT}/")[2]
+    path = href.partition(f"{API_ROOT}/")[2]
     segments = path.split("/", _MOST_SEGMENTS)
     is_safe = all(_SEGMENT.fullmatch(segment) for segment in segments)
     return path if is_safe and segments[-1] == resource_id else ""

@@ -175,8 +175,8 @@ class _Surveyor:
 def _judge(documents: Sequence[bytes], policy: Policy, now: datetime) -> None:
     """What a pulse does with every resource of a page."""
     pacer = Pacer()
-    pacer.begin()
-    page = listing.read(b"[%b]" % b",".join(documents))
+    pacer.begin_cycle()
+    page = listing.decode_page(b"[%b]" % b",".join(documents))
     for fetched in page.resources:
         seen = fetched.observation
         decision = decide(seen, policy, now, pacer.first_seen(seen, now))

@@ -176,7 +176,7 @@ class _Rehearsal:
     def _poll(self, poll: int, actors: Sequence[_Actor]) -> None:
         plan, pacer = self._plan, self._pacer
         now = plan.start + poll * plan.poll_interval
-        pacer.begin()
+        pacer.begin_cycle()
         due: list[_Due] = []
         for actor in actors:
             actor.hear(now)
@@ -193,7 +193,7 @@ class _Rehearsal:
                     if decision.next_event_time is not None:
                         self._look_again(actor, poll, decision.next_event_time)
         for actor, decision in self._allowed(due, now):
-            pacer.settled(actor.seen, decision, now)
+            pacer.record_published(actor.seen, decision, now)
             actor.published = now
             actor.answers.append(now + plan.answer_after)
             self._remember(actor, is_remembered=True)
