@@ -20,7 +20,6 @@ from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from sentinel.core.fleet import progress
 from sentinel.core.pulse.decision import Decision
 from sentinel.core.pulse.observation import Observation
 
@@ -134,7 +133,7 @@ class Pacer:
                 and (decision.trigger is None or _stamp(decision.trigger) == (entry >> _TRIGGER) & _STAMP_MASK)
                 and (
                     not decision.is_progress_open
-                    or _stamp(progress.stamp(resource)) == (entry >> _PROGRESS) & _STAMP_MASK
+                    or _stamp(resource.progress_key) == (entry >> _PROGRESS) & _STAMP_MASK
                 )
             ):
                 return PacingVerdict.PACED
@@ -151,7 +150,7 @@ class Pacer:
         future = self._table.get(key, 0) >> _FUTURE << _FUTURE
         self._table[key] = (
             future
-            | _stamp(progress.stamp(resource)) << _PROGRESS
+            | _stamp(resource.progress_key) << _PROGRESS
             | _stamp(decision.trigger) << _TRIGGER
             | _clamped(resource.generation) << _GENERATION
             | _milliseconds(now) << _PUBLISHED
