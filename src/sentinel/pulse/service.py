@@ -17,17 +17,17 @@ from datetime import datetime, timedelta
 from sentinel.core import events
 from sentinel.core.ids import uuid7
 from sentinel.core.json import Malformed
-from sentinel.core.pulse.decision import Policy, decide
+from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.observation import FetchedResource
-from sentinel.core.pulse.pacing import Pacer, PacingVerdict
+from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
 from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
 from sentinel.core.times import timestamp
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 from sentinel.ports.publisher import Publisher
 from sentinel.pulse.dispatch import Dispatch
-from sentinel.pulse.report import CycleReport, PacedDecision, PageReport, PendingEvent, PulseObserver
+from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PulseObserver
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import Span, Tracer
 
@@ -170,16 +170,13 @@ class Pulse:
 
     def _judge(self, page: FleetPage, walk: _Walk) -> list[tuple[FetchedResource, PacedDecision]]:
         now = self._progress = self._clock.now()
-        policy, pacer, publish = self._policy, self._pacer, PacingVerdict.PUBLISH
+        policy, decide, publish = self._policy, self._pacer.decide, PacingVerdict.PUBLISH
         judgements: list[PacedDecision] = []
         due: list[tuple[FetchedResource, PacedDecision]] = []
         for resource in page.resources:
-            seen = resource.observation
-            decision = decide(seen, policy, now, pacer.first_seen(seen, now))
-            verdict = pacer.consider(seen, decision, now)
-            judgement = PacedDecision(seen, decision, verdict)
+            judgement = decide(resource.observation, policy, now)
             judgements.append(judgement)
-            if verdict is publish:
+            if judgement.verdict is publish:
                 due.append((resource, judgement))
         walk.count(judgements, page)
         self._observer.judged(PageReport(judgements, page.malformed, now, page.resources))

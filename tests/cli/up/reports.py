@@ -15,16 +15,9 @@ from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import Condition, ConditionStatus, Phase, ResourceStatus
 from sentinel.core.pulse.decision import Policy, decide
 from sentinel.core.pulse.observation import Observation
-from sentinel.core.pulse.pacing import PacingVerdict
+from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.report import (
-    CycleReport,
-    PacedDecision,
-    PageReport,
-    PendingEvent,
-    PublishedBatch,
-    PulseObserver,
-)
+from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch, PulseObserver
 from sentinel.testing.adapter import make_resource
 from sentinel.testing.clock import START
 

@@ -285,13 +285,12 @@ class Polls:
 
     def poll(self, resource: Observation, now: datetime, policy: Policy = ON) -> PacingVerdict:
         self.pacer.begin_cycle()
-        decision = decide(resource, policy, now, self.pacer.first_seen(resource, now))
-        verdict = self.pacer.consider(resource, decision, now)
-        if verdict is PacingVerdict.PUBLISH:
-            self.pacer.record_published(resource, decision, now)
+        paced = self.pacer.decide(resource, policy, now)
+        if paced.verdict is PacingVerdict.PUBLISH:
+            self.pacer.record_published(resource, paced.decision, now)
             self.published += 1
         self.pacer.end_cycle(is_complete=True)
-        return verdict
+        return paced.verdict
 
 
 class TestPacing:
@@ -367,7 +366,7 @@ class TestPacing:
         for _ in range(3):
             pacer.begin_cycle()
 
-            assert pacer.consider(progressed, decide(progressed, ON, NOW), NOW) is PacingVerdict.PUBLISH
+            assert pacer.decide(progressed, ON, NOW).verdict is PacingVerdict.PUBLISH
 
             pacer.end_cycle(is_complete=True)
 

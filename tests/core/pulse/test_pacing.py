@@ -40,11 +40,10 @@ class Polls:
         self.pacer.begin_cycle()
         verdicts = []
         for one in seen:
-            decision = decide(one, POLICY, now, self.pacer.first_seen(one, now))
-            verdict = self.pacer.consider(one, decision, now)
-            if verdict is PacingVerdict.PUBLISH:
-                self.pacer.record_published(one, decision, now)
-            verdicts.append(verdict)
+            paced = self.pacer.decide(one, POLICY, now)
+            if paced.verdict is PacingVerdict.PUBLISH:
+                self.pacer.record_published(one, paced.decision, now)
+            verdicts.append(paced.verdict)
         self.pacer.end_cycle(is_complete=is_complete)
         return verdicts
 
@@ -81,7 +80,7 @@ def test_what_was_not_confirmed_is_due_again_at_the_next_poll() -> None:
         now = NOW + n * SECOND
         pacer.begin_cycle()
 
-        assert pacer.consider(stuck, decide(stuck, POLICY, now), now) is PacingVerdict.PUBLISH
+        assert pacer.decide(stuck, POLICY, now).verdict is PacingVerdict.PUBLISH
 
         pacer.end_cycle(is_complete=True)
 
@@ -307,15 +306,14 @@ def test_pacing_counts_from_the_event_not_from_the_cycle_it_was_sent_in() -> Non
     pacer = Pacer()
     late = resource()
     pacer.begin_cycle()
-    decision = decide(late, POLICY, NOW)
-    pacer.consider(late, decision, NOW)
-    pacer.record_published(late, decision, NOW + 8 * SECOND)
+    paced = pacer.decide(late, POLICY, NOW)
+    pacer.record_published(late, paced.decision, NOW + 8 * SECOND)
     pacer.end_cycle(is_complete=True)
     pacer.begin_cycle()
 
-    verdict = pacer.consider(late, decide(late, POLICY, NOW), NOW + 10 * SECOND)
+    again = pacer.decide(late, POLICY, NOW + 10 * SECOND)
 
-    assert verdict is PacingVerdict.PACED
+    assert again.verdict is PacingVerdict.PACED
 
 
 class TestRequests:
@@ -373,7 +371,7 @@ class TestRequests:
             now = NOW + n * SECOND
             pacer.begin_cycle()
 
-            assert pacer.consider(asked, decide(asked, POLICY, now), now) is PacingVerdict.PUBLISH
+            assert pacer.decide(asked, POLICY, now).verdict is PacingVerdict.PUBLISH
 
             pacer.end_cycle(is_complete=True)
 

@@ -24,8 +24,8 @@ class Progress(msgspec.Struct, frozen=True):
 def after(previous: ResourceStatus | None, mirrored: Iterable[Condition], *, generation: int) -> Progress:
     """Return the progress of a resource whose adapter conditions are now `mirrored`.
 
-    Only the current generation counts for an adapter that waits for another. So an adapter whose condition was True
-    for an older generation and is True for this one has progressed, at the time of its report, although the
+    Only the current generation counts for an adapter that waits for another. So an adapter whose condition was
+    True for an older generation and is True for this one has progressed, at the time of its report, although the
     condition had no transition. A repeated or withdrawn condition is no progress and keeps the last values, so
     neither the time nor the count ever decreases, not even with a new generation.
     """

@@ -59,9 +59,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     is_due: bool
     reason: Reason
     next_event_time: datetime | None
-    """When the next event is due; the time of the decision if that is now. None if time alone makes nothing due."""
+    """When the next event is due, which may be now; None if time alone makes nothing due."""
     due_time: datetime
-    """When the status made, or will make, the resource due; the time of the decision if the status does not tell."""
+    """When the status made, or will make, the resource due; the time of the decision for any other reason."""
     max_age: timedelta
     """The limit in force. The same event is not repeated within it."""
     warning: str = ""

@@ -21,7 +21,7 @@ from sentinel.core import events
 from sentinel.core.ids import uuid7
 from sentinel.core.json import Malformed
 from sentinel.core.pulse import listing
-from sentinel.core.pulse.decision import Policy, Reason, decide
+from sentinel.core.pulse.decision import Policy, Reason
 from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.core.times import timestamp
@@ -178,9 +178,7 @@ def _judge(documents: Sequence[bytes], policy: Policy, now: datetime) -> None:
     pacer.begin_cycle()
     page = listing.decode_page(b"[%b]" % b",".join(documents))
     for fetched in page.resources:
-        seen = fetched.observation
-        decision = decide(seen, policy, now, pacer.first_seen(seen, now))
-        pacer.consider(seen, decision, now)
+        pacer.decide(fetched.observation, policy, now)
 
 
 def _compose(documents: Sequence[bytes], composer: Composer, now: datetime) -> None:

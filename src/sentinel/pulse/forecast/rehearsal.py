@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.core.pulse.decision import Decision, Policy, Reason, decide
+from sentinel.core.pulse.decision import Decision, Policy, Reason
 from sentinel.core.pulse.observation import NO_LABELS, Observation
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
@@ -180,8 +180,9 @@ class _Rehearsal:
         due: list[_Due] = []
         for actor in actors:
             actor.hear(now)
-            decision = decide(actor.seen, plan.policy, now, pacer.first_seen(actor.seen, now))
-            match pacer.consider(actor.seen, decision, now):
+            paced = pacer.decide(actor.seen, plan.policy, now)
+            decision = paced.decision
+            match paced.verdict:
                 case PacingVerdict.PUBLISH:
                     due.append((actor, decision))
                 case PacingVerdict.PACED:
