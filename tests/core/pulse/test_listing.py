@@ -353,7 +353,7 @@ class TestCursorPages:
             walk(pages, size=1)
 
     def test_empty_pages_without_end_are_endless(self) -> None:
-        pages = (page(total=0, next=str(number)) for number in range(2 * listing.GROWTH))
+        pages = (page(total=0, next=str(number)) for number in range(2 * listing.MAX_GROWTH))
 
         with pytest.raises(EndlessList):
             walk(pages, size=1)
