@@ -173,7 +173,7 @@ def test_where_no_adapter_is_required_nobody_is_waited_for() -> None:
     found = explained(created(rules), at=3, required=())
 
     assert words(found, at=3)[0] == (
-        "Manifest one: not ready for 3s: no adapter is required, so none can say that it is ready"
+        "Manifest one: not ready for 3s: no adapter is required, so none can report it ready"
     )
 
 

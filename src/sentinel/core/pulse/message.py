@@ -2,9 +2,9 @@
 
 The configuration is compiled once into a tree of leaves. Composing evaluates that tree on a resource's document. A
 leaf is a literal, a path such as `.metadata.labels.region`, or a Go template. A path means the same as the
-template `{{.metadata.labels.region}}` and is faster. Results are always strings, printed as Go prints values. A missing
-field, or another type where an object was expected, does not stop an event. Both are returned to the caller by
-field, so that it can count them and warn once.
+template `{{.metadata.labels.region}}` and is faster. Results are always strings, printed as Go prints values. A
+missing field, or another type where an object was expected, does not stop an event. Both are returned to the
+caller by field, so that it can count them and warn once.
 
 Code may also put leaves into the mapping. The reason of a decision gets into the data that way: it is not a member
 of the resource, and a member called `reason` can still be read as `.reason`.
