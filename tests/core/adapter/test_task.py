@@ -162,7 +162,7 @@ def test_data_that_is_no_json_is_the_adapter_s_error(data: object) -> None:
     conclusion = task.check_outcome(Done(data=data), is_deleting=False)
 
     assert conclusion.kind is OutcomeKind.BROKEN
-    assert "cannot be written as JSON" in conclusion.outcome.message
+    assert "cannot be encoded as JSON" in conclusion.outcome.message
     assert conclusion.data is UNSET
 
 
