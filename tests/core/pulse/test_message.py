@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentinel.core.gotemplate import TemplateError
 from sentinel.core.json import Json
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import (
@@ -16,7 +17,6 @@ from sentinel.core.pulse.message import (
     FieldPath,
     Literal,
     MessageData,
-    TemplateError,
     compile_leaf,
     reason_data,
 )

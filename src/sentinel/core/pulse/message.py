@@ -17,23 +17,17 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.core.gotemplate import Failed, Missing, Template, TemplateError, described, go_string, parse_path
+from sentinel.core.gotemplate import (
+    MissingField,
+    RenderError,
+    Template,
+    describe_type,
+    go_string,
+    parse_path,
+)
 from sentinel.core.gotemplate.reads import shortest
 from sentinel.core.json import Json
 from sentinel.core.pulse.decision import Reason
-
-__all__ = [
-    "ByReason",
-    "Composed",
-    "Composer",
-    "FieldPath",
-    "Leaf",
-    "Literal",
-    "MessageData",
-    "TemplateError",
-    "compile_leaf",
-    "reason_data",
-]
 
 MessageData: TypeAlias = "Mapping[str, str | Leaf | ByReason | MessageData]"
 """The configuration of an event's data: names mapped to texts, or to objects of the same shape. Texts are
@@ -63,12 +57,12 @@ class FieldPath(msgspec.Struct, frozen=True):
         for name in self.names:
             if isinstance(value, dict):
                 if name not in value:
-                    raise Missing("")
+                    raise MissingField("")
                 value = value[name]
             elif document is None:
-                raise Missing("")
+                raise MissingField("")
             else:
-                raise Failed(f"can't evaluate field {name} in {described(value)}")
+                raise RenderError(f"can't evaluate field {name} in {describe_type(value)}")
         if isinstance(value, str):
             return value
         return "" if value is None else go_string(value)
@@ -183,10 +177,10 @@ def _fill(tree: _Tree, document: Json, prefix: str, missing: list[str], failed: 
             continue
         try:
             filled[name] = node.render(document)
-        except Missing as missed:
+        except MissingField as missed:
             filled[name] = missed.text
             missing.append(prefix + name)
-        except Failed as error:
+        except RenderError as error:
             filled[name] = ""
             failed.append((prefix + name, str(error)))
     return filled
