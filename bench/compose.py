@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from sentinel.core.json import Json
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import Composer, compile_leaf
-from sentinel.core.pulse.observation import Json
 
 PATH_BUDGET = 1.0
 CONDITIONAL_BUDGET = 20.0

@@ -24,6 +24,8 @@ import msgspec
 from aiormq.abc import AbstractConnection, ChannelFrame, ConfirmationFrameType
 
 from sentinel.core import events
+from sentinel.core.ids import uuid7
+from sentinel.core.times import timestamp
 from sentinel.drivers.rabbitmq.frames import FrameLayout
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.publisher import Outcome
@@ -69,10 +71,10 @@ def make_events(count: int) -> list[events.Event]:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     return [
         events.Event(
-            id=events.uuid7(now, number.to_bytes(10, "big")),
+            id=uuid7(now, number.to_bytes(10, "big")),
             type="com.redhat.hyperfleet.cluster.reconcile",
             subject=f"cluster-{number:06d}",
-            time=events.timestamp(now + timedelta(microseconds=number // BATCH)),
+            time=timestamp(now + timedelta(microseconds=number // BATCH)),
             data=msgspec.Raw(
                 msgspec.json.encode(
                     {

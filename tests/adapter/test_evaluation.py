@@ -15,7 +15,7 @@ from sentinel.adapter import Adapter, Context, Done, Failed, Finalized, HttpFail
 from sentinel.adapter.context import Cancellation
 from sentinel.adapter.evaluation import Evaluated
 from sentinel.adapter.evaluation import evaluate as run_task
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.fleet.documents import ConditionStatus, Report
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.secrets import Redactor
@@ -175,7 +175,7 @@ def test_no_secret_is_reported_even_where_the_message_is_cut_in_its_midst() -> N
 
     came = evaluated(task, Redactor([secret]))
 
-    assert came.conclusion.ending is Ending.BROKEN
+    assert came.conclusion.kind is OutcomeKind.BROKEN
     assert "hunter2" not in came.conclusion.outcome.message
     assert "other" not in came.conclusion.outcome.message
 

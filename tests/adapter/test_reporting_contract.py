@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession

@@ -10,7 +10,7 @@ import pytest
 from sentinel.adapter import loading, samples
 from sentinel.adapter import settings as adapter_settings
 from sentinel.core.fleet.documents import Report, ReportedCondition
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.testing.adapter import START, FakeHttp, make_resource, report_on, reported
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "adapters"

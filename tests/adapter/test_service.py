@@ -11,7 +11,7 @@ from msgspec import UNSET
 from sentinel.adapter import Adapter, Context, Done, Finalized, InProgress, Outcome, PreconditionsNotMet, Resource
 from sentinel.adapter.observer import ReportDisposition, SkipReason
 from sentinel.adapter.service import DeliveriesEnded
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.subscription import Message
@@ -886,7 +886,7 @@ def test_a_task_that_ignores_its_cancellation_is_reported_and_keeps_its_place() 
 
             assert stubborn.most == 1
             assert len(work.api.sent) == 2
-            assert work.seen.evaluations[-1].ending is Ending.DONE
+            assert work.seen.evaluations[-1].ending is OutcomeKind.DONE
 
     run(scenario())
 

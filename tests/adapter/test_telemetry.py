@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from sentinel.adapter.api_gate import ApiOperation
 from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.adapter.telemetry import AdapterTelemetry
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.runtime.log import configure_logging, get_logger
@@ -50,7 +50,7 @@ def shown() -> Iterator[Shown]:
 
 
 def evaluation(
-    ending: Ending = Ending.DONE, *, error: BaseException | None = None, is_lingering: bool = False
+    ending: OutcomeKind = OutcomeKind.DONE, *, error: BaseException | None = None, is_lingering: bool = False
 ) -> Evaluation:
     return Evaluation(
         resource=CLUSTER,
@@ -65,7 +65,7 @@ def evaluation(
 
 
 def test_every_series_is_there_before_anything_has_happened(shown: Shown) -> None:
-    for ending in Ending:
+    for ending in OutcomeKind:
         assert shown.metric("evaluations_total", outcome=ending.value) == 0
     for answer in ReportDisposition:
         assert shown.metric("reports_total", answer=answer.value) == 0
@@ -96,7 +96,7 @@ def test_an_exception_is_logged_with_its_traceback(shown: Shown) -> None:
         raise ValueError("no such zone")
     except ValueError as error:
         shown.observer.began()
-        shown.observer.evaluated(evaluation(Ending.BROKEN, error=error))
+        shown.observer.evaluated(evaluation(OutcomeKind.BROKEN, error=error))
 
     [line] = shown.lines
     assert line["level"] == "error"
@@ -106,7 +106,7 @@ def test_an_exception_is_logged_with_its_traceback(shown: Shown) -> None:
 
 def test_a_task_that_lingers_is_an_error(shown: Shown) -> None:
     shown.observer.began()
-    shown.observer.evaluated(evaluation(Ending.BROKEN, is_lingering=True))
+    shown.observer.evaluated(evaluation(OutcomeKind.BROKEN, is_lingering=True))
 
     assert [line["event"] for line in shown.lines] == ["evaluation.broken", "evaluation.lingers"]
 

@@ -10,9 +10,9 @@ import pytest
 from sentinel.core.adapter import task as tasks
 from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.adapter.task import Broken, Conclusion, Done, InProgress
+from sentinel.core.adapter.task import Broken, CheckedOutcome, Done, InProgress
 from sentinel.core.fleet.documents import ConditionStatus, DiscardReason, Report
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.reporting import Reporting, ReportOutcome, ReportRefused, ReportResult
 
@@ -97,7 +97,7 @@ class ReportingContract:
 
     async def test_a_report_is_stored_and_read_back(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
-        done = tasks.conclude(Done("ready", data={"zone": "z1"}), is_deleting=False)
+        done = tasks.check_outcome(Done("ready", data={"zone": "z1"}), is_deleting=False)
 
         answer = await harness.reporting.report(
             await read(harness, "c1"), report_of(harness, done, adapter="validation")
@@ -146,7 +146,7 @@ class ReportingContract:
     async def test_a_second_unknown_is_discarded(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
         resource = await read(harness, "c1")
-        unknown = Conclusion(InProgress())
+        unknown = CheckedOutcome(InProgress())
         first = await harness.reporting.report(resource, report_of(harness, unknown))
 
         second = await harness.reporting.report(resource, report_of(harness, unknown))
@@ -183,7 +183,7 @@ class ReportingContract:
 
     async def test_texts_of_any_kind_are_taken(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
-        hostile = Conclusion(Broken("\0 \ud800 \u202e" + "x" * 10_000, reason="r" * 1_000))
+        hostile = CheckedOutcome(Broken("\0 \ud800 \u202e" + "x" * 10_000, reason="r" * 1_000))
 
         answer = await harness.reporting.report(await read(harness, "c1"), report_of(harness, hostile))
 
@@ -228,14 +228,14 @@ async def read(harness: ReportingHarness, resource_id: str, href: str = "") -> R
 
 def report_of(
     harness: ReportingHarness,
-    conclusion: Conclusion | None = None,
+    conclusion: CheckedOutcome | None = None,
     *,
     adapter: str = "dns",
     generation: int = 1,
     skew: timedelta = timedelta(0),
 ) -> Report:
     return tasks.report(
-        tasks.shortened(conclusion or Conclusion(Done())),
+        tasks.truncated(conclusion or CheckedOutcome(Done())),
         adapter=adapter,
         generation=generation,
         is_deleting=False,

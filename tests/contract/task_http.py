@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 import pytest
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.ports.task_http import HttpClient, HttpFailure
 
 

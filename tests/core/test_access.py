@@ -15,7 +15,7 @@ from sentinel.core.access import (
     Permissions,
     Role,
     combine,
-    speaks_for,
+    may_report_as,
     table,
     verb,
 )
@@ -152,11 +152,11 @@ def test_a_refusal_shows_the_verb_without_its_component() -> None:
 def test_an_adapter_speaks_for_itself_alone() -> None:
     dns = Identity("dns-token", Role.ADAPTER, "dns")
 
-    assert speaks_for(dns, "dns")
-    assert not speaks_for(dns, "validation")
-    assert not speaks_for(Identity("root", Role.ADMIN), "dns")
-    assert not speaks_for(Identity("dns", Role.OPERATOR, "dns"), "dns")
-    assert speaks_for(ANONYMOUS, "dns")
+    assert may_report_as(dns, "dns")
+    assert not may_report_as(dns, "validation")
+    assert not may_report_as(Identity("root", Role.ADMIN), "dns")
+    assert not may_report_as(Identity("dns", Role.OPERATOR, "dns"), "dns")
+    assert may_report_as(ANONYMOUS, "dns")
 
 
 def _renamed(action: Action) -> Action:

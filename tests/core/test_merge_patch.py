@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core import merge_patch
+from sentinel.core.json import Json
 from sentinel.core.merge_patch import canonical
-from sentinel.core.pulse.observation import Json
 
 scalars = st.one_of(
     st.none(),

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.projection import FieldsError, askable, compile_fields
-from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS, Json, observe
+from sentinel.core.json import Json
+from sentinel.core.projection import FieldsError, compile_fields, requestable_paths
+from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS, observe
 
 CLUSTER: Json = {
     "id": "c1",
@@ -205,26 +206,26 @@ def test_any_text_says_which_fields_or_is_refused(text: str) -> None:
 
 class TestAsking:
     def test_paths_are_asked_for_once_each_in_their_order(self) -> None:
-        assert askable(["id", "status.phase", "id", "spec"]) == ("id", "status.phase", "spec")
+        assert requestable_paths(["id", "status.phase", "id", "spec"]) == ("id", "status.phase", "spec")
 
     def test_a_path_that_is_too_deep_is_cut(self) -> None:
-        assert askable(["a.b.c.d.e.f.g.h.i.j", "a.b.c.d.e.f.g.h.k"]) == ("a.b.c.d.e.f.g.h",)
+        assert requestable_paths(["a.b.c.d.e.f.g.h.i.j", "a.b.c.d.e.f.g.h.k"]) == ("a.b.c.d.e.f.g.h",)
 
     def test_below_a_label_there_is_nothing_to_ask_for(self) -> None:
-        asked = askable(["labels.region.name", "metadata.labels.region.name", "metadata.name.first"])
+        asked = requestable_paths(["labels.region.name", "metadata.labels.region.name", "metadata.name.first"])
 
         assert asked == ("labels.region", "metadata.labels.region", "metadata.name.first")
 
     def test_too_many_paths_become_their_first_names(self) -> None:
-        assert askable(["id", *(f"spec.field_{n}" for n in range(64))]) == ("id", "spec")
+        assert requestable_paths(["id", *(f"spec.field_{n}" for n in range(64))]) == ("id", "spec")
 
     def test_too_many_first_names_become_everything(self) -> None:
-        assert askable(f"field_{n}" for n in range(65)) == ()
-        assert askable(["x" * 1025]) == ()
+        assert requestable_paths(f"field_{n}" for n in range(65)) == ()
+        assert requestable_paths(["x" * 1025]) == ()
 
     @given(st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12).map(".".join), max_size=80))
     def test_what_may_be_asked_for_is_never_refused_and_never_less(self, wanted: list[str]) -> None:
-        asked = askable(["id", *wanted])
+        asked = requestable_paths(["id", *wanted])
 
         compile_fields(",".join(asked))
         assert all(any(f"{path}.".startswith(f"{top}.") for top in asked) for path in wanted)

@@ -10,7 +10,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.drivers.task_http import MAX_BODY, RETRIES, TaskHttp
 from sentinel.ports.task_http import HttpFailure
 from sentinel.runtime.backoff import Backoff

@@ -32,9 +32,7 @@ async def serving(url: str, directory: Path) -> AsyncIterator[tuple[ApiProcess, 
         yield api, fleet
 
 
-async def test_a_server_killed_repeatedly_loses_nothing_it_responded_to(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_a_server_killed_repeatedly_loses_nothing_it_responded_to(database_url: str, tmp_path: Path) -> None:
     writers = Writers(WRITERS)
 
     for number in range(ROUNDS):
@@ -62,9 +60,7 @@ async def test_a_server_killed_repeatedly_loses_nothing_it_responded_to(
     assert sum(replays) >= len(replays) - WRITERS
 
 
-async def test_sigterm_completes_requests_in_flight_and_exits_0(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_sigterm_completes_requests_in_flight_and_exits_0(database_url: str, tmp_path: Path) -> None:
     answered: set[str] = set()
 
     async def write(fleet: FleetHttp, writer: int) -> None:

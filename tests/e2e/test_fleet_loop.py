@@ -72,9 +72,7 @@ async def next_event(loop: Loop, inbox: Inbox) -> tuple[dict[str, Any], str]:
     return event, str(line["reason"])
 
 
-async def test_events_stop_after_the_reports_and_start_for_a_new_spec(
-    tmp_path: Path, inbox: Inbox
-) -> None:
+async def test_events_stop_after_the_reports_and_start_for_a_new_spec(tmp_path: Path, inbox: Inbox) -> None:
     async with running(tmp_path, inbox) as loop:
         created = await loop.fleet.create("one", spec={"replicas": 1}, labels={"region": "us-east"})
         path = f"clusters/{created['id']}"
@@ -94,9 +92,7 @@ async def test_events_stop_after_the_reports_and_start_for_a_new_spec(
     assert is_silent_when_paced, "nobody has reported, but it was said a moment ago"
 
 
-async def test_a_resource_that_is_not_ready_gets_an_event_every_max_age(
-    tmp_path: Path, inbox: Inbox
-) -> None:
+async def test_a_resource_that_is_not_ready_gets_an_event_every_max_age(tmp_path: Path, inbox: Inbox) -> None:
     async with running(tmp_path, inbox, max_age_not_ready="300ms") as loop:
         await loop.fleet.create("one")
 

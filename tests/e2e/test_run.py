@@ -95,9 +95,7 @@ async def test_scenario_3_while_the_spec_is_stable_max_age_decides(tmp_path: Pat
     assert await inbox.is_empty()
 
 
-async def test_scenario_4_the_next_poll_reads_what_adapters_reported(
-    tmp_path: Path, inbox: Inbox
-) -> None:
+async def test_scenario_4_the_next_poll_reads_what_adapters_reported(tmp_path: Path, inbox: Inbox) -> None:
     async with FleetServer() as server:
         server.put(make_resource("cls-1", generation=2, observed_generation=1, last_updated=now()))
         async with SentinelProcess(tmp_path, settings(server), environ=broker(inbox)) as service:
@@ -138,9 +136,7 @@ async def test_two_processes_with_disjoint_selectors_share_a_fleet(tmp_path: Pat
     assert await inbox.is_empty()
 
 
-async def test_processes_with_overlapping_selectors_both_publish(
-    tmp_path: Path, inbox: Inbox
-) -> None:
+async def test_processes_with_overlapping_selectors_both_publish(tmp_path: Path, inbox: Inbox) -> None:
     async with FleetServer() as server:
         server.put(make_resource("shared", observed_generation=0, labels={"region": "us-east", "tier": "gold"}))
         server.put(make_resource("east-only", observed_generation=0, labels={"region": "us-east"}))
@@ -175,9 +171,7 @@ async def test_an_exchange_of_another_type_is_reported_at_startup(tmp_path: Path
     assert "topic" in service.stderr.decode()
 
 
-async def test_without_a_bound_queue_each_poll_sends_one_probe(
-    tmp_path: Path, inbox: Inbox
-) -> None:
+async def test_without_a_bound_queue_each_poll_sends_one_probe(tmp_path: Path, inbox: Inbox) -> None:
     await inbox.unbind()
     async with FleetServer() as server:
         for n in range(300):
@@ -370,9 +364,7 @@ async def test_an_unchanged_status_causes_one_event_per_max_age(tmp_path: Path, 
 # --- how it is run ----------------------------------------------------------------------------------------------
 
 
-async def test_an_invalid_configuration_exits_2_before_connecting(
-    tmp_path: Path, inbox: Inbox
-) -> None:
+async def test_an_invalid_configuration_exits_2_before_connecting(tmp_path: Path, inbox: Inbox) -> None:
     async with FleetServer() as server:
         config = settings(server, pol_interval="5s")
 

@@ -94,9 +94,7 @@ def test_a_command_that_would_not_run_is_refused(page: str) -> None:
         pytest.param("one\n$ echo one", "line 3: : it shows something else", id="nothing"),
     ],
 )
-async def test_a_wrong_page_fails_with_its_line(
-    page: str, objection: str, tmp_path: Path
-) -> None:
+async def test_a_wrong_page_fails_with_its_line(page: str, objection: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=objection):
         await follow(f"\n```console second\n{page}\n```\n", tmp_path)
 

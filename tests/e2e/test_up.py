@@ -203,9 +203,7 @@ async def test_other_addresses_need_a_token_that_is_printed_once(tmp_path: Path)
     assert (ready_mode, modes(home)["admin-token"]) == (0o600, 0o600)
 
 
-async def test_a_failed_part_shows_in_readiness_and_is_rebuilt(
-    rabbitmq_url: str, tmp_path: Path
-) -> None:
+async def test_a_failed_part_shows_in_readiness_and_is_rebuilt(rabbitmq_url: str, tmp_path: Path) -> None:
     name = unique("adapter")
     own = write_adapter(tmp_path / "own", "own", REPORTER.format(name=name, kinds=["Cluster"], whom="us"))
     kinds = write_kinds(tmp_path, ("clusters", "Cluster", [name]))

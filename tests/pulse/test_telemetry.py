@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 from sentinel.core.events import Event
 from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Reason
 from sentinel.core.pulse.observation import Observation
-from sentinel.core.pulse.pacing import PacingVerdict
+from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.metrics import PulseMetrics
-from sentinel.pulse.report import CycleReport, PacedDecision, PageReport, PendingEvent, PublishedBatch
+from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch
 from sentinel.pulse.telemetry import PulseTelemetry
 from sentinel.runtime.log import configure_logging, get_logger
 

@@ -17,7 +17,7 @@ from sentinel.adapter.service import AdapterService
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.events import Event, event_type
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.drivers.deliveries import RETRY
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.api_trouble import ApiUnavailable

@@ -7,8 +7,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from sentinel.core.json import Json
 from sentinel.core.pulse.decision import Policy, Reason, decide
-from sentinel.core.pulse.observation import Json, Observation
+from sentinel.core.pulse.observation import Observation
 from sentinel.ports.fleet import FetchError
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet, FakeOwner

@@ -19,8 +19,8 @@ from sentinel.adapter.context import Context
 from sentinel.adapter.declaration import Task
 from sentinel.core.adapter import task as tasks
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.adapter.task import Broken, Conclusion, Finalized
-from sentinel.core.pulse.observation import Json
+from sentinel.core.adapter.task import Broken, CheckedOutcome, Finalized
+from sentinel.core.json import Json
 from sentinel.runtime import durations
 from sentinel.runtime.log_format import describe
 
@@ -31,7 +31,7 @@ _GRACE = timedelta(seconds=1)
 class Evaluated(msgspec.Struct, frozen=True):
     """What an evaluation came to."""
 
-    conclusion: Conclusion
+    conclusion: CheckedOutcome
     error: BaseException | None = None
     """What the task raised."""
     lingering: asyncio.Task[object] | None = None
@@ -61,7 +61,7 @@ async def evaluate(
     the task has no more time.
     """
     if task is None:
-        return Evaluated(tasks.conclude(Finalized("There is nothing to clean up"), is_deleting=True))
+        return Evaluated(tasks.check_outcome(Finalized("There is nothing to clean up"), is_deleting=True))
     running = asyncio.create_task(_guarded(task, resource, context), name=f"evaluate {resource.id}")
     try:
         ends: set[asyncio.Future[Any]] = {running} if interruption is None else {running, interruption}
@@ -84,7 +84,7 @@ async def evaluate(
     if isinstance(result, _Raised):
         return Evaluated(broken(describe(result.error), "AdapterError", redact), error=result.error)
     try:
-        return Evaluated(_redacted(tasks.conclude(result, is_deleting=resource.is_deleting), redact))
+        return Evaluated(_redacted(tasks.check_outcome(result, is_deleting=resource.is_deleting), redact))
     except BaseException as error:  # even to look at a result may run somebody else's code
         text = f"the result cannot be looked at ({describe(error)})"
         return Evaluated(broken(text, "InvalidResult", redact), error=error)
@@ -105,12 +105,12 @@ async def _cancel(running: asyncio.Task[object], context: Context, grace: timede
     await asyncio.wait({running}, timeout=grace.total_seconds())
 
 
-def broken(message: str, reason: str, redact: Callable[[str], str]) -> Conclusion:
+def broken(message: str, reason: str, redact: Callable[[str], str]) -> CheckedOutcome:
     """What is said where not the resource is at fault; like all that `evaluate` concludes, fit to be reported."""
-    return _redacted(Conclusion(Broken(message, reason)), redact)
+    return _redacted(CheckedOutcome(Broken(message, reason)), redact)
 
 
-def _redacted(conclusion: Conclusion, redact: Callable[[str], str]) -> Conclusion:
+def _redacted(conclusion: CheckedOutcome, redact: Callable[[str], str]) -> CheckedOutcome:
     """Without secrets, and only then of a bearable length: half a secret would not be recognised."""
     outcome = conclusion.outcome
     told = msgspec.structs.replace(outcome, message=redact(outcome.message), reason=redact(outcome.reason))
@@ -120,7 +120,7 @@ def _redacted(conclusion: Conclusion, redact: Callable[[str], str]) -> Conclusio
         harmless = _redacted_json(said, redact)
         # Encoded anew only where it has to be, for that may write numbers in another way.
         data = data if harmless == said else msgspec.Raw(msgspec.json.encode(harmless))
-    return tasks.shortened(Conclusion(told, data))
+    return tasks.truncated(CheckedOutcome(told, data))
 
 
 def _redacted_json(value: Json, redact: Callable[[str], str]) -> Json:

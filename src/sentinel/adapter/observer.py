@@ -15,7 +15,7 @@ import msgspec
 
 from sentinel.adapter.api_gate import ApiOperation
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.runtime.log import Log
@@ -45,7 +45,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """One evaluation, before its report is sent."""
 
     resource: Resource
-    ending: Ending
+    ending: OutcomeKind
     reason: str
     message: str
     duration: timedelta

@@ -26,7 +26,7 @@ from sentinel.core.adapter import event_target
 from sentinel.core.adapter import task as tasks
 from sentinel.core.adapter.event_target import EventTarget, ResourceRef
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.adapter.task import Conclusion
+from sentinel.core.adapter.task import CheckedOutcome
 from sentinel.core.fleet.documents import Report
 from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import Reporting, ReportRefused
@@ -145,11 +145,11 @@ class AdapterService:
             self._log.exception("message.unreadable", event_id=message.attributes.get("id", ""), error=error)
             self._refuse(delivery, f"the message cannot be read: {describe(error)}", group)
             return
-        if not self._adapter.may_concern(hint.pointer.kind):
-            self._observer.skipped(SkipReason.OTHER_KIND, hint.pointer.id, 1)
+        if not self._adapter.may_concern(hint.ref.kind):
+            self._observer.skipped(SkipReason.OTHER_KIND, hint.ref.id, 1)
             group.create_task(delivery.ack())
             return
-        self._queue.add(hint.pointer.id, Call(hint, delivery))
+        self._queue.add(hint.ref.id, Call(hint, delivery))
 
     def _refuse(self, delivery: Delivery, reason: str, group: asyncio.TaskGroup) -> None:
         """Gives up a message of which it is not even known what resource it is about."""
@@ -250,7 +250,7 @@ class AdapterService:
         self._observer.evaluated(
             Evaluation(
                 resource=resource,
-                ending=evaluated.conclusion.ending,
+                ending=evaluated.conclusion.kind,
                 reason=outcome.reason,
                 message=outcome.message,
                 duration=timedelta(seconds=loop.time() - begun),
@@ -261,7 +261,7 @@ class AdapterService:
         )
         return evaluated
 
-    async def _report(self, resource: Resource, conclusion: Conclusion, stopping: Stopping) -> None:
+    async def _report(self, resource: Resource, conclusion: CheckedOutcome, stopping: Stopping) -> None:
         """Reports, and where the API refuses that, reports the refusal; raises `ReportRefused` where it refuses
         that as well."""
         try:
@@ -272,7 +272,7 @@ class AdapterService:
             refused = broken(said, "ReportRefused", self._redact)
             await self._send(resource, self._compose(resource, refused), stopping)
 
-    def _compose(self, resource: Resource, conclusion: Conclusion) -> Report:
+    def _compose(self, resource: Resource, conclusion: CheckedOutcome) -> Report:
         return tasks.report(
             conclusion,
             adapter=self._adapter.name,
@@ -290,14 +290,14 @@ class AdapterService:
         self._observer.reported(resource, ReportDisposition(answer.taken.value), answer.reason)
 
     async def _give_back(self, reason: str, calls: Sequence[Call]) -> None:
-        self._observer.returned(reason, calls[-1].hint.pointer.id, len(calls))
+        self._observer.returned(reason, calls[-1].hint.ref.id, len(calls))
         await _settle(call.delivery.nack() for call in calls)
 
     async def _bury(self, reason: str, calls: Sequence[Call]) -> None:
         """Gives up one message of those that say the same; the rest would only be the same letter again."""
         *others, newest = calls
         reason = self._redact(reason)
-        self._observer.dead_lettered(reason, newest.hint.event.id, newest.hint.pointer.id)
+        self._observer.dead_lettered(reason, newest.hint.event.id, newest.hint.ref.id)
         await newest.delivery.dead_letter(reason)
         await _settle(call.delivery.ack() for call in others)
 
@@ -316,5 +316,5 @@ def _asked(call: Call) -> datetime:
 
 def _best_pointer(calls: Sequence[Call]) -> ResourceRef:
     """The newest with the shortest way to the resource."""
-    pointers = [call.hint.pointer for call in reversed(calls)]
+    pointers = [call.hint.ref for call in reversed(calls)]
     return next((pointer for pointer in pointers if pointer.href), pointers[0])

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from sentinel.adapter.api_gate import ApiOperation
 from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.runtime.log import Log
@@ -37,7 +37,7 @@ class AdapterTelemetry:
             return made.labels(adapter)
 
         evaluations = counter("evaluations_total", "Evaluations, by how they ended.", "outcome")
-        self._evaluations = {ending: evaluations.labels(adapter, ending.value) for ending in Ending}
+        self._evaluations = {ending: evaluations.labels(adapter, ending.value) for ending in OutcomeKind}
         self._duration = histogram("evaluation_duration_seconds", "Time spent in a task.", _DURATION_BUCKETS)
         reports = counter("reports_total", "Reports, by what the API made of them.", "answer")
         self._reports = {answer: reports.labels(adapter, answer.value) for answer in ReportDisposition}
@@ -86,7 +86,7 @@ class AdapterTelemetry:
         }
         if evaluation.error is not None:
             self._log.exception("evaluation.broken", error=evaluation.error, **fields)
-        elif evaluation.ending is Ending.BROKEN:
+        elif evaluation.ending is OutcomeKind.BROKEN:
             self._log.error("evaluation.broken", **fields)
         else:
             self._log.info("evaluation.done", **fields)

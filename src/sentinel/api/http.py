@@ -153,7 +153,7 @@ class Collection:
     async def report(self, request: Request) -> Response:
         """A report, stored or discarded."""
         report = _in_utc(await request.decode(Report))
-        if not access.speaks_for(request.caller.identity, report.adapter):
+        if not access.may_report_as(request.caller.identity, report.adapter):
             raise problem.forbidden(f'expected reports as "{request.caller.identity.adapter}" alone')
         outcome = await self._service.report(self._target(request), report, caller=request.caller)
         if isinstance(outcome, reports.Discarded):

@@ -14,8 +14,8 @@ import msgspec
 
 from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import KindRules
-from sentinel.core.fleet.lifecycle import segment
 from sentinel.core.fleet.reports import is_adapter_name
+from sentinel.core.ids import segment_pattern
 from sentinel.runtime.settings import field_types, loader
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, describe_node
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
@@ -27,7 +27,7 @@ _RESERVED = frozenset(
     {"kinds", "resources", "statuses", "waiting", "history", "force-delete", "pulse", "pause", "resume"}
 )
 _ADAPTERS_AT_MOST = 32
-_SEGMENT = segment(63)
+_SEGMENT = segment_pattern(63)
 
 
 def _adapter(given: str) -> str:

@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 from sentinel.core import labels as label_rules
 from sentinel.core import merge_patch
 from sentinel.core.fleet.documents import KindRules, Owner, ResourceDocument
-from sentinel.core.fleet.lifecycle import LONGEST_ID, segment
+from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
 from sentinel.web.errors import Invalid
 from sentinel.web.problem import FieldError, shown
 
@@ -23,7 +23,7 @@ LARGEST_SPEC = 512 * 1024
 LONGEST_NAME = 255
 LONGEST_REASON = 1024
 
-_ID = re.compile(segment(LONGEST_ID))
+_ID = re.compile(segment_pattern(MAX_ID_LENGTH))
 
 
 class OwnerReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

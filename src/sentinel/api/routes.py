@@ -19,7 +19,7 @@ from sentinel.api.schemas import (
 )
 from sentinel.api.service import FleetService
 from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, ResourceDocument
-from sentinel.core.fleet.lifecycle import ROOT
+from sentinel.core.fleet.lifecycle import API_ROOT
 from sentinel.web import idempotency
 from sentinel.web.routing import JSON, MERGE_PATCH, Body, Method, Parameter, ResponseSpec, Route
 
@@ -46,10 +46,10 @@ def routes(kinds: Kinds, service: FleetService) -> list[Route]:
 
 def _of_kind(collection: Collection) -> list[Route]:
     kind = collection.kind
-    flat = _collection(collection, f"{ROOT}/{kind.plural}", ()) + _singular_only(collection)
+    flat = _collection(collection, f"{API_ROOT}/{kind.plural}", ()) + _singular_only(collection)
     if not kind.parent:
         return flat
-    nested = f"{ROOT}/{kind.parent}/{{parent_id}}/{kind.plural}"
+    nested = f"{API_ROOT}/{kind.parent}/{{parent_id}}/{kind.plural}"
     return flat + _collection(collection, nested, (_PARENT,))
 
 
@@ -188,7 +188,7 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
 
 def _singular_only(collection: Collection) -> list[Route]:
     """What is offered below the flat path alone."""
-    kind, tag, one = collection.kind, collection.kind.plural, f"{ROOT}/{collection.kind.plural}/{{id}}"
+    kind, tag, one = collection.kind, collection.kind.plural, f"{API_ROOT}/{collection.kind.plural}/{{id}}"
     return [
         Route(
             method=Method.GET,
@@ -251,7 +251,7 @@ def _across_kinds(everything: Everything) -> list[Route]:
     return [
         Route(
             method=Method.GET,
-            path=f"{ROOT}/resources/{{id}}",
+            path=f"{API_ROOT}/resources/{{id}}",
             action=access.READ,
             handler=everything.get,
             summary="Get a resource of any kind",
@@ -266,7 +266,7 @@ def _across_kinds(everything: Everything) -> list[Route]:
         ),
         Route(
             method=Method.GET,
-            path=f"{ROOT}/resources/{{id}}/waiting",
+            path=f"{API_ROOT}/resources/{{id}}/waiting",
             action=access.READ,
             handler=everything.waiting,
             summary="Read what a resource of any kind waits for",
@@ -277,7 +277,7 @@ def _across_kinds(everything: Everything) -> list[Route]:
         ),
         Route(
             method=Method.GET,
-            path=f"{ROOT}/kinds",
+            path=f"{API_ROOT}/kinds",
             action=access.READ,
             handler=everything.kinds,
             summary="Read which kinds are served, and whose reports make them ready",

@@ -19,7 +19,6 @@ from sentinel.api.kinds import Kinds
 from sentinel.api.request_bodies import ResourceDraft, ResourcePatch, patched
 from sentinel.api.schemas import Waiting, WaitingList
 from sentinel.core.access import Identity, Role
-from sentinel.core.events import uuid7
 from sentinel.core.fleet import documents, lifecycle, reports
 from sentinel.core.fleet.documents import (
     AdapterStatus,
@@ -32,6 +31,7 @@ from sentinel.core.fleet.documents import (
     ResourceOperation,
 )
 from sentinel.core.fleet.lifecycle import ResourceState
+from sentinel.core.ids import uuid7
 from sentinel.core.pulse.decision import Policy
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet_store import (

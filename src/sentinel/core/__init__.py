@@ -1,1 +1,1 @@
-"""What Sentinel decides, as pure functions: no clock, no log, no random, no I/O."""
+"""The decisions of Sentinel as pure functions: no clock, no log, no randomness, no I/O."""

@@ -1,7 +1,7 @@
-"""Who may do what: identities with roles, and permissions as rows from role to action.
+"""Access control: identities with roles, and permissions as rows from role to action.
 
-One model for people and machines, and for every server of the product. A component names its actions and hands
-its table to the application, as it does with its routes and its migrations:
+People and machines, and all servers, use one model. A component names its actions and passes its table to the
+application, like its routes and its migrations:
 
     READ, WRITE = Action("fleet.read"), Action("fleet.write")
 
@@ -13,7 +13,7 @@ its table to the application, as it does with its routes and its migrations:
         },
     )
 
-An application combines the tables of its components into one. Nothing is permitted that no row permits.
+An application combines the tables of its components into one. Everything without a row is denied.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import Final, NamedTuple, NewType
 import msgspec
 
 Action = NewType("Action", str)
-"""Something that needs permission, as `<component>.<verb>`: `fleet.write`. A refusal shows the verb."""
+"""An operation that needs permission, as `<component>.<verb>`: `fleet.write`. Error messages show the verb."""
 
 _ACTION = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9-]*")
 
 
 class Role(StrEnum):
-    """What an identity is for."""
+    """The role of an identity."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -43,27 +43,27 @@ class Role(StrEnum):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who makes a request."""
+    """The caller of a request."""
 
     name: str
     role: Role
     adapter: str = ""
-    """The adapter that an identity of the role adapter may report as."""
+    """The adapter that an identity with the role adapter may report as."""
     instance: str = ""
-    """The only instance that an identity of the role agent may register; empty: any."""
+    """The only instance that an identity with the role agent may register; empty for any."""
     is_anonymous: bool = False
-    """A request without a token to an insecure server: may do everything."""
+    """Whether the request came without a token to an insecure server. Such a caller may do everything."""
 
 
 ANONYMOUS: Final = Identity("anonymous", Role.ADMIN, is_anonymous=True)
 
 
 class BadPermissions(ValueError):
-    """A table of permissions that contradicts itself or another one: a programming error."""
+    """An invalid table of permissions, or two that conflict: a programming error."""
 
 
 class Permission(NamedTuple):
-    """One row: this role may do this. A tuple, because every request looks one up and tuples hash fastest."""
+    """One row: this role may do this. A tuple, because every request looks one up and tuples hash fast."""
 
     role: Role
     action: Action
@@ -75,7 +75,7 @@ class Permissions(msgspec.Struct, frozen=True):
     rows: frozenset[Permission] = frozenset()
 
     def permits(self, identity: Identity, action: Action) -> bool:
-        """Return whether this identity may do this at all; `speaks_for` decides on whose behalf it may report."""
+        """Return whether this identity may do this at all; `may_report_as` decides for which adapter."""
         return identity.is_anonymous or (identity.role, action) in self.rows
 
     def roles(self, action: Action) -> tuple[Role, ...]:
@@ -91,7 +91,7 @@ class Permissions(msgspec.Struct, frozen=True):
 def table(component: str, grants: Mapping[Role, Iterable[Action | Role]]) -> Permissions:
     """Return the table of one component, from the actions that it grants to each role.
 
-    A role in place of an action stands for everything that role may do; its own row comes first. Raises
+    A role in place of an action stands for all actions of that role, whose own row must come first. Raises
     `BadPermissions` for any other role, and for an action that is not named after the component.
     """
     granted: dict[Role, frozenset[Action]] = {}
@@ -99,7 +99,7 @@ def table(component: str, grants: Mapping[Role, Iterable[Action | Role]]) -> Per
         actions: set[Action] = set()
         for each in given:
             if not isinstance(each, Role):
-                actions.add(_owned(each, component))
+                actions.add(_checked(each, component))
             elif each in granted:
                 actions |= granted[each]
             else:
@@ -111,28 +111,27 @@ def table(component: str, grants: Mapping[Role, Iterable[Action | Role]]) -> Per
 def combine(*tables: Permissions) -> Permissions:
     """Return the rows of all tables as one table.
 
-    Raises `BadPermissions` where two tables have rows for the same action: each component decides alone who may
-    do what it offers.
+    Raises `BadPermissions` if two tables have rows for the same action: only one component defines who may do it.
     """
     claimed: set[Action] = set()
     for each in tables:
-        if twice := claimed & each.actions:
-            raise BadPermissions(f"{', '.join(sorted(twice))}: expected rows in one table, got rows in two")
+        if duplicates := claimed & each.actions:
+            raise BadPermissions(f"{', '.join(sorted(duplicates))}: expected rows in one table, got rows in two")
         claimed |= each.actions
     return Permissions(frozenset().union(*(each.rows for each in tables)))
 
 
 def verb(action: Action) -> str:
-    """Return what the action is called in a refusal: `write` for `fleet.write`."""
+    """Return the name of the action in error messages: `write` for `fleet.write`."""
     return action.partition(".")[2]
 
 
-def speaks_for(identity: Identity, adapter: str) -> bool:
+def may_report_as(identity: Identity, adapter: str) -> bool:
     """Return whether this identity may report as this adapter."""
     return identity.is_anonymous or (identity.role is Role.ADAPTER and identity.adapter == adapter)
 
 
-def _owned(action: Action, component: str) -> Action:
+def _checked(action: Action, component: str) -> Action:
     if _ACTION.fullmatch(action) is None or not action.startswith(f"{component}."):
         raise BadPermissions(f'expected an action such as "{component}.read", got "{action}"')
     return action

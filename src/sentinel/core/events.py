@@ -1,12 +1,11 @@
 """CloudEvents 1.0, structured and binary.
 
-An event's data is encoded once, by whoever composes it; both modes only place those bytes. The attributes go
-along as message headers in either mode, so that a consumer can route without opening the body.
+The data of an event is encoded once, when it is composed. Both modes copy those bytes. In both modes the
+attributes are also message headers, so a consumer can route without decoding the body.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
 
 import msgspec
@@ -17,19 +16,19 @@ DATA_CONTENT_TYPE = "application/json"
 STRUCTURED_CONTENT_TYPE = "application/cloudevents+json"
 
 
-# The first that fits; English has more, but a fleet's kinds rarely do.
+# The first match wins. English has more rules, but the kinds of a fleet rarely need them.
 _SINGULARS = (("ies", "y"), ("sses", "ss"), ("uses", "us"), ("xes", "x"), ("ss", "ss"), ("s", ""))
 
 
 class Mode(StrEnum):
-    """How an event is laid out in a message."""
+    """The content mode of a message."""
 
     STRUCTURED = "structured"
     BINARY = "binary"
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event, ready to be laid out in either mode."""
+    """One event, for either mode."""
 
     id: str
     type: str
@@ -40,36 +39,21 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def event_type(kind: str, resource_type: str) -> str:
-    """The type of a reconcile event for a resource of this kind."""
+    """Return the type of a reconcile event for this kind, or for the resource type if the kind is empty."""
     return f"com.redhat.hyperfleet.{(kind or singular(resource_type)).lower()}.reconcile"
 
 
 def singular(plural: str) -> str:
-    """The singular of a resource type, for resources that do not state their kind."""
+    """Return the singular of a resource type, for resources without a kind."""
     for ending, replacement in _SINGULARS:
         if plural.endswith(ending) and len(plural) > len(ending):
             return plural.removesuffix(ending) + replacement
     return plural
 
 
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC, with microseconds where there are any."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
-
-
-def uuid7(moment: datetime, randomness: bytes) -> str:
-    """A UUID of version 7 from a moment and ten random bytes: sortable by time, so cheap to index."""
-    milliseconds = int(moment.timestamp() * 1000)
-    number = (milliseconds << 80) | int.from_bytes(randomness[:10], "big")
-    number = number & ~(0xF << 76) | (0x7 << 76)
-    number = number & ~(0x3 << 62) | (0x2 << 62)
-    text = f"{number:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
 def attributes(event: Event) -> dict[str, str]:
-    """The context attributes by their bare names, `datacontenttype` included."""
-    named = {
+    """Return the context attributes by their bare names, `datacontenttype` included."""
+    by_name = {
         "specversion": SPEC_VERSION,
         "id": event.id,
         "source": SOURCE,
@@ -79,8 +63,8 @@ def attributes(event: Event) -> dict[str, str]:
         "datacontenttype": DATA_CONTENT_TYPE,
     }
     if event.traceparent:
-        named["traceparent"] = event.traceparent
-    return named
+        by_name["traceparent"] = event.traceparent
+    return by_name
 
 
 class _Structured(msgspec.Struct):
@@ -99,7 +83,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def structured(event: Event) -> bytes:
-    """The whole event as one JSON document."""
+    """Return the whole event as one JSON document."""
     return _encoder.encode(
         _Structured(
             SPEC_VERSION,
@@ -116,10 +100,10 @@ def structured(event: Event) -> bytes:
 
 
 def body(event: Event, mode: Mode) -> bytes:
-    """What goes into a message's body in this mode."""
+    """Return the body of a message in this mode."""
     return structured(event) if mode is Mode.STRUCTURED else bytes(event.data)
 
 
 def content_type(mode: Mode) -> str:
-    """The content type of a message's body in this mode."""
+    """Return the content type of a message in this mode."""
     return STRUCTURED_CONTENT_TYPE if mode is Mode.STRUCTURED else DATA_CONTENT_TYPE

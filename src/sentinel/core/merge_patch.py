@@ -1,14 +1,14 @@
-"""JSON merge patch (RFC 7396), and the one way in which a value is written.
+"""JSON merge patch (RFC 7396), and a canonical encoding of JSON.
 
-A patch changes a resource only if what it leads to is another value. `canonical` makes that a comparison of
-bytes: whatever means the same in JSON is written the same.
+A patch changes a resource only if the result is another value. With `canonical` that is a comparison of bytes:
+equal values have equal encodings.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 _INTEGERS = 2.0**63
 
@@ -16,9 +16,9 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 def apply(target: Json, patch: Json) -> Json:
-    """What the patch makes of the target. Neither is changed; the result may share parts with both.
+    """Return the patched target. Neither argument is changed; the result may share parts with both.
 
-    Recursive: whoever lets values in has limited how deep they go.
+    The function is recursive. Callers must have limited the nesting of both values.
     """
     if not isinstance(patch, dict):
         return patch
@@ -32,11 +32,11 @@ def apply(target: Json, patch: Json) -> Json:
 
 
 def canonical(value: Json) -> bytes:
-    """The bytes of a value: the same for equal values, different for any two that differ.
+    """Return the canonical encoding of a value: equal bytes if and only if the values are equal.
 
-    JSON has one kind of number, so `1`, `1.0` and `1e0` are equal, and so are `0` and `-0.0`; the order of members
-    does not count. Beyond 64 bits an integer and a float are kept apart even where they denote the same number: a
-    float that large stands for many integers, and to spell one of them out would claim a precision it never had.
+    JSON has one number type, so `1`, `1.0` and `1e0` are equal, and so are `0` and `-0.0`. The order of members
+    does not matter. Beyond 64 bits an integer and a float differ even if they denote the same number: a float that
+    large stands for many integers, and writing one of them would claim a precision that it does not have.
     """
     return _encoder.encode(_with_plain_integers(value))
 

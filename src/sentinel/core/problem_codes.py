@@ -1,7 +1,7 @@
-"""The codes of problems: what went wrong, for programs.
+"""The error codes of `application/problem+json`.
 
-Servers put them into `application/problem+json`, clients compare them. They never change, and are those of the
-public HyperFleet API where it has one, because adapters written for it look at them.
+Servers write them and clients compare them, so they never change. Where the public HyperFleet API has a code, it
+is the same one, because adapters written for that API compare it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """What went wrong, for programs."""
+    """The machine-readable error code of a response."""
 
     INVALID = "HYPERFLEET-VAL-000"
     UNPROCESSABLE = "HYPERFLEET-VAL-002"
@@ -21,11 +21,11 @@ class Code(StrEnum):
     WRONG_CREDENTIALS = "HYPERFLEET-AUT-002"
     NOT_PERMITTED = "HYPERFLEET-AUZ-001"
     FOREIGN = "HYPERFLEET-AUZ-002"
-    """From a page, or under a name, that is not this server's."""
+    """The request has the Origin or the Host of another server."""
     NO_ROUTE = "HYPERFLEET-NTF-000"
-    """The URL is wrong; adapters treat this as their own misconfiguration."""
+    """The URL is wrong. Adapters treat this as a misconfiguration."""
     NOT_FOUND = "HYPERFLEET-NTF-001"
-    """The resource is not there; adapters treat this as its being gone."""
+    """The resource does not exist. Adapters treat it as deleted."""
     CONFLICT = "HYPERFLEET-CNF-001"
     PRECONDITION_FAILED = "HYPERFLEET-CNF-002"
     BODY_TOO_SLOW = "HYPERFLEET-LMT-001"

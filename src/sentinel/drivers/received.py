@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from sentinel.core import events
+from sentinel.core.times import timestamp
 from sentinel.ports.subscription import DeadLetter, Message
 from sentinel.runtime.log import Log
 
@@ -91,7 +91,7 @@ def moment(text: str | None) -> datetime | None:
 def given_up(*, reason: str, attempts: int, now: datetime) -> dict[str, str]:
     """The headers that make a message a dead letter."""
     shown = reason.encode(errors="replace")[:_LONGEST_REASON].decode(errors="ignore")
-    return {REASON: shown, ATTEMPTS: str(attempts), TIME: events.timestamp(now)}
+    return {REASON: shown, ATTEMPTS: str(attempts), TIME: timestamp(now)}
 
 
 def dead_letter(received: Message, headers: Mapping[str, str]) -> DeadLetter:

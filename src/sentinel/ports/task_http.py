@@ -12,7 +12,7 @@ from typing import Protocol, TypedDict, Unpack
 
 import msgspec
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 _EXCERPT = 300
 _USERINFO = re.compile(r"^([^:/@]*://)?[^/]*@")

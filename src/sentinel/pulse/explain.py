@@ -16,13 +16,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sentinel.core.events import Event
+from sentinel.core.json import Malformed
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import Composer
-from sentinel.core.pulse.observation import Malformed, Observation
-from sentinel.core.pulse.pacing import Pacer, PacingVerdict
+from sentinel.core.pulse.observation import Observation
+from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
 from sentinel.ports.fleet import FetchError, FleetReader
 from sentinel.ports.publisher import Outcome, Receipt
-from sentinel.pulse.report import CycleReport, PacedDecision, PageReport, PublishedBatch
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping

@@ -13,19 +13,10 @@ from typing import Protocol
 import msgspec
 
 from sentinel.core.events import Event
-from sentinel.core.pulse.decision import Decision
-from sentinel.core.pulse.observation import FetchedResource, Observation
-from sentinel.core.pulse.pacing import PacingVerdict
+from sentinel.core.pulse.observation import FetchedResource
+from sentinel.core.pulse.pacing import PacedDecision
 from sentinel.ports.publisher import Outcome
 from sentinel.runtime.log import Log
-
-
-class PacedDecision(msgspec.Struct, frozen=True, gc=False):
-    """One resource, the decision on it, and what becomes of it in this cycle."""
-
-    resource: Observation
-    decision: Decision
-    verdict: PacingVerdict
 
 
 class PageReport(msgspec.Struct, frozen=True):

@@ -15,16 +15,19 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from sentinel.core import events
-from sentinel.core.pulse.decision import Policy, decide
+from sentinel.core.ids import uuid7
+from sentinel.core.json import Malformed
+from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.message import Composer
-from sentinel.core.pulse.observation import FetchedResource, Malformed
-from sentinel.core.pulse.pacing import Pacer, PacingVerdict
+from sentinel.core.pulse.observation import FetchedResource
+from sentinel.core.pulse.pacing import PacedDecision, Pacer, PacingVerdict
 from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
+from sentinel.core.times import timestamp
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 from sentinel.ports.publisher import Publisher
 from sentinel.pulse.dispatch import Dispatch
-from sentinel.pulse.report import CycleReport, PacedDecision, PageReport, PendingEvent, PulseObserver
+from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PulseObserver
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import Span, Tracer
 
@@ -102,13 +105,13 @@ class Pulse:
         """One poll."""
         started = self._clock.now()
         self._progress = started
-        self._pacer.begin()
+        self._pacer.begin_cycle()
         self._dispatch.begin(stopping)
         walk = _Walk()
         with self._tracer.span("sentinel.cycle", resource_type=self._resource_type) as span:
             async with asyncio.TaskGroup() as group:
                 await stopping.interrupts(self._walk(walk, span, group))
-            self._pacer.end(is_complete=walk.is_complete)
+            self._pacer.end_cycle(is_complete=walk.is_complete)
             report = self._report(walk, started)
             span.set(fetched=report.fetched, published=report.published, failed=report.failed)
         if walk.is_complete:
@@ -134,7 +137,7 @@ class Pulse:
     def _stuck(self) -> str | None:
         if self._progress is None or self._clock.now() - self._progress <= self._stuck_after:
             return None
-        return f"no progress since {events.timestamp(self._progress)}"
+        return f"no progress since {timestamp(self._progress)}"
 
     async def _walk(self, walk: _Walk, span: Span, group: asyncio.TaskGroup) -> None:
         allowance = self._allowance
@@ -167,16 +170,13 @@ class Pulse:
 
     def _judge(self, page: FleetPage, walk: _Walk) -> list[tuple[FetchedResource, PacedDecision]]:
         now = self._progress = self._clock.now()
-        policy, pacer, publish = self._policy, self._pacer, PacingVerdict.PUBLISH
+        policy, decide, publish = self._policy, self._pacer.decide, PacingVerdict.PUBLISH
         judgements: list[PacedDecision] = []
         due: list[tuple[FetchedResource, PacedDecision]] = []
         for resource in page.resources:
-            seen = resource.observation
-            decision = decide(seen, policy, now, pacer.first_seen(seen, now))
-            verdict = pacer.consider(seen, decision, now)
-            judgement = PacedDecision(seen, decision, verdict)
+            judgement = decide(resource.observation, policy, now)
             judgements.append(judgement)
-            if verdict is publish:
+            if judgement.verdict is publish:
                 due.append((resource, judgement))
         walk.count(judgements, page)
         self._observer.judged(PageReport(judgements, page.malformed, now, page.resources))
@@ -186,7 +186,7 @@ class Pulse:
         self, due: Sequence[tuple[FetchedResource, PacedDecision]], traceparent: str, walk: _Walk
     ) -> list[PendingEvent]:
         now = self._clock.now()
-        time = events.timestamp(now)
+        time = timestamp(now)
         random_bytes = self._randomness(10 * len(due))
         batch = []
         for n, (resource, judgement) in enumerate(due):
@@ -198,7 +198,7 @@ class Pulse:
                 self._observer.judged(PageReport((), (f"{judgement.resource.id}: {error}",), now))
                 continue
             event = events.Event(
-                events.uuid7(now, random_bytes[10 * n : 10 * n + 10]),
+                uuid7(now, random_bytes[10 * n : 10 * n + 10]),
                 events.event_type(judgement.resource.kind, self._resource_type),
                 judgement.resource.id,
                 time,

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.core import events
+from sentinel.core.times import timestamp
 from sentinel.runtime.secrets import Redactor
 
 Plain: TypeAlias = "None | bool | int | float | str | list[Plain] | dict[str, Plain]"
@@ -94,7 +94,7 @@ class _RecordFormatter(logging.Formatter):
         if isinstance(value, timedelta):
             return value.total_seconds()
         if isinstance(value, datetime) and value.tzinfo is not None:
-            return events.timestamp(value)
+            return timestamp(value)
         if isinstance(value, BaseException):
             return self._text(describe(value))
         if depth < _MAX_DEPTH and isinstance(value, Mapping):

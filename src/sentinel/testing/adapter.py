@@ -33,8 +33,8 @@ from sentinel.adapter.rehearsal import rehearse
 from sentinel.core.adapter.event_target import ReceivedEvent
 from sentinel.core.adapter.resource import KnownReport, Owner, Resource, ResourceCondition
 from sentinel.core.fleet.documents import APPLIED, AVAILABLE, HEALTH, ConditionStatus, Report, ReportedCondition
-from sentinel.core.fleet.lifecycle import ROOT
-from sentinel.core.pulse.observation import Json
+from sentinel.core.fleet.lifecycle import API_ROOT
+from sentinel.core.json import Json
 from sentinel.ports.task_http import HttpClient
 from sentinel.testing.clock import START
 from sentinel.testing.task_http import FakeHttp, SentRequest
@@ -70,7 +70,7 @@ def make_resource(
         kind=kind,
         name=name,
         generation=generation,
-        href=f"{ROOT}/{kind.lower()}s/{id}",
+        href=f"{API_ROOT}/{kind.lower()}s/{id}",
         labels=labels or {},
         spec={} if spec is None else spec,
         owner=owner,

@@ -14,8 +14,9 @@ from itertools import count
 
 import msgspec
 
+from sentinel.core.json import Json, Malformed
 from sentinel.core.labels import Selector
-from sentinel.core.pulse.observation import Json, Malformed, read_resource
+from sentinel.core.pulse.observation import read_resource
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.testing.clock import START
 

@@ -16,8 +16,8 @@ from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import KnownReport, Owner, Resource
 from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import AdapterStatus, Report, ReportedCondition
-from sentinel.core.fleet.lifecycle import ROOT
-from sentinel.core.pulse.observation import Json
+from sentinel.core.fleet.lifecycle import API_ROOT
+from sentinel.core.json import Json
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.clock import Clock
 from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
@@ -61,7 +61,7 @@ class FakeReporting:
             id=resource_id,
             kind=kind,
             name=resource_id,
-            href=f"{ROOT}/{plural}/{resource_id}",
+            href=f"{API_ROOT}/{plural}/{resource_id}",
             generation=1 if before is None else before.generation + 1,
             labels=labels or {},
             spec={} if spec is None else spec,

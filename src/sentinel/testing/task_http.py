@@ -12,7 +12,7 @@ from typing import Unpack
 import msgspec
 from msgspec import UNSET
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, RequestOptions
 
 

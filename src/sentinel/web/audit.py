@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sentinel.core.events import uuid7
+from sentinel.core.ids import uuid7
 from sentinel.ports.audit import AuditEntry, AuditLog, AuditQuery
 from sentinel.web import cursor
 from sentinel.web.access import AUDIT

@@ -17,7 +17,7 @@ from functools import reduce
 from itertools import islice
 from typing import Final, NoReturn
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.web import problem, utf8
 from sentinel.web.problem import FieldError, Problem, shown
 

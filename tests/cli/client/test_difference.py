@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sentinel.cli.client import difference
 from sentinel.core import merge_patch
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 LEAVES = st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0]) | st.text("ab", max_size=2)
 KEYS = st.text("abc", min_size=1, max_size=2)

@@ -9,22 +9,15 @@ import msgspec
 
 from sentinel.adapter.observer import Evaluation
 from sentinel.cli.client.rows import Item
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.events import Event
 from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import Condition, ConditionStatus, Phase, ResourceStatus
 from sentinel.core.pulse.decision import Policy, decide
 from sentinel.core.pulse.observation import Observation
-from sentinel.core.pulse.pacing import PacingVerdict
+from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.report import (
-    CycleReport,
-    PacedDecision,
-    PageReport,
-    PendingEvent,
-    PublishedBatch,
-    PulseObserver,
-)
+from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch, PulseObserver
 from sentinel.testing.adapter import make_resource
 from sentinel.testing.clock import START
 
@@ -88,7 +81,9 @@ def cycle(
     )
 
 
-def evaluation(ending: Ending, message: str = "", *, resource_id: str = "c1", name: str = "one") -> Evaluation:
+def evaluation(
+    ending: OutcomeKind, message: str = "", *, resource_id: str = "c1", name: str = "one"
+) -> Evaluation:
     """What an adapter tells after it has looked at a resource."""
     return Evaluation(
         resource=make_resource("Cluster", id=resource_id, name=name),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sentinel.cli.up.dashboard_state import DashboardState, Shelf
 from sentinel.cli.up.narration import Activity, AdapterNarrator
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
@@ -39,7 +39,7 @@ def test_sums_grow_over_all_pulses_and_adapters() -> None:
     cycle(clusters, [judge("c1", generation=2), judge("c2"), judge("c3", generation=2, is_paced=True)])
     cycle(pools, [judge("p1", generation=2)], outcome=Outcome.UNCONFIRMED)
     for _ in range(2):
-        dns.evaluated(evaluation(Ending.DONE))
+        dns.evaluated(evaluation(OutcomeKind.DONE))
 
     totals = board.totals
     assert (totals.published, totals.paced, totals.failed, totals.evaluations) == (1, 1, 1, 2)
@@ -49,7 +49,13 @@ def test_an_evaluation_that_says_the_same_again_is_counted_and_not_shown() -> No
     board = DashboardState(started=START)
     dns = AdapterNarrator(adapter="dns", tell=board.tell, clock=ManualClock())
 
-    for ending in (Ending.IN_PROGRESS, Ending.IN_PROGRESS, Ending.DONE, Ending.DONE, Ending.IN_PROGRESS):
+    for ending in (
+        OutcomeKind.IN_PROGRESS,
+        OutcomeKind.IN_PROGRESS,
+        OutcomeKind.DONE,
+        OutcomeKind.DONE,
+        OutcomeKind.IN_PROGRESS,
+    ):
         dns.evaluated(evaluation(ending))
 
     assert [each.text for each in board.latest(9)] == ["in progress", "done", "in progress"]

@@ -12,7 +12,7 @@ from sentinel.adapter.observer import ReportDisposition
 from sentinel.cli.up.lines import Lines
 from sentinel.cli.up.narration import Activity, AdapterNarrator, PulseNarrator, Tone
 from sentinel.cli.up.stdout_queue import StdoutQueue
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
@@ -69,8 +69,8 @@ def test_a_fault_of_our_own_is_named_without_its_text(narrate: object) -> None:
     assert "hunter2" not in told[0].text
 
 
-@pytest.mark.parametrize("ending", list(Ending))
-def test_every_evaluation_is_told(ending: Ending) -> None:
+@pytest.mark.parametrize("ending", list(OutcomeKind))
+def test_every_evaluation_is_told(ending: OutcomeKind) -> None:
     told: list[Activity] = []
 
     adapter(told).evaluated(evaluation(ending, "as it is"))
@@ -94,7 +94,7 @@ def test_trouble_with_the_api_is_told_and_so_is_its_end() -> None:
 def test_what_is_given_up_is_told() -> None:
     told: list[Activity] = []
     narrator = adapter(told)
-    seen = evaluation(Ending.DONE).resource
+    seen = evaluation(OutcomeKind.DONE).resource
 
     narrator.dead_lettered("not an event", "e1", "")
     narrator.returned("no answer", "c1", 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sentinel.adapter import observer as adapter_observer
 from sentinel.cli.up.narration import Activity, AdapterNarrator, PulseNarrator
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.pulse import report as pulse_report
 from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import ManualClock
@@ -38,7 +38,7 @@ def test_an_observer_of_an_adapter_that_fails_harms_nobody_else() -> None:
         log=get_logger("test"),
     )
 
-    observers.evaluated(evaluation(Ending.DONE))
+    observers.evaluated(evaluation(OutcomeKind.DONE))
     observers.returned("no answer", "c1", 1)
     observers.crashed("c1", ValueError())
 

@@ -10,7 +10,7 @@ import pytest
 
 from sentinel.core.adapter import event_target
 from sentinel.core.adapter.event_target import EventTarget, InvalidEvent, ResourceRef
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 STRUCTURED = "application/cloudevents+json; charset=utf-8"
 ATTRIBUTES = {
@@ -37,7 +37,7 @@ def read(
 def test_the_subject_is_the_resource() -> None:
     hint = read({"anything": 1}, subject="c1")
 
-    assert hint.pointer == ResourceRef("c1", "", "cluster")
+    assert hint.ref == ResourceRef("c1", "", "cluster")
     assert hint.event.id == "e1"
     assert hint.event.source == "hyperfleet-sentinel"
     assert hint.event.data == {"anything": 1}
@@ -46,36 +46,36 @@ def test_the_subject_is_the_resource() -> None:
 
 @pytest.mark.parametrize("name", ["id", "resource_id", "resourceId"])
 def test_without_a_subject_the_data_names_the_resource(name: str) -> None:
-    assert read({name: "c1"}).pointer.id == "c1"
+    assert read({name: "c1"}).ref.id == "c1"
 
 
 def test_the_data_may_lead_the_way() -> None:
     hint = read({"id": "c1", "href": "/api/hyperfleet/v1/clusters/c1", "kind": "Cluster"}, type="other.event")
 
-    assert hint.pointer == ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")
+    assert hint.ref == ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")
 
 
 @pytest.mark.parametrize("kind", ["../../admin?x=", "a b", "a\r\nEvil: 1", "é", "a#b", "..", "x" * 200])
 def test_a_kind_that_could_not_stand_in_a_url_is_none(kind: str) -> None:
-    assert read({"id": "c1", "kind": kind}, type="other.event").pointer == ResourceRef("c1")
+    assert read({"id": "c1", "kind": kind}, type="other.event").ref == ResourceRef("c1")
 
 
 def test_in_structured_mode_the_data_is_a_member_of_the_body() -> None:
     hint = read({**ATTRIBUTES, "data": {"id": "c1"}}, content_type=STRUCTURED)
 
-    assert hint.pointer.id == "c1"
+    assert hint.ref.id == "c1"
 
 
 def test_a_structured_event_is_recognised_without_its_content_type() -> None:
     hint = read({**ATTRIBUTES, "data": {"id": "c1"}}, content_type="")
 
-    assert hint.pointer.id == "c1"
+    assert hint.ref.id == "c1"
 
 
 def test_data_may_be_in_base64() -> None:
     encoded = base64.b64encode(b'{"id": "c1"}').decode()
 
-    assert read({**ATTRIBUTES, "data_base64": encoded}, content_type=STRUCTURED).pointer.id == "c1"
+    assert read({**ATTRIBUTES, "data_base64": encoded}, content_type=STRUCTURED).ref.id == "c1"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_data_may_be_in_base64() -> None:
 def test_data_that_cannot_be_read_does_not_matter_where_there_is_a_subject(body: bytes) -> None:
     hint = read(body=body, content_type=STRUCTURED, subject="c1")
 
-    assert hint.pointer.id == "c1"
+    assert hint.ref.id == "c1"
     assert hint.event.data is None
 
 

@@ -17,7 +17,7 @@ from sentinel.core.adapter.resource import (
     with_reports,
 )
 from sentinel.core.fleet.documents import ConditionStatus, ReportedCondition
-from sentinel.core.pulse.observation import Malformed
+from sentinel.core.json import Malformed
 
 AVAILABLE = ReportedCondition("Available", ConditionStatus.TRUE)
 FULL = {

@@ -13,13 +13,13 @@ from msgspec import UNSET
 from sentinel.core.adapter import task
 from sentinel.core.adapter.task import (
     Broken,
-    Conclusion,
+    CheckedOutcome,
     Done,
-    Ending,
     Failed,
     Finalized,
     InProgress,
     Outcome,
+    OutcomeKind,
     PreconditionsNotMet,
 )
 from sentinel.core.fleet import reports
@@ -30,7 +30,7 @@ TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionSta
 
 
 def report_of(outcome: Outcome | Broken, *, is_deleting: bool = False) -> Report:
-    return task.report(Conclusion(outcome), adapter="dns", generation=3, is_deleting=is_deleting, at=NOW)
+    return task.report(CheckedOutcome(outcome), adapter="dns", generation=3, is_deleting=is_deleting, at=NOW)
 
 
 def statuses(report: Report) -> list[tuple[str, ConditionStatus]]:
@@ -92,20 +92,20 @@ def test_an_adapter_that_is_not_healthy_says_why() -> None:
 @pytest.mark.parametrize(
     ("outcome", "ending"),
     [
-        (Done(), Ending.DONE),
-        (InProgress(), Ending.IN_PROGRESS),
-        (PreconditionsNotMet(), Ending.PRECONDITIONS_NOT_MET),
-        (Failed(), Ending.FAILED),
-        (Finalized(), Ending.FINALIZED),
-        (Broken("x"), Ending.BROKEN),
+        (Done(), OutcomeKind.DONE),
+        (InProgress(), OutcomeKind.IN_PROGRESS),
+        (PreconditionsNotMet(), OutcomeKind.PRECONDITIONS_NOT_MET),
+        (Failed(), OutcomeKind.FAILED),
+        (Finalized(), OutcomeKind.FINALIZED),
+        (Broken("x"), OutcomeKind.BROKEN),
     ],
 )
-def test_each_outcome_has_a_name_for_metrics(outcome: Outcome | Broken, ending: Ending) -> None:
-    assert Conclusion(outcome).ending is ending
+def test_each_outcome_has_a_name_for_metrics(outcome: Outcome | Broken, ending: OutcomeKind) -> None:
+    assert CheckedOutcome(outcome).kind is ending
 
 
 def test_data_goes_along_encoded() -> None:
-    conclusion = task.conclude(Done(data={"zone": "z1", "records": [1, 2]}), is_deleting=False)
+    conclusion = task.check_outcome(Done(data={"zone": "z1", "records": [1, 2]}), is_deleting=False)
 
     report = task.report(conclusion, adapter="dns", generation=1, is_deleting=False, at=NOW)
 
@@ -113,18 +113,18 @@ def test_data_goes_along_encoded() -> None:
 
 
 def test_without_data_the_report_has_none() -> None:
-    assert task.conclude(Done(), is_deleting=False) == Conclusion(Done(), UNSET)
+    assert task.check_outcome(Done(), is_deleting=False) == CheckedOutcome(Done(), UNSET)
 
 
 def test_what_is_broken_already_stays_so() -> None:
-    assert task.conclude(Broken("x"), is_deleting=True) == Conclusion(Broken("x"))
+    assert task.check_outcome(Broken("x"), is_deleting=True) == CheckedOutcome(Broken("x"))
 
 
 @pytest.mark.parametrize("result", [None, True, "done", Done, {"status": "done"}])
 def test_a_result_that_is_no_outcome_is_the_adapter_s_error(result: object) -> None:
-    conclusion = task.conclude(result, is_deleting=False)
+    conclusion = task.check_outcome(result, is_deleting=False)
 
-    assert conclusion.ending is Ending.BROKEN
+    assert conclusion.kind is OutcomeKind.BROKEN
     assert conclusion.outcome.reason == "InvalidResult"
     assert conclusion.outcome.message == f"expected an outcome such as Done(), got {type(result).__name__}"
 
@@ -134,20 +134,20 @@ def test_a_result_that_is_no_outcome_is_the_adapter_s_error(result: object) -> N
     [(Done(message=5), "message"), (Failed(reason=ValueError("x")), "reason")],  # type: ignore[arg-type]
 )
 def test_a_text_that_is_none_is_the_adapter_s_error(result: Outcome, field: str) -> None:
-    conclusion = task.conclude(result, is_deleting=False)
+    conclusion = task.check_outcome(result, is_deleting=False)
 
-    assert conclusion.ending is Ending.BROKEN
+    assert conclusion.kind is OutcomeKind.BROKEN
     assert conclusion.outcome.message.startswith(f"{field}: expected text, got ")
 
 
 def test_a_live_resource_cannot_be_finalised() -> None:
-    assert task.conclude(Finalized(), is_deleting=False).ending is Ending.BROKEN
+    assert task.check_outcome(Finalized(), is_deleting=False).kind is OutcomeKind.BROKEN
 
 
 def test_a_finalizer_that_says_done_is_told_what_was_expected() -> None:
-    conclusion = task.conclude(Done(), is_deleting=True)
+    conclusion = task.check_outcome(Done(), is_deleting=True)
 
-    assert conclusion.ending is Ending.BROKEN
+    assert conclusion.kind is OutcomeKind.BROKEN
     assert "Finalized()" in conclusion.outcome.message
 
 
@@ -159,18 +159,18 @@ def endless() -> list[object]:
 
 @pytest.mark.parametrize("data", [object(), {1j: 2}, endless(), "\ud800"])
 def test_data_that_is_no_json_is_the_adapter_s_error(data: object) -> None:
-    conclusion = task.conclude(Done(data=data), is_deleting=False)
+    conclusion = task.check_outcome(Done(data=data), is_deleting=False)
 
-    assert conclusion.ending is Ending.BROKEN
-    assert "cannot be written as JSON" in conclusion.outcome.message
+    assert conclusion.kind is OutcomeKind.BROKEN
+    assert "cannot be encoded as JSON" in conclusion.outcome.message
     assert conclusion.data is UNSET
 
 
 def test_data_of_the_greatest_length_is_taken_and_one_byte_more_is_not() -> None:
     longest = "x" * (reports.MAX_DATA_BYTES - 2)
 
-    assert task.conclude(Done(data=longest), is_deleting=False).ending is Ending.DONE
-    assert task.conclude(Done(data=longest + "x"), is_deleting=False).ending is Ending.BROKEN
+    assert task.check_outcome(Done(data=longest), is_deleting=False).kind is OutcomeKind.DONE
+    assert task.check_outcome(Done(data=longest + "x"), is_deleting=False).kind is OutcomeKind.BROKEN
 
 
 texts = st.text(st.characters(), max_size=5000)
@@ -182,7 +182,7 @@ outcomes = st.one_of(
 
 @given(outcome=outcomes, is_deleting=st.booleans())
 def test_every_shortened_report_is_one_that_the_api_takes(outcome: Outcome | Broken, is_deleting: bool) -> None:
-    shortened = task.shortened(Conclusion(outcome)).outcome
+    shortened = task.truncated(CheckedOutcome(outcome)).outcome
 
     report = report_of(shortened, is_deleting=is_deleting)
     sent = msgspec.json.decode(msgspec.json.encode(report), type=Report)
@@ -201,7 +201,7 @@ class _Odd(str):
 
 
 def test_texts_of_a_class_of_its_own_are_taken_for_what_they_say() -> None:
-    conclusion = task.conclude(Done(_Odd("all is well"), reason=_Odd("Fine")), is_deleting=False)
+    conclusion = task.check_outcome(Done(_Odd("all is well"), reason=_Odd("Fine")), is_deleting=False)
 
     report = task.report(conclusion, adapter="dns", generation=1, is_deleting=False, at=NOW)
 

@@ -240,7 +240,7 @@ def test_an_available_that_sticks_keeps_everything() -> None:
 
     assert (cluster.available.status, cluster.available.observed_generation) == (TRUE, 1)
     assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(1)
-    assert cluster.available.message == "Last known to be available at generation 1. Now at another: [dns]"
+    assert cluster.available.message == "Last known to be available at generation 1. Now reporting another: [dns]"
 
 
 def test_available_falls_at_the_time_of_the_report_that_fells_it() -> None:
@@ -510,7 +510,7 @@ def test_a_resource_waits_for_its_last_child() -> None:
     cluster.refresh()
 
     assert (waiting.status, waiting.reason) == (FALSE, "ReconciledWaitingForChildren")
-    assert waiting.message == "Children that are not gone yet: 2"
+    assert waiting.message == "Children not deleted yet: 2"
     assert not is_finalized
     assert aggregate.is_finalized(cluster.situation)
     assert cluster.ready.is_true

@@ -272,7 +272,7 @@ class TestDecision:
         )
 
         assert found.next_pulse == minute(2)
-        *_, outlook = why.in_words(found, now=minute(2), duration=str)
+        *_, outlook = why.sentences(found, now=minute(2), duration=str)
         assert outlook == "next pulse due now, and every 0:00:10 until it is answered: adapter progressed"
 
 
@@ -284,14 +284,13 @@ class Polls:
         self.published = 0
 
     def poll(self, resource: Observation, now: datetime, policy: Policy = ON) -> PacingVerdict:
-        self.pacer.begin()
-        decision = decide(resource, policy, now, self.pacer.first_seen(resource, now))
-        verdict = self.pacer.consider(resource, decision, now)
-        if verdict is PacingVerdict.PUBLISH:
-            self.pacer.settled(resource, decision, now)
+        self.pacer.begin_cycle()
+        paced = self.pacer.decide(resource, policy, now)
+        if paced.verdict is PacingVerdict.PUBLISH:
+            self.pacer.record_published(resource, paced.decision, now)
             self.published += 1
-        self.pacer.end(is_complete=True)
-        return verdict
+        self.pacer.end_cycle(is_complete=True)
+        return paced.verdict
 
 
 class TestPacing:
@@ -365,11 +364,11 @@ class TestPacing:
         pacer = Pacer()
         progressed = seen(updated=NOW - SECOND, progress=NOW)
         for _ in range(3):
-            pacer.begin()
+            pacer.begin_cycle()
 
-            assert pacer.consider(progressed, decide(progressed, ON, NOW), NOW) is PacingVerdict.PUBLISH
+            assert pacer.decide(progressed, ON, NOW).verdict is PacingVerdict.PUBLISH
 
-            pacer.end(is_complete=True)
+            pacer.end_cycle(is_complete=True)
 
     def test_answered_progress_leaves_nothing_behind(self) -> None:
         polls = Polls()

@@ -65,7 +65,7 @@ def explained(state: ResourceState, *, at: float, required: Sequence[str] = REQU
 
 
 def words(found: Why, *, at: float) -> list[str]:
-    return list(why.in_words(found, now=after(at), duration=lambda span: f"{span.total_seconds():g}s"))
+    return list(why.sentences(found, now=after(at), duration=lambda span: f"{span.total_seconds():g}s"))
 
 
 def test_one_that_has_just_been_created_waits_for_everybody() -> None:
@@ -173,7 +173,7 @@ def test_where_no_adapter_is_required_nobody_is_waited_for() -> None:
     found = explained(created(rules), at=3, required=())
 
     assert words(found, at=3)[0] == (
-        "Manifest one: not ready for 3s: no adapter is required, so none can say that it is ready"
+        "Manifest one: not ready for 3s: no adapter is required, so none can report it ready"
     )
 
 
@@ -219,7 +219,7 @@ def test_without_a_ready_condition_the_flat_time_counts() -> None:
 def test_a_document_alone_tells_who_is_in_the_way() -> None:
     def in_the_way(state: ResourceState) -> list[str]:
         document = state.document
-        return why.in_the_way(document.status, generation=document.generation, required=REQUIRED)
+        return why.blocking_adapters(document.status, generation=document.generation, required=REQUIRED)
 
     new = created()
     blocked = taking(new, status("validation", at=1), status("dns", ConditionStatus.FALSE, at=1))

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from tests.golden.gotemplate import oracle
-from tests.golden.gotemplate.author import Author
+from tests.golden.gotemplate.generator import TemplateGenerator
 from tests.golden.gotemplate.oracle import Answer, NoGo, Oracle, ours
 
 EXAMPLES = 2000
@@ -68,7 +68,7 @@ def test_go_still_makes_the_golden_table_as_it_stands(program: Path, tmp_path: P
 )
 @given(st.randoms(use_true_random=False))
 def test_a_template_does_what_go_makes_of_it(go: Oracle, random: Random) -> None:
-    author = Author(random)
+    author = TemplateGenerator(random)
     source, document = author.template(), author.document()
 
     our = ours(source, document)
@@ -80,7 +80,7 @@ def test_a_template_does_what_go_makes_of_it(go: Oracle, random: Random) -> None
 
 @pytest.mark.timeout(600)
 def test_ten_thousand_further_templates_do_what_go_makes_of_them(go: Oracle) -> None:
-    author = Author(Random(1))  # noqa: S311 - the same templates every time
+    author = TemplateGenerator(Random(1))  # noqa: S311 - the same templates every time
     outcomes: Counter[str] = Counter()
 
     for _ in range(SWEPT // BATCH):

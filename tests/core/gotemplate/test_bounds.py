@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sentinel.core.gotemplate import Failed, Template, TemplateError
-from sentinel.core.gotemplate.printer import LONGEST_TEXT
-from sentinel.core.gotemplate.stream import DEEPEST
-from sentinel.core.pulse.observation import Json
-from tests.golden.gotemplate.author import Author
+from sentinel.core.gotemplate import RenderError, Template, TemplateError
+from sentinel.core.gotemplate.printer import MAX_TEXT_LENGTH
+from sentinel.core.gotemplate.tokens import MAX_DEPTH
+from sentinel.core.json import Json
+from tests.golden.gotemplate.generator import TemplateGenerator
 from tests.golden.gotemplate.oracle import ours
 
 WIDE: Json = {"map": {f"key{n}": n for n in range(10_000)}, "list": list(range(10_000)), "text": "é" * 100_000}
@@ -27,7 +27,7 @@ PIECES = (
 
 
 def failure(source: str, document: Json = None) -> str:
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(RenderError) as caught:
         Template(source).render(document)
     return str(caught.value)
 
@@ -79,7 +79,7 @@ def test_a_template_that_calls_itself_without_end_is_stopped(source: str) -> Non
     ],
 )
 def test_a_text_that_grows_without_end_is_stopped(source: str) -> None:
-    assert f"stopped: the text grew beyond {LONGEST_TEXT} characters (line 1, column" in failure(source, WIDE)
+    assert f"stopped: the text grew beyond {MAX_TEXT_LENGTH} characters (line 1, column" in failure(source, WIDE)
 
 
 def test_what_is_large_and_reasonable_is_not_stopped() -> None:
@@ -87,7 +87,7 @@ def test_what_is_large_and_reasonable_is_not_stopped() -> None:
     assert len(Template('{{printf "%1000000d" 1}}').render(None)) == 1_000_000
 
 
-@pytest.mark.parametrize("depth", [DEEPEST, DEEPEST + 1, 10_000])
+@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 10_000])
 @pytest.mark.parametrize(
     ("opening", "inside", "closing"),
     [
@@ -105,10 +105,12 @@ def test_nesting_is_refused_where_it_becomes_too_deep(opening: str, inside: str,
     if opening[0] == "(":
         source = "{{" + source + "}}"
 
-    if depth <= DEEPEST:
+    if depth <= MAX_DEPTH:
         ours(source, None)
     else:
-        with pytest.raises(TemplateError, match=f"nested too deeply: more than {DEEPEST} blocks and parentheses"):
+        with pytest.raises(
+            TemplateError, match=f"nested too deeply: more than {MAX_DEPTH} blocks and parentheses"
+        ):
             Template(source)
 
 
@@ -163,7 +165,7 @@ def test_every_text_compiles_or_says_where_it_does_not(source: str) -> None:
 @bounded
 @given(st.randoms(use_true_random=False))
 def test_every_template_gives_a_text_or_the_reason_why_not(random: Random) -> None:
-    author = Author(random)
+    author = TemplateGenerator(random)
     source, document = author.template(), author.document()
 
     answer = ours(source, document)

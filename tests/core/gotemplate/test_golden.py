@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from tests.golden.gotemplate.oracle import FOLDER, Answer, ours
 
 

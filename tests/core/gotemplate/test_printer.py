@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.gotemplate import go_string
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sentinel.core.gotemplate import Template, TemplateError
-from sentinel.core.pulse.observation import Json
-from tests.golden.gotemplate.author import Author
+from sentinel.core.json import Json
+from tests.golden.gotemplate.generator import TemplateGenerator
 from tests.golden.gotemplate.oracle import ours
 
 
@@ -104,7 +104,7 @@ def test_templates_that_call_each_other_in_ever_more_ways_are_not_followed_for_e
 )
 @given(st.randoms(use_true_random=False))
 def test_a_document_with_only_the_fields_that_are_read_renders_the_same(random: Random) -> None:
-    author = Author(random)
+    author = TemplateGenerator(random)
     source, document = author.template(), author.document()
     try:
         paths = Template(source).fields_read()

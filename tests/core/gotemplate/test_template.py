@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sentinel.core.gotemplate import Failed, Missing, Template, TemplateError
-from sentinel.core.pulse.observation import Json
+from sentinel.core.gotemplate import MissingField, RenderError, Template, TemplateError
+from sentinel.core.json import Json
 
 CLUSTER: Json = {
     "id": "cls-123",
@@ -25,7 +25,7 @@ def render(source: str, document: Json = CLUSTER) -> str:
 
 def lacking(source: str) -> str:
     """The text of a template that prints something absent."""
-    with pytest.raises(Missing) as caught:
+    with pytest.raises(MissingField) as caught:
         render(source)
     return caught.value.text
 
@@ -81,7 +81,7 @@ def test_what_is_no_template_is_refused_with_its_place(source: str, line: int, c
     ],
 )  # fmt: skip
 def test_what_cannot_be_evaluated_fails_with_the_reason_and_the_place(source: str, reason: str) -> None:
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(RenderError) as caught:
         render(source)
 
     assert str(caught.value) == reason
@@ -103,7 +103,7 @@ def test_what_cannot_be_evaluated_fails_with_the_reason_and_the_place(source: st
     ],
 )
 def test_a_failure_never_shows_a_value_of_the_document(source: str) -> None:
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(RenderError) as caught:
         render(source)
 
     assert "hunter2" not in str(caught.value)

@@ -16,13 +16,13 @@ from sentinel.core.pulse.listing import (
     BadPage,
     DecodedPage,
     EndlessList,
+    NeedsAllFields,
     NextPage,
-    OddPage,
     PageShape,
     Position,
     ShortPage,
     advance,
-    read,
+    decode_page,
 )
 
 NOTHING_MORE = None
@@ -33,12 +33,12 @@ def items(*ids: str) -> list[dict[str, Any]]:
 
 
 def page(*ids: str, **members: Any) -> DecodedPage:
-    return read(msgspec.json.encode({"items": items(*ids), **members}))
+    return decode_page(msgspec.json.encode({"items": items(*ids), **members}))
 
 
 def follow(step: NextPage) -> Position:
-    assert step.following is not None
-    return step.following
+    assert step.next_position is not None
+    return step.next_position
 
 
 def walk(pages: Iterable[DecodedPage], *, size: int) -> None:
@@ -49,7 +49,7 @@ def walk(pages: Iterable[DecodedPage], *, size: int) -> None:
 
 
 def ids(step: NextPage) -> list[str]:
-    return [resource.observation.id for resource in step.fresh]
+    return [resource.observation.id for resource in step.new_resources]
 
 
 class TestReading:
@@ -71,13 +71,13 @@ class TestReading:
         assert (answer.shape, answer.next, answer.total) == (PageShape.CURSOR, "", None)
 
     def test_a_bare_list_is_the_whole_fleet(self) -> None:
-        answer = read(msgspec.json.encode(items("a", "b")))
+        answer = decode_page(msgspec.json.encode(items("a", "b")))
 
         assert (answer.shape, answer.count) == (PageShape.WHOLE, 2)
         assert [resource.decode() for resource in answer.resources] == items("a", "b")
 
     def test_null_items_are_no_items(self) -> None:
-        answer = read(b'{"page": 1, "size": 0, "total": 0, "items": null}')
+        answer = decode_page(b'{"page": 1, "size": 0, "total": 0, "items": null}')
 
         assert (answer.shape, answer.count, answer.total) == (PageShape.NUMBERED, 0, 0)
 
@@ -100,7 +100,7 @@ class TestReading:
     )
     def test_what_is_no_page_is_a_bad_page(self, body: bytes) -> None:
         with pytest.raises(BadPage, match="expected a page of resources"):
-            read(body)
+            decode_page(body)
 
     @pytest.mark.parametrize("total", ["7", 7.5, True])
     def test_a_total_that_is_no_number_is_a_bad_page(self, total: object) -> None:
@@ -114,7 +114,7 @@ class TestReading:
     def test_a_malformed_item_is_told_with_its_place_and_costs_no_other(self) -> None:
         body = msgspec.json.encode({"items": [*items("a"), {"id": 7}, *items("b")], "total": 3})
 
-        answer = read(body)
+        answer = decode_page(body)
 
         assert answer.count == 3
         assert [resource.decode() for resource in answer.resources] == items("a", "b")
@@ -127,7 +127,7 @@ class TestReading:
         assert list(answer.malformed) == ["items[1]: id: expected a non-empty string"]
 
     def test_a_page_of_malformed_items_is_a_page(self) -> None:
-        answer = read(b'{"items": [1, null, "x"], "total": 3}')
+        answer = decode_page(b'{"items": [1, null, "x"], "total": 3}')
 
         assert (answer.count, len(answer.resources), len(answer.malformed)) == (3, 0, 3)
 
@@ -141,15 +141,15 @@ class TestReading:
     @given(st.binary(max_size=80))
     def test_any_bytes_are_a_page_or_a_bad_one(self, body: bytes) -> None:
         with suppress(BadPage):
-            read(body)
+            decode_page(body)
 
     @given(st.lists(st.text(min_size=1, max_size=5)), st.booleans())
     def test_a_malformed_neighbour_changes_nothing(self, given_ids: list[str], is_bare: bool) -> None:
         alone: Any = items(*given_ids)
         accompanied: Any = [*alone, "not a resource"]
 
-        expected = read(msgspec.json.encode(alone if is_bare else {"items": alone, "total": 1}))
-        answer = read(msgspec.json.encode(accompanied if is_bare else {"items": accompanied, "total": 1}))
+        expected = decode_page(msgspec.json.encode(alone if is_bare else {"items": alone, "total": 1}))
+        answer = decode_page(msgspec.json.encode(accompanied if is_bare else {"items": accompanied, "total": 1}))
 
         assert answer.shape is expected.shape
         assert [each.observation for each in answer.resources] == [each.observation for each in expected.resources]
@@ -158,14 +158,14 @@ class TestReading:
 
 class TestWholeLists:
     def test_a_bare_list_is_the_whole_fleet(self) -> None:
-        step = advance(Position(size=1), read(msgspec.json.encode(items("a", "b"))))
+        step = advance(Position(size=1), decode_page(msgspec.json.encode(items("a", "b"))))
 
         assert ids(step) == ["a", "b"]
-        assert step.following is NOTHING_MORE
+        assert step.next_position is NOTHING_MORE
 
     def test_a_bare_list_in_mid_walk_is_a_bad_page(self) -> None:
         with pytest.raises(BadPage, match="expected page 2, got a bare list"):
-            advance(Position(size=1, number=2), read(b"[]"))
+            advance(Position(size=1, number=2), decode_page(b"[]"))
 
 
 class TestNumberedPages:
@@ -175,13 +175,13 @@ class TestNumberedPages:
 
         assert (follow(first).number, follow(first).after) == (2, "")
         assert ids(first) + ids(second) == ["a", "b", "c"]
-        assert second.following is NOTHING_MORE
+        assert second.next_position is NOTHING_MORE
 
     def test_pages_that_end_evenly_need_no_empty_page(self) -> None:
-        assert advance(Position(size=2), page("a", "b", total=2)).following is NOTHING_MORE
+        assert advance(Position(size=2), page("a", "b", total=2)).next_position is NOTHING_MORE
 
     def test_an_empty_fleet_is_one_empty_page(self) -> None:
-        assert advance(Position(size=2), page(total=0)).following is NOTHING_MORE
+        assert advance(Position(size=2), page(total=0)).next_position is NOTHING_MORE
 
     def test_a_page_with_neither_total_nor_next_is_a_bad_page(self) -> None:
         with pytest.raises(BadPage, match="`total`"):
@@ -197,11 +197,11 @@ class TestNumberedPages:
 
     def test_no_items_are_not_the_end(self) -> None:
         with pytest.raises(ShortPage):
-            advance(Position(size=2), read(b'{"items": null, "total": 4}'))
+            advance(Position(size=2), decode_page(b'{"items": null, "total": 4}'))
 
     def test_insisting_on_a_short_page_does_not_make_it_true(self) -> None:
         with pytest.raises(ShortPage):
-            advance(Position(size=2), page("a", total=4), insisted=1)
+            advance(Position(size=2), page("a", total=4), previous_count=1)
 
     def test_a_first_page_that_is_short_may_be_capped(self) -> None:
         with pytest.raises(ShortPage, match="page_size"):
@@ -210,15 +210,15 @@ class TestNumberedPages:
     def test_malformed_items_count_as_items(self) -> None:
         body = msgspec.json.encode({"items": ["malformed", *items("a")], "total": 2})
 
-        assert advance(Position(size=2), read(body)).following is NOTHING_MORE
+        assert advance(Position(size=2), decode_page(body)).next_position is NOTHING_MORE
 
     def test_a_server_that_ignores_the_size_is_read_by_its_own(self) -> None:
         everything = advance(Position(size=1), page("a", "b", "c", total=3))
         larger = advance(Position(size=1), page("a", "b", total=3))
 
-        assert everything.following is NOTHING_MORE
+        assert everything.next_position is NOTHING_MORE
         assert follow(larger).number == 2
-        assert advance(follow(larger), page("c", total=3)).following is NOTHING_MORE
+        assert advance(follow(larger), page("c", total=3)).next_position is NOTHING_MORE
 
     def test_a_total_that_has_grown_is_read_to_its_new_end(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=4)))
@@ -231,7 +231,7 @@ class TestNumberedPages:
         step = advance(second, page("c", "d", total=4))
 
         assert ids(step) == ["d"]
-        assert step.following is NOTHING_MORE
+        assert step.next_position is NOTHING_MORE
 
     def test_repetition_within_a_page_is_left_out(self) -> None:
         assert ids(advance(Position(size=3), page("a", "b", "a", total=3))) == ["a", "b"]
@@ -244,7 +244,7 @@ class TestNumberedPages:
 
         assert follow(third).number == 1
         assert ids(again) == ["c"]
-        assert again.following is NOTHING_MORE
+        assert again.next_position is NOTHING_MORE
 
     def test_after_a_second_look_the_walk_goes_on_where_it_was(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=8)))
@@ -285,18 +285,18 @@ class TestCursorPages:
 
         assert (follow(first).number, follow(first).after) == (2, "x")
         assert ids(first) + ids(second) == ["a", "b", "c"]
-        assert second.following is NOTHING_MORE
+        assert second.next_position is NOTHING_MORE
 
     def test_a_cursor_without_a_total_is_followed(self) -> None:
         first = advance(Position(size=2), page("a", next="x"))
 
         assert follow(first).after == "x"
-        assert advance(follow(first), page("b", next=None)).following is NOTHING_MORE
+        assert advance(follow(first), page("b", next=None)).next_position is NOTHING_MORE
 
     def test_a_page_that_leaves_out_next_is_the_last(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=3, next="x")))
 
-        assert advance(second, page("c", total=3)).following is NOTHING_MORE
+        assert advance(second, page("c", total=3)).next_position is NOTHING_MORE
 
     def test_a_server_that_learns_cursors_in_mid_walk_is_followed(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=6)))
@@ -309,7 +309,7 @@ class TestCursorPages:
 
         with pytest.raises(ShortPage) as doubt:
             advance(second, short)
-        believed = advance(second, short, insisted=doubt.value.count)
+        believed = advance(second, short, previous_count=doubt.value.count)
 
         assert ids(believed) == ["c"]
         assert follow(believed).after == "y"
@@ -317,28 +317,28 @@ class TestCursorPages:
     def test_a_last_page_that_lacks_what_was_deleted_is_believed_in_the_end(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=4, next="x")))
 
-        step = advance(second, page("c", total=4, next=None), insisted=1)
+        step = advance(second, page("c", total=4, next=None), previous_count=1)
 
-        assert step.following is NOTHING_MORE
-        assert step.seen_of_more == 3
+        assert step.next_position is NOTHING_MORE
+        assert step.ended_early_at == 3
 
     def test_a_list_that_ends_at_its_total_leaves_nothing_to_ask(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=3, next="x")))
 
-        assert advance(second, page("c", total=3, next=None)).seen_of_more is None
+        assert advance(second, page("c", total=3, next=None)).ended_early_at is None
 
     def test_another_short_answer_is_doubted_again(self) -> None:
         second = follow(advance(Position(size=3), page("a", "b", "c", total=6, next="x")))
 
         with pytest.raises(ShortPage):
-            advance(second, page("d", total=6, next="y"), insisted=2)
+            advance(second, page("d", total=6, next="y"), previous_count=2)
 
     def test_an_only_page_that_contradicts_its_total_is_never_believed(self) -> None:
         with pytest.raises(ShortPage):
-            advance(Position(size=9), page("a", total=2, next=None), insisted=1)
+            advance(Position(size=9), page("a", total=2, next=None), previous_count=1)
 
     def test_pages_that_the_server_caps_are_doubted_only_once(self) -> None:
-        capped = advance(Position(size=500), page("a", "b", total=6, next="x"), insisted=2)
+        capped = advance(Position(size=500), page("a", "b", total=6, next="x"), previous_count=2)
 
         step = advance(follow(capped), page("c", "d", total=6, next="y"))
 
@@ -353,7 +353,7 @@ class TestCursorPages:
             walk(pages, size=1)
 
     def test_empty_pages_without_end_are_endless(self) -> None:
-        pages = (page(total=0, next=str(number)) for number in range(2 * listing.GROWTH))
+        pages = (page(total=0, next=str(number)) for number in range(2 * listing.MAX_GROWTH))
 
         with pytest.raises(EndlessList):
             walk(pages, size=1)
@@ -406,7 +406,7 @@ def test_inserts_between_numbered_pages_lose_and_repeat_nothing(
             break
         step = advance(position, server.numbered(position))
         yielded += ids(step)
-        position = step.following
+        position = step.next_position
         for _ in range(min(inserted, size)):
             server.insert()
 
@@ -428,7 +428,7 @@ def test_deletions_between_numbered_pages_lose_and_repeat_nothing(
             break
         step = advance(position, server.numbered(position))
         yielded += ids(step)
-        position = step.following
+        position = step.next_position
         if position is not None and not position.frontier:  # a page's worth between two new pages, no more
             for at in data.draw(st.lists(st.integers(0, 99), max_size=size)):
                 server.delete(at)
@@ -454,9 +454,9 @@ def test_nothing_between_cursor_pages_loses_or_repeats_anything(
         try:
             step = advance(position, answer)
         except ShortPage as short:
-            step = advance(position, answer, insisted=short.count)
+            step = advance(position, answer, previous_count=short.count)
         yielded += ids(step)
-        position = step.following
+        position = step.next_position
         for at in data.draw(st.lists(st.none() | st.integers(0, 99), max_size=3)):
             if at is None:
                 server.insert()
@@ -473,14 +473,14 @@ class TestPlainness:
 
     def page(self, *ids: str, odd: tuple[str, ...] = (), **members: Any) -> DecodedPage:
         plain = [{"id": each, "labels": {}, "status": self.STATUS} for each in ids]
-        return read(msgspec.json.encode({"items": [*plain, *items(*odd)], **members}))
+        return decode_page(msgspec.json.encode({"items": [*plain, *items(*odd)], **members}))
 
     def test_a_page_is_plain_where_every_item_is(self) -> None:
         assert self.page("a", "b", next="x").is_plain
         assert not self.page("a", odd=("b",), next="x").is_plain
 
     def test_a_page_with_a_malformed_item_is_not_plain(self) -> None:
-        assert not read(b'{"items":[{"id":7}],"next":null}').is_plain
+        assert not decode_page(b'{"items":[{"id":7}],"next":null}').is_plain
 
     def test_a_walk_is_plain_as_long_as_every_page_was(self) -> None:
         first = follow(advance(Position(size=1), self.page("a", next="x")))
@@ -498,7 +498,7 @@ class TestPlainness:
         first = follow(advance(Position(size=1), self.page("a", next="x")))
         odd = self.page(odd=("b",), next="y")
 
-        with pytest.raises(OddPage):
+        with pytest.raises(NeedsAllFields):
             advance(first, odd)
 
         assert ids(advance(msgspec.structs.replace(first, is_plain=False), odd)) == ["b"]

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentinel.core.gotemplate import TemplateError
+from sentinel.core.json import Json
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import (
     ByReason,
@@ -15,11 +17,9 @@ from sentinel.core.pulse.message import (
     FieldPath,
     Literal,
     MessageData,
-    TemplateError,
     compile_leaf,
     reason_data,
 )
-from sentinel.core.pulse.observation import Json
 
 CLUSTER: Json = {
     "id": "cls-123",

@@ -11,15 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentinel.core.json import Malformed
 from sentinel.core.pulse import observation
-from sentinel.core.pulse.observation import (
-    FetchedResource,
-    Malformed,
-    Observation,
-    WireResource,
-    observe,
-    read_resource,
-)
+from sentinel.core.pulse.observation import FetchedResource, Observation, WireResource, observe, read_resource
 
 NOON = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 FLAT = {"phase": "Ready", "observed_generation": 1, "last_updated_time": "2025-10-21T12:00:00Z"}

@@ -37,15 +37,14 @@ class Polls:
         self.pacer = pacer
 
     def poll(self, now: datetime, *seen: Observation, is_complete: bool = True) -> list[PacingVerdict]:
-        self.pacer.begin()
+        self.pacer.begin_cycle()
         verdicts = []
         for one in seen:
-            decision = decide(one, POLICY, now, self.pacer.first_seen(one, now))
-            verdict = self.pacer.consider(one, decision, now)
-            if verdict is PacingVerdict.PUBLISH:
-                self.pacer.settled(one, decision, now)
-            verdicts.append(verdict)
-        self.pacer.end(is_complete=is_complete)
+            paced = self.pacer.decide(one, POLICY, now)
+            if paced.verdict is PacingVerdict.PUBLISH:
+                self.pacer.record_published(one, paced.decision, now)
+            verdicts.append(paced.verdict)
+        self.pacer.end_cycle(is_complete=is_complete)
         return verdicts
 
 
@@ -79,11 +78,11 @@ def test_what_was_not_confirmed_is_due_again_at_the_next_poll() -> None:
     stuck = resource()
     for n in range(2):
         now = NOW + n * SECOND
-        pacer.begin()
+        pacer.begin_cycle()
 
-        assert pacer.consider(stuck, decide(stuck, POLICY, now), now) is PacingVerdict.PUBLISH
+        assert pacer.decide(stuck, POLICY, now).verdict is PacingVerdict.PUBLISH
 
-        pacer.end(is_complete=True)
+        pacer.end_cycle(is_complete=True)
 
 
 def test_a_republish_interval_takes_the_place_of_the_max_age() -> None:
@@ -241,11 +240,11 @@ def test_an_absurd_generation_or_a_time_before_1970_does_no_harm() -> None:
 
 def test_an_entry_takes_no_more_than_150_bytes() -> None:
     pacer = Pacer()
-    pacer.begin()
+    pacer.begin_cycle()
     count = 100_000
     decision = decide(resource(), POLICY, NOW)
     for n in range(count):
-        pacer.settled(resource(f"cluster-{n:08d}", generation=3), decision, NOW)
+        pacer.record_published(resource(f"cluster-{n:08d}", generation=3), decision, NOW)
 
     table = pacer._table
     size = sys.getsizeof(table) + sum(map(sys.getsizeof, table)) + sum(map(sys.getsizeof, table.values()))
@@ -306,16 +305,15 @@ def test_a_poll_that_comes_a_moment_early_is_not_put_off_to_the_next() -> None:
 def test_pacing_counts_from_the_event_not_from_the_cycle_it_was_sent_in() -> None:
     pacer = Pacer()
     late = resource()
-    pacer.begin()
-    decision = decide(late, POLICY, NOW)
-    pacer.consider(late, decision, NOW)
-    pacer.settled(late, decision, NOW + 8 * SECOND)
-    pacer.end(is_complete=True)
-    pacer.begin()
+    pacer.begin_cycle()
+    paced = pacer.decide(late, POLICY, NOW)
+    pacer.record_published(late, paced.decision, NOW + 8 * SECOND)
+    pacer.end_cycle(is_complete=True)
+    pacer.begin_cycle()
 
-    verdict = pacer.consider(late, decide(late, POLICY, NOW), NOW + 10 * SECOND)
+    again = pacer.decide(late, POLICY, NOW + 10 * SECOND)
 
-    assert verdict is PacingVerdict.PACED
+    assert again.verdict is PacingVerdict.PACED
 
 
 class TestRequests:
@@ -371,11 +369,11 @@ class TestRequests:
         asked = resource(requested=NOW)
         for n in range(3):
             now = NOW + n * SECOND
-            pacer.begin()
+            pacer.begin_cycle()
 
-            assert pacer.consider(asked, decide(asked, POLICY, now), now) is PacingVerdict.PUBLISH
+            assert pacer.decide(asked, POLICY, now).verdict is PacingVerdict.PUBLISH
 
-            pacer.end(is_complete=True)
+            pacer.end_cycle(is_complete=True)
 
     def test_an_answered_request_leaves_nothing_behind(self) -> None:
         polls = Polls(Pacer())

@@ -13,7 +13,7 @@ import pytest
 from sentinel.core.adapter import task as tasks
 from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.adapter.task import Conclusion, Done
+from sentinel.core.adapter.task import CheckedOutcome, Done
 from sentinel.core.fleet.documents import Report
 from sentinel.drivers.fleet_api.connection import connect
 from sentinel.drivers.fleet_api.reports import FleetReports
@@ -27,7 +27,7 @@ CLUSTER = {"id": "c1", "kind": "Cluster", "generation": 1, "href": f"{ROOT}/clus
 NOTHING = {"items": [], "total": 0}
 RESOURCE = Resource(id="c1", kind="Cluster", generation=1, href=f"{ROOT}/clusters/c1")
 REPORT: Report = tasks.report(
-    Conclusion(Done()), adapter="dns", generation=1, is_deleting=False, at=datetime(2025, 1, 1, tzinfo=UTC)
+    CheckedOutcome(Done()), adapter="dns", generation=1, is_deleting=False, at=datetime(2025, 1, 1, tzinfo=UTC)
 )
 
 Script = Callable[[Asked], Said]

@@ -15,13 +15,14 @@ from pamqp.header import ContentHeader
 
 from sentinel.core import events
 from sentinel.core.events import Event, Mode
+from sentinel.core.times import timestamp
 from sentinel.drivers.rabbitmq.frames import FrameLayout, Unsendable
 
 FRAME_MAX = 4096
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 # The library's decoder takes later ones for milliseconds.
-moments = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(events.timestamp)
+moments = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(timestamp)
 
 
 def layout(mode: Mode = Mode.STRUCTURED, *, frame_max: int = FRAME_MAX) -> FrameLayout:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.core.gotemplate import Failed, Missing, Template, TemplateError
-from sentinel.core.pulse.observation import Json
+from sentinel.core.gotemplate import MissingField, RenderError, Template, TemplateError
+from sentinel.core.json import Json
 
 FOLDER = Path(__file__).parent
 _BUILD_SECONDS = 300
@@ -90,7 +90,7 @@ def ours(source: str, document: Json) -> Answer:
         return Answer(output=Template(source).render(document))
     except TemplateError as error:
         return Answer(fails="parse", problem=error.problem)
-    except Missing as missing:
+    except MissingField as missing:
         return Answer(output=missing.text)
-    except Failed as failure:
+    except RenderError as failure:
         return Answer(fails="exec", problem=str(failure))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker

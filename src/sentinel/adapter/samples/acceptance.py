@@ -11,7 +11,7 @@ from sentinel.adapter.context import Context
 from sentinel.adapter.declaration import Adapter
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Done, Failed, Outcome
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 NAME: Final = "validation"
 NEEDS: Final[tuple[str, ...]] = ()

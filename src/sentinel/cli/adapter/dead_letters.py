@@ -17,7 +17,7 @@ from sentinel.adapter import settings as adapter_settings
 from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.cli.wiring.broker import build_dead_letters
-from sentinel.core import events
+from sentinel.core.times import timestamp
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.subscription import DeadLetter, DeadLetters
 from sentinel.runtime.process import ExitCode
@@ -218,7 +218,7 @@ def _printed(letter: DeadLetter) -> Letter:
 
 
 def _row(letter: DeadLetter) -> tuple[str, ...]:
-    time = "" if letter.time is None else events.timestamp(letter.time)
+    time = "" if letter.time is None else timestamp(letter.time)
     cells = (letter.id, letter.subject, letter.type, time, str(letter.attempts), letter.reason)
     return tuple(_cut(cell, _LONGEST.get(name)) for name, cell in zip(_HEADER, cells, strict=True))
 

@@ -20,7 +20,7 @@ from sentinel.cli.client.fleet import FleetClient
 from sentinel.cli.client.plan import PlanAction, Planner, PlanStep, as_is
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import Output
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable

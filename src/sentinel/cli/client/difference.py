@@ -12,7 +12,7 @@ import msgspec
 from sentinel.cli import options
 from sentinel.cli.options import Output
 from sentinel.core import merge_patch
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 _CONTEXT = 3
 _COLOURS = {"+": "green", "-": "red"}

@@ -10,9 +10,9 @@ import msgspec
 from sentinel.api.schemas import KindList, StatusList, WaitingList
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.core.fleet.documents import AdapterStatus, KindRules, ResourceDocument
-from sentinel.core.fleet.lifecycle import ROOT
+from sentinel.core.fleet.lifecycle import API_ROOT
+from sentinel.core.json import DECODE_ERRORS
 from sentinel.core.problem_codes import Code
-from sentinel.core.pulse.observation import UNREADABLE
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.drivers.rest.responses import RestResponse
 from sentinel.drivers.rest.url import segment
@@ -165,7 +165,9 @@ class FleetClient:
             fields["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
             content = msgspec.json.encode(body)
         try:
-            return await self._connection.ask(method, f"{ROOT}/{path}", query=query, body=content, headers=fields)
+            return await self._connection.ask(
+                method, f"{API_ROOT}/{path}", query=query, body=content, headers=fields
+            )
         except RequestRejected as refused:
             if plural and refused.code == Code.NO_ROUTE:
                 raise await self._unknown(plural, refused) from refused
@@ -204,5 +206,5 @@ def read(encoded: bytes | msgspec.Raw, type_: type[T]) -> T:
     """What an answer, or a part of one, says; raises `ServerError` where it is none of a fleet API."""
     try:
         return msgspec.json.decode(encoded, type=type_)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise ServerError(f"the server's answer is not what a fleet API says: {error}") from error

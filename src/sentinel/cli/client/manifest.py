@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.runtime.settings import yaml_file
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
 from sentinel.runtime.settings.report import Origin, SettingsProblem, closest_match, file_origin, quoted

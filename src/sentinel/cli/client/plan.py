@@ -17,7 +17,7 @@ from sentinel.cli.client import difference
 from sentinel.cli.client.fleet import FetchedDocument, FleetClient, is_missing, read
 from sentinel.cli.client.manifest import Manifest
 from sentinel.core.fleet.documents import KindRules
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.runtime.settings.report import closest_match, quoted
 

@@ -121,4 +121,4 @@ def _waiting_for(item: Item, required: Sequence[str]) -> str:
         return "adapters to finalise" if is_alone else "children to go"
     if item.is_ready:
         return ""
-    return ", ".join(why.in_the_way(item.status, generation=item.generation, required=required))
+    return ", ".join(why.blocking_adapters(item.status, generation=item.generation, required=required))

@@ -92,7 +92,7 @@ def why(
             now=now,
         )
         if output is Output.TABLE:
-            for line in reasons.in_words(explained, now=now, duration=table.format_duration):
+            for line in reasons.sentences(explained, now=now, duration=table.format_duration):
                 click.echo(printable(line))
         else:
             click.echo(options.encode(_answer(explained), output))

@@ -14,8 +14,8 @@ from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.cli.pulse import inspection
 from sentinel.cli.pulse.inspection import InspectionSession
-from sentinel.core.events import timestamp
 from sentinel.core.pulse.pacing import PacingVerdict
+from sentinel.core.times import timestamp
 from sentinel.pulse.explain import Explanation, Row, UnknownResource
 from sentinel.pulse.explain import explain as explain_fleet
 from sentinel.runtime.clock import SystemClock

@@ -14,9 +14,9 @@ import msgspec
 
 from sentinel.cli.client.rows import Item
 from sentinel.cli.up.narration import Activity
-from sentinel.core.pulse.pacing import PacingVerdict
+from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.report import CycleReport, PacedDecision, PageReport, PublishedBatch
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 
 _REMEMBERED = 200
 """How many happenings are kept; more than any terminal has lines."""

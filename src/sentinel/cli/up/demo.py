@@ -23,7 +23,7 @@ from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.client.fleet import FleetClient, read
 from sentinel.cli.up.narration import Activity, Tell, Tone
 from sentinel.core.fleet.documents import KindRules, ResourceDocument
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.ports.clock import Clock
 from sentinel.runtime.lifecycle.stopping import Stopping

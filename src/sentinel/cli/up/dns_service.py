@@ -15,7 +15,7 @@ from typing import Any, Final, Unpack
 import msgspec
 
 from sentinel.adapter.samples.zones import SERVICE
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.ports.task_http import HttpClient, HttpResponse, RequestOptions
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.lifecycle.stopping import Stopping

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sentinel.cli.up.narration import Activity
 from sentinel.cli.up.stdout_queue import StdoutQueue
-from sentinel.core.events import timestamp
+from sentinel.core.times import timestamp
 from sentinel.runtime.settings.report import printable
 
 

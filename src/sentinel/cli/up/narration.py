@@ -16,7 +16,7 @@ import msgspec
 from sentinel.adapter.api_gate import ApiOperation
 from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.adapter.task import Ending
+from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.clock import Clock
@@ -154,19 +154,19 @@ class AdapterNarrator:
         self._tell(Activity(at=at, source=self._adapter, resource_id=resource_id, text=text, tone=tone))
 
 
-def _ending(ending: Ending) -> tuple[str, Tone]:
+def _ending(ending: OutcomeKind) -> tuple[str, Tone]:
     match ending:
-        case Ending.DONE:
+        case OutcomeKind.DONE:
             return "done", Tone.GOOD
-        case Ending.FINALIZED:
+        case OutcomeKind.FINALIZED:
             return "finalised", Tone.GOOD
-        case Ending.IN_PROGRESS:
+        case OutcomeKind.IN_PROGRESS:
             return "in progress", Tone.WAITING
-        case Ending.PRECONDITIONS_NOT_MET:
+        case OutcomeKind.PRECONDITIONS_NOT_MET:
             return "preconditions not met", Tone.WAITING
-        case Ending.FAILED:
+        case OutcomeKind.FAILED:
             return "failed", Tone.BAD
-        case Ending.BROKEN:
+        case OutcomeKind.BROKEN:
             return "broken", Tone.BAD
         case _:
             assert_never(ending)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from prometheus_client import CollectorRegistry
 
 from sentinel.cli.wiring.hyperfleet_api import build_api_client
-from sentinel.core.projection import askable
+from sentinel.core.projection import requestable_paths
 from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS
 from sentinel.core.pulse.pacing import Pacer
@@ -65,8 +65,8 @@ def build_fleet(
         retry_for=_page_patience(settings),
         backoff=_page_retry(settings),
         on_retry=lambda problem: log.warning("fetch.retrying", problem=problem),
-        fields=() if composed is None else askable((*FIELDS, *composed)),
-        plain_fields=() if composed is None else askable((*PLAIN_FIELDS, *composed)),
+        fields=() if composed is None else requestable_paths((*FIELDS, *composed)),
+        plain_fields=() if composed is None else requestable_paths((*PLAIN_FIELDS, *composed)),
     )
 
 

@@ -1,1 +1,1 @@
-"""Rules of adapters: which resource an event is about, and what a task's outcome reports."""
+"""Rules of adapters: which resource an event is about, and which report a task's outcome becomes."""

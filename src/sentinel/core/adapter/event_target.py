@@ -1,8 +1,8 @@
-"""What a received event says: which resource to look at again.
+"""Which resource a received event is about.
 
-An event is a hint. Whatever else it claims about the resource may be old by the time it arrives, so nothing but
-the way to the resource is taken from it. Publishers name the resource in different places - as the subject, or
-within the data under a name of their own choice - and any of them will do.
+An event only tells that a resource should be evaluated. Its other content may be outdated when it arrives, so only
+the reference to the resource is read. Publishers put the id into the subject or into the data, under one of
+several names. All of them are accepted.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sentinel.core.fleet.lifecycle import LONGEST_ID, segment
-from sentinel.core.pulse.observation import UNREADABLE, Json
+from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
+from sentinel.core.json import DECODE_ERRORS, Json
 
 _IDS = ("id", "resource_id", "resourceId")
-_ID = re.compile(segment(LONGEST_ID))
+_ID = re.compile(segment_pattern(MAX_ID_LENGTH))
 _RECONCILE = re.compile(r"com\.redhat\.hyperfleet\.([^.]+)\.reconcile(?:\..+)?")
 
 
 class InvalidEvent(ValueError):
-    """A message that leads to no resource; the text says why."""
+    """A message that names no resource; the text tells why."""
 
 
 class ResourceRef(msgspec.Struct, frozen=True):
-    """The way to a resource."""
+    """A reference to a resource."""
 
     id: str
     href: str = ""
-    """Its path, where it is known."""
+    """The path of the resource; empty if unknown."""
     kind: str = ""
-    """As far as it is known; in whatever case the event had it."""
+    """The kind, in the case that the event used; empty if unknown."""
 
 
 class ReceivedEvent(msgspec.Struct, frozen=True):
@@ -44,15 +44,15 @@ class ReceivedEvent(msgspec.Struct, frozen=True):
     subject: str
     time: str
     data: Json
-    """What the publisher put into it; None where that is not JSON."""
+    """The payload; None if it is not JSON."""
     attributes: Mapping[str, str]
-    """All of its attributes by their bare names, extensions included."""
+    """All attributes by their bare names, extensions included."""
 
 
 class EventTarget(msgspec.Struct, frozen=True):
-    """An event, and the resource that it is about."""
+    """An event and the resource that it is about."""
 
-    pointer: ResourceRef
+    ref: ResourceRef
     event: ReceivedEvent
 
 
@@ -70,27 +70,27 @@ def read(*, body: bytes, content_type: str, attributes: Mapping[str, str]) -> Ev
         data=data,
         attributes=attributes,
     )
-    found = event.subject or _text(data, *_IDS)
-    if not found:
+    resource_id = event.subject or _text(data, *_IDS)
+    if not resource_id:
         raise InvalidEvent(f"expected a resource's id as the subject, or in the data as one of {', '.join(_IDS)}")
-    if _ID.fullmatch(found) is None:
+    if _ID.fullmatch(resource_id) is None:
         raise InvalidEvent("expected a resource's id of letters, digits, - . _ ~, at most 128 of them")
     kind = kind_of(event.type) or _text(data, "kind")
-    # What could not stand in a URL is nobody's kind; the resource is found without one.
-    return EventTarget(ResourceRef(found, _text(data, "href"), kind if _ID.fullmatch(kind) else ""), event)
+    # Drop a kind that cannot be part of a URL. The resource is found without it.
+    return EventTarget(ResourceRef(resource_id, _text(data, "href"), kind if _ID.fullmatch(kind) else ""), event)
 
 
 def kind_of(event_type: str) -> str:
-    """The kind that a reconcile event is about, in lower case; nothing for events of other types."""
+    """Return the kind in the type of a reconcile event, in lower case; "" for other event types."""
     match = _RECONCILE.fullmatch(event_type)
     return match[1].lower() if match else ""
 
 
 def _data(body: bytes, content_type: str) -> Json:
-    """The event's data: a member of a structured event, or in binary mode the whole body."""
+    """Return the event's data: a member of a structured event, or the whole body in binary mode."""
     document = _json(body)
     is_structured = content_type.startswith("application/cloudevents") or (
-        # Some publishers send structured events without saying so.
+        # Some publishers send structured events with another content type.
         isinstance(document, dict) and {"specversion", "id"} <= document.keys()
     )
     if not is_structured:
@@ -101,7 +101,7 @@ def _data(body: bytes, content_type: str) -> Json:
     if isinstance(encoded, str):
         try:
             return _json(base64.b64decode(encoded, validate=True))
-        except ValueError:  # also for letters that are not even ASCII
+        except ValueError:  # invalid base64, or not even ASCII
             return None
     return document.get("data")
 
@@ -109,7 +109,7 @@ def _data(body: bytes, content_type: str) -> Json:
 def _json(encoded: bytes) -> Json:
     try:
         decoded: Json = msgspec.json.decode(encoded)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
     return decoded
 

@@ -1,7 +1,7 @@
-"""A resource as an adapter's task sees it: what was asked for, and what the adapters have said so far.
+"""A resource as an adapter's task gets it: the spec, and the reports of all adapters.
 
-It is read from whatever HyperFleet API there is, ours or the public one, so only what every one of them has is
-required: an id, a kind and a generation.
+It may come from our API or from the public HyperFleet API. Only the fields that both always have are required: id,
+kind and generation.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from sentinel.core.fleet.documents import AVAILABLE, ConditionStatus, ReportedCondition
-from sentinel.core.pulse.observation import UNREADABLE, Json, Malformed, moment
+from sentinel.core.json import DECODE_ERRORS, Json, Malformed
+from sentinel.core.times import utc_or_none
 
 T = TypeVar("T")
 
 INTERRUPTED = "Interrupted"
-"""The reason of a report on work that was cut off because the adapter ended, and will be taken up again."""
+"""The reason of a report on work that a shutdown cut off, and that will be resumed."""
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The resource that another one belongs to."""
+    """The resource that owns another."""
 
     id: str
     kind: str = ""
@@ -31,7 +32,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class ResourceCondition(msgspec.Struct, frozen=True):
-    """What holds of a resource as a whole, such as `Ready`."""
+    """An aggregated condition of a resource, such as `Ready`."""
 
     type: str
     status: ConditionStatus
@@ -45,88 +46,88 @@ class KnownReport(msgspec.Struct, frozen=True):
 
     adapter: str
     observed_generation: int
-    """The generation of the spec that it looked at."""
+    """The generation of the spec that was evaluated."""
     conditions: tuple[ReportedCondition, ...]
     last_report_time: datetime | None = None
     data: msgspec.Raw | UnsetType = UNSET
 
     def status_of(self, condition: str) -> ConditionStatus | None:
-        """The status of this condition, or None where it was not reported."""
+        """Return the status of this condition, or None if it was not reported."""
         return next((each.status for each in self.conditions if each.type == condition), None)
 
     def reason_of(self, condition: str) -> str:
-        """The reason that was reported with this condition."""
+        """Return the reason of this condition, or "" if it was not reported."""
         return next((each.reason for each in self.conditions if each.type == condition), "")
 
     def read_data(self) -> Json:
-        """The data that came with the report; None where there was none."""
+        """Decode the data of the report; None if it has none."""
         decoded: Json = None if self.data is UNSET else msgspec.json.decode(self.data)
         return decoded
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task is given. It is a picture of one moment; the next evaluation gets a new one."""
+    """A snapshot of a resource for one evaluation. The next evaluation gets a new one."""
 
     id: str
     kind: str
     generation: int
-    """Rises by one whenever spec or labels change; the report will be about this one."""
+    """Increases by one when spec or labels change. The report is about this generation."""
     name: str = ""
     href: str = ""
-    """Its path, from `/api/hyperfleet/v1` on."""
+    """The path of the resource, beginning with `/api/hyperfleet/v1`."""
     labels: Mapping[str, str] = {}
     spec: Json = None
-    """What was asked for."""
     owner: Owner | None = None
     deleted_time: datetime | None = None
-    """When its deletion was asked for; None for a resource that is to stay."""
+    """When its deletion was requested; None if it was not."""
     pulse_requested_time: datetime | None = None
-    """When somebody last asked for a look at it."""
+    """When an evaluation was last requested."""
     last_progress_time: datetime | None = None
-    """When an adapter that it needs last became available."""
+    """When a required adapter last became available."""
     conditions: tuple[ResourceCondition, ...] = ()
-    """The aggregated ones."""
+    """The aggregated conditions."""
     reports: tuple[KnownReport, ...] = ()
-    """The latest of each adapter, whichever generation it is about."""
+    """The latest report of each adapter, of any generation."""
 
     @property
     def is_deleting(self) -> bool:
         return self.deleted_time is not None
 
     def is_available(self, adapter: str) -> bool:
-        """Whether this adapter has reported that its work for the resource's current generation is done."""
+        """Whether this adapter has completed its work for the current generation."""
         return self.status_of(adapter) is ConditionStatus.TRUE
 
     def status_of(self, adapter: str, condition: str = AVAILABLE) -> ConditionStatus | None:
-        """What this adapter says of the resource's current generation; None where it has said nothing yet."""
+        """Return the status that this adapter reported for the current generation; None if it has not."""
         known = self.report_of(adapter)
         if known is None or known.observed_generation != self.generation:
             return None
         return known.status_of(condition)
 
     def report_of(self, adapter: str) -> KnownReport | None:
-        """This adapter's latest report, whichever generation it is about."""
+        """Return the latest report of this adapter, of any generation."""
         return next((each for each in self.reports if each.adapter == adapter), None)
 
     def has_fresh_report(self, adapter: str, *, now: datetime, max_age: timedelta) -> bool:
-        """Whether a look by this adapter would only repeat its last one, which is younger than `max_age`.
+        """Whether the last report of this adapter is younger than `max_age` and an evaluation would only repeat
+        it.
 
-        Not where the spec has changed since, where the last look was cut off, or where somebody has asked for one
-        since: a person, or the progress of another adapter that this one may have waited for.
+        False if the spec has changed since, if the last evaluation was interrupted, or if one was requested since:
+        by a requested pulse, or by the progress of another adapter that this one may wait for.
         """
         known = self.report_of(adapter)
         if known is None or known.observed_generation != self.generation:
             return False
-        reported = moment(known.last_report_time)
+        reported = utc_or_none(known.last_report_time)
         if reported is None or known.reason_of(AVAILABLE) == INTERRUPTED:
             return False
-        asked = (moment(self.pulse_requested_time), moment(self.last_progress_time))
-        if any(each is not None and each >= reported for each in asked):
+        requests = (utc_or_none(self.pulse_requested_time), utc_or_none(self.last_progress_time))
+        if any(each is not None and each >= reported for each in requests):
             return False
         return timedelta(0) <= now - reported < max_age
 
     def condition(self, name: str) -> ResourceCondition | None:
-        """The aggregated condition of this type."""
+        """Return the aggregated condition of this type."""
         return next((each for each in self.conditions if each.type == name), None)
 
 
@@ -161,9 +162,9 @@ _pages = msgspec.json.Decoder(StatusPage)
 
 
 def read_document(body: bytes, *, href: str = "") -> Resource:
-    """A resource without its reports, from the API's answer; `href` is for servers that do not say it.
+    """Read a resource without its reports from a response. `href` is for servers that do not return it.
 
-    Raises `Malformed` where the answer is none.
+    Raises `Malformed` if the response is not a resource.
     """
     document = _decode(_documents, body)
     if not document.id or not document.kind or document.generation < 1:
@@ -186,17 +187,17 @@ def read_document(body: bytes, *, href: str = "") -> Resource:
 
 
 def read_statuses(body: bytes) -> StatusPage:
-    """A page of reports, from the API's answer; raises `Malformed` where it is none."""
+    """Read a page of reports from a response. Raises `Malformed` if it is not one."""
     return _decode(_pages, body)
 
 
 def with_reports(resource: Resource, reports: Sequence[KnownReport]) -> Resource:
-    """The same resource, with what the adapters have said."""
+    """Return the resource with these reports."""
     return msgspec.structs.replace(resource, reports=tuple(reports))
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise Malformed(str(error)) from error

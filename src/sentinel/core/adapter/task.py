@@ -1,12 +1,11 @@
-"""From what an adapter's task came to, to the report that says so.
+"""The outcome of an adapter's task, and the report made from it.
 
-Every evaluation ends in exactly one of the outcomes here, and every outcome is a report: there is no way to look
-at a resource and say nothing. `Applied` says that the work was begun, `Available` that it is done, `Health` that
-the adapter itself is well; a task that waits or fails is still a healthy adapter, one that raised is not.
+Every evaluation ends with exactly one outcome, and every outcome becomes a report. `Applied` means that the work
+was begun, `Available` that it is done, `Health` that the adapter itself works. An adapter whose task waits or
+fails is healthy. One whose task raised is not.
 
-A task is somebody else's code and may return anything. What it returns is judged here, and whatever the API would
-refuse - a result that is no outcome, data that is no JSON, a text that no database takes - becomes a report that
-says so, instead of no report at all.
+A task is user code and may return anything. A result that the API would reject (not an outcome, data that is not
+JSON, a text that no database stores) becomes a report of that error instead of no report.
 """
 
 from __future__ import annotations
@@ -31,65 +30,61 @@ from sentinel.core.fleet.documents import (
 from sentinel.core.fleet.reports import MAX_DATA_BYTES, MAX_MESSAGE_LENGTH, MAX_REASON_LENGTH
 
 
-class Done(msgspec.Struct, frozen=True):
+class _Outcome(msgspec.Struct, frozen=True):
+    message: str = ""
+    reason: str = ""
+    data: Any = UNSET
+    """JSON for readers of the status: addresses, identifiers, counts."""
+
+
+class Done(_Outcome, frozen=True):
     """The work is complete."""
 
-    message: str = ""
     reason: str = "Completed"
-    data: Any = UNSET
-    """JSON for whoever reads the status: addresses, identifiers, counts."""
 
 
-class InProgress(msgspec.Struct, frozen=True):
-    """The work has begun and goes on elsewhere; the next pulse asks again."""
+class InProgress(_Outcome, frozen=True):
+    """The work has begun and continues elsewhere. The next pulse runs the task again."""
 
-    message: str = ""
     reason: str = "InProgress"
-    data: Any = UNSET
 
 
-class PreconditionsNotMet(msgspec.Struct, frozen=True):
+class PreconditionsNotMet(_Outcome, frozen=True):
     """Nothing was done, because something else must come first."""
 
-    message: str = ""
     reason: str = "PreconditionsNotMet"
-    data: Any = UNSET
 
 
-class Failed(msgspec.Struct, frozen=True):
-    """The work was tried and did not succeed; the next pulse tries again."""
+class Failed(_Outcome, frozen=True):
+    """The work failed. The next pulse runs the task again."""
 
-    message: str = ""
     reason: str = "Failed"
-    data: Any = UNSET
 
 
-class Finalized(msgspec.Struct, frozen=True):
-    """Whatever the adapter had made for a resource that is being deleted is gone."""
+class Finalized(_Outcome, frozen=True):
+    """Everything that the adapter had created for a deleted resource is gone."""
 
-    message: str = ""
     reason: str = "Finalized"
-    data: Any = UNSET
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """The adapter itself failed: an exception, a timeout, a result that is none. Made by the runtime alone."""
+    """The adapter itself failed: an exception, a timeout, an invalid result. Only the runtime creates it."""
 
     message: str
     reason: str = "AdapterError"
 
 
 Outcome: TypeAlias = Done | InProgress | PreconditionsNotMet | Failed | Finalized
-"""What a task may return."""
+"""The values that a task may return."""
 
 _OUTCOMES = (Done, InProgress, PreconditionsNotMet, Failed, Finalized)
 _TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
-_WELL = ("NoErrors", "Adapter is healthy")
+_HEALTHY = ("NoErrors", "Adapter is healthy")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
-class Ending(StrEnum):
-    """How an evaluation ended, as metrics and logs name it."""
+class OutcomeKind(StrEnum):
+    """The kind of an outcome, as metrics and logs name it."""
 
     DONE = "done"
     IN_PROGRESS = "in_progress"
@@ -99,99 +94,99 @@ class Ending(StrEnum):
     BROKEN = "broken"
 
 
-class Conclusion(msgspec.Struct, frozen=True):
-    """What an evaluation came to, fit to be reported."""
+class CheckedOutcome(msgspec.Struct, frozen=True):
+    """An outcome that can be reported."""
 
     outcome: Outcome | Broken
     data: msgspec.Raw | UnsetType = UNSET
-    """The outcome's, encoded."""
+    """The data of the outcome, encoded."""
 
     @property
-    def ending(self) -> Ending:
+    def kind(self) -> OutcomeKind:
         match self.outcome:
             case Done():
-                return Ending.DONE
+                return OutcomeKind.DONE
             case InProgress():
-                return Ending.IN_PROGRESS
+                return OutcomeKind.IN_PROGRESS
             case PreconditionsNotMet():
-                return Ending.PRECONDITIONS_NOT_MET
+                return OutcomeKind.PRECONDITIONS_NOT_MET
             case Failed():
-                return Ending.FAILED
+                return OutcomeKind.FAILED
             case Finalized():
-                return Ending.FINALIZED
+                return OutcomeKind.FINALIZED
             case Broken():
-                return Ending.BROKEN
+                return OutcomeKind.BROKEN
             case _:
                 assert_never(self.outcome)
 
 
-def conclude(result: object, *, is_deleting: bool) -> Conclusion:
-    """Judges what a task, or for a resource that is being deleted a finalizer, has returned."""
+def check_outcome(result: object, *, is_deleting: bool) -> CheckedOutcome:
+    """Check the result of a task, or of a finalizer if the resource is being deleted."""
     if isinstance(result, Broken):
-        return Conclusion(result)
+        return CheckedOutcome(result)
     if not isinstance(result, _OUTCOMES):
         return _invalid(f"expected an outcome such as Done(), got {type(result).__name__}")
     for field, text in (("message", result.message), ("reason", result.reason)):
-        if not isinstance(text, str):  # the constructors of structs take anything
+        if not isinstance(text, str):  # constructors of structs do not check types
             return _invalid(f"{field}: expected text, got {type(text).__name__}")
-    # Texts of a class of its own would answer in its own ways later on.
+    # A subclass of str may override any method, so convert to plain str.
     result = msgspec.structs.replace(
         result, message=str.__str__(result.message), reason=str.__str__(result.reason)
     )
     name = type(result).__name__
     if isinstance(result, Finalized) and not is_deleting:
-        return _invalid("expected Finalized for a resource that is being deleted alone")
+        return _invalid("expected Finalized only for a resource that is being deleted")
     if isinstance(result, Done) and is_deleting:
         return _invalid("expected Finalized() from a finalizer that has nothing left to do, got Done")
     if result.data is UNSET:
-        return Conclusion(result)
+        return CheckedOutcome(result)
     try:
         data = msgspec.json.encode(result.data)
-    except Exception as error:  # it is somebody else's object, and may fail in any way
-        return _invalid(f"the data of {name} cannot be written as JSON ({type(error).__name__}: {error})")
+    except Exception as error:  # user objects may raise anything
+        return _invalid(f"the data of {name} cannot be encoded as JSON ({type(error).__name__}: {error})")
     if len(data) > MAX_DATA_BYTES:
         return _invalid(f"the data of {name}: expected at most {MAX_DATA_BYTES} bytes of JSON, got {len(data)}")
-    return Conclusion(result, msgspec.Raw(data))
+    return CheckedOutcome(result, msgspec.Raw(data))
 
 
-def interrupted() -> Conclusion:
-    """What is said of work that is cut off because the adapter ends: nothing is known but that it had begun."""
-    return Conclusion(
-        InProgress("The adapter ended before the work did, which will be taken up again", INTERRUPTED)
+def interrupted() -> CheckedOutcome:
+    """Return the outcome of work that was cut off by a shutdown: it was begun, and its result is unknown."""
+    return CheckedOutcome(
+        InProgress("The adapter stopped before the work was done; it will be resumed", INTERRUPTED)
     )
 
 
-def shortened(conclusion: Conclusion) -> Conclusion:
-    """With texts of the length that a report may have; whoever takes secrets out of them does that before."""
-    outcome = conclusion.outcome
-    told = msgspec.structs.replace(
+def truncated(checked: CheckedOutcome) -> CheckedOutcome:
+    """Return the outcome with its texts cut to the limits of a report. Redact secrets first."""
+    outcome = checked.outcome
+    cut = msgspec.structs.replace(
         outcome, message=_cut(outcome.message, MAX_MESSAGE_LENGTH), reason=_cut(outcome.reason, MAX_REASON_LENGTH)
     )
-    return msgspec.structs.replace(conclusion, outcome=told)
+    return msgspec.structs.replace(checked, outcome=cut)
 
 
-def report(conclusion: Conclusion, *, adapter: str, generation: int, is_deleting: bool, at: datetime) -> Report:
-    """The report on an evaluation of the resource at `generation`, whose texts are `shortened`.
+def report(checked: CheckedOutcome, *, adapter: str, generation: int, is_deleting: bool, at: datetime) -> Report:
+    """Return the report on an evaluation of the resource at `generation`. Its texts must be `truncated`.
 
-    While a resource is being deleted every report says whether the adapter has finalised it.
+    While a resource is being deleted, every report has the condition `Finalized`.
     """
-    outcome = conclusion.outcome
+    outcome = checked.outcome
     applied, available, health = _statuses(outcome)
     reason, message = outcome.reason, outcome.message
     is_broken = isinstance(outcome, Broken)
     conditions = [
         ReportedCondition(APPLIED, applied, reason, message),
         ReportedCondition(AVAILABLE, available, reason, message),
-        ReportedCondition(HEALTH, health, *((reason, message) if is_broken else _WELL)),
+        ReportedCondition(HEALTH, health, *((reason, message) if is_broken else _HEALTHY)),
     ]
     if is_deleting:
         finalized = _TRUE if isinstance(outcome, Finalized) else _FALSE
         conditions.append(ReportedCondition(FINALIZED, finalized, reason, message))
-    return Report(adapter, generation, at, tuple(conditions), conclusion.data)
+    return Report(adapter, generation, at, tuple(conditions), checked.data)
 
 
-def _invalid(message: str) -> Conclusion:
-    return Conclusion(Broken(message, reason="InvalidResult"))
+def _invalid(message: str) -> CheckedOutcome:
+    return CheckedOutcome(Broken(message, reason="InvalidResult"))
 
 
 def _statuses(outcome: Outcome | Broken) -> tuple[ConditionStatus, ConditionStatus, ConditionStatus]:
@@ -210,7 +205,7 @@ def _statuses(outcome: Outcome | Broken) -> tuple[ConditionStatus, ConditionStat
             assert_never(outcome)
 
 
-def _cut(text: str, longest: int) -> str:
-    """The text as the API takes it, so that no report is refused for being talkative or badly encoded."""
+def _cut(text: str, max_length: int) -> str:
+    """Return the text as the API accepts it: valid UTF-8 without NUL, and not too long."""
     text = text.encode("utf-8", "replace").decode().replace("\0", _REPLACEMENT)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"

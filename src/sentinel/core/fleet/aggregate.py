@@ -1,13 +1,13 @@
-"""Reports of adapters, aggregated into what holds of a resource: `Available` and `Ready`.
+"""Aggregate the reports of adapters into the conditions of a resource, `Available` and `Ready`.
 
-Two questions that are easily taken for one. `Ready`: does the resource run as its owner last asked? `Available`:
-does it run at all, at some generation that is known? A new spec makes `Ready` False at once, and does not stop
-what is running, so `Available` is sticky: it stays True at the generation that was last seen whole, until an
-adapter reports that very generation as broken, or all adapters agree on another.
+The two answer different questions. `Ready`: does the resource run with its current spec? `Available`: does it run
+at all, at some known generation? A new spec makes `Ready` False at once but does not stop what is running. So
+`Available` is sticky: it stays True at the generation for which it was last True, until an adapter reports that
+generation as not available, or all adapters agree on another generation.
 
-Everything is a function of what is stored. No clock is read: every time in a result is one that a report, the
-resource or the former conditions brought along, so that the same history gives the same conditions wherever and
-whenever it is replayed, and to aggregate again changes nothing.
+The result depends only on what is stored. Every time in it comes from a report, the resource or the previous
+conditions, never from a clock. So the same history always gives the same conditions, and aggregating again changes
+nothing.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from sentinel.core.fleet.documents import (
 )
 
 RECONCILED = "Reconciled"
-"""The public API's name for `Ready`."""
+"""The name of `Ready` in the public API."""
 LAST_KNOWN_RECONCILED = "LastKnownReconciled"
-"""The public API's name for `Available`."""
+"""The name of `Available` in the public API."""
 
 
 class ConditionReason(StrEnum):
-    """Why `Ready` or `Available` is as it is; clients of the public API know most of these words."""
+    """The reason of `Ready` or `Available`. Clients of the public API know most of these words."""
 
     RECONCILED_ALL = "ReconciledAll"
     RECONCILED_MISSING_ADAPTERS = "ReconciledMissingAdapters"
@@ -52,39 +52,39 @@ class ConditionReason(StrEnum):
 
 
 class AggregationInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a resource when its conditions are asked for."""
+    """The state of a resource that its conditions depend on."""
 
     generation: int
     updated_time: datetime
     """When spec or labels last changed, or the resource was deleted."""
     required: Sequence[str]
-    """The adapters whose reports decide."""
+    """The adapters whose reports count."""
     statuses: Sequence[AdapterStatus]
     """The latest report of each adapter, required or not."""
     children: int = 0
-    """How many resources still belong to this one; only a deletion waits for them."""
+    """The number of child resources. Only a deletion waits for them."""
     is_deleting: bool = False
 
 
 def aggregate(
-    situation: AggregationInput, *, previous: ResourceStatus | None, public_names: bool = False
+    inputs: AggregationInput, *, previous: ResourceStatus | None, public_names: bool = False
 ) -> ResourceStatus:
-    """The resource's status; `previous` is what it was until now, None where it was never aggregated.
+    """Return the status of the resource. `previous` is its current status, None before the first aggregation.
 
     `public_names` adds `Reconciled` and `LastKnownReconciled`, for clients of the public API.
     """
     former = {} if previous is None else {condition.type: condition for condition in previous.conditions}
-    reports = _reports(situation)
-    ready = _ready(situation, reports, former.get(READY))
-    available = _available(situation, reports, former.get(AVAILABLE))
+    reports = _required_reports(inputs)
+    ready = _ready(inputs, reports, former.get(READY))
+    available = _available(inputs, reports, former.get(AVAILABLE))
     conditions = [ready, available]
     if public_names:
         conditions.append(msgspec.structs.replace(ready, type=RECONCILED))
         conditions.append(msgspec.structs.replace(available, type=LAST_KNOWN_RECONCILED))
-    mirrored = sorted((_mirrored(report) for report in reports.given), key=lambda each: each.type)
+    mirrored = sorted((_mirrored(report) for report in reports.present), key=lambda each: each.type)
     conditions.extend(mirrored)
     observed = 0 if reports.missing else min(reports.generations, default=0)
-    progressed = progress.after(previous, mirrored, generation=situation.generation)
+    progressed = progress.after(previous, mirrored, generation=inputs.generation)
     return ResourceStatus(
         phase=Phase.READY if ready.is_true else Phase.NOT_READY,
         observed_generation=observed,
@@ -96,44 +96,44 @@ def aggregate(
     )
 
 
-def is_finalized(situation: AggregationInput) -> bool:
-    """Whether the resource is being deleted and can go: no child left, every required adapter done with it."""
-    return situation.is_deleting and situation.children == 0 and not _reports(situation).in_the_way
+def is_finalized(inputs: AggregationInput) -> bool:
+    """Whether a deleted resource can be removed: no child is left, and every required adapter has finalized it."""
+    return inputs.is_deleting and inputs.children == 0 and not _required_reports(inputs).blocking
 
 
 def waiting(
-    situation: AggregationInput, *, status: ResourceStatus, previous: Mapping[str, datetime]
+    inputs: AggregationInput, *, status: ResourceStatus, previous: Mapping[str, datetime]
 ) -> dict[str, datetime]:
-    """The required adapters that keep the resource from being ready, each with the moment since when.
+    """Return the required adapters that keep the resource from being ready, each with the time since when.
 
-    `status` is what was aggregated from this situation, `previous` the former answer: an adapter that was in the
-    way and still is has been all the while, whatever it reported in between. A deletion begins the wait anew,
-    since it is another thing that is waited for.
+    `status` was aggregated from the same inputs. `previous` is the last result: an adapter that was and still is
+    blocking keeps its time, whatever it reported in between. A deletion restarts all times, because the adapters
+    now have to finalize.
     """
-    reports = _reports(situation)
-    if situation.is_deleting:
-        return dict.fromkeys(reports.in_the_way, situation.updated_time)
-    turned = {
+    reports = _required_reports(inputs)
+    if inputs.is_deleting:
+        return dict.fromkeys(reports.blocking, inputs.updated_time)
+    transitions = {
         report.adapter: report.available.last_transition_time
-        for report in reports.given
-        if report.generation == situation.generation
+        for report in reports.present
+        if report.generation == inputs.generation
     }
     return {
-        # Nobody was in the way while the resource was ready: an adapter that has just become required has not
-        # been missed since the last change of the spec, which may be a year ago.
+        # No adapter was blocking while the resource was ready. So an adapter that has just become required does
+        # not block since the last change of the spec, which may be a year ago.
         adapter: previous.get(adapter)
-        or max(turned.get(adapter, situation.updated_time), status.last_transition_time)
-        for adapter in reports.in_the_way
+        or max(transitions.get(adapter, inputs.updated_time), status.last_transition_time)
+        for adapter in reports.blocking
     }
 
 
 def condition_type(adapter: str) -> str:
-    """The type of the condition that mirrors an adapter: `my-adapter` gives `MyAdapterSuccessful`."""
+    """Return the type of the condition that mirrors an adapter: `MyAdapterSuccessful` for `my-adapter`."""
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"[-_.]", adapter)) + "Successful"
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """What a required adapter has said that counts."""
+    """A report of a required adapter that counts."""
 
     adapter: str
     generation: int
@@ -148,48 +148,48 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 class _Reports(msgspec.Struct, frozen=True):
-    """What the required adapters have said, taken together; every sequence in the order of their names."""
+    """The reports of the required adapters. Every sequence is sorted by adapter."""
 
-    given: Sequence[_Report]
+    present: Sequence[_Report]
     missing: Sequence[str]
-    """Those that have said nothing that counts."""
-    in_the_way: Sequence[str]
-    """Those that have not said, at the resource's generation, that all is done."""
+    """The adapters without a report that counts."""
+    blocking: Sequence[str]
+    """The adapters that have not reported success at the generation of the resource."""
 
     @property
     def adapters(self) -> list[str]:
-        return [report.adapter for report in self.given]
+        return [report.adapter for report in self.present]
 
     @property
     def generations(self) -> set[int]:
-        return {report.generation for report in self.given}
+        return {report.generation for report in self.present}
 
     @property
     def failing(self) -> list[_Report]:
-        return [report for report in self.given if not report.is_available]
+        return [report for report in self.present if not report.is_available]
 
     def times(self, generation: int) -> list[datetime]:
-        return [report.time for report in self.given if report.generation == generation]
+        return [report.time for report in self.present if report.generation == generation]
 
 
-def _reports(situation: AggregationInput) -> _Reports:
-    statuses = {status.adapter: status for status in situation.statuses}
-    given, missing, in_the_way = [], [], []
-    for adapter in sorted(set(situation.required)):
-        report = _report(statuses.get(adapter), situation.generation)
+def _required_reports(inputs: AggregationInput) -> _Reports:
+    statuses = {status.adapter: status for status in inputs.statuses}
+    present, missing, blocking = [], [], []
+    for adapter in sorted(set(inputs.required)):
+        report = _counted(statuses.get(adapter), inputs.generation)
         if report is None:
             missing.append(adapter)
-            in_the_way.append(adapter)
+            blocking.append(adapter)
             continue
-        given.append(report)
-        is_done = report.is_finalized if situation.is_deleting else report.is_available
-        if not is_done or report.generation != situation.generation:
-            in_the_way.append(adapter)
-    return _Reports(given, missing, in_the_way)
+        present.append(report)
+        is_done = report.is_finalized if inputs.is_deleting else report.is_available
+        if not is_done or report.generation != inputs.generation:
+            blocking.append(adapter)
+    return _Reports(present, missing, blocking)
 
 
-def _report(status: AdapterStatus | None, generation: int) -> _Report | None:
-    """An adapter that has only said `Unknown` has said nothing; nor has one that is ahead of the resource."""
+def _counted(status: AdapterStatus | None, generation: int) -> _Report | None:
+    """Return the report if it counts: neither `Unknown` nor of a generation that the resource has not reached."""
     if status is None or status.observed_generation > generation:
         return None
     available = status.condition(AVAILABLE)
@@ -217,22 +217,22 @@ def _mirrored(report: _Report) -> Condition:
     )
 
 
-def _ready(situation: AggregationInput, reports: _Reports, previous: Condition | None) -> Condition:
-    reason, message = _readiness(situation, reports)
-    # The oldest: the resource has been looked at only as recently as the adapter that looked longest ago.
-    updated = min(reports.times(situation.generation), default=situation.updated_time)
+def _ready(inputs: AggregationInput, reports: _Reports, previous: Condition | None) -> Condition:
+    reason, message = _readiness(inputs, reports)
+    # The oldest report: the resource as a whole was checked only when its last adapter was.
+    updated = min(reports.times(inputs.generation), default=inputs.updated_time)
     was_ready = previous is not None and previous.is_true
-    is_new_spec = previous is not None and situation.generation > previous.observed_generation
+    is_new_spec = previous is not None and inputs.generation > previous.observed_generation
     return _successor(
         previous,
         Condition(
             type=READY,
             status=ConditionStatus.TRUE if reason is ConditionReason.RECONCILED_ALL else ConditionStatus.FALSE,
-            observed_generation=situation.generation,
-            created_time=situation.updated_time,
+            observed_generation=inputs.generation,
+            created_time=inputs.updated_time,
             last_updated_time=updated,
-            # Where a new spec ends it, that is the moment, not the first report on it.
-            last_transition_time=situation.updated_time if was_ready and is_new_spec else updated,
+            # A new spec ends `Ready` when it is written, not with the first report on it.
+            last_transition_time=inputs.updated_time if was_ready and is_new_spec else updated,
             reason=reason,
             message=message,
         ),
@@ -240,7 +240,7 @@ def _ready(situation: AggregationInput, reports: _Reports, previous: Condition |
 
 
 def _successor(previous: Condition | None, condition: Condition) -> Condition:
-    """The condition with what it keeps of the previous one: its creation, and its transition if there is none."""
+    """Return the condition with the previous creation time and, if the status is unchanged, transition time."""
     if previous is None:
         return condition
     is_same = previous.status is condition.status
@@ -251,28 +251,28 @@ def _successor(previous: Condition | None, condition: Condition) -> Condition:
     )
 
 
-def _readiness(situation: AggregationInput, reports: _Reports) -> tuple[ConditionReason, str]:
-    wanted = f"{FINALIZED if situation.is_deleting else AVAILABLE}=True"
-    if reports.in_the_way:
+def _readiness(inputs: AggregationInput, reports: _Reports) -> tuple[ConditionReason, str]:
+    expected = f"{FINALIZED if inputs.is_deleting else AVAILABLE}=True"
+    if reports.blocking:
         return (
             ConditionReason.RECONCILED_MISSING_ADAPTERS,
-            f"Required adapters not reporting {wanted}: {_listed(reports.in_the_way)}. "
+            f"Required adapters not reporting {expected}: {_listed(reports.blocking)}. "
             f"Currently reporting: {_listed(reports.adapters)}",
         )
-    if situation.is_deleting and situation.children:
+    if inputs.is_deleting and inputs.children:
         return (
             ConditionReason.RECONCILED_WAITING_FOR_CHILDREN,
-            f"Children that are not gone yet: {situation.children}",
+            f"Children not deleted yet: {inputs.children}",
         )
-    if not reports.given:
-        return ConditionReason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can say that it is ready"
+    if not reports.present:
+        return ConditionReason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can report it ready"
     return (
         ConditionReason.RECONCILED_ALL,
-        f"All required adapters report {wanted} at generation {situation.generation}",
+        f"All required adapters report {expected} at generation {inputs.generation}",
     )
 
 
-def _available(situation: AggregationInput, reports: _Reports, previous: Condition | None) -> Condition:
+def _available(inputs: AggregationInput, reports: _Reports, previous: Condition | None) -> Condition:
     generations = reports.generations
     observed = max(generations, default=1 if previous is None else previous.observed_generation)
     if len(generations) == 1 and not reports.missing and not reports.failing:
@@ -282,19 +282,19 @@ def _available(situation: AggregationInput, reports: _Reports, previous: Conditi
     elif previous is not None and _sticks(previous, reports):
         status, reason = ConditionStatus.TRUE, ConditionReason.ALL_ADAPTERS_RECONCILED
         observed, updated = previous.observed_generation, previous.last_updated_time
-        moved = [report.adapter for report in reports.given if report.generation != observed]
-        message = f"Last known to be available at generation {observed}. Now at another: {_listed(moved)}"
+        moved = [report.adapter for report in reports.present if report.generation != observed]
+        message = f"Last known to be available at generation {observed}. Now reporting another: {_listed(moved)}"
     else:
         status = ConditionStatus.FALSE
         reason, message = _unavailability(reports)
-        updated = _unavailable_as_of(situation, reports, previous, observed)
+        updated = _unavailable_as_of(inputs, reports, previous, observed)
     return _successor(
         previous,
         Condition(
             type=AVAILABLE,
             status=status,
             observed_generation=observed,
-            created_time=situation.updated_time,
+            created_time=inputs.updated_time,
             last_updated_time=updated,
             last_transition_time=updated,
             reason=reason,
@@ -304,33 +304,33 @@ def _available(situation: AggregationInput, reports: _Reports, previous: Conditi
 
 
 def _sticks(previous: Condition, reports: _Reports) -> bool:
-    """Whether `Available` stays True though the adapters disagree: nobody takes back the generation it was for."""
+    """Whether `Available` stays True: no adapter has reported its generation as not available."""
     return (
         previous.is_true
-        and bool(reports.given)
+        and bool(reports.present)
         and not reports.missing
         and all(report.generation != previous.observed_generation for report in reports.failing)
     )
 
 
 def _unavailable_as_of(
-    situation: AggregationInput, reports: _Reports, previous: Condition | None, newest: int
+    inputs: AggregationInput, reports: _Reports, previous: Condition | None, newest: int
 ) -> datetime:
-    """When an `Available` that is False was last updated; `newest` is the newest generation reported."""
+    """Return the update time of an `Available` that is False. `newest` is the newest reported generation."""
     if previous is not None and previous.is_true:
-        # Several at once only where the kind's required adapters were changed.
-        felling = [each.time for each in reports.failing if each.generation == previous.observed_generation]
-        if felling:
-            return min(felling)
+        # More than one only if the required adapters of the kind have changed.
+        failures = [each.time for each in reports.failing if each.generation == previous.observed_generation]
+        if failures:
+            return min(failures)
     if previous is not None and any(
         each.time == previous.last_transition_time == previous.last_updated_time for each in reports.failing
     ):
-        # The report that felled it may be older than those at the newest generation. Its time stands while it is
-        # the last word of its adapter; otherwise to aggregate again would change it.
+        # The report that made Available False may predate those at the newest generation. Keep its time while it
+        # is the latest of its adapter, so that re-aggregation is idempotent.
         return previous.last_updated_time
     if any(each.generation == newest for each in reports.failing):
         return min(reports.times(newest))
-    return situation.updated_time if previous is None else previous.last_updated_time
+    return inputs.updated_time if previous is None else previous.last_updated_time
 
 
 def _unavailability(reports: _Reports) -> tuple[ConditionReason, str]:
@@ -345,12 +345,12 @@ def _unavailability(reports: _Reports) -> tuple[ConditionReason, str]:
             ConditionReason.ADAPTER_REPORTED_NOT_AVAILABLE,
             f"Required adapters reporting Available=False: {_listed(each.adapter for each in reports.failing)}",
         )
-    if not reports.given:
-        return ConditionReason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can say that it is available"
+    if not reports.present:
+        return ConditionReason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can report it available"
     return (
         ConditionReason.ADAPTERS_NOT_AT_SAME_GENERATION,
         "Required adapters report Available=True at different generations: "
-        + _listed(f"{report.adapter}={report.generation}" for report in reports.given),
+        + _listed(f"{report.adapter}={report.generation}" for report in reports.present),
     )
 
 

@@ -1,8 +1,8 @@
-"""Resources, conditions and reports as the fleet API keeps them: frozen structs that are the wire contract.
+"""Resources, conditions and reports of the fleet API: frozen structs that define the wire format.
 
-A resource is one document. It is encoded when it is written, stored as bytes, and handed out as those bytes: a
-list joins them and decodes nothing. `model` reads the documents of any server, ours or another's, as far as a
-decision needs; here they are written, whole.
+A resource is one document. It is encoded when it is written, stored as bytes and served as those bytes, so a list
+joins them without decoding. `core.pulse.observation` reads the few fields that a decision needs from the documents
+of any server.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ APPLIED = "Applied"
 HEALTH = "Health"
 FINALIZED = "Finalized"
 MANDATORY = (APPLIED, AVAILABLE, HEALTH)
-"""The conditions without which a report is none."""
+"""The conditions that every report must have."""
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """What holds of a resource as a whole, aggregated from its adapters' reports."""
+    """A condition of a resource, aggregated from the reports of its adapters."""
 
     type: str
     status: ConditionStatus
@@ -51,7 +51,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class ReportedCondition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One condition of an adapter's report, as it was sent."""
+    """One condition of an adapter's report, as sent."""
 
     type: str
     status: ConditionStatus
@@ -60,24 +60,24 @@ class ReportedCondition(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an adapter says of a resource after one evaluation."""
+    """An adapter's report on a resource after one evaluation."""
 
     adapter: str
     observed_generation: int
-    """The generation of the spec that it looked at."""
+    """The generation of the spec that was evaluated."""
     observed_time: Annotated[datetime, Meta(tz=True)]
-    """When it looked, by its own clock."""
+    """The time of the evaluation, by the clock of the adapter."""
     conditions: tuple[ReportedCondition, ...]
     data: msgspec.Raw | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
 
     def status_of(self, condition: str) -> ConditionStatus | None:
-        """The status of this condition, or None where the report does not have it."""
+        """Return the status of this condition, or None if the report does not have it."""
         return next((each.status for each in self.conditions if each.type == condition), None)
 
 
 class AdapterCondition(msgspec.Struct, frozen=True):
-    """One condition of an adapter's latest report, with the moment it last changed."""
+    """One condition of an adapter's latest report, with the time of its last transition."""
 
     type: str
     status: ConditionStatus
@@ -88,7 +88,7 @@ class AdapterCondition(msgspec.Struct, frozen=True):
 
 
 class AdapterStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An adapter's latest report on a resource, as it is kept and shown."""
+    """An adapter's latest report on a resource, as stored and served."""
 
     adapter: str
     observed_generation: int
@@ -101,24 +101,24 @@ class AdapterStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: msgspec.Raw | UnsetType = UNSET
 
     def condition(self, name: str) -> AdapterCondition | None:
-        """The condition of this type, or None where it was not reported."""
+        """Return the condition of this type, or None if it was not reported."""
         return next((each for each in self.conditions if each.type == name), None)
 
     def status_of(self, condition: str) -> ConditionStatus | None:
-        """The status of this condition, or None where it was not reported."""
+        """Return the status of this condition, or None if it was not reported."""
         found = self.condition(condition)
         return None if found is None else found.status
 
 
 class Phase(StrEnum):
-    """The flat reading of `Ready`."""
+    """The status of `Ready` as a flat field."""
 
     READY = "Ready"
     NOT_READY = "NotReady"
 
 
 class ResourceStatus(msgspec.Struct, frozen=True):
-    """`status` of a resource: the aggregated conditions, and the flat fields that a pulse reads."""
+    """The `status` of a resource: the aggregated conditions, and the flat fields that a pulse reads."""
 
     phase: Phase
     observed_generation: int
@@ -127,18 +127,18 @@ class ResourceStatus(msgspec.Struct, frozen=True):
     last_transition_time: datetime
     conditions: tuple[Condition, ...]
     last_progress_time: datetime | UnsetType = UNSET
-    """The latest moment at which a required adapter's `Available` turned True; absent until one has."""
+    """The latest time at which the `Available` of a required adapter became True; absent until one has."""
     progress_count: int | UnsetType = UNSET
-    """How often that has happened. It tells two such moments apart where clocks do not: they differ between
-    adapters, and some tick in seconds."""
+    """How many times that has happened. It tells apart two events with equal times: the clocks of adapters differ,
+    and some tick in seconds."""
 
     def condition(self, name: str) -> Condition | None:
-        """The condition of this type, or None."""
+        """Return the condition of this type, or None."""
         return next((each for each in self.conditions if each.type == name), None)
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """A reference to the resource that another one belongs to."""
+    """A reference to the resource that owns another."""
 
     id: str
     kind: str
@@ -146,14 +146,14 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """Name and labels once more, where templates written for Kubernetes' shape look for them."""
+    """Name and labels again, for templates that expect the shape of Kubernetes objects."""
 
     name: str
     labels: Mapping[str, str]
 
 
 class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource, whole, as clients get it."""
+    """A whole resource, as clients get it."""
 
     id: str
     kind: str
@@ -161,11 +161,11 @@ class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     labels: Mapping[str, str]
     spec: msgspec.Raw
-    """Encoded with sorted keys, so that two specs are equal exactly when their bytes are."""
+    """Encoded with sorted keys, so two specs are equal if and only if their bytes are."""
     generation: int
     created_time: datetime
     updated_time: datetime
-    """When spec or labels last changed, or the resource was deleted; reports do not move it."""
+    """When spec or labels last changed, or the resource was deleted. Reports do not change it."""
     created_by: str
     updated_by: str
     deleted_time: datetime | UnsetType = UNSET
@@ -187,13 +187,13 @@ class KindRules(msgspec.Struct, frozen=True):
     plural: str
     kind: str
     parent: str = ""
-    """The plural of the kind that it is nested under; empty for none."""
+    """The plural of the kind that this kind is nested under; empty if none."""
     required_adapters: tuple[str, ...] = ()
-    """Whose reports decide on `Available` and `Ready`."""
+    """The adapters whose reports determine `Available` and `Ready`."""
 
 
 class DiscardReason(StrEnum):
-    """Why a well-formed report was not taken."""
+    """Why a valid report was not stored."""
 
     FUTURE_GENERATION = "future_generation"
     STALE_GENERATION = "stale_generation"
@@ -202,7 +202,7 @@ class DiscardReason(StrEnum):
 
 
 class DiscardedReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A report that was discarded, kept for a while for those who wonder where it went."""
+    """A discarded report, kept for a while to explain why it had no effect."""
 
     adapter: str
     reason: DiscardReason
@@ -215,14 +215,14 @@ class DiscardedReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ResourceOperation(StrEnum):
-    """What was done to a resource."""
+    """An operation on a resource."""
 
     CREATE = "create"
     PATCH = "patch"
     DELETE = "delete"
-    """It was sent on its way."""
+    """The deletion begins."""
     REMOVE = "remove"
-    """The end of a deletion."""
+    """The deletion ends: the resource is gone."""
     FORCE_DELETE = "force-delete"
     PULSE = "pulse"
     PAUSE = "pause"
@@ -231,7 +231,7 @@ class ResourceOperation(StrEnum):
 
 
 class GenerationRecord(msgspec.Struct, frozen=True):
-    """What a resource looked like at one of its generations, and who made it so."""
+    """The spec and labels of a resource at one generation, and who wrote them."""
 
     generation: int
     time: datetime
@@ -248,20 +248,18 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_document(document: ResourceDocument) -> bytes:
-    """The bytes that are stored and served."""
+    """Return the bytes that are stored and served."""
     return _encoder.encode(document)
 
 
 def decode_document(document: bytes) -> ResourceDocument:
-    """What was encoded by `encode_document`."""
     return _document.decode(document)
 
 
 def encode_statuses(statuses: Sequence[AdapterStatus]) -> bytes:
-    """The reports of a resource as they are stored beside it."""
+    """Return the adapter statuses of a resource as they are stored beside it."""
     return _encoder.encode(statuses)
 
 
 def decode_statuses(statuses: bytes) -> tuple[AdapterStatus, ...]:
-    """What was encoded by `encode_statuses`."""
     return _statuses.decode(statuses)

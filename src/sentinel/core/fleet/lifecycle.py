@@ -1,6 +1,6 @@
-"""A resource's life: created, changed, reported on, deleted, finalised. Each step is a function to a new state.
+"""The lifecycle of a resource: create, change, report, delete, finalize. Each step returns a new state.
 
-Every step ends in aggregation, so that no state exists whose conditions contradict its generation and reports.
+Every step ends with aggregation, so the conditions of a state always match its generation and reports.
 """
 
 from __future__ import annotations
@@ -22,42 +22,36 @@ from sentinel.core.fleet.documents import (
     ResourceStatus,
 )
 
-ROOT = "/api/hyperfleet/v1"
-LONGEST_ID = 128
-
-
-def segment(longest: int) -> str:
-    """The regular expression of a segment of a path that nothing ever needs to escape, and that is no `.` or `..`:
-    what ids and plurals are made of."""
-    return rf"(?!\.{{1,2}}$)[A-Za-z0-9._~-]{{1,{longest}}}"
+API_ROOT = "/api/hyperfleet/v1"
 
 
 class AggregationRules(msgspec.Struct, frozen=True):
-    """What is aggregated by, beside the resource itself."""
+    """The settings of aggregation."""
 
     kind: KindRules
     emits_public_names: bool = False
-    """Whether the conditions appear under the public API's names as well."""
+    """Whether the conditions are also written under the names of the public API."""
 
 
 class ResourceState(msgspec.Struct, frozen=True):
-    """A resource and the reports on it."""
+    """A resource and the statuses that its adapters reported."""
 
     document: ResourceDocument
     statuses: tuple[AdapterStatus, ...] = ()
     waiting: Mapping[str, datetime] = {}
-    """The required adapters that keep it from being ready, each with the moment since when."""
+    """The required adapters that keep the resource from being ready, each with the time since when."""
 
     def is_finalized(self, rules: AggregationRules, *, children: int) -> bool:
-        """Whether it may be removed: it is being deleted, the adapters have cleaned up, no child is left."""
-        return aggregate.is_finalized(_situation(self.document, self.statuses, rules, children))
+        """Whether the resource can be removed: it is being deleted, the adapters have finalized it, no child is
+        left."""
+        return aggregate.is_finalized(_aggregation_input(self.document, self.statuses, rules, children))
 
 
 def path_of(kind: KindRules, resource_id: str, parent_id: str = "") -> str:
-    """Where a resource is found."""
+    """Return the path of a resource in the API."""
     if parent_id:
-        return f"{ROOT}/{kind.parent}/{parent_id}/{kind.plural}/{resource_id}"
-    return f"{ROOT}/{kind.plural}/{resource_id}"
+        return f"{API_ROOT}/{kind.parent}/{parent_id}/{kind.plural}/{resource_id}"
+    return f"{API_ROOT}/{kind.plural}/{resource_id}"
 
 
 def create(
@@ -71,7 +65,7 @@ def create(
     actor: str,
     now: datetime,
 ) -> ResourceState:
-    """A new resource, at generation 1; its conditions are there from the start."""
+    """Return a new resource at generation 1, with its first conditions."""
     reference: Owner | UnsetType = owner or UNSET
     document = ResourceDocument(
         id=resource_id,
@@ -102,7 +96,7 @@ def change(
     actor: str,
     now: datetime,
 ) -> ResourceState | None:
-    """The resource with these labels and this spec, a generation later; None where nothing would change."""
+    """Return the resource with these labels and this spec at the next generation; None if nothing changes."""
     document = state.document
     if spec == document.spec and labels == document.labels:
         return None
@@ -124,15 +118,15 @@ def change(
 def delete(
     state: ResourceState, rules: AggregationRules, *, children: int, actor: str, now: datetime
 ) -> ResourceState:
-    """The resource on its way out, a generation later; one that is on its way already stays as it is."""
+    """Return the resource marked as deleted, at the next generation. One that is already marked is unchanged."""
     document = state.document
     if document.is_deleting:
         return state
-    moment = _not_before(document, now)
+    time = _not_before(document, now)
     return _next_generation(
         state,
         rules,
-        msgspec.structs.replace(document, deleted_time=moment, updated_time=moment, updated_by=actor),
+        msgspec.structs.replace(document, deleted_time=time, updated_time=time, updated_by=actor),
         children=children,
     )
 
@@ -140,55 +134,53 @@ def delete(
 def with_status(
     state: ResourceState, rules: AggregationRules, status: AdapterStatus, *, children: int
 ) -> ResourceState:
-    """The resource with an adapter's status, which `reports.judge` has made of its report."""
+    """Return the resource with this adapter status, which `reports.judge` made from a report."""
     others = [each for each in state.statuses if each.adapter != status.adapter]
     statuses = tuple(sorted((*others, status), key=lambda each: each.adapter))
     return reaggregate(msgspec.structs.replace(state, statuses=statuses), rules, children=children)
 
 
 def reaggregate(state: ResourceState, rules: AggregationRules, *, children: int) -> ResourceState:
-    """The resource with its conditions aggregated anew: adapters, children or reports have changed."""
-    situation = _situation(state.document, state.statuses, rules, children)
-    status = aggregate.aggregate(situation, previous=state.document.status, public_names=rules.emits_public_names)
+    """Return the resource with new conditions, after a change of its adapters, children or reports."""
+    given = _aggregation_input(state.document, state.statuses, rules, children)
+    status = aggregate.aggregate(given, previous=state.document.status, public_names=rules.emits_public_names)
     return ResourceState(
         msgspec.structs.replace(state.document, status=status),
         state.statuses,
-        aggregate.waiting(situation, status=status, previous=state.waiting),
+        aggregate.waiting(given, status=status, previous=state.waiting),
     )
 
 
 def request_pulse(state: ResourceState, *, now: datetime) -> ResourceState:
-    """The resource with an event asked for."""
-    return _marked(state, msgspec.structs.replace(state.document, pulse_requested_time=now))
+    """Return the resource with a requested pulse."""
+    return _with_document(state, msgspec.structs.replace(state.document, pulse_requested_time=now))
 
 
 def pause(state: ResourceState) -> ResourceState:
-    """The resource without events until it is resumed."""
-    return _marked(state, msgspec.structs.replace(state.document, paused=True))
+    return _with_document(state, msgspec.structs.replace(state.document, paused=True))
 
 
 def resume(state: ResourceState) -> ResourceState:
-    """The resource with events again."""
-    return _marked(state, msgspec.structs.replace(state.document, paused=UNSET))
+    return _with_document(state, msgspec.structs.replace(state.document, paused=UNSET))
 
 
 def _next_generation(
     state: ResourceState, rules: AggregationRules, document: ResourceDocument, *, children: int
 ) -> ResourceState:
     raised = msgspec.structs.replace(document, generation=document.generation + 1)
-    return reaggregate(_marked(state, raised), rules, children=children)
+    return reaggregate(_with_document(state, raised), rules, children=children)
 
 
-def _marked(state: ResourceState, document: ResourceDocument) -> ResourceState:
+def _with_document(state: ResourceState, document: ResourceDocument) -> ResourceState:
     return msgspec.structs.replace(state, document=document)
 
 
 def _not_before(document: ResourceDocument, now: datetime) -> datetime:
-    """Now, unless the clock was set back: then the time of the last change, so that time never runs backwards."""
+    """Return now, or the time of the last change if the clock was set back, so that times never decrease."""
     return max(now, document.updated_time)
 
 
-def _situation(
+def _aggregation_input(
     document: ResourceDocument, statuses: Sequence[AdapterStatus], rules: AggregationRules, children: int
 ) -> aggregate.AggregationInput:
     return aggregate.AggregationInput(

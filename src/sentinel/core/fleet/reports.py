@@ -1,12 +1,12 @@
-"""What becomes of an adapter's report: taken, discarded, or refused.
+"""Accept, discard or reject an adapter's report.
 
-Adapters work on their own time: a report may come late, twice, or from a clock that is off. Taking each at its
-word would let an old one overwrite a newer, and work in progress undo what is known. So every report is judged
-against what is stored before anything is written. To *discard* is not to blame the sender: the report was well
-formed, and came too late (or too early) to say anything; to *refuse* is to say that the sender has a bug.
+A report may come late, twice, or with the time of a wrong clock. If every report were stored, an old one could
+overwrite a newer one, and work in progress could overwrite a known result. So each report is first compared with
+what is stored. A *discarded* report is valid and came too late or too early to matter. A *rejected* report is
+invalid: its sender has a bug.
 
-The order of the rules is part of the contract with the adapters that exist: form, then generation and time, then
-the mandatory conditions, then `Unknown`.
+Existing adapters rely on the order of the rules: form, then generation and time, then the mandatory conditions,
+then `Unknown`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from sentinel.core.fleet.documents import (
 )
 
 MAX_AGE = timedelta(minutes=30)
-"""A report that was observed longer ago is refused; one of exactly this age is not."""
+"""An older report is rejected; one of exactly this age is not."""
 MAX_AHEAD = timedelta(minutes=5)
-"""How far an adapter's clock may be ahead of ours."""
+"""How far the clock of an adapter may be ahead of ours."""
 MAX_ADAPTER_LENGTH = 63
 MAX_GENERATION = 2**63 - 1
-"""What every store can hold; no resource comes near it."""
+"""The largest integer that every store can hold."""
 MAX_CONDITIONS = 50
 MAX_TYPE_LENGTH = 128
 MAX_REASON_LENGTH = 256
 MAX_MESSAGE_LENGTH = 4096
 MAX_DATA_BYTES = 64 * 1024
-"""Of `data`, and of `metadata`, encoded: the reports of a resource are read and written as one."""
+"""The size limit of `data` and of `metadata`, because all reports of a resource are read and written together."""
 
 _AGE = f"{MAX_AGE // timedelta(minutes=1)} minutes"
 _AHEAD = f"{MAX_AHEAD // timedelta(minutes=1)} minutes"
@@ -48,55 +48,55 @@ _ADAPTER = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 
 
 class Accepted(msgspec.Struct, frozen=True, tag=True):
-    """The report is the adapter's latest word."""
+    """The report is the latest of its adapter."""
 
     status: AdapterStatus
-    """What to store in place of the adapter's former status."""
+    """Replaces the stored status of the adapter."""
 
 
 class Discarded(msgspec.Struct, frozen=True, tag=True):
-    """The report was well formed, and changes nothing."""
+    """The report is valid and changes nothing."""
 
     reason: DiscardReason
 
 
 class Rejected(msgspec.Struct, frozen=True, tag=True):
-    """The report is none."""
+    """The report is invalid."""
 
     errors: tuple[tuple[str, str], ...]
-    """The path of each field at fault, such as `conditions[2].type`, and what is wrong with it."""
+    """The path of each invalid field, such as `conditions[2].type`, and what is wrong with it."""
 
 
 def judge(
     report: Report, *, generation: int, stored: AdapterStatus | None, now: datetime
 ) -> Accepted | Discarded | Rejected:
-    """What becomes of a report on a resource at this generation; `stored` is the adapter's status until now."""
-    if faults := tuple(_faults(report, now)):
-        return Rejected(faults)
+    """Judge a report on a resource at this generation. `stored` is the current status of the adapter."""
+    if errors := tuple(_errors(report, now)):
+        return Rejected(errors)
     if report.observed_generation > generation:
         return Discarded(DiscardReason.FUTURE_GENERATION)
     if stored is not None:
         if report.observed_generation < stored.observed_generation:
             return Discarded(DiscardReason.STALE_GENERATION)
-        # An equal time is taken: adapters whose clocks tick in seconds report twice within one, and the second
-        # report is the one that is true.
+        # An equal time is accepted: an adapter whose clock ticks in seconds may report twice within one, and the
+        # second report is the current one.
         is_same_generation = report.observed_generation == stored.observed_generation
         if is_same_generation and report.observed_time < stored.last_report_time:
             return Discarded(DiscardReason.STALE_TIME)
     if missing := [name for name in MANDATORY if report.status_of(name) is None]:
-        wanted = ", ".join(MANDATORY)
-        return Rejected((("conditions", f"expected all of {wanted}; missing: {', '.join(missing)}"),))
-    # The first one of an adapter is kept so that it can be seen to be at work; aggregation passes over it.
+        expected = ", ".join(MANDATORY)
+        return Rejected((("conditions", f"expected all of {expected}; missing: {', '.join(missing)}"),))
+    # The first report of an adapter is stored, to show that the adapter is working. Aggregation ignores it.
     if report.status_of(AVAILABLE) is ConditionStatus.UNKNOWN and stored is not None:
         return Discarded(DiscardReason.UNKNOWN)
     return Accepted(apply(report, stored))
 
 
 def apply(report: Report, stored: AdapterStatus | None) -> AdapterStatus:
-    """The adapter's status after this report, which has been judged acceptable.
+    """Return the adapter's status after this report, which `judge` has accepted.
 
-    The report replaces the whole set of conditions; a condition that was there before keeps the moment it was
-    created, and where its status is the same, the moment of its last transition.
+    The report replaces all conditions. A condition that was there before keeps its creation time and, if its
+    status is unchanged, its transition time.
     """
     observed = report.observed_time.astimezone(UTC)
     return AdapterStatus(
@@ -114,7 +114,7 @@ def apply(report: Report, stored: AdapterStatus | None) -> AdapterStatus:
 
 
 def is_adapter_name(name: str) -> bool:
-    """Whether an adapter may be called that: a safe segment of a URL, without a dot or dash at either end."""
+    """Whether the name of an adapter is valid: a safe URL segment that begins and ends with a letter or digit."""
     return len(name) <= MAX_ADAPTER_LENGTH and _ADAPTER.fullmatch(name) is not None
 
 
@@ -132,7 +132,7 @@ def _applied(
     )
 
 
-def _faults(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
+def _errors(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
     if not is_adapter_name(report.adapter):
         yield (
             "adapter",
@@ -150,14 +150,14 @@ def _faults(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
     for field, raw in (("data", report.data), ("metadata", report.metadata)):
         if isinstance(raw, msgspec.Raw) and len(raw) > MAX_DATA_BYTES:
             yield field, f"expected at most {MAX_DATA_BYTES} bytes, got {len(raw)}"
-    yield from _condition_faults(report)
+    yield from _condition_errors(report)
 
 
 def _shown(report: Report) -> str:
     return report.observed_time.isoformat()
 
 
-def _condition_faults(report: Report) -> Iterator[tuple[str, str]]:
+def _condition_errors(report: Report) -> Iterator[tuple[str, str]]:
     if len(report.conditions) > MAX_CONDITIONS:
         yield "conditions", f"expected at most {MAX_CONDITIONS}, got {len(report.conditions)}"
         return

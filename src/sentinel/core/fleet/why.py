@@ -1,8 +1,8 @@
-"""Why a resource is not ready, or not gone, in words that a person would use.
+"""Why a resource is not ready, or not deleted yet, as a person would put it.
 
-Its conditions say that something is missing, each adapter's report says what that adapter saw, the pulse's policy
-says when somebody looks again. Whoever asks "why" wants to hear the three together. Nothing is read out of
-messages: which adapters are required and which are in the way is known, not guessed.
+The answer combines three things: the conditions of the resource, the reports of its adapters, and the policy of
+the pulse, which tells when the resource is checked again. Nothing is parsed from messages. The required and the
+blocking adapters are known.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from sentinel.core.pulse.observation import observe
 NOT_REPORTED = "NotReported"
 OUTDATED_REPORT = "OutdatedReport"
 NOT_FINALIZED = "NotFinalized"
-_OURS = (NOT_REPORTED, OUTDATED_REPORT, NOT_FINALIZED)
-_WAITS_ITSELF = PreconditionsNotMet().reason
-"""What an adapter says that has found another's work missing, unless it has words of its own."""
+_OWN_REASONS = (NOT_REPORTED, OUTDATED_REPORT, NOT_FINALIZED)
+_WAITS_FOR_ANOTHER = PreconditionsNotMet().reason
+"""The default reason of an adapter that waits for another."""
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """An adapter that is waited for, and what it said last."""
+    """An adapter that the resource waits for, and its last report."""
 
     adapter: str
     reason: str
-    """The adapter's own, or one of ours where it has said nothing to the point."""
+    """The reason that the adapter reported, or one of the constants above if it has not reported."""
     message: str
     since: datetime
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """How a resource stands, and what would change that."""
+    """The state of a resource, and what it waits for."""
 
     document: ResourceDocument
     waiting_for: tuple[Wait, ...]
     children: int
-    """How many resources a deletion still waits for; 0 where nothing is being deleted."""
+    """The number of children that a deletion waits for; 0 if the resource is not being deleted."""
     requires_adapters: bool
     decision: Decision
 
@@ -66,7 +66,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def next_pulse(self) -> datetime | None:
-        """When the next event is due, which may be now; None while it is paused."""
+        """When the next event is due, which may be now; None while the resource is paused."""
         return self.decision.next_event_time
 
 
@@ -80,40 +80,42 @@ def explain(
     policy: Policy,
     now: datetime,
 ) -> Why:
-    """Says how a resource stands; `waiting` are the adapters in the way, each with the moment since when."""
+    """Explain the state of a resource. `waiting` maps its blocking adapters to the time since when."""
     reported = {status.adapter: status for status in statuses}
-    waits = [Wait(adapter, *_said(reported.get(adapter), document), since) for adapter, since in waiting.items()]
+    waits = [
+        Wait(adapter, *_last_report(reported.get(adapter), document), since) for adapter, since in waiting.items()
+    ]
     return Why(
         document=document,
-        # The cause first: whoever only waits for another says nothing new.
-        waiting_for=tuple(sorted(waits, key=lambda wait: wait.reason == _WAITS_ITSELF)),
+        # Adapters that only wait for another come last: they are not the cause.
+        waiting_for=tuple(sorted(waits, key=lambda wait: wait.reason == _WAITS_FOR_ANOTHER)),
         children=children if document.is_deleting else 0,
         requires_adapters=bool(required),
         decision=decision.decide(observe(encode_document(document)), policy, now),
     )
 
 
-def in_the_way(status: ResourceStatus, *, generation: int, required: Sequence[str]) -> list[str]:
-    """The required adapters that keep a resource from being ready, told from its document alone.
+def blocking_adapters(status: ResourceStatus, *, generation: int, required: Sequence[str]) -> list[str]:
+    """Return the required adapters that keep a resource from being ready, from its document alone.
 
-    Only for one that lives: whether an adapter has cleaned up is not among a resource's conditions.
+    Not for a resource that is being deleted: its conditions do not show which adapters have finalized it.
     """
     return [adapter for adapter in required if not _is_done(status, adapter, generation)]
 
 
-def in_words(why: Why, *, now: datetime, duration: Callable[[timedelta], str]) -> Iterator[str]:
-    """Sentences, one a line; `duration` renders a time span as the caller's readers are used to."""
+def sentences(why: Why, *, now: datetime, duration: Callable[[timedelta], str]) -> Iterator[str]:
+    """Yield the explanation, one sentence per line. `duration` renders a time span."""
 
-    def since(moment: datetime) -> str:
-        # Clocks differ: what is a moment ahead by ours has only just happened.
-        return duration(max(now - moment, timedelta(0)))
+    def since(time: datetime) -> str:
+        # Clocks differ, so the time may be slightly ahead of ours.
+        return duration(max(now - time, timedelta(0)))
 
     document = why.document
-    yield f"{document.kind} {document.name}: {_standing(why, since)}"
+    yield f"{document.kind} {document.name}: {_state(why, since)}"
     for wait in why.waiting_for:
         to_finalise = " to finalise" if document.is_deleting else ""
-        # Where the words are ours, the reason is only their name for scripts.
-        reason = "" if wait.reason in _OURS else wait.reason
+        # Our own reasons are for scripts. Their messages are enough for a person.
+        reason = "" if wait.reason in _OWN_REASONS else wait.reason
         said = " – ".join(part for part in (reason, wait.message) if part)
         yield f"waiting for {wait.adapter}{to_finalise} for {since(wait.since)}" + (f": {said}" if said else "")
     if why.children:
@@ -121,7 +123,7 @@ def in_words(why: Why, *, now: datetime, duration: Callable[[timedelta], str]) -
     yield _outlook(why, now, duration)
 
 
-def _standing(why: Why, since: Callable[[datetime], str]) -> str:
+def _state(why: Why, since: Callable[[datetime], str]) -> str:
     document = why.document
     if isinstance(document.deleted_time, datetime):
         return f"being deleted for {since(document.deleted_time)}"
@@ -130,19 +132,19 @@ def _standing(why: Why, since: Callable[[datetime], str]) -> str:
     if why.is_ready:
         return f"ready for {span}, at generation {document.generation}"
     if not why.requires_adapters:
-        return f"not ready for {span}: no adapter is required, so none can say that it is ready"
+        return f"not ready for {span}: no adapter is required, so none can report it ready"
     return f"not ready for {span}"
 
 
 def _outlook(why: Why, now: datetime, duration: Callable[[timedelta], str]) -> str:
     if why.is_paused:
         return "paused: no events are sent for it until it is resumed"
-    found = why.decision
+    decided = why.decision
     what = "next check" if why.is_ready else "next pulse"
-    max_age = duration(found.max_age)
-    if found.is_due or why.next_pulse is None:
-        return f"{what} due now, and every {max_age} until it is answered: {found.reason}"
-    # Rounded up: what is due in half a second is not due in 0.
+    max_age = duration(decided.max_age)
+    if decided.is_due or why.next_pulse is None:
+        return f"{what} due now, and every {max_age} until it is answered: {decided.reason}"
+    # Rounded up, so that half a second does not become 0s.
     second = timedelta(seconds=1)
     return f"{what} in {duration(-(-(why.next_pulse - now) // second) * second)} (max age {max_age})"
 
@@ -152,7 +154,7 @@ def _is_done(status: ResourceStatus, adapter: str, generation: int) -> bool:
     return mirrored is not None and mirrored.is_true and mirrored.observed_generation == generation
 
 
-def _said(status: AdapterStatus | None, document: ResourceDocument) -> tuple[str, str]:
+def _last_report(status: AdapterStatus | None, document: ResourceDocument) -> tuple[str, str]:
     if status is None:
         return NOT_REPORTED, "it has not reported yet"
     if status.observed_generation != document.generation:

@@ -1,8 +1,7 @@
-"""Pipelines, compiled once into functions of the run: what fields, variables, constants and calls come to.
+"""Expressions, compiled into functions of a `Run`: fields, variables, constants and calls.
 
-Go decides much of this by reflection while it runs. Here everything that the text of the template decides is
-decided when it is compiled, and a run does the rest. What fails, fails where Go fails: in the run, and only if it
-gets there.
+Go decides much of this by reflection at run time. Here everything that depends on the source alone is decided at
+compile time. Errors are raised where Go raises them: at run time, and only if the expression is evaluated.
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, assert_never
 
 from sentinel.core.gotemplate import tree
-from sentinel.core.gotemplate.errors import Trouble
+from sentinel.core.gotemplate.errors import RenderError
 from sentinel.core.gotemplate.functions import FUNCTIONS, LAZY_FUNCTIONS, Function
 from sentinel.core.gotemplate.run import Run
-from sentinel.core.gotemplate.values import Element, Nothing, Slot, Value, Window, described, taken, unwrapped
+from sentinel.core.gotemplate.values import Element, Nothing, Slice, Slot, Value, describe_type, to_value, unwrap
 
 _CHARACTERS_PER_STEP: Final = 128
-_MEMBER_CHARACTERS_PER_STEP: Final = 8  # every member of a list or an object is printed by itself
+_MEMBER_CHARACTERS_PER_STEP: Final = 8  # each member of a list or an object is printed separately
 
 Evaluate: TypeAlias = Callable[[Run], Value]
 _Stage: TypeAlias = Callable[[Run, Value], Value]
 
 
 def pipeline(pipe: tree.Pipe) -> Evaluate:
-    """What the pipeline comes to; its variables are set on the way."""
+    """Compile a pipeline. Evaluating it sets its variables."""
     first, *others = pipe.commands
     begin = _first(first)
     stages = [_stage(command) for command in others]
@@ -47,7 +46,7 @@ def pipeline(pipe: tree.Pipe) -> Evaluate:
 
 
 def _first(command: tree.Command) -> Evaluate:
-    """The first command of a pipeline."""
+    """Compile the first command of a pipeline."""
     word, *arguments = command.words
     match word:
         case tree.Function():
@@ -57,12 +56,12 @@ def _first(command: tree.Command) -> Evaluate:
         case tree.Nil(at=at):
             return _failing("nil is not a command", at)
     if arguments:
-        return _failing(f"can't give argument to non-function {tree.shown(word)}", word.at)
+        return _failing(f"can't give argument to non-function {tree.describe(word)}", word.at)
     return operand(word)
 
 
 def _stage(command: tree.Command) -> _Stage:
-    """A later command, which is given what the one before came to."""
+    """Compile a later command. It gets the result of the one before as its last argument."""
     word, *arguments = command.words
     match word:
         case tree.Function():
@@ -70,15 +69,15 @@ def _stage(command: tree.Command) -> _Stage:
         case tree.Field(names=names) | tree.Variable(names=names) | tree.Chain(names=names) if names:
             fail = _field_with_arguments(word)
         case _:
-            fail = _failing(f"can't give argument to non-function {tree.shown(word)}", word.at)
+            fail = _failing(f"can't give argument to non-function {tree.describe(word)}", word.at)
     return lambda run, final: fail(run)
 
 
 def operand(word: tree.Word) -> Evaluate:
-    """What a word comes to where it stands for a value."""
+    """Compile a word that is used as a value."""
     match word:
         case tree.Dot():
-            return lambda run: unwrapped(run.dot)
+            return lambda run: unwrap(run.dot)
         case tree.Nil():
             return constant(Nothing.NIL)
         case tree.Bool(value=value) | tree.String(value=value):
@@ -89,7 +88,7 @@ def operand(word: tree.Word) -> Evaluate:
             return _field(names, at)
         case tree.Variable(at=at, names=names) | tree.Chain(at=at, names=names):
             receiver = _receiver(word)
-            return lambda run: _members(receiver(run), names, at) if names else unwrapped(receiver(run))
+            return lambda run: _members(receiver(run), names, at) if names else unwrap(receiver(run))
         case tree.Function():
             return _call(word, ())
         case tree.Pipe():
@@ -99,13 +98,13 @@ def operand(word: tree.Word) -> Evaluate:
 
 
 def constant(value: Value) -> Evaluate:
-    """Always the same."""
+    """Compile a constant."""
     return lambda run: value
 
 
 def _failing(problem: str, at: int) -> Evaluate:
     def evaluate(run: Run) -> Value:
-        raise Trouble(problem, at)
+        raise RenderError(problem, at)
 
     return evaluate
 
@@ -116,7 +115,7 @@ def _field(names: tuple[str, ...], at: int) -> Evaluate:
     (name,) = names
 
     def member(run: Run) -> Value:
-        # A string at the top of the document is what nearly everybody asks for.
+        # Fast path: most templates print strings at the top of the document.
         if type(run.dot) is dict and type(value := run.dot.get(name)) is str:
             return value
         return _members(run.dot, names, at)
@@ -125,7 +124,7 @@ def _field(names: tuple[str, ...], at: int) -> Evaluate:
 
 
 def _receiver(word: tree.Field | tree.Variable | tree.Chain) -> Callable[[Run], Slot]:
-    """What the names behind it are looked up in."""
+    """Compile the value in which the names of the word are looked up."""
     match word:
         case tree.Field():
             return lambda run: run.dot
@@ -138,11 +137,11 @@ def _receiver(word: tree.Field | tree.Variable | tree.Chain) -> Callable[[Run], 
 
 
 def _members(slot: Slot, names: tuple[str, ...], at: int) -> Value:
-    return taken(_reach(slot, names, at))
+    return to_value(_reach(slot, names, at))
 
 
 def _reach(slot: Slot, names: Sequence[str], at: int) -> Value | None:
-    """The member at the end of the names, as the document has it: a null is still None."""
+    """Return the member at the end of the path as the document has it: null is still None."""
     value: Value | None
     if isinstance(slot, Element):
         value = None if slot.value is Nothing.NIL else slot.value
@@ -154,19 +153,19 @@ def _reach(slot: Slot, names: Sequence[str], at: int) -> Value | None:
         elif isinstance(value, Nothing):
             return Nothing.ABSENT
         else:
-            raise Trouble(f"can't evaluate field {name} in {described(value)}", at)
+            raise RenderError(f"can't evaluate field {name} in {describe_type(value)}", at)
     return value
 
 
 def _field_with_arguments(word: tree.Field | tree.Variable | tree.Chain) -> Evaluate:
-    """`.a.b 1`: there are no methods, so this is nothing where there is no `.a`, and otherwise a mistake."""
+    """Compile `.a.b 1`. JSON has no methods, so this is absent if `.a` is, and an error otherwise."""
     *path, name = word.names
     receiver, at = _receiver(word), word.at
 
     def evaluate(run: Run) -> Value:
         if isinstance(_reach(receiver(run), path, at), Nothing):
             return Nothing.ABSENT
-        raise Trouble(f"{name} is not a method but has arguments", at)
+        raise RenderError(f"{name} is not a method but has arguments", at)
 
     return evaluate
 
@@ -182,9 +181,9 @@ def _call(word: tree.Function, words: Sequence[tree.Word]) -> Evaluate:
 def _prepared(word: tree.Function, words: Sequence[tree.Word], *, has_final: bool) -> _Stage:
     name, at, count = word.name, word.at, len(words) + has_final
     function = FUNCTIONS.get(name)
-    least, most = (function.least, function.most) if function else (1, None)
-    if count < least or (most is not None and count > most):
-        wanted = f"at least {least}" if most is None else f"{most}"
+    minimum, maximum = (function.min_arguments, function.max_arguments) if function else (1, None)
+    if count < minimum or (maximum is not None and count > maximum):
+        wanted = f"at least {minimum}" if maximum is None else f"{maximum}"
         fail = _failing(f"wrong number of args for {name}: want {wanted} got {count}", at)
         return lambda run, final: fail(run)
     if function is None:
@@ -208,12 +207,12 @@ def _applied(function: Function, name: str, at: int, arguments: list[Evaluate], 
             elif isinstance(value, list | dict):
                 per_step = _MEMBER_CHARACTERS_PER_STEP
             elif prints and value is Nothing.ABSENT:
-                run.lacks = True
+                run.has_missing = True
         try:
             result = apply(values)
-        except Trouble as trouble:
-            raise Trouble(f"error calling {name}: {trouble.problem}", at) from trouble
-        if isinstance(result, str | Window):
+        except RenderError as error:
+            raise RenderError(f"error calling {name}: {error.problem}", at) from error
+        if isinstance(result, str | Slice):
             size += len(result)
         run.spend(1 + size // per_step)
         return result
@@ -235,14 +234,14 @@ def _short_circuit(arguments: list[Evaluate], *, stops_at: bool, has_final: bool
 
 def _argument(function: str, index: int, word: tree.Word) -> Evaluate:
     if function == "printf" and index == 0 and isinstance(word, tree.Bool | tree.Number | tree.Nil):
-        return _failing(f"expected string; found {tree.shown(word)}", word.at)
+        return _failing(f"expected string; found {tree.describe(word)}", word.at)
     if function == "slice" and index > 0:
         return _slice_index(word)
     return operand(word)
 
 
 def _slice_index(word: tree.Word) -> Evaluate:
-    """An index of `slice`, which unlike that of `index` Go does not take out of the interface it may be in."""
+    """Compile an index of `slice`. Unlike for `index`, Go does not unwrap the interface that it may be in."""
     wrapped = "cannot index slice/array with type interface {}"
     match word:
         case tree.Dot(at=at):
@@ -256,5 +255,5 @@ def _slice_index(word: tree.Word) -> Evaluate:
 
 def _bare(slot: Slot, problem: str, at: int) -> Value:
     if type(slot) is Element:
-        raise Trouble(problem, at)
-    return unwrapped(slot)
+        raise RenderError(problem, at)
+    return unwrap(slot)

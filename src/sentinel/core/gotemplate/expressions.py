@@ -1,4 +1,4 @@
-"""Pipelines, commands and operands: the inside of an action, by Go's grammar and with its complaints."""
+"""The parser of expressions: pipelines, commands and operands, the content of an action."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Final
 from sentinel.core.gotemplate import numbers, quoting, tree
 from sentinel.core.gotemplate.functions import FUNCTIONS, LAZY_FUNCTIONS
 from sentinel.core.gotemplate.quoting import quote
-from sentinel.core.gotemplate.stream import TokenStream
-from sentinel.core.gotemplate.tokens import Kind, Token
+from sentinel.core.gotemplate.tokens import Kind, Token, TokenStream
 
 _OPERANDS: Final = frozenset(
     {
@@ -20,60 +19,60 @@ _CONSTANTS: Final = (tree.Bool, tree.Dot, tree.Nil, tree.Number, tree.String)
 
 
 class Expressions:
-    """Reads expressions from a stream."""
+    """Parses expressions from a stream."""
 
     def __init__(self, stream: TokenStream) -> None:
         self.variables = ["$"]
-        """Those that are known where the stream is; blocks forget theirs when they end."""
+        """The variables in scope. A block removes its own when it ends."""
         self._stream = stream
 
     def pipe(self, context: str, end: Kind) -> tree.Pipe:
-        """A pipeline and what ends it."""
+        """Parse a pipeline and the token that ends it."""
         stream = self._stream
-        at = stream.peek_word().at
+        at = stream.peek_non_space().at
         variables, is_assignment = self._declarations(context)
         commands: list[tree.Command] = []
-        while (token := stream.peek_word()).kind is not end:
+        while (token := stream.peek_non_space()).kind is not end:
             if token.kind not in _OPERANDS:
                 stream.unexpected(token, context)
             commands.append(self._command())
         stream.take()
         if not commands:
-            stream.refuse(f"missing value for {context}", token.at)
+            stream.fail(f"missing value for {context}", token.at)
         for stage, command in enumerate(commands[1:], 2):
             if isinstance(command.words[0], _CONSTANTS):
-                stream.refuse(f"non executable command in pipeline stage {stage}", command.at)
+                stream.fail(f"non executable command in pipeline stage {stage}", command.at)
         return tree.Pipe(at, tuple(variables), is_assignment, tuple(commands))
 
     def _declarations(self, context: str) -> tuple[list[str], bool]:
-        """`$x :=`, `$x =`, and in a range `$i, $x :=`; a variable without one of these is the first word."""
+        """Parse `$x :=`, `$x =`, and in a range `$i, $x :=`. A variable without one of these is the first word."""
         stream = self._stream
         names: list[str] = []
-        while (variable := stream.peek_word()).kind is Kind.VARIABLE:
-            start = stream.place
+        while (variable := stream.peek_non_space()).kind is Kind.VARIABLE:
+            start = stream.index
             stream.take()
-            following = stream.take_word()
+            following = stream.take_non_space()
             is_list = following.kind is Kind.CHARACTER and following.text == ","
             if not is_list and following.kind not in (Kind.ASSIGN, Kind.DECLARE):
-                stream.place = start
+                stream.index = start
                 break
             names.append(variable.text)
             self.variables.append(variable.text)
             if not is_list:
                 return names, following.kind is Kind.ASSIGN
             if context != "range" or len(names) > 1:
-                stream.refuse(f"too many declarations in {context}", following.at)
-            second = stream.peek_word()
+                stream.fail(f"too many declarations in {context}", following.at)
+            second = stream.peek_non_space()
             if second.kind not in (Kind.VARIABLE, Kind.RIGHT, Kind.CLOSE):
-                stream.refuse("range can only initialize variables", second.at)
+                stream.fail("range can only initialize variables", second.at)
         return names, False
 
     def _command(self) -> tree.Command:
         stream = self._stream
-        at = stream.peek_word().at
+        at = stream.peek_non_space().at
         words: list[tree.Word] = []
         while True:
-            stream.peek_word()
+            stream.peek_non_space()
             word = self._operand()
             if word is not None:
                 words.append(word)
@@ -97,7 +96,7 @@ class Expressions:
             fields.append(stream.take().text[1:])
         names = tuple(fields)
         if isinstance(word, _CONSTANTS):
-            stream.refuse(f"unexpected . after term {quote(tree.shown(word))}", at)
+            stream.fail(f"unexpected . after term {quote(tree.describe(word))}", at)
         match word:
             case tree.Field():
                 return tree.Field(word.at, word.names + names)
@@ -108,7 +107,7 @@ class Expressions:
 
     def _term(self) -> tree.Term | None:
         stream = self._stream
-        token = stream.take_word()
+        token = stream.take_non_space()
         match token.kind:
             case Kind.IDENTIFIER:
                 return self._function(token)
@@ -118,7 +117,7 @@ class Expressions:
                 return tree.Nil(token.at)
             case Kind.VARIABLE:
                 if token.text not in self.variables:
-                    stream.refuse(f"undefined variable {quote(token.text)}", token.at)
+                    stream.fail(f"undefined variable {quote(token.text)}", token.at)
                 return tree.Variable(token.at, token.text)
             case Kind.FIELD:
                 return tree.Field(token.at, (token.text[1:],))
@@ -131,25 +130,25 @@ class Expressions:
                     return self.pipe("parenthesized pipeline", Kind.CLOSE)
             case Kind.STRING | Kind.RAW_STRING:
                 return tree.String(token.at, token.text, self.unquote(token))
-        stream.place -= 1
+        stream.index -= 1
         return None
 
     def _function(self, token: Token) -> tree.Function:
         if token.text == "call":
-            self._stream.refuse('function "call" is not available: no part of a document can be called', token.at)
+            self._stream.fail('function "call" is not available: no part of a document can be called', token.at)
         if token.text not in FUNCTIONS and token.text not in LAZY_FUNCTIONS:
-            self._stream.refuse(f"function {quote(token.text)} not defined", token.at)
+            self._stream.fail(f"function {quote(token.text)} not defined", token.at)
         return tree.Function(token.at, token.text)
 
     def _number(self, token: Token) -> tree.Number:
         try:
             return tree.Number(token.at, token.text, numbers.number(token))
         except numbers.BadNumber as error:
-            self._stream.refuse(str(error), token.at)
+            self._stream.fail(str(error), token.at)
 
     def unquote(self, token: Token) -> str:
-        """The string that the token stands for."""
+        """Return the value of a string literal."""
         try:
             return quoting.unquote(token.text)
         except quoting.BadLiteral as error:
-            self._stream.refuse(str(error), token.at)
+            self._stream.fail(str(error), token.at)

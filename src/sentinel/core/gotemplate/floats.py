@@ -1,7 +1,7 @@
-"""A float64 in digits, as Go writes it: the shortest that read back as the same number, or as many as asked for.
+"""Format a float64 as Go does, with the shortest digits that read back the same or with a given precision.
 
-Python rounds exactly as Go does, so most formats are Python's own. Go's own are the bounds between plain and
-scientific notation, and the formats that show the bits (`%b`, `%x`).
+Python rounds exactly as Go does, so most formats are those of Python. Go differs in the bounds between plain and
+scientific notation, and in the formats that show bits (`%b`, `%x`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import math
 import struct
 from typing import Final
 
-_LEAST_PLAIN, _LEAST_SCIENTIFIC = 1e-4, 1e6
+_MIN_PLAIN, _MIN_SCIENTIFIC = 1e-4, 1e6
 _FRACTION_BITS: Final = 52
 _BIAS: Final = 1023
 _HEXADECIMAL_DIGITS: Final = 13  # of a fraction of 52 bits
 
 
 def format_float(number: float, verb: str, precision: int | None) -> str:
-    """The number in one of the formats e, E, f, g, G, b, x, X; without a precision only g, G, b, x and X."""
+    """Format a number with the verb e, E, f, g, G, b, x or X. Only g, G, b, x and X may lack a precision."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -34,10 +34,10 @@ def format_float(number: float, verb: str, precision: int | None) -> str:
 
 
 def shortest(number: float) -> str:
-    """The fewest digits that read back as this finite number, as `%v` and `%g` print it."""
-    # Python's shortest digits are Go's; between the bounds below it writes them without an exponent, as Go does.
+    """Return the fewest digits that read back as this finite number, as `%v` and `%g` print it."""
+    # Python has the same shortest digits. Between these bounds it writes no exponent either.
     text = repr(number)
-    if _LEAST_PLAIN <= abs(number) < _LEAST_SCIENTIFIC or number == 0:
+    if _MIN_PLAIN <= abs(number) < _MIN_SCIENTIFIC or number == 0:
         return text.removesuffix(".0")
     sign = "-" if number < 0 else ""
     mantissa, _, given = text.lstrip("-").partition("e")
@@ -50,7 +50,7 @@ def shortest(number: float) -> str:
 
 
 def _bits(number: float) -> tuple[str, int, int]:
-    """Sign, mantissa as an integer, and the exponent of its last bit."""
+    """Return the sign, the mantissa as an integer, and the exponent of its last bit."""
     (bits,) = struct.unpack(">Q", struct.pack(">d", number))
     exponent = bits >> _FRACTION_BITS & 0x7FF
     mantissa = bits & (1 << _FRACTION_BITS) - 1

@@ -1,8 +1,7 @@
 """The predefined functions of text/template.
 
-Each takes values and returns one, or raises `Trouble` with Go's complaint, in which a value of the document is
-never repeated. `and` and `or` evaluate their arguments one by one, so they are found where calls are; only their
-names are here.
+Each takes values and returns one, or raises `RenderError` with Go's message, but without values of the document.
+`and` and `or` are here by name only: they evaluate their arguments lazily, so `evaluate` implements them.
 """
 
 from __future__ import annotations
@@ -16,23 +15,33 @@ from urllib.parse import quote_plus
 import msgspec
 
 from sentinel.core.gotemplate import printer
-from sentinel.core.gotemplate.errors import Trouble
+from sentinel.core.gotemplate.errors import RenderError
 from sentinel.core.gotemplate.printf import sprintf
-from sentinel.core.gotemplate.values import Int, Nothing, Uint8, Value, Window, decoded, encoded, taken, type_name
-from sentinel.core.pulse.observation import Json
+from sentinel.core.gotemplate.values import (
+    Int,
+    Nothing,
+    Slice,
+    Uint8,
+    Value,
+    from_bytes,
+    to_bytes,
+    to_value,
+    type_name,
+)
+from sentinel.core.json import Json
 
 Arguments: TypeAlias = Sequence[Value]
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A function, and how many arguments it takes."""
+    """A function and its number of arguments."""
 
     run: Callable[[Arguments], Value]
-    least: int
-    most: int | None = None
-    """None: as many as there are."""
+    min_arguments: int
+    max_arguments: int | None = None
+    """None for any number."""
     prints: bool = False
-    """Whether what it is given is meant to be read, so that something absent is worth a warning."""
+    """Whether it prints its arguments, so that a missing field is reported."""
 
 
 _KINDS: Final[dict[type, str]] = {
@@ -50,7 +59,7 @@ _NO_ORDER: Final = ("bool", "complex")
 def _eq(arguments: Arguments) -> bool:
     first, *others = arguments
     if not others:
-        raise Trouble("missing argument for comparison")
+        raise RenderError("missing argument for comparison")
     return any(_is_equal(first, other) for other in others)
 
 
@@ -59,9 +68,9 @@ def _is_equal(first: Value, second: Value) -> bool:
         return isinstance(first, Nothing) and isinstance(second, Nothing)
     one, other = _KINDS.get(type(first)), _KINDS.get(type(second))
     if one != other:
-        raise Trouble(f"incompatible types for comparison: {type_name(first)} and {type_name(second)}")
+        raise RenderError(f"incompatible types for comparison: {type_name(first)} and {type_name(second)}")
     if one is None:
-        raise Trouble(f"non-comparable types: {type_name(first)} and {type_name(second)}")
+        raise RenderError(f"non-comparable types: {type_name(first)} and {type_name(second)}")
     return first == second
 
 
@@ -70,70 +79,70 @@ def _ordering(compare: Callable[[Any, Any], bool]) -> Function:
         first, second = arguments
         one, other = _KINDS.get(type(first)), _KINDS.get(type(second))
         if one is None or other is None or (one == other and one in _NO_ORDER):
-            raise Trouble("invalid type for comparison")
+            raise RenderError("invalid type for comparison")
         if one != other:
-            raise Trouble(f"incompatible types for comparison: {type_name(first)} and {type_name(second)}")
+            raise RenderError(f"incompatible types for comparison: {type_name(first)} and {type_name(second)}")
         if isinstance(first, str) and isinstance(second, str):
-            return compare(encoded(first), encoded(second))
+            return compare(to_bytes(first), to_bytes(second))
         return compare(first, second)
 
     return Function(run, 2, 2)
 
 
 def _position(index: Value, capacity: int) -> int:
-    """An index into something so long."""
+    """Return an index from 0 to `capacity`."""
     if isinstance(index, bool) or not isinstance(index, int):
-        raise Trouble(f"cannot index slice/array with type {type_name(index)}")
+        raise RenderError(f"cannot index slice/array with type {type_name(index)}")
     if not 0 <= index <= capacity:
-        raise Trouble(f"index out of range: there are {capacity}")
+        raise RenderError(f"index out of range: there are {capacity}")
     return int(index)
 
 
 def _index(arguments: Arguments) -> Value:
     item, *indexes = arguments
     if isinstance(item, Nothing):
-        raise Trouble("index of untyped nil")
+        raise RenderError("index of untyped nil")
     for index in indexes:
         if isinstance(item, dict):
             if not isinstance(index, str):
-                raise Trouble(f"value has type {type_name(index)}; should be string")
-            item = taken(item[index]) if index in item else Nothing.ABSENT
+                raise RenderError(f"value has type {type_name(index)}; should be string")
+            item = to_value(item[index]) if index in item else Nothing.ABSENT
         elif isinstance(item, list):
-            item = taken(item[_within(index, len(item))])
+            item = to_value(item[_within(index, len(item))])
         elif isinstance(item, str):
-            octets = encoded(item)
+            octets = to_bytes(item)
             item = Uint8(octets[_within(index, len(octets))])
         elif isinstance(item, Nothing):
-            raise Trouble("index of nil pointer")
+            raise RenderError("index of nil pointer")
         else:
-            raise Trouble(f"can't index item of type {type_name(item)}")
+            raise RenderError(f"can't index item of type {type_name(item)}")
     return item
 
 
 def _within(index: Value, length: int) -> int:
     position = _position(index, length)
     if position == length:
-        raise Trouble(f"index out of range: there are {length}")
+        raise RenderError(f"index out of range: there are {length}")
     return position
 
 
 def _slice(arguments: Arguments) -> Value:
     item, *indexes = arguments
     if isinstance(item, Nothing):
-        raise Trouble("slice of untyped nil")
+        raise RenderError("slice of untyped nil")
     if len(indexes) > 3:
-        raise Trouble(f"too many slice indexes: {len(indexes)}")
+        raise RenderError(f"too many slice indexes: {len(indexes)}")
     if isinstance(item, str):
         if len(indexes) == 3:
-            raise Trouble("cannot 3-index slice a string")
-        octets = encoded(item)
+            raise RenderError("cannot 3-index slice a string")
+        octets = to_bytes(item)
         start, end, _ = _bounds(indexes, len(octets), len(octets))
-        return decoded(octets[start:end])
+        return from_bytes(octets[start:end])
     if isinstance(item, list):
-        whole: list[Json] = [*item, *item.beyond] if isinstance(item, Window) else item
+        whole: list[Json] = [*item, *item.rest] if isinstance(item, Slice) else item
         start, end, capacity = _bounds(indexes, len(item), len(whole))
-        return Window(whole[start:end], whole[end:capacity])
-    raise Trouble(f"can't slice item of type {type_name(item)}")
+        return Slice(whole[start:end], whole[end:capacity])
+    raise RenderError(f"can't slice item of type {type_name(item)}")
 
 
 def _bounds(indexes: Arguments, length: int, capacity: int) -> tuple[int, int, int]:
@@ -141,28 +150,28 @@ def _bounds(indexes: Arguments, length: int, capacity: int) -> tuple[int, int, i
     bounds = [*given, *(0, length, capacity)[len(given) :]]
     for low, high in itertools.pairwise(bounds):
         if low > high:
-            raise Trouble("invalid slice index: the slice would end before it begins")
+            raise RenderError("invalid slice index: the slice would end before it begins")
     return bounds[0], bounds[1], bounds[2]
 
 
 def _len(arguments: Arguments) -> Value:
     (item,) = arguments
     if isinstance(item, str):
-        return Int(len(item) if item.isascii() else len(encoded(item)))
+        return Int(len(item) if item.isascii() else len(to_bytes(item)))
     if isinstance(item, list | dict):
         return Int(len(item))
-    raise Trouble("len of nil pointer" if isinstance(item, Nothing) else f"len of type {type_name(item)}")
+    raise RenderError("len of nil pointer" if isinstance(item, Nothing) else f"len of type {type_name(item)}")
 
 
 def _printf(arguments: Arguments) -> Value:
     form, *others = arguments
     if not isinstance(form, str):
-        raise Trouble(f"wrong type for value; expected string; got {type_name(form)}")
+        raise RenderError(f"wrong type for value; expected string; got {type_name(form)}")
     return sprintf(form, others)
 
 
 def _text(arguments: Arguments) -> str:
-    """What is to be escaped; nothing is what an action prints for it in Go."""
+    """Return the text to escape. A missing value is what an action of Go prints for it."""
     return printer.sprint(["<no value>" if isinstance(value, Nothing) else value for value in arguments])
 
 
@@ -185,7 +194,7 @@ def _is_shown(char: str) -> bool:
 
 
 LAZY_FUNCTIONS: Final = {"and": False, "or": True}
-"""Those that stop at the first argument of which this is the truth."""
+"""The functions that stop at the first argument with this truth value."""
 
 FUNCTIONS: Final[dict[str, Function]] = {
     "not": Function(lambda arguments: not arguments[0], 1, 1),
@@ -203,5 +212,5 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "println": Function(printer.sprintln, 0, prints=True),
     "html": Function(lambda arguments: _text(arguments).translate(_HTML), 0, prints=True),
     "js": Function(_js, 0, prints=True),
-    "urlquery": Function(lambda arguments: quote_plus(encoded(_text(arguments))), 0, prints=True),
+    "urlquery": Function(lambda arguments: quote_plus(to_bytes(_text(arguments))), 0, prints=True),
 }

@@ -1,8 +1,8 @@
-"""From the text of a template to its tokens.
+"""The lexer: from the source of a template to its tokens.
 
-Everything outside `{{ }}` is text; within, spaces count, because they separate arguments. Trim markers are dealt
-with here and nobody else sees them. What is not a token becomes one that carries the complaint, so that a mistake
-of grammar before it is still the one that is told.
+Everything outside `{{ }}` is text. Inside, spaces are tokens, because they separate arguments. Trim markers are
+handled here and produce no tokens. An invalid token becomes an error token, so that a syntax error before it is
+reported first.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _EXPONENTS: Final = {"x": "pP", "": "eE"}
 
 
 def tokens(source: str) -> list[Token]:
-    """All tokens; the last is the end, or what is wrong."""
+    """Return all tokens. The last one is EOF or ERROR."""
     scanner = _Scanner(source)
     scanner.scan()
     return scanner.tokens
 
 
-class _Wrong(Exception):
-    """Not a token: what is wrong, from where on."""
+class _LexError(Exception):
+    """Invalid input at an offset."""
 
     def __init__(self, problem: str, at: int) -> None:
         super().__init__(problem)
@@ -52,8 +52,8 @@ class _Scanner:
     def scan(self) -> None:
         try:
             self._text()
-        except _Wrong as wrong:
-            self.tokens.append(Token(Kind.ERROR, wrong.problem, wrong.at))
+        except _LexError as error:
+            self.tokens.append(Token(Kind.ERROR, error.problem, error.at))
 
     def _add(self, kind: Kind, end: int) -> None:
         self.tokens.append(Token(kind, self._source[self._at : end], self._at))
@@ -63,7 +63,7 @@ class _Scanner:
         return self._source[at : at + 1]
 
     def _text(self) -> None:
-        """Text and actions, in turns, to the end."""
+        """Scan text and actions to the end."""
         source = self._source
         while (left := source.find("{{", self._at)) >= 0:
             trims = source[left + 2 : left + 3] == "-" and self._is_space(left + 3)
@@ -87,10 +87,10 @@ class _Scanner:
     def _comment(self, inside: int) -> None:
         end = self._source.find("*/", inside + 2)
         if end < 0:
-            raise _Wrong("unclosed comment", self._at)
+            raise _LexError("unclosed comment", self._at)
         self._at = end + 2
         if not self._is_right():
-            raise _Wrong("comment ends before closing delimiter", inside)
+            raise _LexError("comment ends before closing delimiter", inside)
         self._right(is_token=False)
 
     def _is_space(self, at: int) -> bool:
@@ -112,19 +112,19 @@ class _Scanner:
             self._at += 1
 
     def _action(self, left: int) -> None:
-        """The tokens of one action, its right delimiter included."""
+        """Scan one action, including its right delimiter."""
         self._parentheses = 0
         while not self._is_right():
             char = self._peek(self._at)
             if not char:
-                raise _Wrong("unclosed action", left)
+                raise _LexError("unclosed action", left)
             if char in _SPACES:
                 self._space()
             elif char in _PUNCTUATION:
                 self._add(_PUNCTUATION[char], self._at + 1)
             elif char == ":":
                 if self._peek(self._at + 1) != "=":
-                    raise _Wrong("expected :=", self._at)
+                    raise _LexError("expected :=", self._at)
                 self._add(Kind.DECLARE, self._at + 2)
             elif char in "()":
                 self._parenthesis(char)
@@ -133,7 +133,7 @@ class _Scanner:
             elif char == "`":
                 end = self._source.find("`", self._at + 1)
                 if end < 0:
-                    raise _Wrong("unterminated raw quoted string", self._at)
+                    raise _LexError("unterminated raw quoted string", self._at)
                 self._add(Kind.RAW_STRING, end + 1)
             elif char == "$" or (char == "." and self._peek(self._at + 1) not in _DIGITS_OR_NONE):
                 self._field_or_variable(char)
@@ -144,9 +144,9 @@ class _Scanner:
             elif " " < char <= "~":
                 self._add(Kind.CHARACTER, self._at + 1)
             else:
-                raise _Wrong(f"unrecognized character in action: {_named(char)}", self._at)
+                raise _LexError(f"unrecognized character in action: {_describe(char)}", self._at)
         if self._parentheses:
-            raise _Wrong("unclosed left paren", self._at)
+            raise _LexError("unclosed left paren", self._at)
         self._right()
 
     def _space(self) -> None:
@@ -155,13 +155,13 @@ class _Scanner:
             end += 1
         if self._trims_at(end - 1):
             end -= 1
-        # A single space before a trim marker belongs to the delimiter; the caller looks for that first.
+        # A single space before a trim marker belongs to the delimiter, which the caller checks first.
         self._add(Kind.SPACE, end)
 
     def _parenthesis(self, char: str) -> None:
         self._parentheses += 1 if char == "(" else -1
         if self._parentheses < 0:
-            raise _Wrong("unexpected right paren", self._at)
+            raise _LexError("unexpected right paren", self._at)
         self._add(Kind.OPEN if char == "(" else Kind.CLOSE, self._at + 1)
 
     def _quoted(self, mark: str) -> None:
@@ -172,7 +172,7 @@ class _Scanner:
                 char = self._peek(end)
             if char in ("", "\n"):
                 what = "quoted string" if mark == '"' else "character constant"
-                raise _Wrong(f"unterminated {what}", self._at)
+                raise _LexError(f"unterminated {what}", self._at)
             end += 1
         self._add(Kind.STRING if mark == '"' else Kind.RUNE, end + 1)
 
@@ -184,7 +184,7 @@ class _Scanner:
         while end < len(self._source) and is_word(self._source[end]):
             end += 1
         if not self._ends_a_name(end):
-            raise _Wrong(f"bad character {_named(self._source[end])}", end)
+            raise _LexError(f"bad character {_describe(self._source[end])}", end)
         return end
 
     def _field_or_variable(self, sigil: str) -> None:
@@ -210,11 +210,11 @@ class _Scanner:
             end, is_number = self._number_end(end)
             is_number = is_number and self._source[end - 1] == "i"
         if not is_number:
-            raise _Wrong(f"bad number syntax: {quote(self._source[self._at : end])}", self._at)
+            raise _LexError(f"bad number syntax: {quote(self._source[self._at : end])}", self._at)
         self._add(kind, end)
 
     def _number_end(self, start: int) -> tuple[int, bool]:
-        """Where what looks like a number ends, and whether it may be one; its value says whether it is."""
+        """Return the end of a possible number, and whether it may be one. `numbers` has the final check."""
         at = start
         if self._peek(at) in ("+", "-"):
             at += 1
@@ -245,6 +245,6 @@ class _Scanner:
         return at
 
 
-def _named(char: str) -> str:
-    """A character in a message: its number, and itself where it can be seen."""
+def _describe(char: str) -> str:
+    """Return a character for a message: its code point, and itself if it is printable."""
     return f"U+{ord(char):04X} '{char}'" if char.isprintable() else f"U+{ord(char):04X}"

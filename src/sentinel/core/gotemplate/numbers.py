@@ -1,7 +1,7 @@
-"""Number constants: what a literal stands for, and of which type it is.
+"""Number literals: their values and types.
 
-The syntax decides: digits are an `int`, in any base; a point or an exponent makes a float64, an `i` a complex128.
-A sign hides the base from Go, so that `-0x1E` counts as having an exponent; that oddity is kept.
+The syntax decides the type: digits in any base are an `int`, a point or an exponent makes a float64, and an `i` a
+complex128. Go does not see the base behind a sign, so it takes `-0x1E` as a number with an exponent. So do we.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final
 from sentinel.core.gotemplate import quoting
 from sentinel.core.gotemplate.quoting import quote
 from sentinel.core.gotemplate.tokens import Kind, Token
-from sentinel.core.gotemplate.values import GREATEST_INT64, LEAST_INT64, Int
+from sentinel.core.gotemplate.values import MAX_INT64, MIN_INT64, Int
 
-_GREATEST_UINT64: Final = 2**64 - 1
-_MOST_DIGITS: Final = 64  # of a 64-bit integer, in the least base
+_MAX_UINT64: Final = 2**64 - 1
+_MAX_DIGITS: Final = 64  # of a 64-bit integer in base 2
 _INTEGER = re.compile(r"([+-]?)(?:0([xX])([0-9a-fA-F]+)|0([oO])([0-7]+)|0([bB])([01]+)|(0)([0-7]*)|([1-9][0-9]*))")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
@@ -26,11 +26,11 @@ _BASES: Final = {"x": 16, "o": 8, "b": 2, "0": 8}
 
 
 class BadNumber(ValueError):
-    """A text that looks like a number and is none."""
+    """A text that looks like a number but is not one."""
 
 
 def number(token: Token) -> Int | float | complex | None:
-    """The constant; None for an integer that only an unsigned one could hold, which fails when it is used."""
+    """Return the number; None for an integer that fits only into a uint64, which fails when it is used."""
     text = token.text
     if token.kind is Kind.RUNE:
         try:
@@ -44,9 +44,9 @@ def number(token: Token) -> Int | float | complex | None:
         if imaginary is not None:
             return complex(0.0, imaginary)
     whole = _integer(text)
-    if whole is None or not LEAST_INT64 <= whole <= _GREATEST_UINT64:
+    if whole is None or not MIN_INT64 <= whole <= _MAX_UINT64:
         return _only_float(text)
-    if whole > GREATEST_INT64:
+    if whole > MAX_INT64:
         if text[0] == "+":  # an unsigned integer has no sign
             return _only_float(text)
         return None
@@ -77,13 +77,13 @@ def _integer(text: str) -> int | None:
     for prefix, given in zip(alternatives[::2], alternatives[1::2], strict=True):
         if prefix is not None:
             digits, base = given.lstrip("0") or "0", _BASES[prefix.lower()]
-    if len(digits) > _MOST_DIGITS:
-        return 2**64  # too large for anything; Python would refuse to read it, too
+    if len(digits) > _MAX_DIGITS:
+        return 2**64  # too large in any case; Python limits the digits it converts
     return int(sign + digits, base)
 
 
 def _float(text: str) -> float | None:
-    """The nearest float64; None where the text is not one, or there is none near it."""
+    """Return the nearest float64; None if the text is not a float or is out of range."""
     plain = _without_underscores(text)
     if plain is None:
         return None
@@ -110,7 +110,7 @@ def _complex(text: str) -> complex:
 
 
 def _without_underscores(text: str) -> str | None:
-    """The text without the underscores between its digits; None where one stands elsewhere."""
+    """Return the text without underscores between digits; None if one is elsewhere."""
     if "_" not in text:
         return text
     unsigned = text.lstrip("+-")

@@ -1,8 +1,8 @@
-"""From tokens to the tree, by Go's grammar and with its complaints.
+"""The parser: from tokens to the tree, with the grammar and the error messages of Go.
 
-What Go finds out only when it runs (a template that is not defined, a function with too many arguments) is left to
-the run here, too: it may stand where nobody ever comes. Two things are refused earlier than Go does: `call`, since
-no JSON is a function, and blocks and parentheses nested so deep that only a program could have written them.
+Errors that Go reports at run time (an undefined template, too many arguments) are reported at run time here too,
+because they may be in a branch that never runs. Two errors are reported earlier than by Go: `call`, because JSON
+has no functions, and nesting that is too deep.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Final
 import msgspec
 
 from sentinel.core.gotemplate import tree
+from sentinel.core.gotemplate.errors import TemplateError, position
 from sentinel.core.gotemplate.expressions import Expressions
+from sentinel.core.gotemplate.lex import tokens
 from sentinel.core.gotemplate.quoting import quote
-from sentinel.core.gotemplate.stream import TokenStream
-from sentinel.core.gotemplate.tokens import Kind, Token
+from sentinel.core.gotemplate.tokens import Kind, Token, TokenStream
 
 _WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
@@ -23,7 +24,7 @@ _WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" 
 
 
 class _End(msgspec.Struct, frozen=True):
-    """What closes a list of statements: `{{end}}`, or `{{else}}`."""
+    """The end of a list of statements: `{{end}}` or `{{else}}`."""
 
     at: int
     is_else: bool
@@ -33,16 +34,40 @@ class _End(msgspec.Struct, frozen=True):
 
 
 def parse(source: str, name: str) -> tree.Templates:
-    """The templates of a source, of which the outermost has this name. Raises `TemplateError`."""
+    """Parse a source. Its main template gets this name. Raises `TemplateError`."""
     parser = _Parser(source)
     parser.parse(name)
     return parser.templates
 
 
+def parse_path(text: str) -> tuple[str, ...]:
+    """Return the names of a path such as `.metadata.labels.region`, which needs no braces; empty for a dot.
+
+    Raises `TemplateError` for anything that Go does not read as a path.
+    """
+    # The closing braces are on their own line, so that a minus at the end of the text is no trim marker.
+    stream = iter(tokens("{{" + text + "\n}}")[1:])
+    token = next(stream)
+    names: list[str] = []
+    if token.kind is Kind.DOT:
+        token = next(stream)
+    while token.kind is Kind.FIELD:
+        names.append(token.text[1:])
+        token = next(stream)
+    if token.kind is Kind.SPACE:
+        token = next(stream)
+    at = token.at - len("{{")
+    if token.kind is not Kind.RIGHT or at < len(text):
+        line, column = position(text, at)
+        problem = "expected a path such as .metadata.labels.region; write anything else in {{ }}"
+        raise TemplateError(problem, line=line, column=column)
+    return tuple(names)
+
+
 class _Parser:
     def __init__(self, source: str) -> None:
         self.templates: dict[str, tree.Body] = {}
-        self._stream = TokenStream(source)
+        self._stream = TokenStream(source, tokens(source))
         self._expressions = Expressions(self._stream)
         self._ranges = 0
 
@@ -50,14 +75,14 @@ class _Parser:
         stream = self._stream
         statements: list[tree.Statement] = []
         while stream.peek().kind is not Kind.EOF:
-            start = stream.place
-            if stream.take().kind is Kind.LEFT and stream.take_word().kind is Kind.DEFINE:
+            start = stream.index
+            if stream.take().kind is Kind.LEFT and stream.take_non_space().kind is Kind.DEFINE:
                 self._define()
                 continue
-            stream.place = start
+            stream.index = start
             statement = self._statement()
             if isinstance(statement, _End):
-                stream.refuse(f"unexpected {statement}", statement.at)
+                stream.fail(f"unexpected {statement}", statement.at)
             statements.append(statement)
         self._add(name, tuple(statements), 0)
 
@@ -65,7 +90,7 @@ class _Parser:
         if _is_empty(self.templates.get(name, ())):
             self.templates[name] = body
         elif not _is_empty(body):
-            self._stream.refuse(f"template: multiple definition of template {quote(name)}", at)
+            self._stream.fail(f"template: multiple definition of template {quote(name)}", at)
 
     def _define(self) -> None:
         context = "define clause"
@@ -74,35 +99,35 @@ class _Parser:
         self._add(name, self._definition(token.at, context), token.at)
 
     def _template_name(self, context: str) -> tuple[Token, str]:
-        token = self._stream.take_word()
+        token = self._stream.take_non_space()
         if token.kind not in (Kind.STRING, Kind.RAW_STRING):
             self._stream.unexpected(token, context)
         return token, self._expressions.unquote(token)
 
     def _definition(self, at: int, context: str) -> tree.Body:
-        """The body of a template, which sees no variables and no loops but its own."""
+        """Parse the body of a template. It has its own variables and loops."""
         outer = self._expressions, self._ranges
         self._expressions, self._ranges = Expressions(self._stream), 0
         with self._stream.nested(at):
             body, end = self._body()
         if end.is_else:
-            self._stream.refuse(f"unexpected {end} in {context}", end.at)
+            self._stream.fail(f"unexpected {end} in {context}", end.at)
         self._expressions, self._ranges = outer
         return body
 
     def _body(self) -> tuple[tree.Body, _End]:
         statements: list[tree.Statement] = []
         while True:
-            token = self._stream.peek_word()
+            token = self._stream.peek_non_space()
             if token.kind is Kind.EOF:
-                self._stream.refuse("unexpected EOF", token.at)
+                self._stream.fail("unexpected EOF", token.at)
             statement = self._statement()
             if isinstance(statement, _End):
                 return tuple(statements), statement
             statements.append(statement)
 
     def _statement(self) -> tree.Statement | _End:
-        token = self._stream.take_word()
+        token = self._stream.take_non_space()
         if token.kind is Kind.TEXT:
             return tree.Text(token.at, token.text)
         if token.kind is not Kind.LEFT:
@@ -111,8 +136,8 @@ class _Parser:
 
     def _action(self) -> tree.Statement | _End:
         stream = self._stream
-        start = stream.place
-        token = stream.take_word()
+        start = stream.index
+        token = stream.take_non_space()
         match token.kind:
             case Kind.IF | Kind.WITH:
                 return self._branch(token)
@@ -123,7 +148,7 @@ class _Parser:
             case Kind.BLOCK:
                 return self._block()
             case Kind.ELSE:
-                if stream.peek_word().kind not in (Kind.IF, Kind.WITH):
+                if stream.peek_non_space().kind not in (Kind.IF, Kind.WITH):
                     stream.expect(Kind.RIGHT, "else")
                 return _End(token.at, is_else=True)
             case Kind.END:
@@ -131,13 +156,13 @@ class _Parser:
                 return _End(token.at, is_else=False)
             case Kind.BREAK | Kind.CONTINUE:
                 return self._leave(token)
-        stream.place = start
+        stream.index = start
         return tree.Action(token.at, self._expressions.pipe("command", Kind.RIGHT))
 
     def _leave(self, token: Token) -> tree.Statement:
         self._stream.expect(Kind.RIGHT, f"{{{{{token.text}}}}}")
         if not self._ranges:
-            self._stream.refuse(f"{{{{{token.text}}}}} outside {{{{range}}}}", token.at)
+            self._stream.fail(f"{{{{{token.text}}}}} outside {{{{range}}}}", token.at)
         return tree.Break(token.at) if token.kind is Kind.BREAK else tree.Continue(token.at)
 
     def _branch(self, token: Token) -> tree.Statement:
@@ -173,13 +198,13 @@ class _Parser:
     def _otherwise(self) -> tree.Body:
         body, end = self._body()
         if end.is_else:
-            self._stream.refuse(f"expected end; found {end}", end.at)
+            self._stream.fail(f"expected end; found {end}", end.at)
         return body
 
     def _invoke(self) -> tree.Statement:
         context = "template clause"
         token, name = self._template_name(context)
-        if self._stream.peek_word().kind is Kind.RIGHT:
+        if self._stream.peek_non_space().kind is Kind.RIGHT:
             self._stream.take()
             return tree.Invoke(token.at, name, None)
         return tree.Invoke(token.at, name, self._expressions.pipe(context, Kind.RIGHT))
@@ -193,5 +218,5 @@ class _Parser:
 
 
 def _is_empty(body: tree.Body) -> bool:
-    """Whether there is nothing in it but white space."""
+    """Whether the body is only white space."""
     return all(isinstance(statement, tree.Text) and not statement.text.strip(_WHITE_SPACE) for statement in body)

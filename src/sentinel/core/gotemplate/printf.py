@@ -1,7 +1,7 @@
 """`printf`: a format, its directives and their arguments.
 
-Go never refuses a format. What is wrong with it is written into the text, where whoever reads the event sees it:
-`%!d(string=x)`, `%!d(BADINDEX)`, `%!d(MISSING)`, `%!(NOVERB)`, `%!(EXTRA int=1)`.
+Go never rejects a format. It writes errors into the text: `%!d(string=x)`, `%!d(BADINDEX)`, `%!d(MISSING)`,
+`%!(NOVERB)`, `%!(EXTRA int=1)`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Final
 
 from sentinel.core.gotemplate.printer import Output
 from sentinel.core.gotemplate.quoting import REPLACEMENT
-from sentinel.core.gotemplate.values import Nothing, Value, mended, type_name
-from sentinel.core.gotemplate.verbs import Directive, formatted
+from sentinel.core.gotemplate.values import Nothing, Value, merge_split_characters, type_name
+from sentinel.core.gotemplate.verbs import Directive, format_value
 
-_LARGEST: Final = 10**6
-"""Beyond it a width or a precision is taken for a mistake."""
+_MAX_NUMBER: Final = 10**6
+"""The maximum width and precision. Go takes larger ones for mistakes."""
 _FLAGS: Final = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
 
 
 def sprintf(form: str, arguments: Sequence[Value]) -> str:
-    """The format with its directives replaced."""
+    """Return the format with its directives replaced."""
     writer = _Writer(form, arguments)
     writer.write()
-    return mended(writer.out.text())
+    return merge_split_characters(writer.out.text())
 
 
 class _Writer:
@@ -43,7 +43,7 @@ class _Writer:
             self._directive()
         self.out.write(self._form[self._at :])
         if not self._is_reordered:
-            self._complain_of_extras()
+            self._write_extras()
 
     def _peek(self) -> str:
         return self._form[self._at : self._at + 1]
@@ -51,7 +51,7 @@ class _Writer:
     def _directive(self) -> None:
         directive = Directive()
         self._is_good_index = True
-        if (verb := self._peek()).isalpha():  # nearly always there is nothing between
+        if (verb := self._peek()).isalpha():  # fast path: no flags, width or precision
             self._at += 1
             self._verb(verb, directive)
             return
@@ -81,11 +81,11 @@ class _Writer:
             if verb in "vw":
                 directive.go_syntax = directive.sharp
                 directive.sharp = directive.plus = False
-            self.out.write(formatted(self._arguments[self._argument], verb, directive))
+            self.out.write(format_value(self._arguments[self._argument], verb, directive))
             self._argument += 1
 
     def _index(self) -> bool:
-        """`[2]`: the argument that comes next. Says whether there was one."""
+        """Read an argument index such as `[2]`. Return whether there was a valid one."""
         if self._peek() != "[":
             return False
         self._is_reordered = True
@@ -142,32 +142,32 @@ class _Writer:
         return follows_index
 
     def _star(self) -> int | None:
-        """A width or precision that is an argument; None where that is not a reasonable integer."""
+        """Return a width or precision given as an argument; None if that is not an integer within the limits."""
         if self._argument >= len(self._arguments):
             return None
         value = self._arguments[self._argument]
         self._argument += 1
-        if isinstance(value, int) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST:
+        if isinstance(value, int) and not isinstance(value, bool) and -_MAX_NUMBER <= value <= _MAX_NUMBER:
             return int(value)
         return None
 
-    def _complain_of_extras(self) -> None:
+    def _write_extras(self) -> None:
         extras = self._arguments[self._argument :]
         if extras:
             shown = [
                 "<nil>"
                 if isinstance(extra, Nothing)
-                else f"{type_name(extra)}={formatted(extra, 'v', Directive())}"
+                else f"{type_name(extra)}={format_value(extra, 'v', Directive())}"
                 for extra in extras
             ]
             self.out.write(f"%!(EXTRA {', '.join(shown)})")
 
 
 def _digits(text: str, start: int, end: int) -> tuple[int | None, int]:
-    """The number that begins at `start`, and where it ends; one that is much too large swallows everything."""
+    """Return the number at `start` and its end. A number beyond the limit consumes the rest, as in Go."""
     number, at = 0, start
     while at < end and "0" <= text[at] <= "9":
-        if number > _LARGEST:
+        if number > _MAX_NUMBER:
             return None, end
         number = number * 10 + int(text[at])
         at += 1

@@ -1,7 +1,7 @@
-"""Go's string and character literals: read and written.
+"""Read and write Go's string and character literals.
 
-A literal's escapes may name single bytes (`"\\xff"`), so reading works on bytes. What may be written as it is
-follows Unicode's idea of printable characters, which Python shares with Go.
+Escapes may denote single bytes (`"\\xff"`), so reading works on bytes. Printable characters are written without
+escapes. Python and Go agree on which ones are printable.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sentinel.core.gotemplate.values import decoded, encoded
+from sentinel.core.gotemplate.values import from_bytes, to_bytes
 
 _ESCAPE = re.compile(
     rb"\\(?:([abfnrtv\\'\"])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{3}))", re.ASCII
@@ -20,19 +20,19 @@ _SINGLE: Final = {
 _NAMES: Final = {
     "\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v",
 }  # fmt: skip
-_GREATEST_RUNE: Final = 0x10FFFF
+_MAX_RUNE: Final = 0x10FFFF
 REPLACEMENT: Final = "\ufffd"
 
 
 class BadLiteral(ValueError):
-    """A text between quotes that is not a literal."""
+    """A quoted text that is not a valid literal."""
 
 
 def unquote(literal: str) -> str:
-    """The string that a literal in quotes or backquotes stands for."""
+    """Return the value of a string literal in quotes or backquotes."""
     if literal[0] == "`":
         return literal[1:-1].replace("\r", "")
-    octets = encoded(literal[1:-1])
+    octets = to_bytes(literal[1:-1])
     out = bytearray()
     at = 0
     while at < len(octets):
@@ -44,27 +44,27 @@ def unquote(literal: str) -> str:
         if at < len(octets):
             number, is_byte, at = _escape(octets, at, b'"')
             out += bytes([number]) if is_byte else chr(number).encode()
-    return decoded(bytes(out))
+    return from_bytes(bytes(out))
 
 
 def unquote_rune(literal: str) -> int:
-    """The number of the character that a literal in single quotes stands for."""
-    octets = encoded(literal[1:])
+    """Return the code point of a character literal."""
+    octets = to_bytes(literal[1:])
     if octets[:1] == b"'":
         raise BadLiteral("invalid syntax")
     if octets[:1] == b"\\":
         number, _, at = _escape(octets, 0, b"'")
         rest = octets[at:]
     else:
-        text = decoded(octets)
-        number, rest = ord(text[0]), encoded(text[1:])
+        text = from_bytes(octets)
+        number, rest = ord(text[0]), to_bytes(text[1:])
     if rest != b"'":
         raise BadLiteral(f"malformed character constant: {literal}")
     return number
 
 
 def _escape(octets: bytes, at: int, quote: bytes) -> tuple[int, bool, int]:
-    """The number that an escape stands for, whether it is a single byte, and where the escape ends."""
+    """Return the value of an escape, whether it is a single byte, and the end of the escape."""
     match = _ESCAPE.match(octets, at)
     if match is None:
         raise BadLiteral("invalid syntax")
@@ -82,14 +82,14 @@ def _escape(octets: bytes, at: int, quote: bytes) -> tuple[int, bool, int]:
 
 
 def quote(text: str, *, mark: str = '"', is_ascii: bool = False) -> str:
-    """The text as a literal between these marks."""
+    """Return the text as a literal between these marks."""
     if text.isascii() and text.isprintable() and mark not in text and "\\" not in text:
         return mark + text + mark
-    return mark + "".join([_shown(char, mark, is_ascii) for char in text]) + mark
+    return mark + "".join([_escaped(char, mark, is_ascii) for char in text]) + mark
 
 
 def is_backquotable(text: str) -> bool:
-    """Whether the text can stand between backquotes, on one line."""
+    """Whether the text can be written between backquotes on one line."""
     return all(
         char == "\t" or (char >= " " and char not in "`\x7f\ufeff" and not "\ud800" <= char <= "\udfff")
         for char in text
@@ -97,16 +97,16 @@ def is_backquotable(text: str) -> bool:
 
 
 def is_rune(number: int) -> bool:
-    """Whether the number is that of a character."""
-    return 0 <= number < 0xD800 or 0xE000 <= number <= _GREATEST_RUNE
+    """Whether the number is a valid code point."""
+    return 0 <= number < 0xD800 or 0xE000 <= number <= _MAX_RUNE
 
 
 def rune(number: int) -> str:
-    """The character of a number, or the one that stands for characters that are not."""
+    """Return the character of a code point, or the replacement character if it is invalid."""
     return chr(number) if is_rune(number) else REPLACEMENT
 
 
-def _shown(char: str, mark: str, is_ascii: bool) -> str:
+def _escaped(char: str, mark: str, is_ascii: bool) -> str:
     if char in (mark, "\\"):
         return "\\" + char
     if char.isprintable() and (char.isascii() or not is_ascii):

@@ -1,9 +1,9 @@
-"""Which paths of a document a template may read, so that a server can be asked for just those.
+"""Which paths of a document a template may read, to request only those from a server.
 
-The template is followed as if every branch were taken. A value that is only passed through on the way to one of
-its members need not be fetched whole; one that is printed, compared, tested or looped over must. Where following
-becomes guesswork, more is asked for rather than less. It holds for a server that leaves what stands in the way of
-a path as it is (`a.b` where `a` is a string): then the template fails on its answer as it would on the whole.
+The analysis assumes that every branch is taken. A value of which only a member is used need not be fetched whole.
+A value that is printed, compared, tested or iterated over must be. In doubt, more is fetched. The server must
+return a value that blocks a path whole (`a.b` if `a` is a string), so that the template fails as it would on the
+whole document.
 """
 
 from __future__ import annotations
@@ -15,61 +15,61 @@ from typing import TypeAlias
 from sentinel.core.gotemplate import tree
 
 Path: TypeAlias = tuple[str, ...]
-_Places: TypeAlias = frozenset[Path]
-"""The places in the document that a value may come from; none for a value that is fetched already."""
+_Paths: TypeAlias = frozenset[Path]
+"""The paths that a value may come from; empty for a value that is fetched already."""
 
-_FETCHED: _Places = frozenset()
-_WHOLE: _Places = frozenset({()})
-_MOST_CALLS = 200
+_FETCHED: _Paths = frozenset()
+_WHOLE: _Paths = frozenset({()})
+_MAX_CALLS = 200
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def fields_read(templates: tree.Templates, main: str) -> frozenset[Path]:
-    """The paths, none of which is part of another; the empty path is the whole document."""
-    follower = _Follower(templates)
-    follower.follow(main)
-    touched, read = follower.touched, follower.read
-    # What was looked at but never used is still looked at, and that may fail.
-    on_the_way = {path[:size] for path in read for size in range(len(path))}
-    read |= {path for path in touched if path not in on_the_way}
+    """Return the paths, none of which is below another. The empty path is the whole document."""
+    analysis = _Analysis(templates)
+    analysis.run(main)
+    touched, read = analysis.touched, analysis.read
+    # A value that is evaluated but not used may still fail to evaluate.
+    parents = {path[:size] for path in read for size in range(len(path))}
+    read |= {path for path in touched if path not in parents}
     return shortest(read)
 
 
 def shortest(paths: Set[Path]) -> frozenset[Path]:
-    """The paths without those that are part of another."""
+    """Return the paths that are not below another of them."""
     return frozenset(path for path in paths if not any(path[:size] in paths for size in range(len(path))))
 
 
-class _Follower:
+class _Analysis:
     def __init__(self, templates: tree.Templates) -> None:
         self.touched: set[Path] = set()
         self.read: set[Path] = set()
         self._templates = templates
-        self._waiting: list[tuple[str, _Places, int]] = []
-        self._seen: set[tuple[str, _Places]] = set()
+        self._pending: list[tuple[str, _Paths, int]] = []
+        self._seen: set[tuple[str, _Paths]] = set()
         self._depth = 0
         self._dot = _FETCHED
-        self._variables: list[tuple[str, _Places]] = []
+        self._variables: list[tuple[str, _Paths]] = []
 
-    def follow(self, main: str) -> None:
-        """Follows every template from the places that it is called with."""
+    def run(self, main: str) -> None:
+        """Analyze every template with the paths that it is called with."""
         self._call(main, _WHOLE)
-        while self._waiting:
-            name, self._dot, self._depth = self._waiting.pop()
+        while self._pending:
+            name, self._dot, self._depth = self._pending.pop()
             self._variables = [("$", self._dot)]
             self._body(self._templates[name])
 
-    def _call(self, name: str, dot: _Places) -> None:
-        if self._depth >= len(self._templates) or len(self._seen) >= _MOST_CALLS:
-            # It calls itself, by whatever detour, maybe with ever longer paths.
+    def _call(self, name: str, dot: _Paths) -> None:
+        if self._depth >= len(self._templates) or len(self._seen) >= _MAX_CALLS:
+            # The template is recursive, possibly with longer and longer paths.
             dot = self._use(dot)
         if name in self._templates and (name, dot) not in self._seen:
             self._seen.add((name, dot))
-            self._waiting.append((name, dot, self._depth + 1))
+            self._pending.append((name, dot, self._depth + 1))
 
-    def _use(self, places: _Places) -> _Places:
-        """The value itself is needed, with all that is in it."""
-        self.read |= places
+    def _use(self, paths: _Paths) -> _Paths:
+        """Mark a value as needed whole."""
+        self.read |= paths
         return _FETCHED
 
     # Statements.
@@ -78,9 +78,9 @@ class _Follower:
         for statement in body:
             match statement:
                 case tree.Action(pipe=pipe):
-                    places = self._pipe(pipe)
+                    paths = self._pipe(pipe)
                     if not pipe.variables:
-                        self._use(places)
+                        self._use(paths)
                 case tree.Branch(sets_dot=sets_dot, arms=arms, otherwise=otherwise):
                     self._block(arms, otherwise, sets_dot=sets_dot)
                 case tree.Range(pipe=pipe, body=inner, otherwise=otherwise):
@@ -101,24 +101,24 @@ class _Follower:
 
     # Expressions.
 
-    def _pipe(self, pipe: tree.Pipe) -> _Places:
+    def _pipe(self, pipe: tree.Pipe) -> _Paths:
         first, *others = pipe.commands
-        places = self._command(first)
+        paths = self._command(first)
         for command in others:
-            self._use(places)
-            places = self._command(command, has_final=True)
+            self._use(paths)
+            paths = self._command(command, has_final=True)
         for name in pipe.variables:
             if pipe.is_assignment:
-                # Whatever else the variable holds it keeps: the assignment may be in a branch that is not taken.
-                places = self._use(places)
+                # The variable keeps its paths, because the assignment may be in a branch that is not taken.
+                paths = self._use(paths)
             else:
-                self._variables.append((name, places))
-        return places
+                self._variables.append((name, paths))
+        return paths
 
-    def _command(self, command: tree.Command, *, has_final: bool = False) -> _Places:
+    def _command(self, command: tree.Command, *, has_final: bool = False) -> _Paths:
         word, *arguments = command.words
         if not isinstance(word, tree.Function):
-            # Its arguments, if it has any, are never looked at.
+            # Go does not evaluate the arguments of a value that is not a function.
             return self._word(word)
         if word.name == "index" and arguments and not has_final:
             return self._index(arguments[0], arguments[1:])
@@ -126,25 +126,25 @@ class _Follower:
             self._use(self._word(argument))
         return _FETCHED
 
-    def _index(self, item: tree.Word, keys: Iterable[tree.Word]) -> _Places:
-        """`index .labels "region"` is as good as a path, if the key could be written as one."""
-        places = self._word(item)
+    def _index(self, item: tree.Word, keys: Iterable[tree.Word]) -> _Paths:
+        """`index .labels "region"` is the same as a path if the key is a valid name."""
+        paths = self._word(item)
         for key in keys:
             if isinstance(key, tree.String) and _NAME.fullmatch(key.value):
-                places = self._members(places, (key.value,))
+                paths = self._members(paths, (key.value,))
             else:
-                places = self._use(places)
+                paths = self._use(paths)
                 self._use(self._word(key))
-        return places
+        return paths
 
-    def _word(self, word: tree.Word) -> _Places:
+    def _word(self, word: tree.Word) -> _Paths:
         match word:
             case tree.Dot():
                 return self._dot
             case tree.Field(names=names):
                 return self._members(self._dot, names)
             case tree.Variable(name=name, names=names):
-                held = frozenset[Path]().union(*(places for known, places in self._variables if known == name))
+                held = frozenset[Path]().union(*(paths for known, paths in self._variables if known == name))
                 return self._members(held, names)
             case tree.Chain(inner=inner, names=names):
                 return self._members(self._word(inner), names)
@@ -152,7 +152,7 @@ class _Follower:
                 return self._pipe(word)
         return _FETCHED
 
-    def _members(self, places: _Places, names: Path) -> _Places:
-        found = frozenset(path + names for path in places)
+    def _members(self, paths: _Paths, names: Path) -> _Paths:
+        found = frozenset(path + names for path in paths)
         self.touched |= found
         return found

@@ -1,59 +1,59 @@
-"""The state of one execution, and the account of what it has done."""
+"""The state of one execution of a template."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from sentinel.core.gotemplate.errors import Trouble
+from sentinel.core.gotemplate.errors import RenderError
 from sentinel.core.gotemplate.printer import Output
 from sentinel.core.gotemplate.values import Slot, Value
 
-MOST_STEPS: Final = 100_000
-"""How much a run may do; well under a second."""
+MAX_STEPS: Final = 100_000
+"""The maximum number of steps of a run; takes well under a second."""
 
 
 class Run:
-    """The state of one execution."""
+    """One execution: dot, variables, scopes, output, and the steps that are left."""
 
-    __slots__ = ("calls", "dot", "lacks", "loops", "out", "scopes", "steps", "variables")
+    __slots__ = ("calls", "dot", "has_missing", "loops", "out", "scopes", "steps", "variables")
 
     def __init__(self, document: Value) -> None:
         self.dot: Slot = document
         self.variables: list[tuple[str, Slot]] = [("$", document)]
-        """As in Go, a stack that is searched from its top: what is declared depends on what has been evaluated."""
+        """A stack that is searched from its top, as in Go: which variables exist depends on what was evaluated."""
         self.scopes: list[tuple[Slot, int]] = []
         self.loops: list[Loop] = []
         self.calls: list[tuple[int, Slot, list[tuple[str, Slot]]]] = []
         self.out = Output()
-        self.steps = MOST_STEPS
-        self.lacks = False
-        """Whether something absent was printed."""
+        self.steps = MAX_STEPS
+        self.has_missing = False
+        """Whether a missing field was printed."""
 
     def spend(self, steps: int) -> None:
-        """Accounts for work."""
+        """Count steps. Raises `RenderError` if there are too many."""
         self.steps -= steps
         if self.steps < 0:
-            raise Trouble(f"stopped after {MOST_STEPS} steps: a loop or a recursion without end?")
+            raise RenderError(f"stopped after {MAX_STEPS} steps: a loop or a recursion without end?")
 
     def get(self, name: str, at: int) -> Slot:
-        """The variable of this name that was declared last."""
+        """Return the innermost variable of this name."""
         for known, slot in reversed(self.variables):
             if known == name:
                 return slot
-        raise Trouble(f"undefined variable: {name}", at)
+        raise RenderError(f"undefined variable: {name}", at)
 
     def set(self, name: str, slot: Slot, at: int) -> None:
-        """Assigns to the variable of this name that was declared last."""
+        """Assign to the innermost variable of this name."""
         for index in range(len(self.variables) - 1, -1, -1):
             if self.variables[index][0] == name:
                 self.variables[index] = name, slot
                 return
-        raise Trouble(f"undefined variable: {name}", at)
+        raise RenderError(f"undefined variable: {name}", at)
 
 
 class Loop:
-    """A `range` under way."""
+    """A running `range`."""
 
     __slots__ = ("depth", "mark", "members")
 

@@ -1,4 +1,4 @@
-"""The steps that statements are made of: each does its work on the run, and says which step comes next."""
+"""The steps of a compiled template. Each acts on the run and returns the index of the next step."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from sentinel.core.gotemplate import tree
-from sentinel.core.gotemplate.errors import Trouble
+from sentinel.core.gotemplate.errors import RenderError
 from sentinel.core.gotemplate.evaluate import Evaluate, constant, pipeline
 from sentinel.core.gotemplate.printer import go_string
 from sentinel.core.gotemplate.quoting import quote
 from sentinel.core.gotemplate.run import Loop, Run
-from sentinel.core.gotemplate.values import Element, Int, Nothing, Slot, Value, taken, type_name
+from sentinel.core.gotemplate.values import Element, Int, Nothing, Slot, Value, to_value, type_name
 
-DEEPEST_CALL: Final = 1000
-"""How many templates may be under way within each other."""
+MAX_CALL_DEPTH: Final = 1000
+"""The maximum depth of nested template calls."""
 _SORTED_KEYS_PER_STEP: Final = 8
 
 END: Final = -1
-"""The step after the last."""
+"""The index that ends the run."""
 Step: TypeAlias = Callable[[Run], int]
 
 
 def write(text: str, following: int) -> Step:
-    """Prints a text."""
+    """Print a text."""
 
     def step(run: Run) -> int:
         run.out.write(text)
@@ -33,7 +33,7 @@ def write(text: str, following: int) -> Step:
 
 
 def print_value(evaluate: Evaluate, following: int) -> Step:
-    """Prints a value."""
+    """Print a value."""
 
     def step(run: Run) -> int:
         value = evaluate(run)
@@ -42,14 +42,14 @@ def print_value(evaluate: Evaluate, following: int) -> Step:
         elif not isinstance(value, Nothing):
             run.out.write(go_string(value))
         elif value is Nothing.ABSENT:
-            run.lacks = True
+            run.has_missing = True
         return following
 
     return step
 
 
 def discard(evaluate: Evaluate, following: int) -> Step:
-    """Sets variables."""
+    """Evaluate a pipeline that only sets variables."""
 
     def step(run: Run) -> int:
         evaluate(run)
@@ -59,7 +59,6 @@ def discard(evaluate: Evaluate, following: int) -> Step:
 
 
 def jump(target: int) -> Step:
-    """Goes elsewhere."""
     return lambda run: target
 
 
@@ -85,7 +84,7 @@ def choose_dot(evaluate: Evaluate, chosen: int, other: int) -> Step:
 
 
 def enter(following: int) -> Step:
-    """Remembers dot, and which variables there are."""
+    """Open a scope: save dot and the number of variables."""
 
     def step(run: Run) -> int:
         run.scopes.append((run.dot, len(run.variables)))
@@ -95,7 +94,7 @@ def enter(following: int) -> Step:
 
 
 def leave(following: int) -> Step:
-    """Goes back to what was remembered."""
+    """Close a scope: restore dot and drop its variables."""
 
     def step(run: Run) -> int:
         run.dot, mark = run.scopes.pop()
@@ -109,15 +108,15 @@ def leave(following: int) -> Step:
 
 
 def call(entries: Mapping[str, int], name: str, argument: tree.Pipe | None, following: int) -> Step:
-    """`template`. What is declared in the argument stays with the caller."""
+    """`template`. Variables that its argument declares belong to the caller."""
     evaluate = constant(Nothing.NIL) if argument is None else pipeline(argument)
 
     def step(run: Run) -> int:
         entry = entries.get(name)
         if entry is None:
-            raise Trouble(f"template {quote(name)} not defined")
-        if len(run.calls) >= DEEPEST_CALL:
-            raise Trouble(f"exceeded maximum template depth ({DEEPEST_CALL})")
+            raise RenderError(f"template {quote(name)} not defined")
+        if len(run.calls) >= MAX_CALL_DEPTH:
+            raise RenderError(f"exceeded maximum template depth ({MAX_CALL_DEPTH})")
         value = evaluate(run)
         run.calls.append((following, run.dot, run.variables))
         run.dot = value
@@ -127,8 +126,8 @@ def call(entries: Mapping[str, int], name: str, argument: tree.Pipe | None, foll
     return step
 
 
-def come_back(run: Run) -> int:
-    """The end of a template."""
+def return_from_call(run: Run) -> int:
+    """Return to the caller at the end of a template."""
     if not run.calls:
         return END
     following, run.dot, run.variables = run.calls.pop()
@@ -154,29 +153,29 @@ def begin_loop(pipe: tree.Pipe, start: int, otherwise: int) -> Step:
 
 
 def _members(value: Value, is_paired: bool, at: int) -> Iterator[tuple[Slot, Slot]] | None:
-    """What a loop goes through: index and element; None where there is nothing."""
+    """Return the pairs of index and element that a loop iterates over; None if there are none."""
     if isinstance(value, list):
-        return ((Int(index), Element(taken(item))) for index, item in enumerate(value)) if value else None
+        return ((Int(index), Element(to_value(item))) for index, item in enumerate(value)) if value else None
     if isinstance(value, dict):
-        return ((key, Element(taken(value[key]))) for key in sorted(value)) if value else None
+        return ((key, Element(to_value(value[key]))) for key in sorted(value)) if value else None
     if isinstance(value, Nothing):
         return None
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Trouble(f"range can't iterate over a value of type {type_name(value)}", at)
+        raise RenderError(f"range can't iterate over a value of type {type_name(value)}", at)
     if is_paired:
-        raise Trouble("can't use an integer to iterate over more than one variable", at)
+        raise RenderError("can't use an integer to iterate over more than one variable", at)
     kind = type(value)
     return ((Nothing.NIL, kind(number)) for number in range(value)) if value > 0 else None
 
 
 def advance_loop(pipe: tree.Pipe, body: int, end: int) -> Step:
-    """The next round, or the end."""
+    """Start the next iteration, or end the loop."""
     names, is_assignment, at = pipe.variables, pipe.is_assignment, pipe.at
-    skipped = 2 - len(names)  # with one variable, it is the element
+    skipped = 2 - len(names)  # a single variable is the element
 
     def step(run: Run) -> int:
         loop = run.loops[-1]
-        # What the last round declared goes, and after a `continue` the blocks that it was in.
+        # Drop the variables of the last iteration and, after a `continue`, the scopes of its blocks.
         del run.variables[loop.mark :]
         del run.scopes[loop.depth :]
         pair = next(loop.members, None)
@@ -195,7 +194,7 @@ def advance_loop(pipe: tree.Pipe, body: int, end: int) -> Step:
 
 
 def end_loop(end: int) -> Step:
-    """Leaves a loop, and the blocks within it."""
+    """Leave a loop and the blocks within it."""
 
     def step(run: Run) -> int:
         del run.scopes[run.loops.pop().depth :]
@@ -205,7 +204,7 @@ def end_loop(end: int) -> Step:
 
 
 def continue_loop(start: int, elses: int) -> Step:
-    """Goes on with a loop, from the `else` of so many within it."""
+    """Continue a loop from within the `else` of inner loops, whose number is `elses`."""
 
     def step(run: Run) -> int:
         del run.loops[len(run.loops) - elses :]

@@ -1,4 +1,4 @@
-"""The tree of a template, every node with its offset in the source."""
+"""The syntax tree of a template. Every node has its offset in the source."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Number(msgspec.Struct, frozen=True):
     at: int
     text: str
     value: Int | float | complex | None
-    """None for an integer that no `int` can hold."""
+    """None for an integer that does not fit into an `int`."""
 
 
 class String(msgspec.Struct, frozen=True):
-    """`"a"`, or the same in backquotes."""
+    """`"a"`, or a raw string in backquotes."""
 
     at: int
     text: str
@@ -84,12 +84,12 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Pipe(msgspec.Struct, frozen=True):
-    """Commands, each of which is given the result of the one before; the last may go to variables."""
+    """Commands. Each gets the result of the one before. The last result may be stored in variables."""
 
     at: int
     variables: tuple[str, ...]
     is_assignment: bool
-    """The variables are assigned, not declared."""
+    """Whether the variables are assigned rather than declared."""
     commands: tuple[Command, ...]
 
 
@@ -98,7 +98,7 @@ Word: TypeAlias = Term | Chain
 
 
 class Text(msgspec.Struct, frozen=True):
-    """What is printed as it stands."""
+    """Literal text."""
 
     at: int
     text: str
@@ -112,7 +112,7 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """`if` or `with`, and every `else if` or `else with` that follows it."""
+    """`if` or `with`, with every `else if` or `else with`."""
 
     at: int
     sets_dot: bool
@@ -130,7 +130,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Invoke(msgspec.Struct, frozen=True):
-    """`template`, or the place where a `block` stands."""
+    """`template`, or the call of a `block`."""
 
     at: int
     name: str
@@ -152,11 +152,11 @@ class Continue(msgspec.Struct, frozen=True):
 Statement: TypeAlias = Text | Action | Branch | Range | Invoke | Break | Continue
 Body: TypeAlias = tuple[Statement, ...]
 Templates: TypeAlias = Mapping[str, Body]
-"""The bodies of all templates of a source, by name."""
+"""The bodies of all templates of a source by name."""
 
 
-def shown(word: Word) -> str:
-    """A word that cannot be called, in a message."""
+def describe(word: Word) -> str:
+    """Return a word that cannot be called, for a message."""
     match word:
         case Dot():
             return "."

@@ -1,13 +1,13 @@
-"""What a template computes with: JSON, and the few types that Go adds to it.
+"""The values of a template: JSON, and the few types that Go adds to it.
 
-A JSON integer is an int64 and a plain `int` here; whatever does not fit, and every other number, is a float64.
-Constants, lengths and positions are Go's `int`, bytes of a string its `uint8`: the difference shows in `%T` and in
-error marks. Go's strings are bytes that are mostly UTF-8, and `slice` may cut a character in two: such bytes are
-kept as lone surrogates (`surrogateescape`) until the text is finished.
+A JSON integer is an int64 and a plain `int` here. An integer that does not fit, and every other number, is a
+float64. Constants, lengths and indexes are Go's `int`, and the bytes of a string its `uint8`. The difference shows
+in `%T` and in error marks. Go's strings are bytes, usually UTF-8, and `slice` may cut a character in two. Such
+bytes are kept as lone surrogates (`surrogateescape`) until the text is complete.
 
-Go has two kinds of nothing. A null found in a list or an object is an interface that holds nil, and asking it for
-a field fails. Once a pipeline has passed it on it is no value at all, like what is absent, and a field of that is
-nothing again. Here the first is None, and exists only inside documents; the second is `Nothing`.
+Go has two kinds of nil. A null in a list or an object is an interface that holds nil, and a field of it is an
+error. After a pipeline has passed it on, it is no value at all, like a missing field, and a field of that is
+missing again. Here the first is None and exists only inside documents. The second is `Nothing`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, TypeAlias
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
-LEAST_INT64: Final = -(2**63)
-GREATEST_INT64: Final = 2**63 - 1
+MIN_INT64: Final = -(2**63)
+MAX_INT64: Final = 2**63 - 1
 
 
 class Nothing(Enum):
     """No value."""
 
     NIL = "nil"
-    """A null, or `nil` itself."""
+    """A null, or `nil`."""
     ABSENT = "absent"
-    """An object was asked for a key that it does not have; printing it is worth a warning."""
+    """A key that an object does not have. Printing it is reported."""
 
     def __bool__(self) -> bool:
         return False
@@ -48,24 +48,24 @@ class Uint8(int):
     __slots__ = ()
 
 
-class Window(list[Json]):
-    """A part of a list. As in Go it can be sliced again beyond its end, as far as the list that it is part of."""
+class Slice(list[Json]):
+    """A slice of a list. As in Go, it can be sliced again beyond its end, up to the end of the list."""
 
-    __slots__ = ("beyond",)
+    __slots__ = ("rest",)
 
-    def __init__(self, items: Iterable[Json], beyond: list[Json]) -> None:
+    def __init__(self, items: Iterable[Json], rest: list[Json]) -> None:
         super().__init__(items)
-        self.beyond = beyond
+        self.rest = rest
 
 
 Value: TypeAlias = bool | int | float | complex | str | list[Json] | dict[str, Json] | Nothing
 
 
 class Element:
-    """A member of a list or an object while `range` is at it.
+    """The current member of a list or an object in a `range`.
 
-    Go keeps it wrapped in its interface, which can be told: a null in it has no fields, and it is no index for
-    `slice`.
+    Go keeps it wrapped in an interface, with two visible effects: a field of a null is an error, and it cannot be
+    an index of `slice`.
     """
 
     __slots__ = ("value",)
@@ -75,7 +75,7 @@ class Element:
 
 
 Slot: TypeAlias = Value | Element
-"""What dot or a variable may hold."""
+"""The content of dot or of a variable."""
 
 _TYPE_NAMES: Final[dict[type, str]] = {
     bool: "bool",
@@ -86,19 +86,19 @@ _TYPE_NAMES: Final[dict[type, str]] = {
     complex: "complex128",
     str: "string",
     list: "[]interface {}",
-    Window: "[]interface {}",
+    Slice: "[]interface {}",
     dict: "map[string]interface {}",
     Nothing: "nil",
 }
 
 
 def type_name(value: Value) -> str:
-    """The type as Go names it."""
+    """Return the name of the type in Go."""
     return _TYPE_NAMES[type(value)]
 
 
-def described(value: Value | None) -> str:
-    """What it is, in the words of somebody who writes JSON."""
+def describe_type(value: Value | None) -> str:
+    """Return the type in terms of JSON."""
     if value is None or isinstance(value, Nothing):
         return "null"
     if isinstance(value, str | bool):
@@ -108,22 +108,22 @@ def described(value: Value | None) -> str:
     return "a number"
 
 
-def taken(value: Value | None) -> Value:
-    """A member of a document as a value of its own."""
+def to_value(value: Value | None) -> Value:
+    """Return a member of a document as a value."""
     if value is None:
         return Nothing.NIL
-    if type(value) is int and not LEAST_INT64 <= value <= GREATEST_INT64:
+    if type(value) is int and not MIN_INT64 <= value <= MAX_INT64:
         return as_float(value)
     return value
 
 
-def unwrapped(slot: Slot) -> Value:
-    """The value of dot or a variable, as a pipeline passes it on."""
+def unwrap(slot: Slot) -> Value:
+    """Return the value of dot or of a variable, as a pipeline passes it on."""
     return slot.value if isinstance(slot, Element) else slot
 
 
 def as_float(number: int) -> float:
-    """The nearest float64; beyond all of them, an infinity."""
+    """Return the nearest float64, which may be infinite."""
     try:
         return float(number)
     except OverflowError:
@@ -133,25 +133,25 @@ def as_float(number: int) -> float:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def encoded(text: str) -> bytes:
-    """The bytes of a string."""
+def to_bytes(text: str) -> bytes:
+    """Encode a string that may contain lone bytes."""
     return text.encode("utf-8", "surrogateescape")
 
 
-def decoded(octets: bytes) -> str:
-    """The string with these bytes."""
+def from_bytes(octets: bytes) -> str:
+    """Decode bytes; invalid ones become lone surrogates."""
     return octets.decode("utf-8", "surrogateescape")
 
 
-def mended(text: str) -> str:
-    """A string that was put together of parts: bytes that met and now make a character become that character."""
+def merge_split_characters(text: str) -> str:
+    """Return a concatenated string in which adjacent lone bytes that form a character become that character."""
     if text.isascii() or _SURROGATE.search(text) is None:
         return text
-    return decoded(encoded(text))
+    return from_bytes(to_bytes(text))
 
 
-def finished(text: str) -> str:
-    """A string that leaves the template: a byte that is no character is replaced, as Go's JSON does."""
+def replace_invalid_bytes(text: str) -> str:
+    """Return a string for the outside: lone bytes are replaced, as Go's JSON encoder does."""
     if text.isascii() or _SURROGATE.search(text) is None:
         return text
-    return _SURROGATE.sub("\ufffd", decoded(encoded(text)))
+    return _SURROGATE.sub("\ufffd", from_bytes(to_bytes(text)))

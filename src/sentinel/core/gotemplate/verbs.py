@@ -1,6 +1,6 @@
-"""One value under one directive of `printf`: what `%-8.3f`, `%+q` or `%#x` make of it.
+"""Format one value with one directive of `printf`, such as `%-8.3f`, `%+q` or `%#x`.
 
-A verb that does not fit its value is no error in Go: the text says so itself, `%!d(string=x)`, and so does ours.
+As in Go, a verb that does not fit its value is no error. The text shows it: `%!d(string=x)`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from sentinel.core.gotemplate import printer, quoting
-from sentinel.core.gotemplate.errors import Trouble
+from sentinel.core.gotemplate.errors import RenderError
 from sentinel.core.gotemplate.floats import format_float
-from sentinel.core.gotemplate.values import Nothing, Uint8, Value, encoded, type_name
+from sentinel.core.gotemplate.values import Nothing, Uint8, Value, to_bytes, type_name
 
 _INTEGER_CODES: Final = {"v": "d", "d": "d", "b": "b", "o": "o", "O": "o", "x": "x", "X": "X"}
 _FLOAT_CODES: Final = {"v": "g", "F": "f"} | {code: code for code in "bgGxXfeE"}
@@ -19,37 +19,37 @@ _NIL: Final = "<nil>"
 
 
 class Directive:
-    """Flags, width and precision."""
+    """The flags, width and precision of a directive."""
 
     __slots__ = ("go_syntax", "minus", "plus", "precision", "sharp", "space", "width", "zero")
 
     def __init__(self) -> None:
         self.minus = self.plus = self.sharp = self.space = self.zero = False
         self.go_syntax = False
-        """`%#v`, where the sign means something else."""
+        """Set for `%#v`, where `#` has another meaning."""
         self.width: int | None = None
         self.precision: int | None = None
 
 
-def formatted(value: Value, verb: str, directive: Directive) -> str:
-    """The value under this verb."""
+def format_value(value: Value, verb: str, directive: Directive) -> str:
+    """Return the value formatted with this verb."""
     if isinstance(value, Nothing):
         return _padded(_NIL, directive) if verb in "Tv" else f"%!{verb}({_NIL})"
     if verb == "T":
         return _padded(type_name(value)[: directive.precision], directive)
     if not isinstance(value, list | dict):
-        return "%!p" + _described(value, directive) if verb == "p" else _scalar(value, verb, directive)
+        return "%!p" + _with_type(value, directive) if verb == "p" else _scalar(value, verb, directive)
     if verb == "p":
-        raise Trouble("%p asks for an address, and a value of a document has none")
+        raise RenderError("%p asks for an address, and a value of a document has none")
     if verb == "w":
-        return "%!w" + _described(value, directive)
+        return "%!w" + _with_type(value, directive)
     style = printer.GO_SYNTAX if directive.go_syntax else printer.PLAIN
-    return printer.laid_out(value, lambda leaf: _scalar(leaf, verb, directive), style)
+    return printer.format_nested(value, lambda leaf: _scalar(leaf, verb, directive), style)
 
 
-def _described(value: Value, directive: Directive) -> str:
-    """The value with its type, in the mark of a verb that does not fit."""
-    return f"({type_name(value)}={formatted(value, 'v', directive)})"
+def _with_type(value: Value, directive: Directive) -> str:
+    """Return the value with its type, for the mark of a verb that does not fit."""
+    return f"({type_name(value)}={format_value(value, 'v', directive)})"
 
 
 def _scalar(value: Value, verb: str, directive: Directive) -> str:
@@ -63,8 +63,8 @@ def _scalar(value: Value, verb: str, directive: Directive) -> str:
     elif isinstance(value, float):
         text = _float(value, verb, directive)
     else:
-        text = _complex(value, verb, directive)  # type: ignore[arg-type] # all others are not scalars
-    return f"%!{verb}{_described(value, directive)}" if text is None else text
+        text = _complex(value, verb, directive)  # type: ignore[arg-type] # no other type is scalar
+    return f"%!{verb}{_with_type(value, directive)}" if text is None else text
 
 
 def _padded(text: str, directive: Directive, *, may_be_zeros: bool = True) -> str:
@@ -93,7 +93,7 @@ def _string(text: str, verb: str, directive: Directive) -> str | None:
 
 
 def _hexadecimal(text: str, verb: str, directive: Directive) -> str:
-    octets = encoded(text)[: directive.precision]
+    octets = to_bytes(text)[: directive.precision]
     prefix = f"0{verb}" if directive.sharp and octets else ""
     between = f" {prefix}" if directive.space else ""
     return _padded(prefix + between.join([f"{octet:02{verb}}" for octet in octets]), directive)
@@ -111,14 +111,14 @@ def _integer(number: int, verb: str, directive: Directive) -> str | None:
     if code is None:
         return None
     sign = "-" if number < 0 else "+" if directive.plus else " " if directive.space else ""
-    least = 0
+    min_digits = 0
     if directive.precision is not None:
-        least = directive.precision
-        if least == 0 and number == 0:
+        min_digits = directive.precision
+        if min_digits == 0 and number == 0:
             return " " * (directive.width or 0)
     elif directive.zero and not directive.minus and directive.width is not None:
-        least = directive.width - len(sign)
-    digits = format(abs(number), code).rjust(least, "0")
+        min_digits = directive.width - len(sign)
+    digits = format(abs(number), code).rjust(min_digits, "0")
     if directive.sharp or is_byte_in_go:
         if code == "o":
             digits = digits if digits[0] == "0" else "0" + digits
@@ -160,7 +160,7 @@ def _float(number: float, verb: str, directive: Directive) -> str | None:
 
 
 def _pointed(body: str, code: str, precision: int | None) -> str:
-    """With a decimal point, and in the formats that drop them, with the zeros that they drop."""
+    """Add a decimal point and, for the formats that drop them, trailing zeros."""
     missing = 0
     if code in "gGx":
         missing = 6 if precision is None else precision

@@ -1,7 +1,7 @@
-"""Labels, and the one language in which they are selected: Kubernetes' own.
+"""Labels and selectors as in Kubernetes.
 
-`syntax` says what labels may be, `selector` what a selector means and how it is written, `parser` reads its text,
-`match_labels` reads it from `matchLabels` and `matchExpressions`.
+`syntax` has the rules for keys and values, `selector` the meaning of a selector, `parser` reads its text form, and
+`match_labels` reads `matchLabels` and `matchExpressions`.
 """
 
 from sentinel.core.labels.match_labels import InvalidMatch, MatchExpression, from_match_labels

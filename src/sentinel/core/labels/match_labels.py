@@ -1,6 +1,7 @@
-"""Reads Kubernetes' `LabelSelector` object: `matchLabels` and `matchExpressions`.
+"""Read a Kubernetes `LabelSelector` object: `matchLabels` and `matchExpressions`.
 
-What Kubernetes refuses is refused, every problem at once and with its path. The object has no `>` and `<`.
+It is validated as Kubernetes does, and all errors are reported at once, each with its path. The object has no `>`
+and `<`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _OPERATORS: Final[Mapping[str, Operator]] = {
 
 
 class MatchExpression(msgspec.Struct, frozen=True):
-    """One of `matchExpressions`, as it is written."""
+    """One entry of `matchExpressions`, not validated."""
 
     key: str
     operator: str
@@ -30,18 +31,18 @@ class MatchExpression(msgspec.Struct, frozen=True):
 
 
 class InvalidMatch(ValueError):
-    """A label selector that Kubernetes would refuse."""
+    """A label selector that Kubernetes would reject."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{path}: {message}" for path, message in problems))
         self.problems = tuple(problems)
-        """Paths, such as `matchExpressions[0].operator`, with what is wrong there."""
+        """Paths, such as `matchExpressions[0].operator`, and error messages."""
 
 
 def from_match_labels(
     match_labels: Mapping[str, str], match_expressions: Sequence[MatchExpression] = ()
 ) -> Selector:
-    """The selector that the two members say together; raises `InvalidMatch`."""
+    """Return the selector for both members. Raises `InvalidMatch`."""
     problems = [
         (f"matchLabels.{excerpt(key)}", problem)
         for key, value in match_labels.items()

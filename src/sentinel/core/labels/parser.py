@@ -1,8 +1,7 @@
-"""Reads Kubernetes' text of a selector.
+"""Parse the text form of a Kubernetes selector.
 
-It is read exactly as Kubernetes reads it, because that is where people learned the syntax: `=`, `==`, `!=`, `in`,
-`notin`, existence, `>` and `<`, joined by commas that mean "and". The limits keep a selector from becoming a query
-that is too expensive.
+It is parsed exactly as Kubernetes does: `=`, `==`, `!=`, `in`, `notin`, existence, `>` and `<`, joined by commas
+that mean "and". The limits keep a selector from becoming an expensive query.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from sentinel.core.labels.selector import Operator, Requirement, Selector, as_in
 from sentinel.core.labels.syntax import excerpt, key_problem, value_problem
 
 MAX_LENGTH = 4096
-"""How many characters a selector may have."""
+"""The maximum number of characters of a selector."""
 MAX_REQUIREMENTS = 32
 MAX_VALUES = 100
-"""How many values a selector may name in all its requirements together."""
+"""The maximum number of values in all requirements together."""
 
 _TOKEN = re.compile(r"(?P<symbol>==|!=|[=!(),<>])|(?P<word>[^ \t\r\n=!(),<>]+)")
 
 
 class SelectorError(ValueError):
-    """A text that is no selector: what was expected, what came, and where."""
+    """A text that is not a selector: what was expected, what was found, and where."""
 
     def __init__(self, message: str, *, column: int) -> None:
         super().__init__(f"{message} (column {column})")
@@ -34,10 +33,7 @@ class SelectorError(ValueError):
 
 
 def parse(text: str) -> Selector:
-    """The selector that a text says, its requirements in the order in which they were written.
-
-    Raises `SelectorError`.
-    """
+    """Parse a selector, keeping the order of its requirements. Raises `SelectorError`."""
     if len(text) > MAX_LENGTH:
         raise SelectorError(f"expected at most {MAX_LENGTH} characters, got {len(text)}", column=MAX_LENGTH + 1)
     return Selector(_Parser(_tokens(text)).requirements())
@@ -59,23 +55,23 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """Reads tokens from left to right; one token decides, there is no going back.
+    """A predictive parser with one token of lookahead.
 
-    `in` and `notin` are operators only where an operator stands; elsewhere they are words like any other.
+    `in` and `notin` are operators only in the position of an operator. Elsewhere they are words.
     """
 
     def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens = tokens
-        self._place = 0
+        self._index = 0
         self._values = 0
 
     @property
     def _next(self) -> _Token:
-        return self._tokens[self._place]
+        return self._tokens[self._index]
 
     def _take(self) -> _Token:
         token = self._next
-        self._place += 1
+        self._index += 1
         return token
 
     def requirements(self) -> tuple[Requirement, ...]:
@@ -119,8 +115,8 @@ class _Parser:
         token = self._take()
         if not token.is_word:
             raise _unexpected(token, "a label" if after_negation else "a label or !")
-        if complaint := key_problem(token.text):
-            raise SelectorError(complaint, column=token.column)
+        if problem := key_problem(token.text):
+            raise SelectorError(problem, column=token.column)
         return token.text
 
     def _one_value(self) -> tuple[str, ...]:
@@ -147,7 +143,7 @@ class _Parser:
                 raise _unexpected(separator, 'a comma or ")"')
 
     def _value(self, ends: tuple[str, str]) -> str:
-        """The value that stands here; where one of `ends` does, it is the empty one."""
+        """Read a value. It is empty if the next token is one of `ends`."""
         token = self._next
         self._values += 1
         if self._values > MAX_VALUES:
@@ -157,8 +153,8 @@ class _Parser:
         self._take()
         if not token.is_word:
             raise _unexpected(token, "a value")
-        if complaint := value_problem(token.text):
-            raise SelectorError(complaint, column=token.column)
+        if problem := value_problem(token.text):
+            raise SelectorError(problem, column=token.column)
         return token.text
 
 

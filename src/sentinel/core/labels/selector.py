@@ -1,9 +1,9 @@
 """Selectors as data: requirements on labels, all of which must hold.
 
-One value serves every place that must agree: the query that asks a server, the database that answers it, the check
-of what came back (a server may ignore the query), and the name of the shard in metrics and logs. `matches` is
-the reference for every other evaluation. Keys and values are not checked here: `parser` and `match_labels` take
-only what Kubernetes takes, `resource_selector` accepts more values.
+The same value is used for the query to a server, for the database, for checking a response (a server may ignore
+the query), and for the name of the shard in metrics and logs. `matches` is the reference for every other
+evaluation. Keys and values are not validated here: `parser` and `match_labels` accept what Kubernetes accepts,
+`resource_selector` accepts more values.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ import msgspec
 
 from sentinel.core.labels.syntax import MAX_NAME
 
-_LARGEST_INTEGER = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 
 
 class Operator(StrEnum):
-    """What a requirement says of a label."""
+    """The operator of a requirement."""
 
     IN = "in"
-    """The label is there, and its value is one of these; `=` and `==` with one value."""
+    """The label exists and its value is one of these; `=` and `==` with one value."""
     NOT_IN = "notin"
-    """The label is not there, or its value is none of these; `!=` with one value."""
+    """The label does not exist or its value is not one of these; `!=` with one value."""
     EXISTS = "exists"
     NOT_EXISTS = "!"
     GREATER = ">"
-    """The label is there, and its value is an integer greater than this one; see `as_integer`."""
+    """The label exists and its value is an integer greater than this one; see `as_integer`."""
     LESS = "<"
-    """The label is there, and its value is an integer less than this one."""
+    """The label exists and its value is an integer less than this one."""
 
 
-_IN, _NOT_IN = Operator.IN, Operator.NOT_IN  # a global is found faster than a member of an enumeration
+_IN, _NOT_IN = Operator.IN, Operator.NOT_IN  # a global is faster than an enum member
 
 
 class SelectorParam(StrEnum):
-    """The query parameter that a server takes a selector in."""
+    """The query parameter for a selector."""
 
     LABELS = "labels"
     SEARCH = "search"
 
 
 class NotSearchable(ValueError):
-    """A selector that the language of `search` cannot express."""
+    """A selector that cannot be expressed as `search`."""
 
     def __init__(self, requirement: Requirement) -> None:
         super().__init__(f'expected a selector of =, !=, in and notin for a search, got "{requirement}"')
@@ -53,15 +53,15 @@ class NotSearchable(ValueError):
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """One requirement; a selector is a conjunction of them."""
+    """One requirement of a selector."""
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
-    """Sorted, without repetitions; exactly one, an integer, for `>` and `<`; none for the two of existence."""
+    """Sorted and unique; exactly one integer for `>` and `<`; empty for the two operators of existence."""
 
     def __str__(self) -> str:
-        """In Kubernetes' text: `tier=gold`, `env notin (dev)`, `!x`."""
+        """Return the Kubernetes text form: `tier=gold`, `env notin (dev)`, `!x`."""
         match self.operator:
             case Operator.IN if len(self.values) == 1:
                 return f"{self.key}={self.values[0]}"
@@ -78,12 +78,12 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 def equality(key: str, value: str) -> Requirement:
-    """The label is there and has exactly this value."""
+    """Return the requirement that the label has exactly this value."""
     return Requirement(key, Operator.IN, (value,))
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """Requirements in the order in which they were written; none at all selects everything."""
+    """Requirements in the order in which they were written. Without any, it selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -91,13 +91,13 @@ class Selector(msgspec.Struct, frozen=True):
         return bool(self.requirements)
 
     def __str__(self) -> str:
-        """In Kubernetes' text: `region=us-east,tier in (gold,silver)`."""
+        """Return the Kubernetes text form: `region=us-east,tier in (gold,silver)`."""
         return ",".join(map(str, self.requirements))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether a resource with these labels is selected: every requirement holds."""
-        # Once for every resource of every walk: a generator for all(), or a call for each requirement, costs
-        # twice as much.
+        """Whether these labels meet every requirement."""
+        # Runs for every resource of every walk. A generator for all(), or a call per requirement, would take twice
+        # as long.
         for requirement in self.requirements:
             value, operator = labels.get(requirement.key), requirement.operator
             if operator is _IN:
@@ -111,7 +111,7 @@ class Selector(msgspec.Struct, frozen=True):
         return True
 
     def as_parameter(self, parameter: SelectorParam) -> str:
-        """The value of this query parameter, not percent-encoded; raises `NotSearchable`."""
+        """Return the value of this query parameter, not percent-encoded. Raises `NotSearchable`."""
         match parameter:
             case SelectorParam.LABELS:
                 return self.as_labels_parameter()
@@ -121,23 +121,22 @@ class Selector(msgspec.Struct, frozen=True):
                 assert_never(parameter)
 
     def as_labels_parameter(self) -> str:
-        """For servers that take Kubernetes' selector syntax: `region=us-east,environment=production`."""
+        """Return the value for servers with Kubernetes syntax: `region=us-east,environment=production`."""
         return str(self)
 
     def as_search_parameter(self) -> str:
-        """For servers that take a search expression: `labels.region='us-east' and labels.tier='gold'`.
+        """Return the value for servers with search expressions: `labels.region='us-east' and labels.tier='gold'`.
 
         Raises `NotSearchable`.
         """
-        return " and ".join(map(_searched, self.requirements))
+        return " and ".join(map(_search_expression, self.requirements))
 
     @property
     def shard(self) -> str:
-        """A name for the set of requirements, the same in every order: Kubernetes' text, sorted; `all` for
-        everything.
+        """The Kubernetes text form with sorted requirements; `all` for an empty selector.
 
-        Equalities alone are sorted as texts, as metrics have always named them: `env-2=a` comes before `env=b`.
-        Any other selector is sorted by key.
+        A selector of equalities only is sorted by the text of its requirements, as metrics have always named it:
+        `env-2=a` comes before `env=b`. Any other selector is sorted by key.
         """
         if all(each.operator is _IN and len(each.values) == 1 for each in self.requirements):
             return ",".join(sorted(map(str, self.requirements))) or "all"
@@ -145,15 +144,15 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 def as_integer(value: str) -> int | None:
-    """The integer that `>` and `<` see in a label's value; None if it is not one, or beyond 64 bits."""
+    """Return a label's value as `>` and `<` compare it; None if it is not an integer of at most 64 bits."""
     if not (value.isascii() and value.isdigit() and len(value) <= MAX_NAME):
         return None
     integer = int(value)
-    return integer if integer <= _LARGEST_INTEGER else None
+    return integer if integer <= _MAX_INTEGER else None
 
 
 def _holds(requirement: Requirement, value: str | None) -> bool:
-    """Whether a requirement of existence or of order holds; `matches` has the other two."""
+    """Whether a requirement of existence or order holds. `matches` handles the other operators."""
     operator = requirement.operator
     if operator is Operator.EXISTS:
         return value is not None
@@ -166,8 +165,8 @@ def _holds(requirement: Requirement, value: str | None) -> bool:
     return integer > bound if operator is Operator.GREATER else integer < bound
 
 
-def _searched(requirement: Requirement) -> str:
-    """A missing label fails `=` and `in` in a search and satisfies `!=`, exactly as here."""
+def _search_expression(requirement: Requirement) -> str:
+    """Return the search expression. Missing labels mean the same there: they fail `=` and `in`, and meet `!=`."""
     if requirement.operator not in (Operator.IN, Operator.NOT_IN):
         raise NotSearchable(requirement)
     is_in = requirement.operator is Operator.IN

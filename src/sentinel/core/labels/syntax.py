@@ -1,4 +1,4 @@
-"""What labels may be: Kubernetes' rules for keys and values."""
+"""The rules of Kubernetes for label keys and values."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import re
 from collections.abc import Mapping
 
 MAX_LABELS = 64
-"""How many labels a resource may carry."""
+"""The maximum number of labels of a resource."""
 MAX_NAME = 63
-"""How long a label's value, or its key without the prefix, may be."""
+"""The maximum length of a label's value, and of its key without the prefix."""
 MAX_PREFIX = 253
 
-_EXCERPT = MAX_PREFIX + 1 + MAX_NAME
+_MAX_EXCERPT = MAX_PREFIX + 1 + MAX_NAME
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def check_labels(labels: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What is wrong with a resource's labels: field and message, empty where they are fine."""
+    """Return the errors in the labels of a resource as field and message."""
     if len(labels) > MAX_LABELS:
         return [("labels", f"expected at most {MAX_LABELS} labels, got {len(labels)}")]
     problems = []
     for key, value in labels.items():
-        complaint = key_problem(key) or value_problem(value)
-        if complaint:
-            problems.append((f"labels.{excerpt(key)}", complaint))
+        problem = key_problem(key) or value_problem(value)
+        if problem:
+            problems.append((f"labels.{excerpt(key)}", problem))
     return problems
 
 
 def key_problem(key: str) -> str:
-    """What is wrong with a label's key, empty where it is fine."""
+    """Return the error in a label's key, or "" if it is valid."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > MAX_PREFIX or not _PREFIX.fullmatch(prefix)):
         return (
@@ -46,7 +46,7 @@ def key_problem(key: str) -> str:
 
 
 def value_problem(value: str) -> str:
-    """What is wrong with a label's value, empty where it is fine; an empty value is."""
+    """Return the error in a label's value, or "" if it is valid. An empty value is valid."""
     if value and (len(value) > MAX_NAME or not _NAME.fullmatch(value)):
         return (
             f"expected a value of at most {MAX_NAME} letters, digits, '-', '_' and '.', beginning and ending with "
@@ -56,5 +56,5 @@ def value_problem(value: str) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The text, or its beginning where it is longer than any label could be."""
-    return text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}…"
+    """Return the text, cut if it is longer than any valid label."""
+    return text if len(text) <= _MAX_EXCERPT else f"{text[:_MAX_EXCERPT]}…"

@@ -1,1 +1,1 @@
-"""Decisions of the pulse: which resources are due, and what their events say."""
+"""Decisions of the pulse: which resources are due, and what their events contain."""

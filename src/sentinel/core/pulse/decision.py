@@ -1,10 +1,11 @@
-"""Is this resource due for an event, and why.
+"""Whether a resource is due for an event, and why.
 
-Two tiers. A generation that the adapters have not observed is due at once, whatever its age. Otherwise the age
-of the last status decides, against one of two limits, by whether the resource is ready. Between the two stand
-triggers: somebody asks for an event, or an adapter has completed its part, which others may have waited for. Each
-has its event at once unless a later status has answered already. A resource that is paused is never due. The
-decision knows nothing of what was published before: that is pacing's business.
+A generation that the adapters have not observed is due at once, whatever its age. Otherwise a trigger is due at
+once, unless a later status has answered it: a requested pulse, or an adapter that completed its part and that
+other adapters may wait for. Otherwise the age of the last status decides, against one limit for ready resources
+and one for the others. A paused resource is never due.
+
+The decision is stateless. What was published before is the concern of `pacing`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from enum import StrEnum
 
 import msgspec
 
-from sentinel.core.fleet import progress
 from sentinel.core.pulse.observation import Observation
 
 
 class Reason(StrEnum):
-    """Why a resource is due or not; the texts are part of the public surface."""
+    """Why a resource is due or not. The texts are part of the public surface."""
 
     GENERATION_CHANGED = "generation changed - new spec to reconcile"
     PULSE_REQUESTED = "pulse requested"
@@ -32,26 +32,25 @@ class Reason(StrEnum):
 
     @property
     def is_due(self) -> bool:
-        """Whether this is a reason for an event; otherwise it is one for none."""
         return self not in (Reason.NOT_EXPIRED, Reason.PAUSED)
 
 
-# What most resources get: to find a member in its enumeration would be a fifth of what deciding on them costs.
+# Most resources get this one. Looking up an enum member would take a fifth of the time of their decision.
 _NOT_EXPIRED = Reason.NOT_EXPIRED
 
 OBSERVED_AHEAD = "observed_generation ahead of generation - potential API issue"
-"""The warning for a resource whose status claims a generation that its spec has not reached."""
+"""The warning for a resource whose status names a generation that its spec has not reached."""
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the configuration says about deciding."""
+    """The settings of a decision."""
 
     max_age_not_ready: timedelta
     max_age_ready: timedelta
     checks_generation: bool = True
-    """False leaves the age alone to decide."""
+    """If False, a new generation is no reason for an event."""
     follows_progress: bool = False
-    """Whether an adapter that has completed its part makes the resource due for the others."""
+    """If True, a resource is due when an adapter has completed its part, for the adapters that wait for it."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -60,25 +59,23 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     is_due: bool
     reason: Reason
     next_event_time: datetime | None
-    """The moment of the decision where it is due, else when it will be; None where no time alone makes it so."""
+    """When the next event is due, which may be now; None if time alone makes nothing due."""
     due_time: datetime
-    """When its status made it due, or will: how long it has been waiting. The moment of the decision where no
-    status says so."""
+    """When the status made, or will make, the resource due; the time of the decision for any other reason."""
     max_age: timedelta
-    """The limit in force: how long the same event need not be repeated."""
+    """The limit in force. The same event is not repeated within it."""
     warning: str = ""
     trigger: datetime | None = None
-    """What somebody asked for and no status has answered, told by its time; a reason for an event even where the
-    same generation had one a moment ago."""
+    """The time of a requested pulse that no status has answered. Pacing does not hold it back."""
     is_progress_open: bool = False
-    """Whether an adapter has completed its part and no status has answered that; such a reason, too."""
+    """See `Observation.is_progress_open`. Pacing does not hold it back either."""
 
 
 def decide(resource: Observation, policy: Policy, now: datetime, first_seen: datetime | None = None) -> Decision:
-    """Decides on one resource.
+    """Decide on one resource.
 
-    `first_seen` is when the Sentinel first saw this very `last_updated_time`, for one that lay in the future
-    then: it takes the place of the time that an adapter's fast clock made up, so that the clock delays nothing.
+    `first_seen` is when a `last_updated_time` that lay in the future was first seen. It replaces that time, so the
+    fast clock of an adapter delays no event.
     """
     max_age = policy.max_age_ready if resource.is_ready else policy.max_age_not_ready
     if resource.is_paused:
@@ -93,14 +90,14 @@ def decide(resource: Observation, policy: Policy, now: datetime, first_seen: dat
     trigger = resource.pulse_requested_time
     if trigger is not None and updated is not None and trigger <= updated:
         trigger = None
-    is_progress_open = policy.follows_progress and progress.is_open(resource)
+    is_progress_open = policy.follows_progress and resource.is_progress_open
 
     warning = ""
     if policy.checks_generation:
         if resource.generation > resource.observed_generation:
-            # A spec change is retried at the quicker pace even where the old generation is still ready.
-            quicker = policy.max_age_not_ready
-            return Decision(True, Reason.GENERATION_CHANGED, now, now, quicker, "", trigger, is_progress_open)
+            # A new spec is retried at the shorter interval even if the old generation is still ready.
+            shorter = policy.max_age_not_ready
+            return Decision(True, Reason.GENERATION_CHANGED, now, now, shorter, "", trigger, is_progress_open)
         if resource.observed_generation > resource.generation:
             warning = OBSERVED_AHEAD
     if trigger is not None:
@@ -114,7 +111,7 @@ def decide(resource: Observation, policy: Policy, now: datetime, first_seen: dat
         updated = now
     try:
         due_time = updated + max_age
-    except OverflowError:  # the calendar has no such day
+    except OverflowError:
         due_time = datetime.max.replace(tzinfo=UTC)
     if now < due_time:
         return Decision(False, _NOT_EXPIRED, due_time, due_time, max_age, warning)

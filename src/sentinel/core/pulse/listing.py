@@ -1,15 +1,14 @@
-"""How a list that is served in pages is read to its end.
+"""Walk a paginated list to its end.
 
-Servers answer in three shapes: numbered pages with a total, cursor pages, or one bare list. None of them holds
-still while it is read. An insert between two pages repeats resources, a deletion moves some back over the page
-boundary and out of sight, totals are counted apart from the items, and an answer may simply lack items. All
-of that is judged here, without I/O: `read` turns a body into a `DecodedPage`, and `advance` takes it at a
-`Position` of the walk and says what is new and what to ask for next. That a list has ended is only ever the
-server's word, never a guess from a page that came back short.
+Servers return numbered pages with a total, cursor pages, or one bare list. The list changes during the walk: an
+insert between two pages repeats resources, a deletion moves resources back across the page boundary, totals are
+counted apart from the items, and a response may lack items. This module handles that without I/O: `decode_page`
+turns a body into a `DecodedPage`, and `advance` takes it at a `Position` of the walk and returns the new resources
+and the next position. A list ends only when the server tells so, never because a page is short.
 
-Items are decoded in one pass, as far as a decision needs; a page splits itself into documents only for somebody
-who wants a whole one. Reading item by item, which costs half as much again, is left for pages that contain a
-malformed item, so that the others survive it.
+Items are decoded in one pass, and only the fields that a decision needs. A page is split into documents when a
+whole document is needed. Decoding item by item costs half as much again, so it is used only for pages with a
+malformed item.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from typing import Generic, TypeVar, assert_never, overload
 
 import msgspec
 
+from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.pulse.observation import (
-    UNREADABLE,
     FetchedResource,
-    Malformed,
     Observation,
     WireResource,
     observation,
@@ -33,100 +31,100 @@ from sentinel.core.pulse.observation import (
 
 T = TypeVar("T")
 
-GROWTH = 10_000
-"""How many more items than twice its first total a list may yield before it counts as endless."""
-UNCOUNTED = 10_000_000
-"""How many items a list may yield that does not say how many it has."""
+MAX_GROWTH = 10_000
+"""How many more items than twice its first total a list may return before it counts as endless."""
+MAX_UNCOUNTED = 10_000_000
+"""How many items a list without a total may return."""
 
 
 class BadPage(ValueError):
-    """An answer that cannot be used; asking again may help."""
+    """A response that cannot be used. A retry may help."""
 
 
 class ShortPage(BadPage):
-    """An answer with fewer items than it promises."""
+    """A page with fewer items than its total promises."""
 
-    def __init__(self, text: str, *, count: int) -> None:
-        super().__init__(text)
+    def __init__(self, message: str, *, count: int) -> None:
+        super().__init__(message)
         self.count = count
 
 
-class OddPage(BadPage):
-    """An answer with an item that is not plain, where only what is read of a plain one was asked for."""
+class NeedsAllFields(BadPage):
+    """A page with an item that is not plain, although only the fields of plain items were requested."""
 
 
 class EndlessList(ValueError):
-    """A list that would never end; asking again is what must not be done."""
+    """A list that would never end. Do not retry."""
 
 
 class PageShape(StrEnum):
-    """The shapes in which servers answer."""
+    """The shape of a response."""
 
     WHOLE = "whole"
-    """A bare list: everything there is, whatever page was asked for."""
+    """A bare list of all items, whichever page was requested."""
     NUMBERED = "numbered"
-    """Items and a total; the next page is asked for by its number."""
+    """Items and a total. The next page is requested by its number."""
     CURSOR = "cursor"
-    """A member `next`; the next page is asked for by what it says, and null ends the list."""
+    """Items and `next`, the cursor of the next page. Null ends the list."""
 
 
 class DecodedPage(msgspec.Struct, frozen=True):
-    """One answer, whichever shape it had."""
+    """One response, whichever shape it had."""
 
     shape: PageShape
     count: int
-    """How many items came, readable or not."""
+    """The number of items, malformed ones included."""
     resources: Sequence[FetchedResource]
     malformed: Sequence[str] = ()
-    """One text for each item that could not be read, with its place and without its values."""
+    """A message for each malformed item, with its index and without its values."""
     total: int | None = None
     page: object = None
-    """The number that the server gave to its page; only worth comparing."""
+    """The page number that the server wrote. It is only compared, so it may be any JSON."""
     next: str = ""
-    """Where to go on; empty where nothing follows."""
+    """The cursor of the next page; empty if there is none."""
     is_plain: bool = False
-    """Whether every item has labels and a flat status, see `model.plain_observation`."""
+    """Whether every item is plain; see `observation.plain_observation`."""
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a walk stands: what to ask for, and what must be remembered to judge the answer."""
+    """The state of a walk: which page to request, and what is needed to check the response."""
 
     size: int
-    """How many items to ask for."""
+    """The page size to request."""
     number: int = 1
-    """Which page to ask for; where there is a cursor, only how many pages came before."""
+    """The page to request. With a cursor it only counts pages."""
     after: str = ""
-    """The cursor to ask with; empty to ask by number."""
-    span: int = 0
-    """How many items a full page of this server has."""
+    """The cursor to request; empty to request by number."""
+    page_size: int = 0
+    """The number of items in a full page of this server."""
     total: int = 0
     seen: int = 0
-    allowance: int = UNCOUNTED
+    max_items: int = MAX_UNCOUNTED
     """How many items may be seen before the list counts as endless."""
     frontier: int = 0
-    """During a second look at a page, the highest page that has been read; otherwise 0."""
+    """While a page is read a second time, the highest page that has been read; otherwise 0."""
     landmark: str = ""
-    """An earlier cursor; to meet it again is to walk in a circle."""
+    """An earlier cursor. If it comes again, the walk is in a cycle."""
     recent: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     """The ids of the last two pages."""
     is_plain: bool = False
-    """Whether every item so far was plain, so that of the rest no more need be asked for than of such."""
+    """Whether every item so far was plain, so only the fields of plain items are requested."""
 
 
 class NextPage(msgspec.Struct, frozen=True):
-    """What a page has brought."""
+    """The result of one page of the walk."""
 
-    fresh: Sequence[FetchedResource]
-    """Its resources, without those of the two pages before it."""
-    following: Position | None
-    """Where the walk goes on; None where the server has said that there is no more."""
-    seen_of_more: int | None = None
-    """How many items were seen, where a cursor ended before the total it began with. Only a fresh total can say
-    whether the rest was deleted meanwhile or is being kept from us."""
+    new_resources: Sequence[FetchedResource]
+    """The resources of the page, without those of the two pages before it."""
+    next_position: Position | None
+    """Where the walk continues; None at the end of the list."""
+    ended_early_at: int | None = None
+    """The number of items seen, if a cursor ended before the total it began with. Only a new total can tell
+    whether the rest was deleted meanwhile or is missing."""
 
 
 class _Envelope(msgspec.Struct, Generic[T], gc=False):
-    items: list[T] | None  # null is how Go writes an empty list that was never made
+    items: list[T] | None  # Go writes a nil slice as null
     total: int | None = None
     page: object = None
     next: str | None | msgspec.UnsetType = msgspec.UNSET
@@ -141,7 +139,7 @@ _encoded: msgspec.json.Decoder[_Envelope[msgspec.Raw] | list[msgspec.Raw]] = msg
 
 
 class _Documents(Sequence[msgspec.Raw]):
-    """The documents of a page, split from each other when the first of them is asked for."""
+    """The documents of a page, split when the first of them is read."""
 
     __slots__ = ("_body", "_split")
 
@@ -165,103 +163,101 @@ class _Documents(Sequence[msgspec.Raw]):
         return self._documents()[index]
 
 
-def read(body: bytes) -> DecodedPage:
-    """Reads an answer; raises `BadPage` where it is none."""
+def decode_page(body: bytes) -> DecodedPage:
+    """Decode a response. Raises `BadPage` if it is not a page of resources."""
     try:
-        answer = _observed.decode(body)
-    except UNREADABLE:
-        return _read_item_by_item(body)
-    return _listing(answer, plain_observation, observation, _Documents(body))
+        response = _observed.decode(body)
+    except DECODE_ERRORS:
+        return _decode_item_by_item(body)
+    return _decoded(response, plain_observation, observation, _Documents(body))
 
 
-def _read_item_by_item(body: bytes) -> DecodedPage:
+def _decode_item_by_item(body: bytes) -> DecodedPage:
     try:
-        answer = _encoded.decode(body)
-    except UNREADABLE as error:
+        response = _encoded.decode(body)
+    except DECODE_ERRORS as error:
         raise BadPage(f"expected a page of resources: {error}") from error
-    return _listing(answer, lambda document: None, observe, _items(answer))
+    return _decoded(response, lambda document: None, observe, _items(response))
 
 
-def _items(answer: _Envelope[T] | list[T]) -> list[T]:
-    return answer if isinstance(answer, list) else answer.items or []
+def _items(response: _Envelope[T] | list[T]) -> list[T]:
+    return response if isinstance(response, list) else response.items or []
 
 
-def _listing(
-    answer: _Envelope[T] | list[T],
-    glance: Callable[[T], Observation | None],
-    look: Callable[[T], Observation],
+def _decoded(
+    response: _Envelope[T] | list[T],
+    observe_plain: Callable[[T], Observation | None],
+    observe_any: Callable[[T], Observation],
     documents: Sequence[msgspec.Raw],
 ) -> DecodedPage:
-    """`glance` is for those that are plain, and quick; `look` for any."""
+    """`observe_plain` is the fast path; it returns None for an item that is not plain."""
     resources: list[FetchedResource] = []
     malformed: list[str] = []
     is_plain = True
-    items = _items(answer)
+    items = _items(response)
     for index, item in enumerate(items):
-        seen = glance(item)
+        seen = observe_plain(item)
         if seen is None:
             is_plain = False
             try:
-                seen = look(item)
+                seen = observe_any(item)
             except Malformed as error:
                 malformed.append(f"items[{index}]: {error}")
                 continue
         resources.append(FetchedResource(seen, documents, index))
-    if isinstance(answer, list):
+    if isinstance(response, list):
         return DecodedPage(PageShape.WHOLE, len(items), resources, malformed, is_plain=is_plain)
-    if answer.total is not None and answer.total < 0:
-        raise BadPage(f"total: expected a number of items, got {answer.total}")
-    shape, following = PageShape.NUMBERED, ""
-    if answer.next is not msgspec.UNSET:
-        shape, following = PageShape.CURSOR, answer.next or ""
-    return DecodedPage(shape, len(items), resources, malformed, answer.total, answer.page, following, is_plain)
+    if response.total is not None and response.total < 0:
+        raise BadPage(f"total: expected a number of items, got {response.total}")
+    shape, cursor = PageShape.NUMBERED, ""
+    if response.next is not msgspec.UNSET:
+        shape, cursor = PageShape.CURSOR, response.next or ""
+    return DecodedPage(shape, len(items), resources, malformed, response.total, response.page, cursor, is_plain)
 
 
-def advance(position: Position, listing: DecodedPage, *, insisted: int | None = None) -> NextPage:
-    """Takes the answer to what `position` asked for.
+def advance(position: Position, page: DecodedPage, *, previous_count: int | None = None) -> NextPage:
+    """Take the page that was requested at `position`.
 
-    `insisted` is the number of items of an earlier answer to the same question that was a `ShortPage`. Raises
-    `BadPage` or `ShortPage` where the answer cannot be right, `OddPage` where more should have been asked for, and
-    `EndlessList` where the walk would not end.
+    `previous_count` is the number of items of an earlier response to the same request that was a `ShortPage`.
+    Raises `BadPage` or `ShortPage` if the page cannot be right, `NeedsAllFields` if more fields must be requested,
+    and `EndlessList` if the walk would not end.
     """
-    if position.is_plain and not listing.is_plain:
-        raise OddPage("an item is of another shape than those before it")
-    match listing.shape:
+    if position.is_plain and not page.is_plain:
+        raise NeedsAllFields("an item has another shape than those before it")
+    match page.shape:
         case PageShape.WHOLE:
             if position.number > 1:
                 raise BadPage(f"expected page {position.number}, got a bare list")
             following = None
         case PageShape.NUMBERED if not position.after:
-            following = _after_numbered(position, listing)
-        case PageShape.NUMBERED | PageShape.CURSOR:  # asked with a cursor, a page without `next` is the last one
-            following = _after_cursor(position, listing, insisted)
+            following = _after_numbered(position, page)
+        case PageShape.NUMBERED | PageShape.CURSOR:  # with a cursor, a page without `next` is the last one
+            following = _after_cursor(position, page, previous_count)
         case _:
-            assert_never(listing.shape)
+            assert_never(page.shape)
 
     earlier, latest = position.recent
-    fresh = listing.resources
+    fresh = page.resources
     ids = frozenset([resource.observation.id for resource in fresh])
     if len(ids) < len(fresh) or not ids.isdisjoint(latest) or not ids.isdisjoint(earlier):
         fresh = _without(earlier | latest, fresh)
-        if not fresh and _is_another_page(position, listing):
-            raise BadPage(f"expected page {position.number}, got page {listing.page!r} again")
+        if not fresh and _is_another_page(position, page):
+            raise BadPage(f"expected page {position.number}, got page {page.page!r} again")
     if following is not None:
-        # A second look is at the page before the latest, and takes its place.
+        # A page that is read a second time is the one before the latest, and replaces it.
         recent = (ids, latest) if position.frontier else (latest, ids)
         following = msgspec.structs.replace(following, recent=recent)
-        if following.seen > following.allowance:
+        if following.seen > following.max_items:
             raise EndlessList(f"{following.seen} items were read and more are announced than can be true")
         return NextPage(fresh, following)
-    seen = position.seen + listing.count
-    return NextPage(
-        fresh, None, seen if position.after and listing.total is not None and seen < listing.total else None
-    )
+    seen = position.seen + page.count
+    return NextPage(fresh, None, seen if position.after and page.total is not None and seen < page.total else None)
 
 
-def _is_another_page(position: Position, listing: DecodedPage) -> bool:
-    """Whether the server says itself that it gave another page; asked only of pages that bring nothing new."""
+def _is_another_page(position: Position, page: DecodedPage) -> bool:
+    """Whether the server itself numbers the page differently; relevant only for pages without a new resource."""
     by_number = not position.after and not position.frontier
-    return by_number and listing.page not in (None, position.number)
+    return by_number and page.page not in (None, position.number)
 
 
 def _without(known: frozenset[str], resources: Sequence[FetchedResource]) -> list[FetchedResource]:
@@ -274,13 +270,13 @@ def _without(known: frozenset[str], resources: Sequence[FetchedResource]) -> lis
     return fresh
 
 
-def _after_numbered(position: Position, listing: DecodedPage) -> Position | None:
-    number, total, count = position.number, listing.total, listing.count
+def _after_numbered(position: Position, page: DecodedPage) -> Position | None:
+    number, total, count = position.number, page.total, page.count
     if total is None:
         raise BadPage("expected a page of resources: neither `total` nor `next` is there")
-    # A server that hands out more than it was asked for counts its pages by what it hands out.
-    span = position.span or max(position.size, count)
-    promised = min(span, total - (number - 1) * span)
+    # A server that returns more items than requested numbers its pages by what it returns.
+    page_size = position.page_size or max(position.size, count)
+    promised = min(page_size, total - (number - 1) * page_size)
     if count < promised:
         hint = "; does the server cap its pages below page_size?" if number == 1 and count else ""
         raise ShortPage(f"expected {promised} items, {total} being the total, got {count}{hint}", count=count)
@@ -290,50 +286,50 @@ def _after_numbered(position: Position, listing: DecodedPage) -> Position | None
     else:
         frontier, highest, seen = number, total, position.seen + count
         if total < position.total:
-            # Something has been deleted since the page before was read; what stood first on this page then
-            # stands on that one now, unseen. A second look at it finds it.
+            # Something was deleted since the previous page was read. What was the first item of this page then
+            # is now on the previous page, unseen. Read that page again.
             return msgspec.structs.replace(position, number=number - 1, frontier=number, total=total, seen=seen)
-    if frontier * span >= total:
+    if frontier * page_size >= total:
         return None
     return msgspec.structs.replace(
         position,
         number=frontier + 1,
-        span=span,
+        page_size=page_size,
         total=highest,
         seen=seen,
-        allowance=_allowance(position, listing),
+        max_items=_max_items(position, page),
         frontier=0,
     )
 
 
-def _after_cursor(position: Position, listing: DecodedPage, insisted: int | None) -> Position | None:
-    number, total, count = position.number, listing.total, listing.count
+def _after_cursor(position: Position, page: DecodedPage, previous_count: int | None) -> Position | None:
+    number, total, count = position.number, page.total, page.count
     if total is not None:
-        # Unlike a page number, a cursor allows pages of any length, and its total was counted when the walk
-        # began: resources deleted since then are missing rightly. So a page that looks short is doubted once
-        # and believed when it comes again, except where its own total contradicts it.
-        promised = min(position.span or position.size, total - position.seen)
-        contradicts_itself = number == 1 and not listing.next
-        if count < promised and (count != insisted or contradicts_itself):
+        # Cursor pages may have any length, and the total was counted when the walk began: resources deleted since
+        # then are missing legitimately. So a short page is retried once and accepted if it comes again, unless its
+        # own total contradicts it.
+        promised = min(position.page_size or position.size, total - position.seen)
+        contradicts_itself = number == 1 and not page.next
+        if count < promised and (count != previous_count or contradicts_itself):
             raise ShortPage(f"expected {promised} items, {total} being the total, got {count}", count=count)
-    if not listing.next:
+    if not page.next:
         return None
-    if listing.next in (position.after, position.landmark):
+    if page.next in (position.after, position.landmark):
         raise EndlessList(f"page {number} leads back to a page that has been read")
     return msgspec.structs.replace(
         position,
         number=number + 1,
-        after=listing.next,
-        span=max(position.span, count),
+        after=page.next,
+        page_size=max(position.page_size, count),
         seen=position.seen + max(count, 1),
-        allowance=_allowance(position, listing),
-        # Moved at every power of two, the landmark is met again in a circle of any length (Brent).
-        landmark=position.landmark if number & (number - 1) else listing.next,
-        is_plain=listing.is_plain and (position.is_plain or number == 1),
+        max_items=_max_items(position, page),
+        # Moved at every power of two, the landmark is met again in a cycle of any length (Brent).
+        landmark=position.landmark if number & (number - 1) else page.next,
+        is_plain=page.is_plain and (position.is_plain or number == 1),
     )
 
 
-def _allowance(position: Position, listing: DecodedPage) -> int:
-    if position.number > 1 or position.frontier or listing.total is None:
-        return position.allowance
-    return 2 * listing.total + GROWTH
+def _max_items(position: Position, page: DecodedPage) -> int:
+    if position.number > 1 or position.frontier or page.total is None:
+        return position.max_items
+    return 2 * page.total + MAX_GROWTH

@@ -1,14 +1,13 @@
-"""`message_data`: from configuration to the data of an event.
+"""`message_data`: the configured data of an event.
 
-The configuration is compiled once into a tree of leaves; composing walks that tree over a resource's document.
-A leaf is a literal, a path such as `.metadata.labels.region`, or a Go template; a path is what the template
-`{{.metadata.labels.region}}` would be, only faster. Results are always strings, printed as Go prints values. A
-resource may lack a field, or have something else where an object was expected: neither stops an event, both are
-reported to the caller, by field, so that it can count them and warn once.
+The configuration is compiled once into a tree of leaves. Composing evaluates that tree on a resource's document. A
+leaf is a literal, a path such as `.metadata.labels.region`, or a Go template. A path means the same as the
+template `{{.metadata.labels.region}}` and is faster. Results are always strings, printed as Go prints values. A
+missing field, or another type where an object was expected, does not stop an event. Both are returned to the
+caller by field, so that it can count them and warn once.
 
-Callers may also put leaves into the mapping themselves. That is how the reason of a decision gets into the data:
-it is not a member of the resource, so no path and no template names it, and a member called `reason` can still be
-read as `.reason`.
+Code may also put leaves into the mapping. The reason of a decision gets into the data that way: it is not a member
+of the resource, and a member called `reason` can still be read as `.reason`.
 """
 
 from __future__ import annotations
@@ -18,27 +17,21 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.core.gotemplate import Failed, Missing, Template, TemplateError, described, go_string, parse_path
+from sentinel.core.gotemplate import (
+    MissingField,
+    RenderError,
+    Template,
+    describe_type,
+    go_string,
+    parse_path,
+)
 from sentinel.core.gotemplate.reads import shortest
+from sentinel.core.json import Json
 from sentinel.core.pulse.decision import Reason
-from sentinel.core.pulse.observation import Json
-
-__all__ = [
-    "ByReason",
-    "Composed",
-    "Composer",
-    "FieldPath",
-    "Leaf",
-    "Literal",
-    "MessageData",
-    "TemplateError",
-    "compile_leaf",
-    "reason_data",
-]
 
 MessageData: TypeAlias = "Mapping[str, str | Leaf | ByReason | MessageData]"
-"""The configuration of an event's data: names to texts, or to objects of the same shape. A text is compiled; code
-may also give a leaf, for what no text can say."""
+"""The configuration of an event's data: names mapped to texts, or to objects of the same shape. Texts are
+compiled. Code may also pass a leaf, for a value that no text can express."""
 
 
 class Literal(msgspec.Struct, frozen=True):
@@ -47,48 +40,44 @@ class Literal(msgspec.Struct, frozen=True):
     text: str
 
     def render(self, document: Json) -> str:
-        """The text."""
         return self.text
 
     def fields_read(self) -> frozenset[tuple[str, ...]]:
-        """None."""
         return frozenset()
 
 
 class FieldPath(msgspec.Struct, frozen=True):
-    """A path into the resource; without names it is the whole resource."""
+    """A path into the resource. Without names it is the whole resource."""
 
     names: tuple[str, ...]
 
     def render(self, document: Json) -> str:
-        """The value at the path as Go prints it; null prints as nothing."""
+        """Return the value at the path as Go prints it; "" for null."""
         value = document
         for name in self.names:
             if isinstance(value, dict):
                 if name not in value:
-                    raise Missing("")
+                    raise MissingField("")
                 value = value[name]
             elif document is None:
-                raise Missing("")
+                raise MissingField("")
             else:
-                raise Failed(f"can't evaluate field {name} in {described(value)}")
+                raise RenderError(f"can't evaluate field {name} in {describe_type(value)}")
         if isinstance(value, str):
             return value
         return "" if value is None else go_string(value)
 
     def fields_read(self) -> frozenset[tuple[str, ...]]:
-        """The path itself."""
         return frozenset({self.names})
 
 
 class ByReason(msgspec.Struct, frozen=True):
-    """A text that depends on why the resource gets its event."""
+    """A text that depends on the reason of the event."""
 
     texts: Mapping[Reason, str]
     otherwise: str
 
     def literal(self, reason: Reason) -> Literal:
-        """What it says for this reason."""
         return Literal(self.texts.get(reason, self.otherwise))
 
 
@@ -98,18 +87,18 @@ _REASON = ByReason({Reason.GENERATION_CHANGED: "generation-changed"}, otherwise=
 
 
 def reason_data(resource_type: str) -> MessageData:
-    """The data of a SentinelConfig that names none: the plural that it watches, the resource's id, the reason."""
+    """Return the default data of a SentinelConfig: the watched plural, the resource's id, the reason."""
     return {"resourceType": Literal(resource_type), "resourceId": FieldPath(("id",)), "reason": _REASON}
 
 
 class Composed(msgspec.Struct, frozen=True):
-    """An event's data, encoded, and what was not as the configuration supposed."""
+    """An event's data, encoded, and the fields that could not be filled."""
 
     data: msgspec.Raw
     missing: tuple[str, ...] = ()
-    """Fields of the data in which something is not printed, because the resource lacks it."""
+    """Fields of the data that print a value that the resource does not have."""
     failed: tuple[tuple[str, str], ...] = ()
-    """Fields of the data that are empty because they could not be evaluated, each with the reason."""
+    """Fields of the data that are empty because their evaluation failed, each with the error."""
 
 
 _Compiled: TypeAlias = "dict[str, Leaf | ByReason | _Compiled]"
@@ -119,21 +108,21 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Composer:
-    """Compiled `message_data`. Raises `TemplateError` where a text is neither a literal, a path nor a template."""
+    """Compiled `message_data`. Raises `TemplateError` for a text that is no literal, path or template."""
 
     def __init__(self, message_data: MessageData) -> None:
         compiled = _compile(message_data)
-        # A tree for each reason: composing then costs the same whether the data tells the reason or not.
+        # One tree per reason, so that a field for the reason makes composing no slower.
         self._trees = {reason: _resolve(compiled, reason) for reason in Reason}
 
     def fields_read(self) -> tuple[str, ...] | None:
-        """The paths that composing reads, so that a server can be asked for just those; None for everything."""
+        """Return the paths that composing reads, to request only those; None if it reads everything."""
         leaves = _leaves(self._trees[Reason.GENERATION_CHANGED])  # the same paths for every reason
         paths = frozenset[tuple[str, ...]]().union(*(leaf.fields_read() for leaf in leaves))
         return None if () in paths else tuple(sorted(map(".".join, shortest(paths))))
 
     def compose(self, document: Json, reason: Reason) -> Composed:
-        """The data for this resource, which gets its event for this reason."""
+        """Return the data of an event for this document and reason."""
         missing: list[str] = []
         failed: list[tuple[str, str]] = []
         filled = _fill(self._trees[reason], document, "", missing, failed)
@@ -141,7 +130,7 @@ class Composer:
 
 
 def compile_leaf(text: str) -> Leaf:
-    """Compiles one text: with `{{` in it, a template; beginning with a dot, a path; otherwise a literal."""
+    """Compile one text: a template if it contains `{{`, a path if it begins with a dot, otherwise a literal."""
     if "{{" in text:
         return Template(text)
     if not text.startswith("."):
@@ -162,7 +151,7 @@ def _compile(message_data: MessageData) -> _Compiled:
 
 
 def _resolve(compiled: _Compiled, reason: Reason) -> _Tree:
-    """The tree for one reason, in which what depends on the reason is a literal."""
+    """Return the tree for one reason, with each `ByReason` replaced by its literal."""
     tree: _Tree = {}
     for name, node in compiled.items():
         if isinstance(node, dict):
@@ -188,10 +177,10 @@ def _fill(tree: _Tree, document: Json, prefix: str, missing: list[str], failed: 
             continue
         try:
             filled[name] = node.render(document)
-        except Missing as lacking:
-            filled[name] = lacking.text
+        except MissingField as missed:
+            filled[name] = missed.text
             missing.append(prefix + name)
-        except Failed as failure:
+        except RenderError as error:
             filled[name] = ""
-            failed.append((prefix + name, str(failure)))
+            failed.append((prefix + name, str(error)))
     return filled

@@ -1,38 +1,31 @@
-"""Resources as the pulse sees them.
+"""Resources as a decision reads them.
 
-Two shapes of resource are in the wild: one with flat status fields (`status.phase`,
-`status.observed_generation`, `status.last_updated_time`, in snake or camel case) and one with a list of
-conditions. Both are read here, once, into an `Observation`, so that nothing downstream knows there were two.
-Only what a decision needs is decoded; the rest of the document stays raw bytes until somebody publishes it.
+Servers write the status of a resource in two shapes: as flat fields (`status.phase`, `status.observed_generation`,
+`status.last_updated_time`, in snake or camel case) or as a list of conditions. This module reads both into an
+`Observation`. Only the fields that a decision needs are decoded. The rest of the document stays encoded until an
+event is composed from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-T = TypeVar("T")
+from sentinel.core.json import DECODE_ERRORS, Json, Malformed
+from sentinel.core.times import to_utc, utc_or_none
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
-"""JSON that we do not own: a spec, a Kubernetes object."""
+T = TypeVar("T")
 
 NO_LABELS: dict[str, str] = {}
 
-NOTHING = msgspec.Raw(b"null")
-
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises on bytes that are not what was expected; too deep a nesting is one way of not being it."""
-
-
-class Malformed(ValueError):
-    """A document that cannot be read as a resource; the text says what is wrong with it."""
+_NULL = msgspec.Raw(b"null")
 
 
 class Observation(msgspec.Struct, frozen=True, gc=False):
-    """What a decision needs to know of a resource."""
+    """The fields of a resource that a decision reads."""
 
     id: str
     kind: str
@@ -40,46 +33,63 @@ class Observation(msgspec.Struct, frozen=True, gc=False):
     observed_generation: int
     is_ready: bool
     last_updated_time: datetime | None
-    """When the adapters last looked; None where nobody has (absent, empty, or Go's zero time)."""
+    """When the adapters last checked the resource. None if the server wrote no time, "" or Go's zero time."""
     labels: dict[str, str]
     is_paused: bool = False
-    """Somebody wants no events for it, whatever happens to it."""
     pulse_requested_time: datetime | None = None
-    """When somebody last asked for an event; None where nobody has."""
     last_progress_time: datetime | None = None
-    """When an adapter last completed its part; None where none has, or the server does not say."""
+    """When an adapter last completed its part. None if none has, or if the server does not provide it."""
     progress_count: int = 0
-    """How often one has, as far as the server says; it tells two completions apart that bear the same time."""
+    """How many times an adapter has completed its part. It tells apart two completions with equal times."""
+
+    @property
+    def is_progress_open(self) -> bool:
+        """Whether an adapter has completed its part, and some adapter may not have checked the resource since.
+
+        Both times come from the adapters, so our clock and `first_seen` play no role. The report that completed an
+        adapter's part may be the oldest of all reports: the others came a moment later and did not see it yet. So
+        equal times are an answer only if the resource is ready.
+        """
+        progress, updated = self.last_progress_time, self.last_updated_time
+        if progress is None:
+            return False
+        return updated is None or progress > updated or (progress == updated and not self.is_ready)
+
+    @property
+    def progress_key(self) -> tuple[datetime, int] | None:
+        """Identifies the last progress of this resource; None if there was none."""
+        if self.last_progress_time is None:
+            return None
+        return self.last_progress_time, self.progress_count
 
 
 class FetchedResource(msgspec.Struct, frozen=True, gc=False):
-    """A resource as fetched: what the decision reads, and the whole document, still encoded."""
+    """A resource as fetched: its observation, and the whole document, still encoded."""
 
     observation: Observation
     source: msgspec.Raw | Sequence[msgspec.Raw]
-    """The document, or all that came with it: few are ever looked at, so a page splits itself when asked."""
+    """The document, or all documents of its page. A page is split only when one of them is read, which is rare."""
     index: int = 0
-    """Which document of several."""
+    """The position of the document in `source`."""
 
     @property
     def document(self) -> msgspec.Raw:
-        """The whole document, encoded."""
         return self.source if isinstance(self.source, msgspec.Raw) else self.source[self.index]
 
     def decode(self) -> Json:
-        """The whole document; paid for only by those that are published.
+        """Decode the whole document.
 
-        Raises `Malformed` where a part that no decision reads is not valid JSON: that is not found out before.
+        Raises `Malformed` if a part that no decision reads is not valid JSON. That is not noticed earlier.
         """
         try:
             decoded: Json = msgspec.json.decode(self.document)
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             raise Malformed(str(error)) from error
         return decoded
 
 
 class WireCondition(msgspec.Struct, gc=False):
-    """One entry of `status.conditions`, on the wire."""
+    """One entry of `status.conditions`."""
 
     type: str = ""
     status: str = ""
@@ -88,35 +98,35 @@ class WireCondition(msgspec.Struct, gc=False):
 
 
 class WireStatus(msgspec.Struct, gc=False):
-    """`status`, on the wire: flat fields in either case, or conditions, or both."""
+    """`status`: flat fields in snake or camel case, conditions, or both."""
 
     phase: str | None = None
     observed_generation: int | None = None
     last_updated_time: datetime | None = None
     last_progress_time: datetime | None = None
     progress_count: int | None = None
-    conditions: msgspec.Raw = NOTHING
-    """A list of `WireCondition`, decoded only where the flat fields leave something open."""
+    conditions: msgspec.Raw = _NULL
+    """A list of `WireCondition`, decoded only if a flat field is missing."""
     observed_generation_camel: int | None = msgspec.field(default=None, name="observedGeneration")
     last_updated_time_camel: datetime | None = msgspec.field(default=None, name="lastUpdatedTime")
     last_transition_time_camel: datetime | None = msgspec.field(default=None, name="lastTransitionTime")
 
 
 class WireMetadata(msgspec.Struct, gc=False):
-    """`metadata`, on the wire."""
+    """`metadata`."""
 
     labels: dict[str, str] | None = None
 
 
 class WireResource(msgspec.Struct, gc=False):
-    """What a decision needs of a resource, on the wire; every other member is skipped, not decoded."""
+    """The members of a document that a decision needs. All others are skipped without decoding."""
 
     id: str
     kind: str | None = None
     generation: int | None = None
     labels: dict[str, str] | None = None
-    metadata: msgspec.Raw = NOTHING
-    """A `WireMetadata`, decoded only where there are no labels beside it."""
+    metadata: msgspec.Raw = _NULL
+    """A `WireMetadata`, decoded only if there are no top-level labels."""
     paused: bool | None = None
     pulse_requested_time: datetime | None = None
     status: WireStatus | None = None
@@ -135,7 +145,7 @@ PLAIN_FIELDS = (
     "status.last_progress_time",
     "status.progress_count",
 )
-"""The paths that are read of a document that is plain, for a server that can be asked for them alone."""
+"""The paths read from a plain document; see `plain_observation`. A server with `fields=` returns only these."""
 
 FIELDS = (
     *PLAIN_FIELDS,
@@ -145,7 +155,7 @@ FIELDS = (
     "status.lastTransitionTime",
     "status.conditions",
 )
-"""The paths that are read of any document."""
+"""The paths read from any document."""
 
 _document = msgspec.json.Decoder(WireResource)
 _metadata = msgspec.json.Decoder(WireMetadata | None)
@@ -164,19 +174,20 @@ _NO_CONDITION = WireCondition()
 
 
 def read_resource(document: msgspec.Raw) -> FetchedResource:
-    """Reads one document; raises `Malformed` with the reason where it is not a resource."""
+    """Read one document. Raises `Malformed` if it is not a resource."""
     return FetchedResource(observe(document), document)
 
 
 def observe(document: msgspec.Raw | bytes) -> Observation:
-    """Reads what a decision needs of a resource, whichever shape it has."""
+    """Read the observation from an encoded document. Raises `Malformed` if it is not a resource."""
     return observation(_decode(_document, document))
 
 
 def plain_observation(document: WireResource) -> Observation | None:
-    """The same for a document that has labels and a flat status; None for any other.
+    """Return the observation of a plain document, one with labels and a flat status; None for any other.
 
-    Nothing else of such a document counts, so that nothing else need be asked for where all are like it.
+    No other member of a plain document matters. If all documents of a list are plain, only `PLAIN_FIELDS` need to
+    be requested.
     """
     labels, status = document.labels, document.status
     if labels is None or status is None or not document.id:
@@ -191,17 +202,17 @@ def plain_observation(document: WireResource) -> Observation | None:
         document.generation or 0,
         observed,
         phase.lower() == _READY,
-        updated if updated.tzinfo is UTC else _in_utc(updated),
+        updated if updated.tzinfo is UTC else to_utc(updated),
         labels,
         document.paused is True,
-        None if requested is None else moment(requested),
-        None if progress is None else moment(progress),
+        None if requested is None else utc_or_none(requested),
+        None if progress is None else utc_or_none(progress),
         status.progress_count or 0,
     )
 
 
 def observation(document: WireResource) -> Observation:
-    """What a decision needs to know of a resource that has been decoded that far."""
+    """Return the observation of a decoded document, whichever shape it has."""
     plain = plain_observation(document)
     if plain is not None:
         return plain
@@ -222,8 +233,8 @@ def observation(document: WireResource) -> Observation:
     if observed is None:
         observed = status.observed_generation_camel
     if observed is None:
-        # The public API stamps its Ready condition with the current generation at every write, so that it
-        # says nothing about what the adapters have seen; Available carries the generation they reported.
+        # The public API stamps Ready with the current generation at every write, so it does not tell what the
+        # adapters have observed. Available has the generation that they reported.
         observed = generation if is_true else available.observed_generation or 0
     return Observation(
         document.id,
@@ -231,20 +242,20 @@ def observation(document: WireResource) -> Observation:
         generation,
         observed,
         phase.lower() == _READY,
-        moment(status.last_updated_time)
-        or moment(status.last_updated_time_camel)
-        or moment(ready.last_updated_time)
-        or moment(status.last_transition_time_camel),
+        utc_or_none(status.last_updated_time)
+        or utc_or_none(status.last_updated_time_camel)
+        or utc_or_none(ready.last_updated_time)
+        or utc_or_none(status.last_transition_time_camel),
         NO_LABELS if labels is None else labels,
         document.paused is True,
-        moment(document.pulse_requested_time),
-        moment(status.last_progress_time),
+        utc_or_none(document.pulse_requested_time),
+        utc_or_none(status.last_progress_time),
         status.progress_count or 0,
     )
 
 
 def _ready_and_available(conditions: list[WireCondition] | None) -> tuple[WireCondition, WireCondition]:
-    """Ready (or Reconciled) and Available (or LastKnownReconciled): ours first, then the public names."""
+    """Return Ready (or Reconciled) and Available (or LastKnownReconciled); our names win over the public ones."""
     if not conditions:
         return _NO_CONDITION, _NO_CONDITION
     named = {condition.type: condition for condition in conditions}
@@ -254,38 +265,22 @@ def _ready_and_available(conditions: list[WireCondition] | None) -> tuple[WireCo
     )
 
 
-def moment(time: datetime | None) -> datetime | None:
-    """The time in UTC; None for Go's zero time, which is how a Go server writes that there is none."""
-    if time is None or time.year == 1:
-        return None
-    return time if time.tzinfo is UTC else _in_utc(time)
-
-
-def _in_utc(time: datetime) -> datetime:
-    if time.tzinfo is None:
-        return time.replace(tzinfo=UTC)
-    try:
-        return time.astimezone(UTC)
-    except OverflowError:  # the last hours of year 9999, west of Greenwich: somebody's "never"
-        return datetime.max.replace(tzinfo=UTC)
-
-
 def _decode(decoder: msgspec.json.Decoder[T], encoded: msgspec.Raw | bytes, where: str = "") -> T:
     try:
         return decoder.decode(encoded)
-    except UNREADABLE:
-        # A second chance where the only fault is an empty time, which some servers write for none.
+    except DECODE_ERRORS:
+        # Some servers write an unset time as "". Try again without those.
         try:
-            loose = _without_empty_times(msgspec.json.decode(encoded))
-            return decoder.decode(msgspec.json.encode(loose))
-        except UNREADABLE as error:
+            cleaned = _without_empty_times(msgspec.json.decode(encoded))
+            return decoder.decode(msgspec.json.encode(cleaned))
+        except DECODE_ERRORS as error:
             raise Malformed(f"{where}{error}") from error
 
 
-def _without_empty_times(loose: Json) -> Json:
-    if isinstance(loose, list):
-        return [_without_empty_times(item) for item in loose]
-    if isinstance(loose, dict):
-        kept = {name: value for name, value in loose.items() if name not in _TIMES or value != ""}
+def _without_empty_times(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_without_empty_times(item) for item in value]
+    if isinstance(value, dict):
+        kept = {name: member for name, member in value.items() if name not in _TIMES or member != ""}
         return kept | {"status": _without_empty_times(kept["status"])} if "status" in kept else kept
-    return loose
+    return value

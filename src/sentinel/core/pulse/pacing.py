@@ -1,17 +1,17 @@
-"""Have we just said so? What stands between a decision and the broker.
+"""Pacing: how often the same event is repeated.
 
-A decision looks at a status, and a status can stand still: reports of `Unknown` are dropped, one adapter of two
-may be silent, an adapter's clock may be slow. Decided by status alone, such a resource would get an event at
-every poll, for ever. So the same generation of a resource is sent again only after the max age in force, counted
-from when it was last published; a newer generation goes at once, and so does a new trigger or new progress, once.
+A decision reads a status, and a status can stand still: `Unknown` reports are dropped, one of two adapters may not
+report, the clock of an adapter may be slow. By its status alone such a resource would get an event at every poll.
+So the same generation of a resource is published again only when the max age in force has passed since it was
+last published. A newer generation, a new trigger and new progress are published at once, each of them once.
 
-One table serves three ends: pacing, sending nothing twice within a cycle, and forgetting resources that vanished.
-Its entries are dropped as soon as the decision on their resource is to skip, so in a healthy fleet it is nearly
-empty. In an unhealthy one it holds every resource: an entry is therefore one integer under another, about 130
-bytes, rather than an object.
+One table serves three purposes: pacing, publishing nothing twice within a cycle, and forgetting resources that are
+gone. An entry is dropped when the decision on its resource is to skip, so the table of a healthy fleet is nearly
+empty. The table of an unhealthy fleet holds every resource. So an entry is one integer, about 130 bytes with its
+key, rather than an object.
 
-The table says what was published when, and nothing about intervals. So it outlives the settings: a pulse that is
-rebuilt for new ones takes the pacer of the one before, and nothing is published again because settings changed.
+The table records what was published when, and no intervals. It survives a change of settings: a pulse that is
+rebuilt takes over the pacer, and publishes nothing again.
 """
 
 from __future__ import annotations
@@ -20,55 +20,63 @@ from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from sentinel.core.fleet import progress
-from sentinel.core.pulse.decision import Decision
+import msgspec
+
+from sentinel.core.pulse.decision import Decision, Policy, decide
 from sentinel.core.pulse.observation import Observation
 
 
 class PacingVerdict(StrEnum):
-    """What becomes of a resource in this cycle."""
+    """What happens to a resource in this cycle."""
 
     SKIP = "skip"
     """It is not due."""
     PUBLISH = "publish"
-    """It is due, and nothing was said of it lately."""
+    """It is due."""
     PACED = "paced"
-    """It is due, and we have just said so."""
+    """It is due, and the same event was published recently."""
     REPEATED = "repeated"
-    """It came twice in this walk and is already on its way."""
+    """It is due, and was already listed in this cycle."""
 
 
-# What most resources get: to find a member in its enumeration costs more than to find a resource in the table.
+class PacedDecision(msgspec.Struct, frozen=True, gc=False):
+    """A resource, the decision on it, and what happens to it in this cycle."""
+
+    resource: Observation
+    decision: Decision
+    verdict: PacingVerdict
+
+
+# Most resources get this one. Looking up an enum member costs more than looking up a resource in the table.
 _SKIP = PacingVerdict.SKIP
 
-# An entry, from the low bits up: the walk that saw it last, when it was published (0: never), the generation, the
-# trigger and the progress published (0: none), a last-updated time that lay in the future (0: none), and when that
-# was first seen. Triggers, progress and last-updated times are only ever recognised again, so a hash of each will
-# do; what is rare stands higher, because an integer is as long as its highest bit.
-_WALK_BITS, _TIME_BITS, _GENERATION_BITS, _STAMP_BITS = 8, 44, 48, 32
+# An entry, from the low bits up: the walk that last saw the resource, when it was published (0: never), the
+# published generation, trigger and progress (0: none), a last-updated time in the future (0: none), and when that
+# was first seen. Trigger, progress and last-updated time are only compared for equality, so a hash of each is
+# stored. Rare fields are in the high bits, because the size of an integer depends on its highest bit.
+_WALK_BITS, _TIME_BITS, _GENERATION_BITS, _HASH_BITS = 8, 44, 48, 32
 _PUBLISHED = _WALK_BITS
 _GENERATION = _PUBLISHED + _TIME_BITS
 _TRIGGER = _GENERATION + _GENERATION_BITS
-_PROGRESS = _TRIGGER + _STAMP_BITS
-_FUTURE = _PROGRESS + _STAMP_BITS
-_SEEN = _FUTURE + _STAMP_BITS
+_PROGRESS = _TRIGGER + _HASH_BITS
+_FUTURE = _PROGRESS + _HASH_BITS
+_FIRST_SEEN = _FUTURE + _HASH_BITS
 _WALK_MASK = (1 << _WALK_BITS) - 1
 _TIME_MASK = (1 << _TIME_BITS) - 1
 _GENERATION_MASK = (1 << _GENERATION_BITS) - 1
-_STAMP_MASK = (1 << _STAMP_BITS) - 1
+_HASH_MASK = (1 << _HASH_BITS) - 1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _WALKS_UNTIL_FORGOTTEN = 2
 
-
-_SLACK_SHARE, _MOST_SLACK = 10, timedelta(milliseconds=500)
-"""An interval counts as over a little early. Polls come at fixed distances, give or take; without this, a
-millisecond of jitter would turn "every ten seconds" into "every fifteen" at polls five seconds apart."""
+_SLACK_DIVISOR, _MAX_SLACK = 10, timedelta(milliseconds=500)
+"""An interval ends a little early. Polls are not exactly periodic: without slack, a millisecond of jitter would
+turn "every ten seconds" into "every fifteen" if the poll interval is five seconds."""
 
 
 class Pacer:
-    """The table."""
+    """Decides on resources, and remembers what was published of them."""
 
     def __init__(self, *, republish_interval: timedelta | None = None) -> None:
         self.republish_interval = republish_interval
@@ -80,104 +88,108 @@ class Pacer:
     def __len__(self) -> int:
         return len(self._table)
 
-    def begin(self) -> None:
-        """Begins a cycle."""
+    def begin_cycle(self) -> None:
         self._admitted.clear()
 
-    def first_seen(self, resource: Observation, now: datetime) -> datetime | None:
-        """When this last-updated time was first seen, if it lay in the future then; `decide` wants to know."""
-        updated = resource.last_updated_time
-        if updated is None:
-            return None
+    def decide(self, resource: Observation, policy: Policy, now: datetime) -> PacedDecision:
+        """Decide on a resource and pace the decision. Remembers that the resource was seen."""
         key = hash(resource.id)
         entry = self._table.get(key)
+        updated = resource.last_updated_time
+        first_seen = None
+        if updated is not None and (entry is not None or updated > now):
+            first_seen = self._first_seen(key, entry, updated, now)
+            entry = self._table.get(key)
+        decision = decide(resource, policy, now, first_seen)
+        if decision.is_due:
+            return PacedDecision(resource, decision, self._verdict(key, entry, resource, decision, now))
+        if entry is not None:
+            self._forget_published(key, entry)
+        return PacedDecision(resource, decision, _SKIP)
+
+    def record_published(self, resource: Observation, decision: Decision, now: datetime) -> None:
+        """Record that the broker has confirmed the event for this decision, or never will; until then it is due.
+
+        The event also answers the trigger and the progress that were open then, whatever its reason was.
+        """
+        key = hash(resource.id)
+        future = self._table.get(key, 0) >> _FUTURE << _FUTURE
+        self._table[key] = (
+            future
+            | _hashed(resource.progress_key) << _PROGRESS
+            | _hashed(decision.trigger) << _TRIGGER
+            | _clamped(resource.generation) << _GENERATION
+            | _milliseconds(now) << _PUBLISHED
+            | self._walk
+        )
+
+    def end_cycle(self, *, is_complete: bool) -> int:
+        """End a cycle. After a complete walk, forget the resources that are gone and return how many.
+
+        An entry survives one walk that missed it. With numbered pages, a deletion elsewhere can hide a resource
+        from one walk, and to forget it would be to publish it again. An incomplete walk proves nothing about the
+        resources that it did not reach, so the next walk counts as its continuation.
+        """
+        if not is_complete:
+            return 0
+        gone = [
+            key
+            for key, entry in self._table.items()
+            if (self._walk - entry) & _WALK_MASK >= _WALKS_UNTIL_FORGOTTEN
+        ]
+        for key in gone:
+            del self._table[key]
+        self._walk = (self._walk + 1) & _WALK_MASK
+        return len(gone)
+
+    def _first_seen(self, key: int, entry: int | None, updated: datetime, now: datetime) -> datetime | None:
+        """Return when this last-updated time was first seen, if it lay in the future then."""
         if entry is not None and entry >> _FUTURE:
-            if (entry >> _FUTURE) & _STAMP_MASK == _stamp(updated):
-                seen = entry >> _SEEN
-                if seen > _milliseconds(now):
-                    # The clock was set back: count from now, as for what was published.
-                    seen = _milliseconds(now)
-                    self._table[key] = entry & ((1 << _SEEN) - 1) | seen << _SEEN
-                return _EPOCH + seen * _MILLISECOND
+            if (entry >> _FUTURE) & _HASH_MASK == _hashed(updated):
+                first_seen = entry >> _FIRST_SEEN
+                if first_seen > _milliseconds(now):
+                    # The clock was set back. Count from now, as for the time of publishing.
+                    first_seen = _milliseconds(now)
+                    self._table[key] = entry & ((1 << _FIRST_SEEN) - 1) | first_seen << _FIRST_SEEN
+                return _EPOCH + first_seen * _MILLISECOND
             entry &= (1 << _FUTURE) - 1
             self._table[key] = entry
         if updated <= now:
             return None
-        seen = _milliseconds(now)
-        self._table[key] = (entry or self._walk) | _stamp(updated) << _FUTURE | seen << _SEEN
-        return _EPOCH + seen * _MILLISECOND
+        first_seen = _milliseconds(now)
+        self._table[key] = (entry or self._walk) | _hashed(updated) << _FUTURE | first_seen << _FIRST_SEEN
+        return _EPOCH + first_seen * _MILLISECOND
 
-    def consider(self, resource: Observation, decision: Decision, now: datetime) -> PacingVerdict:
-        """The verdict on a resource, given the decision. Remembers that it was seen."""
-        key = hash(resource.id)
-        entry = self._table.get(key)
-        if not decision.is_due:
-            if entry is not None:
-                self._forget_publishing(key, entry)
-            return _SKIP
+    def _verdict(
+        self, key: int, entry: int | None, resource: Observation, decision: Decision, now: datetime
+    ) -> PacingVerdict:
         if key in self._admitted:
             return PacingVerdict.REPEATED
         if entry is not None:
             entry = entry & ~_WALK_MASK | self._walk
-            moment = _milliseconds(now)
+            time = _milliseconds(now)
             published = (entry >> _PUBLISHED) & _TIME_MASK
-            if published > moment:
-                # The clock was set back: count from now, or nothing would go out until it has caught up.
-                published = moment
+            if published > time:
+                # The clock was set back. Count from now, or nothing would be published until it has caught up.
+                published = time
                 entry = entry & ~(_TIME_MASK << _PUBLISHED) | published << _PUBLISHED
             self._table[key] = entry
             interval = decision.max_age if self.republish_interval is None else self.republish_interval
             if (
                 published
-                and moment - published < (interval - min(interval / _SLACK_SHARE, _MOST_SLACK)) // _MILLISECOND
+                and time - published < (interval - min(interval / _SLACK_DIVISOR, _MAX_SLACK)) // _MILLISECOND
                 and _clamped(resource.generation) <= (entry >> _GENERATION) & _GENERATION_MASK
-                and (decision.trigger is None or _stamp(decision.trigger) == (entry >> _TRIGGER) & _STAMP_MASK)
+                and (decision.trigger is None or _hashed(decision.trigger) == (entry >> _TRIGGER) & _HASH_MASK)
                 and (
                     not decision.is_progress_open
-                    or _stamp(progress.stamp(resource)) == (entry >> _PROGRESS) & _STAMP_MASK
+                    or _hashed(resource.progress_key) == (entry >> _PROGRESS) & _HASH_MASK
                 )
             ):
                 return PacingVerdict.PACED
         self._admitted.add(key)
         return PacingVerdict.PUBLISH
 
-    def settled(self, resource: Observation, decision: Decision, now: datetime) -> None:
-        """The broker has confirmed the event for this decision, or none ever would; until then it stays due.
-
-        Whatever was asked for by then is answered by the event, whichever reason it had, and whoever had completed
-        their part by then is told of by it.
-        """
-        key = hash(resource.id)
-        future = self._table.get(key, 0) >> _FUTURE << _FUTURE
-        self._table[key] = (
-            future
-            | _stamp(progress.stamp(resource)) << _PROGRESS
-            | _stamp(decision.trigger) << _TRIGGER
-            | _clamped(resource.generation) << _GENERATION
-            | _milliseconds(now) << _PUBLISHED
-            | self._walk
-        )
-
-    def end(self, *, is_complete: bool) -> int:
-        """Ends a cycle; after a complete walk, forgets what was not seen lately and says how many.
-
-        An entry outlives one walk that missed it: between numbered pages a deletion elsewhere can hide a
-        resource from one walk, and forgetting it would publish it anew. A walk that broke off proves nothing
-        about what it did not reach, so the next one counts as its continuation.
-        """
-        if not is_complete:
-            return 0
-        vanished = [
-            key
-            for key, entry in self._table.items()
-            if (self._walk - entry) & _WALK_MASK >= _WALKS_UNTIL_FORGOTTEN
-        ]
-        for key in vanished:
-            del self._table[key]
-        self._walk = (self._walk + 1) & _WALK_MASK
-        return len(vanished)
-
-    def _forget_publishing(self, key: int, entry: int) -> None:
+    def _forget_published(self, key: int, entry: int) -> None:
         future = entry >> _FUTURE << _FUTURE
         if future:
             self._table[key] = future | self._walk
@@ -185,14 +197,14 @@ class Pacer:
             del self._table[key]
 
 
-def _milliseconds(moment: datetime) -> int:
-    return max(0, (moment - _EPOCH) // _MILLISECOND) & _TIME_MASK
+def _milliseconds(time: datetime) -> int:
+    return max(0, (time - _EPOCH) // _MILLISECOND) & _TIME_MASK
 
 
 def _clamped(generation: int) -> int:
     return min(max(generation, 0), _GENERATION_MASK)
 
 
-def _stamp(value: Hashable | None) -> int:
-    """Recognises a value again; 0 for none, and for nothing else."""
-    return 0 if value is None else hash(value) & _STAMP_MASK or 1
+def _hashed(value: Hashable | None) -> int:
+    """Return a hash that is 0 for None only."""
+    return 0 if value is None else hash(value) & _HASH_MASK or 1

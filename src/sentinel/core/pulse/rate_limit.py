@@ -1,8 +1,8 @@
-"""A ceiling on events: who goes first when not everyone can go, and how the rest is spread.
+"""A rate limit on events: which resources go first, and how the others are spread over time.
 
-A backlog - a fleet restored from a backup, a Sentinel that was away - would otherwise leave at once, and whoever
-listens would get it at once. Under a ceiling each cycle sends what its share of time allows: changed specs,
-requested pulses and progress first, then whoever has waited longest.
+A backlog, such as that of a fleet restored from a backup or of a Sentinel that was down, would otherwise reach the
+adapters all at once. With a rate limit each cycle sends what its share of time allows: changed specs, requested
+pulses and progress first, then the resources that have waited longest.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sentinel.core.pulse.decision import Decision, Reason
 T = TypeVar("T")
 
 _FIRST = frozenset({Reason.GENERATION_CHANGED, Reason.PULSE_REQUESTED, Reason.ADAPTER_PROGRESSED})
-"""Somebody is waiting for these."""
+"""Reasons that are published first, because a person or an adapter waits for the event."""
 
 _SLICES_PER_SECOND = 10
-"""Events leave in slices of a tenth of a second, so that no second sees more than its share."""
+"""Events are sent in slices of a tenth of a second, so that no second exceeds the rate."""
 
 
 class TokenBucket:
-    """How many events may be sent, given how many were."""
+    """How many events may be sent now."""
 
     def __init__(self, *, per_second: float, poll_interval: timedelta) -> None:
         self._per_second = per_second
@@ -33,16 +33,16 @@ class TokenBucket:
 
     @property
     def slice(self) -> int:
-        """How many to send before the next pause."""
+        """How many events to send before the next pause."""
         return max(1, int(self._per_second / _SLICES_PER_SECOND))
 
     @property
     def pause(self) -> timedelta:
-        """How long a slice has to last."""
+        """The pause after a slice."""
         return timedelta(seconds=self.slice / self._per_second)
 
     def available(self, now: datetime) -> int:
-        """What may be sent now; what was not spent is kept, up to one cycle's worth."""
+        """Refill the bucket and return how many events may be sent. It holds at most one cycle's worth."""
         if self._filled is not None:
             elapsed = max(0.0, (now - self._filled).total_seconds())
             self._tokens = min(self._capacity, self._tokens + elapsed * self._per_second)
@@ -50,12 +50,12 @@ class TokenBucket:
         return int(self._tokens + 1e-9)
 
     def spend(self, count: float) -> None:
-        """So many were sent; more than there were is a debt that the next cycles pay."""
+        """Take tokens for sent events. The bucket may go into debt, which later cycles repay."""
         self._tokens -= count
 
 
 class MostUrgent(Generic[T]):
-    """The most urgent of many. It holds no more than its size, so a backlog of any length costs no memory."""
+    """The most urgent of many candidates. It keeps at most `size` of them, so a long backlog costs no memory."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -63,7 +63,7 @@ class MostUrgent(Generic[T]):
         self._heap: list[tuple[bool, float, int, T]] = []
 
     def offer(self, candidate: T, decision: Decision) -> None:
-        """Takes the candidate on, in place of a less urgent one where the list is full."""
+        """Add the candidate; when full, drop the least urgent one."""
         self._offered += 1
         entry = (decision.reason in _FIRST, -decision.due_time.timestamp(), -self._offered, candidate)
         if len(self._heap) < self._size:
@@ -73,9 +73,9 @@ class MostUrgent(Generic[T]):
 
     @property
     def left_out(self) -> int:
-        """How many have to wait for another cycle."""
+        """How many candidates have to wait for another cycle."""
         return self._offered - len(self._heap)
 
     def chosen(self) -> list[T]:
-        """The candidates on the list, the most urgent first."""
+        """Return the kept candidates, the most urgent first."""
         return [candidate for *_, candidate in sorted(self._heap, key=lambda entry: entry[:3], reverse=True)]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeAlias
 
-from sentinel.core.fleet.lifecycle import ROOT
+from sentinel.core.fleet.lifecycle import API_ROOT
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import Obstacle, RequestRejected, TooLarge, Unreachable
 from sentinel.drivers.rest.proxies import NO_PROXIES, Proxies
@@ -42,7 +42,7 @@ def connect(
     """
     try:
         return RestClient(
-            base_url=f"{endpoint.rstrip('/')}{ROOT}",
+            base_url=f"{endpoint.rstrip('/')}{API_ROOT}",
             user_agent=user_agent,
             token=BearerToken(token, file=token_file, on_token=on_token),
             ca_file=ca_file,

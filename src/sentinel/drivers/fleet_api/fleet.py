@@ -116,7 +116,7 @@ class FleetApi:
             except listing.ShortPage as short:
                 insisted = short.count
                 trouble = ApiUnavailable(str(short))
-            except listing.OddPage:
+            except listing.NeedsAllFields:
                 position = msgspec.structs.replace(position, is_plain=False)
                 path = self._path(position)
                 continue
@@ -141,21 +141,21 @@ class FleetApi:
 
     async def _require_no_more_than(self, seen: int, patience: timedelta) -> None:
         """Asks for a fresh total: what was deleted during a walk is missing rightly, anything else is not."""
-        answer = listing.read(await self._get(self._path(Position(size=1)), patience))
+        answer = listing.decode_page(await self._get(self._path(Position(size=1)), patience))
         if answer.total is not None and answer.total > seen:
             raise listing.BadPage(
                 f"the last page ends the list after {seen} items, {answer.total} being the total"
             )
 
     def _take(self, position: Position, body: bytes, insisted: int | None) -> _Fetched:
-        answer = listing.read(body)
-        step = listing.advance(position, answer, insisted=insisted)
-        resources = step.fresh
+        answer = listing.decode_page(body)
+        step = listing.advance(position, answer, previous_count=insisted)
+        resources = step.new_resources
         if self._selector:
             matches = self._selector.matches
             resources = [resource for resource in resources if matches(resource.observation.labels)]
         malformed = [f"page {position.number}, {text}" for text in answer.malformed]
-        return _Fetched(FleetPage(resources, malformed), step.following, step.seen_of_more)
+        return _Fetched(FleetPage(resources, malformed), step.next_position, step.ended_early_at)
 
     def _path(self, position: Position) -> str:
         if position.after:

@@ -17,16 +17,17 @@ import msgspec
 from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import KnownReport, Resource, read_document, read_statuses, with_reports
 from sentinel.core.fleet.documents import DiscardReason, Report
-from sentinel.core.fleet.lifecycle import LONGEST_ID, ROOT, segment
+from sentinel.core.fleet.lifecycle import API_ROOT
+from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
+from sentinel.core.json import DECODE_ERRORS, Malformed
 from sentinel.core.problem_codes import Code
-from sentinel.core.pulse.observation import UNREADABLE, Malformed
 from sentinel.drivers.fleet_api.session import FleetSession, Reply
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
 
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _ANY_KIND = "resources"
-_SEGMENT = re.compile(segment(LONGEST_ID))
+_SEGMENT = re.compile(segment_pattern(MAX_ID_LENGTH))
 _MOST_SEGMENTS = 16
 _PAGE = 100
 """What the public API gives at most."""
@@ -60,7 +61,7 @@ class FleetReports:
         reports = await self._statuses(path)
         if reports is None:
             return None
-        return with_reports(msgspec.structs.replace(resource, href=f"{ROOT}/{path}"), reports)
+        return with_reports(msgspec.structs.replace(resource, href=f"{API_ROOT}/{path}"), reports)
 
     async def report(self, resource: Resource, report: Report) -> ReportResult:
         path = f"{_path(resource.href, resource.id)}/statuses"
@@ -159,7 +160,7 @@ def _is_gone(reply: Reply, *, is_strict: bool) -> bool:
 def _is_document(reply: Reply) -> bool:
     try:
         return isinstance(msgspec.json.decode(reply.body), dict)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return False
 
 
@@ -169,7 +170,7 @@ def _is_no_route(reply: Reply) -> bool:
 
 def _path(href: str, resource_id: str) -> str:
     """The path of a resource below the API's root; nothing where it is not one of this resource."""
-    path = href.partition(f"{ROOT}/")[2]
+    path = href.partition(f"{API_ROOT}/")[2]
     segments = path.split("/", _MOST_SEGMENTS)
     is_safe = all(_SEGMENT.fullmatch(segment) for segment in segments)
     return path if is_safe and segments[-1] == resource_id else ""

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from sentinel.core.access import ANONYMOUS, Identity, Role
 from sentinel.core.fleet.reports import is_adapter_name
-from sentinel.core.pulse.observation import UNREADABLE
+from sentinel.core.json import DECODE_ERRORS
 from sentinel.drivers.identity.file_watch import Reread
 from sentinel.drivers.identity.tokens_file import is_instance_id
 from sentinel.ports.errors import Misconfigured
@@ -142,7 +142,7 @@ def _is_public_key(content: bytes) -> bool:
     try:
         if isinstance(web_key := msgspec.json.decode(content), dict):
             return "kty" in web_key or "keys" in web_key
-    except UNREADABLE:
+    except DECODE_ERRORS:
         pass
     for load in (load_der_public_key, load_ssh_public_key):
         try:

@@ -17,8 +17,8 @@ from typing import Annotated, Final
 import msgspec
 
 from sentinel.core.access import Identity, Role
-from sentinel.core.fleet.lifecycle import LONGEST_ID, segment
 from sentinel.core.fleet.reports import is_adapter_name
+from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
 from sentinel.drivers.identity.file_watch import Reread
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.log import Log, get_logger
@@ -35,7 +35,7 @@ PREFIX: Final = "snt_"
 _BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+:/-]{0,127}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
-_INSTANCE = re.compile(segment(LONGEST_ID))
+_INSTANCE = re.compile(segment_pattern(MAX_ID_LENGTH))
 _RESERVED = frozenset(("anonymous", "nobody"))
 
 

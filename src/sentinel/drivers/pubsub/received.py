@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from google.pubsub_v1.types import PubsubMessage, ReceivedMessage
 
-from sentinel.core import events
+from sentinel.core.times import timestamp
 from sentinel.drivers import received
 from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DeadLetter, Message
@@ -69,7 +69,7 @@ def as_dead_letter(pulled: PubsubMessage, *, reason: str, attempts: int, now: da
 
 def as_replay(pulled: PubsubMessage, *, subscription: str, now: datetime) -> PubsubMessage:
     """What is published to the topic of the subscription."""
-    return _again(pulled, {received.REPLAYED: events.timestamp(now), _ADDRESSEE: subscription})
+    return _again(pulled, {received.REPLAYED: timestamp(now), _ADDRESSEE: subscription})
 
 
 def _again(pulled: PubsubMessage, added: Mapping[str, str]) -> PubsubMessage:

@@ -18,7 +18,7 @@ from pamqp import encode
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from sentinel.core import events
+from sentinel.core.times import timestamp
 from sentinel.drivers import received
 from sentinel.drivers.received import Received
 from sentinel.ports.subscription import DeadLetter, Message
@@ -90,7 +90,7 @@ def as_dead_letter(delivered: DeliveredMessage, *, reason: str, attempts: int, n
 
 def as_replay(delivered: DeliveredMessage, *, now: datetime) -> Basic.Properties:
     """The properties under which a dead letter is published again."""
-    return _again(delivered, {received.REPLAYED: events.timestamp(now)}, timestamp=now)
+    return _again(delivered, {received.REPLAYED: timestamp(now)}, timestamp=now)
 
 
 def _again(

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from sentinel.core.pulse.observation import UNREADABLE
+from sentinel.core.json import DECODE_ERRORS
 
 
 class ReceivedFieldError(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ def read_problem(body: bytes) -> ReceivedProblem | None:
     """The problem that a body is; None for anything else."""
     try:
         sent = msgspec.json.decode(body, type=_Sent)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
     return ReceivedProblem(
         sent.code, sent.detail, sent.reason, sent.message, sent.title, tuple(_errors(sent.errors))
@@ -100,10 +100,10 @@ def read_problem(body: bytes) -> ReceivedProblem | None:
 def _errors(sent: msgspec.Raw) -> Iterator[ReceivedFieldError]:
     try:
         entries = msgspec.json.decode(sent, type=list[msgspec.Raw] | None)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return
     for entry in entries or ():
-        with suppress(*UNREADABLE):
+        with suppress(*DECODE_ERRORS):
             yield msgspec.json.decode(entry, type=ReceivedFieldError)
 
 

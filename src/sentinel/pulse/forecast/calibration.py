@@ -18,11 +18,13 @@ from resource import RUSAGE_SELF, getrusage
 import msgspec
 
 from sentinel.core import events
+from sentinel.core.ids import uuid7
+from sentinel.core.json import Malformed
 from sentinel.core.pulse import listing
-from sentinel.core.pulse.decision import Policy, Reason, decide
+from sentinel.core.pulse.decision import Policy, Reason
 from sentinel.core.pulse.message import Composer
-from sentinel.core.pulse.observation import Malformed
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
+from sentinel.core.times import timestamp
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 from sentinel.pulse.explain import Nowhere
@@ -173,20 +175,18 @@ class _Surveyor:
 def _judge(documents: Sequence[bytes], policy: Policy, now: datetime) -> None:
     """What a pulse does with every resource of a page."""
     pacer = Pacer()
-    pacer.begin()
-    page = listing.read(b"[%b]" % b",".join(documents))
+    pacer.begin_cycle()
+    page = listing.decode_page(b"[%b]" % b",".join(documents))
     for fetched in page.resources:
-        seen = fetched.observation
-        decision = decide(seen, policy, now, pacer.first_seen(seen, now))
-        pacer.consider(seen, decision, now)
+        pacer.decide(fetched.observation, policy, now)
 
 
 def _compose(documents: Sequence[bytes], composer: Composer, now: datetime) -> None:
     """What a pulse does with every resource that is due, up to the broker."""
-    time_text = events.timestamp(now)
+    time_text = timestamp(now)
     for document in documents:
         composed = composer.compose(msgspec.json.decode(document), Reason.EXPIRED_NOT_READY)
-        identity = events.uuid7(now, bytes(10))
+        identity = uuid7(now, bytes(10))
         events.structured(events.Event(identity, "", "", time_text, composed.data))
 
 

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from sentinel.core.pulse.decision import Decision, Policy, Reason, decide
+from sentinel.core.pulse.decision import Decision, Policy, Reason
 from sentinel.core.pulse.observation import NO_LABELS, Observation
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
@@ -176,12 +176,13 @@ class _Rehearsal:
     def _poll(self, poll: int, actors: Sequence[_Actor]) -> None:
         plan, pacer = self._plan, self._pacer
         now = plan.start + poll * plan.poll_interval
-        pacer.begin()
+        pacer.begin_cycle()
         due: list[_Due] = []
         for actor in actors:
             actor.hear(now)
-            decision = decide(actor.seen, plan.policy, now, pacer.first_seen(actor.seen, now))
-            match pacer.consider(actor.seen, decision, now):
+            paced = pacer.decide(actor.seen, plan.policy, now)
+            decision = paced.decision
+            match paced.verdict:
                 case PacingVerdict.PUBLISH:
                     due.append((actor, decision))
                 case PacingVerdict.PACED:
@@ -193,7 +194,7 @@ class _Rehearsal:
                     if decision.next_event_time is not None:
                         self._look_again(actor, poll, decision.next_event_time)
         for actor, decision in self._allowed(due, now):
-            pacer.settled(actor.seen, decision, now)
+            pacer.record_published(actor.seen, decision, now)
             actor.published = now
             actor.answers.append(now + plan.answer_after)
             self._remember(actor, is_remembered=True)

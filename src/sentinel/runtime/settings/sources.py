@@ -8,7 +8,7 @@ from typing import assert_never
 
 import msgspec
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 from sentinel.runtime.settings import config_tree
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Member, Node, ParsedSource, ScalarNode
 from sentinel.runtime.settings.report import Origin, SettingsProblem, Source, closest_match, printable

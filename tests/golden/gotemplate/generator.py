@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-from sentinel.core.pulse.observation import Json
+from sentinel.core.json import Json
 
 T = TypeVar("T")
 
@@ -45,10 +45,10 @@ _VERBS: Final = "vvvvvdddssssqqxxXXtbcoOUeEfFgGpTw%zé!"
 _TEXTS: Final = ("-", "", "x", " ", "\n", "a b", " \n\t ", "é", "-", "}}", "{a", "{ { ", "日", "&<>", '"')
 _DAMAGE: Final = "{}()|.$:=,\"'`-/* \n0x1ei_aé\\%&#!@"
 _COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
-_DEEPEST: Final = 3
+_MAX_DEPTH: Final = 3
 
 
-class Author:
+class TemplateGenerator:
     """Writes with the choices of this `Random`."""
 
     def __init__(self, random: Random) -> None:
@@ -118,7 +118,7 @@ class Author:
         }
 
     def _json(self, depth: int) -> Json:
-        choice = self._random.randrange(7 if depth < _DEEPEST else 5)
+        choice = self._random.randrange(7 if depth < _MAX_DEPTH else 5)
         if choice == 0:
             return None
         if choice == 1:
@@ -180,7 +180,7 @@ class Author:
         choice = self._random.randrange(100)
         if choice < 18:
             return self._pick(_TEXTS)
-        if choice < 58 or depth >= _DEEPEST:
+        if choice < 58 or depth >= _MAX_DEPTH:
             return self._action(self._pipe(depth))
         if choice < 66:
             return self._assignment(depth)
@@ -298,7 +298,7 @@ class Author:
             return self._pick(self._variables)
         if choice == 4 and depth:
             return "nil" if self._chance(40) else "."
-        if choice == 5 and depth < _DEEPEST:
+        if choice == 5 and depth < _MAX_DEPTH:
             return f"({self._pipe(depth + 1)}).{self._pick(('s', 'n', 'm', 'q'))}"
         return self._path("s", "n", "m", "z", "q", "l", "a", "b", "f", "o", "li", "o.n", "q.q", "z.q", "s.q", "é")
 
@@ -306,7 +306,7 @@ class Author:
         choice = self._random.randrange(6)
         if choice < 2:
             return self._path("s", "t")
-        if choice < 4 or depth >= _DEEPEST:
+        if choice < 4 or depth >= _MAX_DEPTH:
             return self._literal()
         if choice == 4:
             arguments = "".join([f" {self._argument('int', depth)}" for _ in range(self._random.randrange(4))])
@@ -314,7 +314,7 @@ class Author:
         return self._text_expression(depth)
 
     def _text_expression(self, depth: int) -> str:
-        if depth >= _DEEPEST:
+        if depth >= _MAX_DEPTH:
             return self._literal()
         arguments = "".join([f" {self._argument('any', depth)}" for _ in range(self._random.randrange(4))])
         if self._chance(60):
@@ -344,7 +344,7 @@ class Author:
         choice = self._random.randrange(6)
         if choice < 2:
             return self._path("n", "i")
-        if choice < 4 or depth >= _DEEPEST:
+        if choice < 4 or depth >= _MAX_DEPTH:
             return self._number() if self._chance(50) else str(self._random.randrange(5))
         if choice == 4:
             return f"len {self._argument(self._pick(('string', 'list', 'map')), depth)}"
@@ -357,7 +357,7 @@ class Author:
         choice = self._random.randrange(6)
         if choice == 0:
             return self._path("b")
-        if choice == 1 or depth >= _DEEPEST:
+        if choice == 1 or depth >= _MAX_DEPTH:
             return self._pick(("true", "false"))
         if choice == 2:
             return f"not {self._argument('any', depth)}"
@@ -367,7 +367,7 @@ class Author:
         return self._pick(_COMPARISONS) + arguments
 
     def _choice_expression(self, depth: int) -> str:
-        if depth >= _DEEPEST:
+        if depth >= _MAX_DEPTH:
             return self._pick(("true", ".s"))
         count = self._random.randrange(4) if self._chance(10) else 1 + self._random.randrange(3)
         arguments = "".join([f" {self._argument('any', depth)}" for _ in range(count)])
@@ -378,7 +378,7 @@ class Author:
 
     def _list_expression(self, depth: int) -> str:
         choice = self._random.randrange(5)
-        if choice < 3 or depth >= _DEEPEST:
+        if choice < 3 or depth >= _MAX_DEPTH:
             return self._path("l", "ls", "li", "lm")
         if choice == 3:
             arguments = "".join([f" {self._argument('int', depth)}" for _ in range(self._random.randrange(4))])
@@ -386,7 +386,7 @@ class Author:
         return f"index {self._argument('list', depth)} {self._argument('int', depth)}"
 
     def _map_expression(self, depth: int) -> str:
-        if self._chance(60) or depth >= _DEEPEST:
+        if self._chance(60) or depth >= _MAX_DEPTH:
             return self._path("m", "o")
         keys = "".join([f" {self._argument('string', depth)}" for _ in range(1 + self._random.randrange(2))])
         return f"index {self._argument('map', depth)}{keys}"
