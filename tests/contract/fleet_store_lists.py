@@ -193,7 +193,7 @@ class ListContract(StoreSuite):
     async def test_a_total_that_is_not_wanted_is_not_given(self, store: FleetStore) -> None:
         await store.transact(inserting(*self.fleet()))
 
-        found = await store.find(ListQuery(plural="clusters", limit=2, counts=False))
+        found = await store.find(ListQuery(plural="clusters", limit=2, wants_total=False))
 
         assert (len(found.documents), found.total) == (2, None)
         assert found.last is not None

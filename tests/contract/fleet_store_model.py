@@ -153,7 +153,7 @@ class Model:
         return ListResult(
             [document for _, document in page],
             len(page),
-            total if query.counts else None,
+            total if query.wants_total else None,
             ListPosition(*page[-1][0]) if len(selected) > len(page) else None,
         )
 
@@ -359,7 +359,7 @@ def queries(draw: st.DrawFn) -> ListQuery:
         limit=draw(st.integers(1, 4)),
         after=after,
         offset=0 if after is not None else draw(st.integers(0, 4)),
-        counts=draw(st.booleans()),
+        wants_total=draw(st.booleans()),
     )
 
 

@@ -204,7 +204,7 @@ async def test_a_watcher_hears_of_every_change_that_takes_effect_and_of_no_other
     faults = Script(None, Fault.BEFORE_COMMIT, Fault.LOST_RACE, None, Fault.AFTER_COMMIT)
     database = MemoryDatabase(faults=faults)
     await database.open()
-    store = MemoryFleetStore(database, watcher=lambda *change: heard.append(change))
+    store = MemoryFleetStore(database, on_commit=lambda *change: heard.append(change))
     first = stored("cls-1", document=b"0")
     second = msgspec.structs.replace(first, document=b"1", version=first.version + 1)
 

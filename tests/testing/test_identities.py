@@ -45,4 +45,4 @@ async def test_a_source_in_trouble_cannot_be_asked_until_it_is_over() -> None:
     identities.trouble = ""
 
     assert await identities.identify("token") == ops
-    assert identities.asked == 2
+    assert identities.calls == 2

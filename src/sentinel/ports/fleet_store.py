@@ -123,7 +123,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """How many to pass over; its cost grows with it."""
     after: ListPosition | None = None
     """Begins behind this place instead, which needs no offset; its cost is flat."""
-    counts: bool = True
+    wants_total: bool = True
     """Whether `total` is wanted."""
     may_join: bool = False
     """Whether documents may come joined, with commas between them, where that is cheaper than each by itself."""

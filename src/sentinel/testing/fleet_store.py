@@ -37,7 +37,7 @@ from sentinel.testing.transaction import MemoryTransaction, transact
 V = TypeVar("V")
 T = TypeVar("T")
 
-Watcher: TypeAlias = Callable[[StoredResource | None, StoredResource | None], None]
+CommitListener: TypeAlias = Callable[[StoredResource | None, StoredResource | None], None]
 """Hears of every resource that a transaction has changed, at the moment of the commit and before anybody else can
 act: what it was, and what it has become; None for one that was not there, or is there no longer."""
 
@@ -45,13 +45,13 @@ act: what it was, and what it has become; None for one that was not there, or is
 class MemoryFleetStore:
     """A verified fake of `ports.fleet_store.FleetStore`, on a database in memory."""
 
-    def __init__(self, database: MemoryDatabase, *, watcher: Watcher | None = None) -> None:
+    def __init__(self, database: MemoryDatabase, *, on_commit: CommitListener | None = None) -> None:
         self._database = database
-        self._watcher = watcher
+        self._on_commit = on_commit
         self._tables = database.tables(FleetTables)
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        return await transact(self._database, lambda: _Transaction(self._database, self._watcher), work)
+        return await transact(self._database, lambda: _Transaction(self._database, self._on_commit), work)
 
     async def get(self, resource_id: str) -> StoredResource | None:
         return await self._database.call("get", lambda: self._tables.resources.get(resource_id))
@@ -107,17 +107,17 @@ class MemoryFleetStore:
 class _Transaction(MemoryTransaction):
     """What can be done to the fleet."""
 
-    def __init__(self, database: MemoryDatabase, watcher: Watcher | None) -> None:
+    def __init__(self, database: MemoryDatabase, on_commit: CommitListener | None) -> None:
         super().__init__(database)
         self._tables = database.tables(FleetTables)
-        self._watcher = watcher
+        self._on_commit = on_commit
         self._locked: set[str] = set()
         self._changes: list[tuple[StoredResource | None, StoredResource | None]] = []
 
     def committed(self) -> None:
-        if self._watcher is not None:
+        if self._on_commit is not None:
             for before, after in self._changes:
-                self._watcher(before, after)
+                self._on_commit(before, after)
 
     def lock(self, resource_id: str) -> StoredResource | None:
         resource = self._live.resources.get(resource_id)

@@ -91,7 +91,7 @@ class FleetTables:
         return ListResult(
             [self.resources[resource_id].document for _, resource_id in page],
             len(page),
-            sum(1 for _ in self._selected(query, keys)) if query.counts else None,
+            sum(1 for _ in self._selected(query, keys)) if query.wants_total else None,
             ListPosition(*page[-1]) if page and has_more else None,
         )
 

@@ -22,11 +22,11 @@ class MemoryIdentities(Identities):
         """Each token with its identity; a test may change it at any time."""
         self.trouble = ""
         """While it is not empty, the source cannot be asked, and this is why."""
-        self.asked = 0
+        self.calls = 0
         """How often it was asked."""
 
     async def identify(self, token: str) -> Identity | None:
-        self.asked += 1
+        self.calls += 1
         if self.trouble:
             raise Unavailable(self.trouble)
         return self.known.get(token)

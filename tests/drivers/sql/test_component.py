@@ -57,7 +57,7 @@ class NameTaken(AlreadyExists):
 
 
 class ToyTransaction(SqlTransaction):
-    taken: ClassVar[Mapping[str, type[AlreadyExists]]] = {"toy_things_name": NameTaken}
+    errors_by_constraint: ClassVar[Mapping[str, type[AlreadyExists]]] = {"toy_things_name": NameTaken}
 
     def make(self, thing: str, name: str) -> None:
         self._run(_INSERT, {"id": thing, "name": name})

@@ -23,7 +23,7 @@ _LOOK_EVERY = timedelta(seconds=1)
 _State: TypeAlias = "tuple[int, int, int] | str"
 
 
-class Reread(Generic[T]):
+class WatchedFile(Generic[T]):
     """What a file says, as of a second ago."""
 
     def __init__(

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from sentinel.core.access import ANONYMOUS, Identity, Role
 from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.core.pulse.observation import UNREADABLE
-from sentinel.drivers.identity.file_watch import Reread
+from sentinel.drivers.identity.file_watch import WatchedFile
 from sentinel.drivers.identity.tokens_file import is_instance_id
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.log import Log, get_logger
@@ -71,7 +71,7 @@ class JwtKey:
     ) -> None:
         """Raises `Misconfigured` if the file has no such key. If it has none later, the last key stays valid."""
         log = log or get_logger("jwt")
-        self._key = Reread(
+        self._key = WatchedFile(
             path,
             _load,
             on_trouble=lambda problem: log.warning("jwt.unusable", problem=problem),

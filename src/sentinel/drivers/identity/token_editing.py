@@ -18,8 +18,8 @@ import msgspec
 
 from sentinel.core.access import Role
 from sentinel.drivers.identity.tokens_file import (
+    ParsedTokens,
     StoredToken,
-    WrittenToken,
     digest_of,
     new_token,
     parse_tokens,
@@ -29,7 +29,7 @@ from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.report import Origin, file_origin
 
 _OURS = 0o600
-_EMPTY = WrittenToken("", (), ())
+_EMPTY = ParsedTokens("", (), ())
 
 
 def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance: str = "") -> str:
@@ -78,7 +78,7 @@ def _laid_out(tokens: Sequence[StoredToken]) -> str:
     return "tokens:\n" + "".join(f"  - {_line(token)}\n" for token in tokens) if tokens else "tokens: []\n"
 
 
-def _appended(before: WrittenToken, entry: StoredToken) -> str:
+def _appended(before: ParsedTokens, entry: StoredToken) -> str:
     if not before.lines:
         return before.text.rstrip("\n") + ("\n" if before.text.strip() else "") + _laid_out([entry])
     last = before.text.splitlines()[before.lines[-1] - 1]
@@ -87,7 +87,7 @@ def _appended(before: WrittenToken, entry: StoredToken) -> str:
     return f"{before.text}{ending}{indent}- {_line(entry)}\n"
 
 
-def _cut(before: WrittenToken, is_meant: Callable[[StoredToken], bool]) -> str:
+def _cut(before: ParsedTokens, is_meant: Callable[[StoredToken], bool]) -> str:
     lines = before.text.splitlines(keepends=True)
     ends = (*(start - 1 for start in before.lines[1:]), len(lines))
     for token, start, end in reversed(list(zip(before.tokens, before.lines, ends, strict=True))):

@@ -19,7 +19,7 @@ import msgspec
 from sentinel.core.access import Identity, Role
 from sentinel.core.fleet.lifecycle import LONGEST_ID, segment
 from sentinel.core.fleet.reports import is_adapter_name
-from sentinel.drivers.identity.file_watch import Reread
+from sentinel.drivers.identity.file_watch import WatchedFile
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.log import Log, get_logger
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node
@@ -97,7 +97,7 @@ class TokensDocument(msgspec.Struct, frozen=True):
     ] = ()
 
 
-class WrittenToken(msgspec.Struct, frozen=True):
+class ParsedTokens(msgspec.Struct, frozen=True):
     """A tokens file as it was read, for whoever wants to change it."""
 
     text: str
@@ -114,7 +114,7 @@ class TokensFile:
     ) -> None:
         """Raises `Misconfigured` if the file is invalid. If it becomes so later, the last tokens stay valid."""
         log = log or get_logger("tokens")
-        self._tokens = Reread(
+        self._tokens = WatchedFile(
             path,
             _load,
             on_trouble=lambda problem: log.warning("tokens.unusable", problem=problem),
@@ -140,7 +140,7 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def read(path: Path) -> WrittenToken:
+def read(path: Path) -> ParsedTokens:
     """Reads a tokens file; raises `Misconfigured` with everything that is wrong with it."""
     text = read_text(path)
     if isinstance(text, SettingsProblem):
@@ -148,7 +148,7 @@ def read(path: Path) -> WrittenToken:
     return parse_tokens(text, file_origin(path))
 
 
-def parse_tokens(text: str, source: Origin) -> WrittenToken:
+def parse_tokens(text: str, source: Origin) -> ParsedTokens:
     """The tokens in a text that came from there; raises `Misconfigured`."""
     root, problems = parse(text, source)
     reading = Reading(environ={}, is_partial=bool(problems))
@@ -161,7 +161,7 @@ def parse_tokens(text: str, source: Origin) -> WrittenToken:
         for index, field, message in _inconsistencies(document.tokens):
             reading.refuse(_place(items[index], field), f"tokens[{index}].{field}", message)
         if not reading.problems:
-            return WrittenToken(text, document.tokens, tuple(item.at.line for item in items))
+            return ParsedTokens(text, document.tokens, tuple(item.at.line for item in items))
     raise Misconfigured("\n".join(str(problem) for problem in in_order(reading.problems)))
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from sentinel.core.access import Role
-from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, micros, moment
+from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, from_micros, to_micros
 from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Statement, Value
 from sentinel.ports.audit import AuditEntry, AuditQuery
 
@@ -74,7 +74,7 @@ def values(entry: AuditEntry) -> dict[str, Value]:
     """What these statements need to know of an entry."""
     return {
         "audit_id": entry.id,
-        "audit_time": micros(entry.time),
+        "audit_time": to_micros(entry.time),
         "audit_actor": entry.actor,
         "audit_role": entry.role,
         "audit_address": entry.address,
@@ -100,7 +100,7 @@ class SqlAuditLog:
 
     async def expire(self, before: datetime, *, limit: int) -> int:
         def delete_oldest(session: Session) -> int:
-            return session.run(_EXPIRE, before=micros(before), limit=limit)
+            return session.run(_EXPIRE, before=to_micros(before), limit=limit)
 
         return await self._database.write(delete_oldest)
 
@@ -116,7 +116,7 @@ def _page(filters: tuple[str, ...]) -> Statement:
 def _entry(row: Row) -> AuditEntry:
     return AuditEntry(
         id=row[0],
-        time=moment(row[1]),
+        time=from_micros(row[1]),
         actor=row[2],
         role=Role(row[3]),
         address=row[4],

@@ -18,7 +18,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, micros, moment
+from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, from_micros, to_micros
 from sentinel.drivers.sql.engine.statements import Row, SqlDatabase, Statement, Value
 from sentinel.ports.idempotency import StoredResponse
 
@@ -57,7 +57,7 @@ def values(response: StoredResponse) -> dict[str, Value]:
         "actor": response.actor,
         "key": response.key,
         "fingerprint": response.fingerprint,
-        "time": micros(response.time),
+        "time": to_micros(response.time),
         "version": response.version,
         "body": response.body,
     }
@@ -66,7 +66,7 @@ def values(response: StoredResponse) -> dict[str, Value]:
 def response(row: Row) -> StoredResponse:
     """A response as `RECALL` reads it."""
     return StoredResponse(
-        actor=row[0], key=row[1], fingerprint=row[2], time=moment(row[3]), version=row[4], body=row[5]
+        actor=row[0], key=row[1], fingerprint=row[2], time=from_micros(row[3]), version=row[4], body=row[5]
     )
 
 
@@ -77,4 +77,6 @@ class SqlIdempotencyStore:
         self._database = database
 
     async def expire(self, before: datetime, *, limit: int) -> int:
-        return await self._database.write(lambda session: session.run(_EXPIRE, before=micros(before), limit=limit))
+        return await self._database.write(
+            lambda session: session.run(_EXPIRE, before=to_micros(before), limit=limit)
+        )

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 
 from sentinel.drivers.sql import audit, idempotency
 from sentinel.drivers.sql.engine.statements import (
-    BriefSession,
+    AutocommitSession,
     Duplicate,
     Row,
     Session,
@@ -31,7 +31,7 @@ _SHARED: Mapping[str, type[AlreadyExists]] = {idempotency.KEY_CONSTRAINT: KeyTak
 class SqlTransaction:
     """One run of a piece of work."""
 
-    taken: ClassVar[Mapping[str, type[AlreadyExists]]] = {}
+    errors_by_constraint: ClassVar[Mapping[str, type[AlreadyExists]]] = {}
     """What to raise where a statement would violate a unique constraint of the component's, by its name."""
 
     def __init__(self, session: Session) -> None:
@@ -73,7 +73,7 @@ class SqlTransaction:
             self._session.run(statement, **values)
         except Duplicate as error:
             self._is_over = True
-            taken = self.taken.get(error.constraint) or _SHARED.get(error.constraint)
+            taken = self.errors_by_constraint.get(error.constraint) or _SHARED.get(error.constraint)
             if taken is None:
                 raise
             self._taken = taken(f"{error.constraint} is taken")
@@ -97,7 +97,7 @@ async def transact(
     begin: Callable[[Session], Tx],
     work: Callable[[Tx], T],
     *,
-    briefly: Callable[[BriefSession], T] | None = None,
+    briefly: Callable[[AutocommitSession], T] | None = None,
 ) -> T:
     """Runs the work in a transaction, and returns its result once that is durable.
 

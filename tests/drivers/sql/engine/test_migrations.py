@@ -14,7 +14,7 @@ import pytest
 
 from sentinel.core.access import Role
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.engine.columns import micros
+from sentinel.drivers.sql.engine.columns import to_micros
 from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditEntry, AuditQuery
@@ -114,7 +114,7 @@ def old_resource(resource_id: str, plural: str, document: bytes, *, created: int
 
 
 def old_entry(number: int, action: str, plural: str, generation: int = 1, detail: str = "") -> Row:
-    time = micros(MOMENT + number * SECOND)
+    time = to_micros(MOMENT + number * SECOND)
     return (
         f"0195-{number:08}",
         time,
@@ -202,7 +202,7 @@ async def test_a_creation_from_before_can_be_repeated_afterwards(database: OldDa
     await database.insert(
         "fleet_answers",
         "actor key fingerprint time version body",
-        [("ops", "schlüssel", "f1", micros(MOMENT), 2**53, b"{}\x00"), ("dns", "k", "f2", 1, 1, b"")],
+        [("ops", "schlüssel", "f1", to_micros(MOMENT), 2**53, b"{}\x00"), ("dns", "k", "f2", 1, 1, b"")],
     )
 
     await engine.migrate(database.url, history=HISTORY)

@@ -137,7 +137,7 @@ async def test_without_leave_to_migrate_missing_tables_are_an_error(
 ) -> None:
     url, _ = database
 
-    with pytest.raises(schema.Behind, match="has no tables yet"):
+    with pytest.raises(schema.TablesOutdated, match="has no tables yet"):
         await engine.database(url, migrate=False, history=HISTORY).open()
 
     assert await engine.revision(url, history=HISTORY) is None

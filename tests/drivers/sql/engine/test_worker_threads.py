@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.drivers.sql.engine.worker_threads import Job, Server, WorkerThreads
+from sentinel.drivers.sql.engine.worker_threads import Job, JobRunner, WorkerThreads
 from sentinel.ports.errors import Unavailable
 
 AMPLE = 10
@@ -93,7 +93,7 @@ class Fetching:
 
 
 @asynccontextmanager
-async def threads_of(*servers: Server, batch: int = 1) -> AsyncIterator[WorkerThreads]:
+async def threads_of(*servers: JobRunner, batch: int = 1) -> AsyncIterator[WorkerThreads]:
     threads = WorkerThreads(
         name="test", servers=servers, capacity=100, batch=batch, patience=timedelta(seconds=AMPLE)
     )

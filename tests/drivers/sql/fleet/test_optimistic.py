@@ -60,7 +60,7 @@ class OneResource:
         self.written.append(values)
         return 1
 
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         raise AssertionError("an attempt writes once")
 
 

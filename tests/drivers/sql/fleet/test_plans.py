@@ -49,7 +49,7 @@ class Recorder:
     def run(self, statement: Statement, **values: Value) -> int:
         raise AssertionError("a list writes nothing")
 
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         raise AssertionError("a list writes nothing")
 
 
@@ -166,7 +166,7 @@ def query(
         is_descending=is_descending,
         limit=LIMIT,
         after=after,
-        counts=False,
+        wants_total=False,
         may_join=True,
     )
 

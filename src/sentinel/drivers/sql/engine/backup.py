@@ -34,12 +34,12 @@ class Copy(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Exists(Misconfigured):
+class TargetExists(Misconfigured):
     """Something is there that was not to be overwritten."""
 
 
 def back_up(database: Path, to: Path, *, force: bool, progress: Progress, history: History) -> Copy:
-    """Copies a database, which may be in use. Raises `Misconfigured`; `Exists` without `force`."""
+    """Copies a database, which may be in use. Raises `Misconfigured`; `TargetExists` without `force`."""
     return _copy(database, to, force=force, progress=progress, history=history)
 
 
@@ -60,7 +60,7 @@ def _copy(source: Path, target: Path, *, force: bool, progress: Progress, histor
         if target.samefile(source):
             raise Misconfigured(f"{target}: expected another file than the one that is copied")
         if not force:
-            raise Exists(f"{target} exists: give --force to overwrite it")
+            raise TargetExists(f"{target} exists: give --force to overwrite it")
     with _partial(target) as partial:
         try:
             _copy_pages(source, partial, progress)
@@ -144,7 +144,7 @@ def _replace(partial: Path, target: Path, *, force: bool) -> None:
             _keep_access(partial, target)
             partial.replace(target)
     except FileExistsError as error:
-        raise Exists(f"{target} exists: give --force to overwrite it") from error
+        raise TargetExists(f"{target} exists: give --force to overwrite it") from error
     except OSError as error:
         raise Misconfigured(f"{target}: {error.strerror}") from error
     _sync(target.parent)

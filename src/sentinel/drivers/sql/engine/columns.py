@@ -19,11 +19,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def micros(moment: datetime) -> int:
+def to_micros(moment: datetime) -> int:
     """A time as it is stored."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def moment(stored: int) -> datetime:
+def from_micros(stored: int) -> datetime:
     """A time that was stored."""
     return _EPOCH + timedelta(microseconds=stored)

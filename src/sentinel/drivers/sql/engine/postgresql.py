@@ -19,9 +19,9 @@ from sqlalchemy.util import greenlet_spawn
 from sentinel.drivers.sql.engine import schema
 from sentinel.drivers.sql.engine.key_locks import KeyLocks
 from sentinel.drivers.sql.engine.pool import Pool
-from sentinel.drivers.sql.engine.postgresql_session import PostgresqlBriefSession, PostgresqlSession, connect
+from sentinel.drivers.sql.engine.postgresql_session import PostgresqlAutocommitSession, PostgresqlSession, connect
 from sentinel.drivers.sql.engine.schema import History, Migration
-from sentinel.drivers.sql.engine.statements import BriefSession, NeedsTransaction, Session
+from sentinel.drivers.sql.engine.statements import AutocommitSession, NeedsTransaction, Session
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.redaction import Redactor
@@ -119,7 +119,7 @@ class PostgresqlDatabase:
         return await self._persist(self._read_once, work)
 
     async def write(
-        self, work: Callable[[Session], T], *, briefly: Callable[[BriefSession], T] | None = None
+        self, work: Callable[[Session], T], *, briefly: Callable[[AutocommitSession], T] | None = None
     ) -> T:
         if briefly is not None:
             with suppress(NeedsTransaction):
@@ -146,9 +146,9 @@ class PostgresqlDatabase:
         async with self._connection() as connection:
             return await self._without_transaction(PostgresqlSession(connection), work)
 
-    async def _write_briefly(self, work: Callable[[PostgresqlBriefSession], T]) -> T:
+    async def _write_briefly(self, work: Callable[[PostgresqlAutocommitSession], T]) -> T:
         held = AsyncExitStack()
-        session = PostgresqlBriefSession(
+        session = PostgresqlAutocommitSession(
             lambda: held.enter_async_context(self._connection()), key_locks=self._key_locks
         )
         try:

@@ -79,7 +79,7 @@ class PostgresqlSession:
             raise Duplicate(error.constraint_name) from error
         return int(status.rpartition(" ")[2])
 
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         compiled = statement.postgresql
         connection = self._connected()
         self.has_written = True
@@ -96,7 +96,7 @@ class PostgresqlSession:
             raise
 
 
-class PostgresqlBriefSession(PostgresqlSession):
+class PostgresqlAutocommitSession(PostgresqlSession):
     """A connection outside of any transaction. It is acquired with the first statement: a task that waits for a
     key holds no connection."""
 

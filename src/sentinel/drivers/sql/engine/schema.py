@@ -30,7 +30,7 @@ class Migration(msgspec.Struct, frozen=True):
     after: str | None
 
 
-class Behind(Misconfigured):
+class TablesOutdated(Misconfigured):
     """The tables are older than this program."""
 
 
@@ -62,7 +62,7 @@ class History(msgspec.Struct, frozen=True):
         self.require_known(revision, where=where)
         if revision != self.head:
             found = "has no tables yet" if revision is None else f"has tables at revision {revision}"
-            raise Behind(f"{where} {found}, this program needs {self.head}: run `sentinel migrate`")
+            raise TablesOutdated(f"{where} {found}, this program needs {self.head}: run `sentinel migrate`")
 
 
 def revision_of(connection: Connection) -> str | None:

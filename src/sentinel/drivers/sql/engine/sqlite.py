@@ -19,7 +19,15 @@ from typing import TypeVar
 
 from sentinel.drivers.sql.engine.schema import History
 from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, BUSY, FileLock, connect, prepare
-from sentinel.drivers.sql.engine.statements import BriefSession, Duplicate, Row, Session, Statement, TooLong, Value
+from sentinel.drivers.sql.engine.statements import (
+    AutocommitSession,
+    Duplicate,
+    Row,
+    Session,
+    Statement,
+    TooLong,
+    Value,
+)
 from sentinel.drivers.sql.engine.worker_threads import Job, WorkerThreads
 from sentinel.ports.errors import Unavailable
 
@@ -56,7 +64,7 @@ class SqliteSession:
     def run(self, statement: Statement, **values: Value) -> int:
         return self._execute(statement, values).rowcount
 
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         for each in values:
             self._execute(statement, each)
 
@@ -252,7 +260,7 @@ class SqliteDatabase:
         return await self._reads.do(work)
 
     async def write(
-        self, work: Callable[[Session], T], *, briefly: Callable[[BriefSession], T] | None = None
+        self, work: Callable[[Session], T], *, briefly: Callable[[AutocommitSession], T] | None = None
     ) -> T:
         """Never tries `briefly`: there is one writer, who shares his transaction anyway."""
         if self._writes is None:

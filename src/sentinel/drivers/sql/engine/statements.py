@@ -109,11 +109,11 @@ class Session(Protocol):
     def run(self, statement: Statement, **values: Value) -> int:
         """Says how many rows it changed. Raises `Duplicate`, and the transaction is then over."""
 
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         """Once for each."""
 
 
-class BriefSession(Session, Protocol):
+class AutocommitSession(Session, Protocol):
     """A connection outside of any transaction."""
 
     def lock_key(self, key: str) -> None:
@@ -131,7 +131,7 @@ class SqlDatabase(Database, Protocol):
     async def read(self, work: Callable[[Session], T]) -> T: ...
 
     async def write(
-        self, work: Callable[[Session], T], *, briefly: Callable[[BriefSession], T] | None = None
+        self, work: Callable[[Session], T], *, briefly: Callable[[AutocommitSession], T] | None = None
     ) -> T:
         """Runs the work in a transaction, perhaps several times; returns when its last run is durable.
 

@@ -55,7 +55,7 @@ class Job:
             self._answer.set_result(self.result)
 
 
-class Server(Protocol):
+class JobRunner(Protocol):
     """What a thread does with its work."""
 
     def serve(self, jobs: Sequence[Job]) -> None:
@@ -74,7 +74,7 @@ class Server(Protocol):
 class _Worker:
     """A thread's part: what serves the work, and the bell that calls for it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: JobRunner) -> None:
         self.server = server
         self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
@@ -95,7 +95,7 @@ class WorkerThreads:
     """Some threads behind one queue."""
 
     def __init__(
-        self, *, name: str, servers: Sequence[Server], capacity: int, batch: int, patience: timedelta
+        self, *, name: str, servers: Sequence[JobRunner], capacity: int, batch: int, patience: timedelta
     ) -> None:
         """`capacity` is how much may wait, `batch` how much a thread takes at once, `patience` how long a caller
         waits for an answer."""
@@ -190,7 +190,7 @@ class WorkerThreads:
             self._idle.append(worker)
 
 
-def _serve(server: Server, jobs: Sequence[Job]) -> None:
+def _serve(server: JobRunner, jobs: Sequence[Job]) -> None:
     """Whatever happens, those who wait are told, and the thread lives on: nobody else would do its work."""
     try:
         server.serve(jobs)

@@ -63,18 +63,18 @@ class Selection(NamedTuple):
 EVERYTHING = Selection(has_parent=False, conditions=(), leader=None)
 
 
-class Order(NamedTuple):
+class ListOrder(NamedTuple):
     by: OrderBy
     is_descending: bool
     has_place: bool
     """Whether it begins behind one."""
 
 
-class Stretch(NamedTuple):
+class ListShape(NamedTuple):
     """Which part of which list, without its values."""
 
     selection: Selection
-    order: Order
+    order: ListOrder
     limit: int
 
 
@@ -88,7 +88,7 @@ class _Source(NamedTuple):
 
 
 @lru_cache(_SHAPES)
-def documents_with_places(stretch: Stretch) -> Statement:
+def documents_with_places(stretch: ListShape) -> Statement:
     """The documents, each with its place, and one more than the limit where more follow: from one snapshot."""
     selection, order, limit = stretch
     count = literal(limit + 1)
@@ -103,12 +103,12 @@ def documents_with_places(stretch: Stretch) -> Statement:
 
 
 @lru_cache(_SHAPES)
-def documents_alone(stretch: Stretch) -> Statement:
+def documents_alone(stretch: ListShape) -> Statement:
     return Statement(_in_stretch(stretch, resources.c.document))
 
 
 @lru_cache(_SHAPES)
-def documents_joined(stretch: Stretch) -> Statement:
+def documents_joined(stretch: ListShape) -> Statement:
     """One row: the documents with commas between them, and how many they are."""
     documents = _in_stretch(stretch, resources.c.document).subquery("documents")
     # In the order of the subquery: SQLite keeps it without promising to, and the contract suite would notice.
@@ -117,12 +117,12 @@ def documents_joined(stretch: Stretch) -> Statement:
 
 
 @lru_cache(_SHAPES)
-def places_at_end(stretch: Stretch) -> Statement:
+def places_at_end(stretch: ListShape) -> Statement:
     return Statement(_at_end(stretch))
 
 
 @lru_cache(_SHAPES)
-def page_at_once(stretch: Stretch, is_counted: bool) -> Statement:
+def page_at_once(stretch: ListShape, is_counted: bool) -> Statement:
     """Documents, each alone in its row; then what `_at_end` finds, without any; then a total, if wanted."""
     documents = _in_stretch(stretch, resources.c.document).subquery("documents")
     places = _at_end(stretch).subquery("places")
@@ -139,12 +139,12 @@ def page_at_once(stretch: Stretch, is_counted: bool) -> Statement:
     return Statement(union_all(*rows))
 
 
-def _in_stretch(stretch: Stretch, *wanted: ColumnElement[Any]) -> Select[Any]:
+def _in_stretch(stretch: ListShape, *wanted: ColumnElement[Any]) -> Select[Any]:
     source = _source(stretch.selection, stretch.order.by)
     return _in_order(select(*wanted), source, stretch.order).limit(literal(stretch.limit))
 
 
-def _at_end(stretch: Stretch) -> Select[Any]:
+def _at_end(stretch: ListShape) -> Select[Any]:
     """The last place of the stretch and the one behind it, by the index alone."""
     source = _source(stretch.selection, stretch.order.by)
     places = _in_order(select(source.value.label("value"), source.id.label("last_id")), source, stretch.order)
@@ -152,7 +152,7 @@ def _at_end(stretch: Stretch) -> Select[Any]:
 
 
 @lru_cache(_SHAPES)
-def place_at(selection: Selection, order: Order) -> Statement:
+def place_at(selection: Selection, order: ListOrder) -> Statement:
     """The place behind so many that are passed over by the index."""
     source = _source(selection, order.by)
     places = _in_order(select(source.value, source.id), source, order)
@@ -194,7 +194,7 @@ def _source(selection: Selection, order_by: OrderBy) -> _Source:
     return _Source(both, where, resources.c[order_by.value], resources.c.id)
 
 
-def _places(selection: Selection, order: Order, count: ColumnElement[int]) -> Select[Any]:
+def _places(selection: Selection, order: ListOrder, count: ColumnElement[int]) -> Select[Any]:
     """The places of those selected, in order; where several values lead, at least the first so many."""
     leader = selection.leader
     values = 0 if leader is None else selection.conditions[leader].values
@@ -219,7 +219,7 @@ def _places(selection: Selection, order: Order, count: ColumnElement[int]) -> Se
     return select(*columns).order_by(*(each.desc() if order.is_descending else each for each in columns))
 
 
-def _in_order(wanted: Select[Any], source: _Source, order: Order) -> Select[Any]:
+def _in_order(wanted: Select[Any], source: _Source, order: ListOrder) -> Select[Any]:
     is_single = order.by is OrderBy.ID
     wanted = wanted.select_from(source.table).where(*source.where)
     if order.has_place:

@@ -17,9 +17,9 @@ from sentinel.drivers.sql.fleet.list_statements import (
     EVERYTHING,
     NUMERIC,
     LabelCondition,
-    Order,
+    ListOrder,
+    ListShape,
     Selection,
-    Stretch,
 )
 from sentinel.ports.fleet_store import ListPosition, ListQuery, ListResult
 
@@ -35,19 +35,19 @@ def find(session: Session, query: ListQuery) -> ListResult:
     selection = Selection(query.parent is not None, conditions, leader)
     place = query.after
     if place is None and query.offset:
-        order = Order(query.order_by, query.is_descending, has_place=False)
+        order = ListOrder(query.order_by, query.is_descending, has_place=False)
         passing = min(query.offset - 1, FURTHEST)
         passed = session.rows(list_statements.place_at(selection, order), passed=passing, **values)
         if not passed:
-            return ListResult((), 0, _total(session, selection, values) if query.counts else None, None)
+            return ListResult((), 0, _total(session, selection, values) if query.wants_total else None, None)
         place = ListPosition(passed[0][0], passed[0][1])
     if place is not None:
         values |= {"after": place.value, "after_id": place.id}
-    order = Order(query.order_by, query.is_descending, has_place=place is not None)
-    stretch = Stretch(selection, order, query.limit)
+    order = ListOrder(query.order_by, query.is_descending, has_place=place is not None)
+    stretch = ListShape(selection, order, query.limit)
     if selection == EVERYTHING and not session.is_snapshot:
-        return _find_at_once(session, stretch, values, counts=query.counts)
-    total = _total(session, selection, values) if query.counts else None
+        return _find_at_once(session, stretch, values, counts=query.wants_total)
+    total = _total(session, selection, values) if query.wants_total else None
     if selection == EVERYTHING:
         pieces, count = _fetch(session, stretch, values, joins=query.may_join and session.joins)
         places = session.rows(list_statements.places_at_end(stretch), **values) if count == stretch.limit else ()
@@ -58,7 +58,9 @@ def find(session: Session, query: ListQuery) -> ListResult:
     return ListResult([row[0] for row in page], len(page), total, last)
 
 
-def _find_at_once(session: Session, stretch: Stretch, values: Mapping[str, Value], *, counts: bool) -> ListResult:
+def _find_at_once(
+    session: Session, stretch: ListShape, values: Mapping[str, Value], *, counts: bool
+) -> ListResult:
     """By one statement, so that it is of one moment."""
     found = session.rows(list_statements.page_at_once(stretch, counts), **values)
     count = len(found)
@@ -80,7 +82,7 @@ def _total(session: Session, selection: Selection, values: Mapping[str, Value]) 
 
 
 def _fetch(
-    session: Session, stretch: Stretch, values: Mapping[str, Value], *, joins: bool
+    session: Session, stretch: ListShape, values: Mapping[str, Value], *, joins: bool
 ) -> tuple[Sequence[bytes], int]:
     if joins:
         with suppress(TooLong):

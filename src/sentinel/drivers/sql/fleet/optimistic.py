@@ -20,7 +20,7 @@ from sqlalchemy import bindparam
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql import audit
-from sentinel.drivers.sql.engine.statements import BriefSession, NeedsTransaction, Statement
+from sentinel.drivers.sql.engine.statements import AutocommitSession, NeedsTransaction, Statement
 from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.tables import resources
 from sentinel.drivers.sql.fleet.transaction import READ, is_described_alike, written
@@ -34,7 +34,7 @@ _written = written(resources.c.id == bindparam("written_id"), resources.c.versio
 _WRITE_AND_RECORD = Statement(audit.recording_if(_written))
 
 
-def attempt(session: BriefSession, work: Callable[[FleetTransaction], T]) -> T:
+def attempt(session: AutocommitSession, work: Callable[[FleetTransaction], T]) -> T:
     """Runs the work without a transaction. Raises `NeedsTransaction`, or what the work does."""
     tried = _Attempt(session)
     result = work(tried)
@@ -45,7 +45,7 @@ def attempt(session: BriefSession, work: Callable[[FleetTransaction], T]) -> T:
 class _Attempt:
     """Stands in for a transaction: one resource, written once, with one entry in the audit."""
 
-    def __init__(self, session: BriefSession) -> None:
+    def __init__(self, session: AutocommitSession) -> None:
         self._session = session
         self._has_looked = False
         self._before: StoredResource | None = None

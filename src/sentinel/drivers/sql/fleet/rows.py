@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Select, select
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
-from sentinel.drivers.sql.engine.columns import micros, moment
+from sentinel.drivers.sql.engine.columns import from_micros, to_micros
 from sentinel.drivers.sql.engine.statements import Row, Value
 from sentinel.drivers.sql.fleet import tables
 from sentinel.ports.fleet_store import StoredResource
@@ -50,13 +50,13 @@ def stored(row: Row) -> StoredResource:
         name=row[2],
         parent=row[3],
         root=row[4],
-        created_time=moment(row[5]),
-        updated_time=moment(row[6]),
+        created_time=from_micros(row[5]),
+        updated_time=from_micros(row[6]),
         version=row[7],
         is_ready=bool(row[8]),
         adapters=row[9],
         labels=_texts.decode(row[10]),
-        waiting={adapter: moment(since) for adapter, since in _moments.decode(row[11]).items()},
+        waiting={adapter: from_micros(since) for adapter, since in _moments.decode(row[11]).items()},
         document=row[12],
         statuses=_unpacked(row[13]),
     )
@@ -67,7 +67,7 @@ def changing(resource: StoredResource) -> dict[str, Value]:
     return {
         "version": resource.version,
         "is_ready": resource.is_ready,
-        "waiting": _encode({adapter: micros(since) for adapter, since in resource.waiting.items()}),
+        "waiting": _encode({adapter: to_micros(since) for adapter, since in resource.waiting.items()}),
         "document": resource.document,
         "statuses": _packed(resource.statuses),
     }
@@ -77,7 +77,7 @@ def described(resource: StoredResource) -> dict[str, Value]:
     """What only its owner changes, or the server's configuration."""
     return {
         "labels": _encode(resource.labels),
-        "updated_time": micros(resource.updated_time),
+        "updated_time": to_micros(resource.updated_time),
         "adapters": resource.adapters,
     }
 
@@ -90,7 +90,7 @@ def lasting(resource: StoredResource) -> dict[str, Value]:
         "name": resource.name,
         "parent": resource.parent,
         "root": resource.root,
-        "created_time": micros(resource.created_time),
+        "created_time": to_micros(resource.created_time),
     }
 
 

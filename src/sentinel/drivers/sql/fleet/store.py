@@ -11,7 +11,7 @@ from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, u
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql import transaction
-from sentinel.drivers.sql.engine.columns import NUMBER, micros, moment
+from sentinel.drivers.sql.engine.columns import NUMBER, from_micros, to_micros
 from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Statement
 from sentinel.drivers.sql.fleet import lists, rows
 from sentinel.drivers.sql.fleet.lists import FURTHEST
@@ -151,7 +151,7 @@ class SqlFleetStore:
             last = session.rows(_NEXT_WAIT, plural="", adapter="")
             while last:
                 plural, adapter, since = last[0]
-                found.append(LongestWait(plural, adapter, moment(since)))
+                found.append(LongestWait(plural, adapter, from_micros(since)))
                 last = session.rows(_NEXT_WAIT, plural=plural, adapter=adapter)
             return found
 
@@ -165,7 +165,7 @@ class SqlFleetStore:
 
     async def _expire(self, statement: Statement, before: datetime, limit: int) -> int:
         return await self._database.write(
-            lambda session: session.run(statement, before=micros(before), limit=limit)
+            lambda session: session.run(statement, before=to_micros(before), limit=limit)
         )
 
     async def _page(

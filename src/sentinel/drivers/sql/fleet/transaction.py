@@ -17,7 +17,7 @@ from sqlalchemy import CTE, ColumnElement, bindparam, delete, func, insert, sele
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.core.labels import as_integer
 from sentinel.drivers.sql import audit
-from sentinel.drivers.sql.engine.columns import micros
+from sentinel.drivers.sql.engine.columns import to_micros
 from sentinel.drivers.sql.engine.statements import Session, Statement, Value
 from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.rows import STORED
@@ -103,7 +103,7 @@ def is_described_alike(before: StoredResource, after: StoredResource) -> bool:
 class SqlFleetTransaction(SqlTransaction):
     """What can be done to the fleet."""
 
-    taken: ClassVar[Mapping[str, type[AlreadyExists]]] = {
+    errors_by_constraint: ClassVar[Mapping[str, type[AlreadyExists]]] = {
         "fleet_resources_id": IdTaken,
         "fleet_resources_name": NameTaken,
     }
@@ -172,7 +172,7 @@ class SqlFleetTransaction(SqlTransaction):
             _DISCARD,
             {
                 "resource_id": resource_id,
-                "received_time": micros(report.received_time),
+                "received_time": to_micros(report.received_time),
                 "report": rows.encode_report(report),
             },
         )
@@ -184,7 +184,7 @@ class SqlFleetTransaction(SqlTransaction):
             _KEEP_GENERATION,
             {
                 "resource_id": resource_id,
-                "time": micros(record.time),
+                "time": to_micros(record.time),
                 "is_past": False,
                 "record": rows.encode_generation(record),
             },
@@ -219,14 +219,14 @@ class SqlFleetTransaction(SqlTransaction):
         gone = [key for key, value in before.items() if after.get(key) != value]
         new = [(key, value) for key, value in after.items() if before.get(key) != value]
         if gone:
-            self._session.run_each(_UNLABEL, [{"resource_id": resource.id, "key": key} for key in gone])
+            self._session.run_many(_UNLABEL, [{"resource_id": resource.id, "key": key} for key in gone])
         if new:
             own: dict[str, Value] = {
                 "resource_id": resource.id,
                 "plural": resource.plural,
-                "created_time": micros(resource.created_time),
+                "created_time": to_micros(resource.created_time),
             }
-            self._session.run_each(
+            self._session.run_many(
                 _LABEL, [own | {"key": key, "value": value, "number": as_integer(value)} for key, value in new]
             )
 
@@ -236,11 +236,11 @@ class SqlFleetTransaction(SqlTransaction):
         gone = [adapter for adapter, since in before.items() if after.get(adapter) != since]
         new = [(adapter, since) for adapter, since in after.items() if before.get(adapter) != since]
         if gone:
-            self._session.run_each(_UNWAIT, [{"resource_id": resource.id, "adapter": each} for each in gone])
+            self._session.run_many(_UNWAIT, [{"resource_id": resource.id, "adapter": each} for each in gone])
         if new:
             own: dict[str, Value] = {"resource_id": resource.id, "plural": resource.plural}
-            self._session.run_each(
-                _WAIT, [own | {"adapter": adapter, "since": micros(since)} for adapter, since in new]
+            self._session.run_many(
+                _WAIT, [own | {"adapter": adapter, "since": to_micros(since)} for adapter, since in new]
             )
 
     def _count(self, resource: StoredResource, change: int) -> None:
