@@ -1,4 +1,4 @@
-"""A component on the shared database: its own table and migration, and audit and idempotency keys for nothing."""
+"""A component with its own table and migration on the shared database: it inherits audit and idempotency keys."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import ClassVar, TypeVar
 import pytest
 from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, Table, UniqueConstraint, bindparam, insert, select
 
-from sentinel.drivers.sql import engine, transaction
+from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.drivers.sql.engine.columns import TEXT
 from sentinel.drivers.sql.engine.statements import SqlDatabase, Statement
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.drivers.sql.history import HISTORY
-from sentinel.drivers.sql.transaction import SqlTransaction
+from sentinel.drivers.sql.transaction import SqlTransaction, transact
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import KeyTaken
@@ -68,7 +68,7 @@ class ToyStore:
         self._database = database
 
     async def transact(self, work: Callable[[ToyTransaction], T]) -> T:
-        return await transaction.transact(self._database, ToyTransaction, work)
+        return await transact(self._database, ToyTransaction, work)
 
     async def name_of(self, thing: str) -> str | None:
         found = await self._database.read(lambda session: session.rows(_NAME, id=thing))

@@ -1,4 +1,4 @@
-"""The audit in SQL: one table for all components, written within their own transactions."""
+"""The audit in SQL: one table for all components, written in their transactions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ entries = Table(
     Column("resource_id", TEXT, nullable=False),
     Column("request_id", TEXT, nullable=False),
     Column("detail", TEXT, nullable=False),
-    # No index by time: entries sort by their ids in the order of their time.
+    # No index by time: the ids sort by time.
     PrimaryKeyConstraint("id", name="audit_entries_id"),
     Index("audit_entries_by_actor", "actor", "id"),
     Index("audit_entries_by_action", "action", "id"),
@@ -48,7 +48,7 @@ entries = Table(
     sqlite_with_rowid=False,
 )
 
-# Prefixed, because an entry may be written by one statement with a row of a component's own table.
+# Prefixed, because one statement may write an entry and a row of a component's table.
 _PARAMETERS = {column.name: bindparam(f"audit_{column.name}", type_=column.type) for column in entries.c}
 _FILTERS = ("actor", "action", "resource_id")
 
@@ -59,19 +59,19 @@ _oldest = select(entries.c.id).order_by(entries.c.id).limit(bindparam("limit"))
 _EXPIRE = Statement(delete(entries).where(entries.c.time < _before, entries.c.id.in_(_oldest)))
 
 
-def recording_with(change: CTE) -> Insert:
-    """Writes an entry and makes a change, in one statement."""
+def insert_with(change: CTE) -> Insert:
+    """A statement that makes a change and inserts an entry."""
     return insert(entries).inline().values(_PARAMETERS).add_cte(change)
 
 
-def recording_if(change: CTE) -> Insert:
-    """Makes a change, and writes an entry for each row that it returns, in one statement."""
+def insert_for_each_row_of(change: CTE) -> Insert:
+    """A statement that makes a change and inserts an entry for each row that the change returns."""
     rows = select(*_PARAMETERS.values()).select_from(change)
     return insert(entries).inline().from_select(list(_PARAMETERS), rows)
 
 
 def values(entry: AuditEntry) -> dict[str, Value]:
-    """What these statements need to know of an entry."""
+    """The parameters of these statements for an entry."""
     return {
         "audit_id": entry.id,
         "audit_time": to_micros(entry.time),

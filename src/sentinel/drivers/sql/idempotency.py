@@ -1,4 +1,4 @@
-"""Idempotency keys in SQL: one table for all components, written within their own transactions."""
+"""Idempotency keys in SQL: one table for all components, written in their transactions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _EXPIRE = Statement(delete(keys).where(tuple_(keys.c.actor, keys.c.key).in_(_old
 
 
 def values(response: StoredResponse) -> dict[str, Value]:
-    """A response as `REMEMBER` writes it."""
+    """The parameters of `REMEMBER` for a response."""
     return {
         "actor": response.actor,
         "key": response.key,
@@ -64,7 +64,7 @@ def values(response: StoredResponse) -> dict[str, Value]:
 
 
 def response(row: Row) -> StoredResponse:
-    """A response as `RECALL` reads it."""
+    """Decode a row of `RECALL`."""
     return StoredResponse(
         actor=row[0], key=row[1], fingerprint=row[2], time=from_micros(row[3]), version=row[4], body=row[5]
     )

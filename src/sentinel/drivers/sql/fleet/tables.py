@@ -1,4 +1,4 @@
-"""The fleet's tables, as both databases have them.
+"""The fleet's tables.
 
 Statements are built from these definitions. The migrations create the tables, and a test compares the two.
 """
@@ -35,10 +35,10 @@ resources = Table(
     Column("version", NUMBER, nullable=False),
     Column("is_ready", Boolean, nullable=False),
     Column("adapters", TEXT, nullable=False),
-    # Once more what `labels` and `waits` index, so that a resource is read by one statement.
+    # Copies of the rows in `labels` and `waits`, so that one statement reads a whole resource.
     Column("labels", LargeBinary, nullable=False),
     Column("waiting", LargeBinary, nullable=False),
-    # The long ones last: SQLite reads a row from its start, and lists want no statuses.
+    # Long columns last: SQLite reads a row from its start, and lists skip the statuses.
     Column("document", LargeBinary, nullable=False),
     Column("statuses", LargeBinary, nullable=False),
     PrimaryKeyConstraint("id", name="fleet_resources_id"),
@@ -58,7 +58,7 @@ labels = Table(
     Column("key", TEXT, nullable=False),
     Column("value", TEXT, nullable=False),
     Column("number", NUMBER, nullable=True),
-    # The resource's own, so that a filtered list is walked in its order by this table's index alone.
+    # Copies of the resource's columns, so that a filtered list reads only this table's index.
     Column("plural", TEXT, nullable=False),
     Column("created_time", NUMBER, nullable=False),
     PrimaryKeyConstraint("resource_id", "key", name="fleet_labels_key"),
@@ -84,7 +84,7 @@ counts = Table(
     metadata,
     Column("plural", TEXT, nullable=False),
     Column("is_ready", Boolean, nullable=False),
-    # Several rows for one number, so that those who create resources at the same time seldom wait for each other.
+    # One counter is spread over several rows, so that concurrent transactions rarely wait for each other.
     Column("slot", Integer, nullable=False),
     Column("total", NUMBER, nullable=False),
     PrimaryKeyConstraint("plural", "is_ready", "slot", name="fleet_counts_slot"),
@@ -106,12 +106,11 @@ discarded = Table(
 generations = Table(
     "fleet_generations",
     metadata,
-    # A number of its own: an id that was given once may be given again when its resource is gone, and then its
-    # generations begin anew.
+    # Not the generation: when a removed resource's id is reused, its generations restart at 1.
     Column("id", NUMBER, autoincrement=True, nullable=False),
     Column("resource_id", TEXT, nullable=False),
     Column("time", NUMBER, nullable=False),
-    # A newer one is there, or the resource is gone: what may be forgotten is found without passing over the rest.
+    # True once there is a newer generation or the resource is removed; indexed to find what may expire.
     Column("is_past", Boolean, nullable=False),
     Column("record", LargeBinary, nullable=False),
     PrimaryKeyConstraint("id", name="fleet_generations_id"),
