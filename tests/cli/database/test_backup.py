@@ -81,7 +81,7 @@ def test_a_restored_backup_is_the_database_again(file: Path, copy: Path) -> None
     assert oct(copy.stat().st_mode & 0o777) == oct(file.stat().st_mode & 0o777) == "0o600"
 
 
-def test_a_server_opens_what_was_run_restore(file: Path, copy: Path, tmp_path: Path) -> None:
+def test_a_server_opens_a_restored_database(file: Path, copy: Path, tmp_path: Path) -> None:
     run_backup(file, copy)
     run_restore(copy, tmp_path / "elsewhere.db")
 
@@ -183,7 +183,7 @@ def test_nothing_is_overwritten_without_force(file: Path, copy: Path) -> None:
     assert names_in(copy) == ["cls-1", "cls-2"]
 
 
-def test_a_damaged_copy_is_not_run_restore(file: Path, copy: Path) -> None:
+def test_a_damaged_backup_is_not_restored(file: Path, copy: Path) -> None:
     run_backup(file, copy)
     with copy.open("r+b") as damaged:
         damaged.seek(5 * 8192)
@@ -197,7 +197,7 @@ def test_a_damaged_copy_is_not_run_restore(file: Path, copy: Path) -> None:
     assert files_in(file.parent) == ["fleet.db", "fleet.db.lock"]
 
 
-def test_what_is_not_a_database_of_ours_is_not_run_restore(file: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_sentinel_database_is_not_restored(file: Path, tmp_path: Path) -> None:
     prose = tmp_path / "prose.txt"
     prose.write_text("not a database at all " * 500)
     foreign = tmp_path / "foreign.db"
@@ -213,7 +213,7 @@ def test_what_is_not_a_database_of_ours_is_not_run_restore(file: Path, tmp_path:
     assert names_in(file) == ["cls-1", "cls-2"]
 
 
-def test_a_copy_of_a_newer_program_is_not_run_restore(file: Path, copy: Path) -> None:
+def test_a_backup_of_a_newer_version_is_not_restored(file: Path, copy: Path) -> None:
     run_backup(file, copy)
     with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
         connection.execute("UPDATE sentinel_schema SET version_num = '9999'")
