@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import pytest
-from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, Table, UniqueConstraint, bindparam, insert, select
+from sqlalchemy import MetaData, PrimaryKeyConstraint, Table, UniqueConstraint, bindparam, insert, select
 
 from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.audit import SqlAuditLog
-from sentinel.drivers.sql.engine.columns import TEXT
+from sentinel.drivers.sql.engine.columns import TEXT, required
 from sentinel.drivers.sql.engine.statements import SqlDatabase, Statement
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.drivers.sql.history import HISTORY
@@ -43,8 +43,7 @@ def upgrade():
 things = Table(
     "toy_things",
     MetaData(),
-    Column("id", TEXT, nullable=False),
-    Column("name", TEXT, nullable=False),
+    *required(TEXT, "id", "name"),
     PrimaryKeyConstraint("id", name="toy_things_id"),
     UniqueConstraint("name", name="toy_things_name"),
 )

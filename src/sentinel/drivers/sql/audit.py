@@ -6,68 +6,49 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import (
-    CTE,
-    Column,
-    Index,
-    Insert,
-    MetaData,
-    PrimaryKeyConstraint,
-    Table,
-    bindparam,
-    delete,
-    insert,
-    select,
-)
+import sqlalchemy as sa
 
 from sentinel.core.access import Role
-from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, from_micros, to_micros
+from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, from_micros, required, to_micros
 from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Statement, Value
 from sentinel.ports.audit import AuditEntry, AuditQuery
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
-entries = Table(
+entries = sa.Table(
     "audit_entries",
     metadata,
-    Column("id", TEXT, nullable=False),
-    Column("time", NUMBER, nullable=False),
-    Column("actor", TEXT, nullable=False),
-    Column("role", TEXT, nullable=False),
-    Column("address", TEXT, nullable=False),
-    Column("action", TEXT, nullable=False),
-    Column("kind", TEXT, nullable=False),
-    Column("resource_id", TEXT, nullable=False),
-    Column("request_id", TEXT, nullable=False),
-    Column("detail", TEXT, nullable=False),
+    sa.Column("id", TEXT, nullable=False),
+    sa.Column("time", NUMBER, nullable=False),
+    *required(TEXT, "actor", "role", "address", "action", "kind", "resource_id", "request_id", "detail"),
     # No index by time: the ids sort by time.
-    PrimaryKeyConstraint("id", name="audit_entries_id"),
-    Index("audit_entries_by_actor", "actor", "id"),
-    Index("audit_entries_by_action", "action", "id"),
-    Index("audit_entries_by_resource", "resource_id", "id"),
+    sa.PrimaryKeyConstraint("id", name="audit_entries_id"),
+    sa.Index("audit_entries_by_actor", "actor", "id"),
+    sa.Index("audit_entries_by_action", "action", "id"),
+    sa.Index("audit_entries_by_resource", "resource_id", "id"),
     sqlite_with_rowid=False,
 )
 
 # Prefixed, because one statement may write an entry and a row of a component's table.
-_PARAMETERS = {column.name: bindparam(f"audit_{column.name}", type_=column.type) for column in entries.c}
+_PARAMETERS = {column.name: sa.bindparam(f"audit_{column.name}", type_=column.type) for column in entries.c}
 _FILTERS = ("actor", "action", "resource_id")
 
-RECORD = Statement(insert(entries).inline().values(_PARAMETERS))
+RECORD = Statement(sa.insert(entries).inline().values(_PARAMETERS))
 
-_before = bindparam("before", type_=NUMBER)
-_oldest = select(entries.c.id).order_by(entries.c.id).limit(bindparam("limit"))
-_EXPIRE = Statement(delete(entries).where(entries.c.time < _before, entries.c.id.in_(_oldest)))
+_before = sa.bindparam("before", type_=NUMBER)
+_oldest = sa.select(entries.c.id).order_by(entries.c.id).limit(sa.bindparam("limit"))
+_EXPIRE = Statement(sa.delete(entries).where(entries.c.time < _before, entries.c.id.in_(_oldest)))
 
 
-def insert_with(change: CTE) -> Insert:
+def insert_with(change: sa.CTE) -> sa.Insert:
     """A statement that makes a change and inserts an entry."""
-    return insert(entries).inline().values(_PARAMETERS).add_cte(change)
+    return sa.insert(entries).inline().values(_PARAMETERS).add_cte(change)
 
 
-def insert_for_each_row_of(change: CTE) -> Insert:
+def insert_for_each_row_of(change: sa.CTE) -> sa.Insert:
     """A statement that makes a change and inserts an entry for each row that the change returns."""
-    rows = select(*_PARAMETERS.values()).select_from(change)
-    return insert(entries).inline().from_select(list(_PARAMETERS), rows)
+    rows = sa.select(*_PARAMETERS.values()).select_from(change)
+    return sa.insert(entries).inline().from_select(list(_PARAMETERS), rows)
 
 
 def values(entry: AuditEntry) -> dict[str, Value]:
@@ -107,10 +88,10 @@ class SqlAuditLog:
 
 @cache
 def _page(filters: tuple[str, ...]) -> Statement:
-    wanted = [entries.c[name] == bindparam(name) for name in filters if name in _FILTERS]
+    wanted = [entries.c[name] == sa.bindparam(name) for name in filters if name in _FILTERS]
     if "before" in filters:
-        wanted.append(entries.c.id < bindparam("before"))
-    return Statement(select(entries).where(*wanted).order_by(entries.c.id.desc()).limit(bindparam("limit")))
+        wanted.append(entries.c.id < sa.bindparam("before"))
+    return Statement(sa.select(entries).where(*wanted).order_by(entries.c.id.desc()).limit(sa.bindparam("limit")))
 
 
 def _entry(row: Row) -> AuditEntry:

@@ -4,51 +4,36 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import (
-    Column,
-    Index,
-    LargeBinary,
-    MetaData,
-    PrimaryKeyConstraint,
-    Table,
-    bindparam,
-    delete,
-    insert,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
 
-from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, from_micros, to_micros
+from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, from_micros, required, to_micros
 from sentinel.drivers.sql.engine.statements import Row, SqlDatabase, Statement, Value
 from sentinel.ports.idempotency import StoredResponse
 
 KEY_CONSTRAINT = "idempotency_keys_key"
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
-keys = Table(
+keys = sa.Table(
     "idempotency_keys",
     metadata,
-    Column("actor", TEXT, nullable=False),
-    Column("key", TEXT, nullable=False),
-    Column("fingerprint", TEXT, nullable=False),
-    Column("time", NUMBER, nullable=False),
-    Column("version", NUMBER, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("actor", "key", name=KEY_CONSTRAINT),
-    Index("idempotency_keys_by_time", "time"),
+    *required(TEXT, "actor", "key", "fingerprint"),
+    *required(NUMBER, "time", "version"),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.PrimaryKeyConstraint("actor", "key", name=KEY_CONSTRAINT),
+    sa.Index("idempotency_keys_by_time", "time"),
 )
 
-RECALL = Statement(select(keys).where(keys.c.actor == bindparam("actor"), keys.c.key == bindparam("key")))
-REMEMBER = Statement(insert(keys).inline(), *keys.c.keys())
+RECALL = Statement(sa.select(keys).where(keys.c.actor == sa.bindparam("actor"), keys.c.key == sa.bindparam("key")))
+REMEMBER = Statement(sa.insert(keys).inline(), *keys.c.keys())
 
 _oldest = (
-    select(keys.c.actor, keys.c.key)
-    .where(keys.c.time < bindparam("before", type_=NUMBER))
+    sa.select(keys.c.actor, keys.c.key)
+    .where(keys.c.time < sa.bindparam("before", type_=NUMBER))
     .order_by(keys.c.time)
-    .limit(bindparam("limit"))
+    .limit(sa.bindparam("limit"))
 )
-_EXPIRE = Statement(delete(keys).where(tuple_(keys.c.actor, keys.c.key).in_(_oldest)))
+_EXPIRE = Statement(sa.delete(keys).where(sa.tuple_(keys.c.actor, keys.c.key).in_(_oldest)))
 
 
 def values(response: StoredResponse) -> dict[str, Value]:

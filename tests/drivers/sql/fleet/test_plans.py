@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,9 @@ class Planner(ABC):
     scan: str
     sort: str
 
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
     @abstractmethod
     async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str: ...
 
@@ -71,9 +75,6 @@ class SqlitePlanner(Planner):
     scan = "SCAN fleet_"
     sort = "TEMP B-TREE"
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
     async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str:
         compiled = statement.sqlite
         rows = self._connection.execute(f"EXPLAIN QUERY PLAN {compiled.text}", compiled.bind(values))
@@ -84,9 +85,6 @@ class PostgresqlPlanner(Planner):
     is_sqlite = False
     scan = "Seq Scan"
     sort = "Sort  "
-
-    def __init__(self, connection: postgresql.Connection) -> None:
-        self._connection = connection
 
     async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str:
         # Prepared, because plain EXPLAIN would plan for these values.

@@ -8,8 +8,10 @@ the same in every store.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import BigInteger, Integer, Text
+from sqlalchemy import BigInteger, Column, Integer, Text
+from sqlalchemy.types import TypeEngine
 
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 NUMBER = BigInteger().with_variant(Integer, "sqlite")
@@ -17,6 +19,11 @@ NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+def required(kind: TypeEngine[Any], *names: str) -> list[Column[Any]]:
+    """Columns of one type that are never null."""
+    return [Column(name, kind, nullable=False) for name in names]
 
 
 def to_micros(time: datetime) -> int:

@@ -18,29 +18,21 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from sentinel.drivers.sql.engine.columns import NUMBER, TEXT
+from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, required
 
 metadata = MetaData()
 
 resources = Table(
     "fleet_resources",
     metadata,
-    Column("id", TEXT, nullable=False),
-    Column("plural", TEXT, nullable=False),
-    Column("name", TEXT, nullable=False),
-    Column("parent", TEXT, nullable=False),
-    Column("root", TEXT, nullable=False),
-    Column("created_time", NUMBER, nullable=False),
-    Column("updated_time", NUMBER, nullable=False),
-    Column("version", NUMBER, nullable=False),
+    *required(TEXT, "id", "plural", "name", "parent", "root"),
+    *required(NUMBER, "created_time", "updated_time", "version"),
     Column("is_ready", Boolean, nullable=False),
     Column("adapters", TEXT, nullable=False),
     # Copies of the rows in `labels` and `waits`, so that one statement reads a whole resource.
-    Column("labels", LargeBinary, nullable=False),
-    Column("waiting", LargeBinary, nullable=False),
+    *required(LargeBinary(), "labels", "waiting"),
     # Long columns last: SQLite reads a row from its start, and lists skip the statuses.
-    Column("document", LargeBinary, nullable=False),
-    Column("statuses", LargeBinary, nullable=False),
+    *required(LargeBinary(), "document", "statuses"),
     PrimaryKeyConstraint("id", name="fleet_resources_id"),
     UniqueConstraint("plural", "parent", "name", name="fleet_resources_name"),
     Index("fleet_resources_by_created", "plural", "created_time", "id"),
@@ -55,8 +47,7 @@ labels = Table(
     "fleet_labels",
     metadata,
     Column("resource_id", TEXT, ForeignKey(resources.c.id, ondelete="CASCADE"), nullable=False),
-    Column("key", TEXT, nullable=False),
-    Column("value", TEXT, nullable=False),
+    *required(TEXT, "key", "value"),
     Column("number", NUMBER, nullable=True),
     # Copies of the resource's columns, so that a filtered list reads only this table's index.
     Column("plural", TEXT, nullable=False),
@@ -71,8 +62,7 @@ waits = Table(
     "fleet_waits",
     metadata,
     Column("resource_id", TEXT, ForeignKey(resources.c.id, ondelete="CASCADE"), nullable=False),
-    Column("adapter", TEXT, nullable=False),
-    Column("plural", TEXT, nullable=False),
+    *required(TEXT, "adapter", "plural"),
     Column("since", NUMBER, nullable=False),
     PrimaryKeyConstraint("resource_id", "adapter", name="fleet_waits_adapter"),
     Index("fleet_waits_by_since", "plural", "adapter", "since"),
