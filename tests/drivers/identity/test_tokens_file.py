@@ -168,11 +168,11 @@ async def test_a_changed_file_is_reloaded_within_a_second(path: Path) -> None:
     identities = TokensFile(path, monotonic=clock)
     rewrite(path, f"tokens:\n  - {{name: eve, role: viewer, sha256: {sha256('eve')}}}\n")
 
-    within = await identities.identify("eve"), await identities.identify("old")
+    before = await identities.identify("eve"), await identities.identify("old")
     clock.pass_a_second()
     after = await identities.identify("eve"), await identities.identify("old")
 
-    assert within == (None, Identity("ops", Role.OPERATOR))
+    assert before == (None, Identity("ops", Role.OPERATOR))
     assert after == (Identity("eve", Role.VIEWER), None)
 
 
@@ -221,10 +221,10 @@ async def test_the_tokens_of_a_deleted_file_stay_until_it_is_back(
 
 
 def test_a_new_token_is_random_and_recognizable() -> None:
-    made = {tokens_file.new_token() for _ in range(100)}
+    tokens = {tokens_file.new_token() for _ in range(100)}
 
-    assert len(made) == 100
-    assert all(token.startswith("snt_") and len(token) == 47 for token in made)
+    assert len(tokens) == 100
+    assert all(token.startswith("snt_") and len(token) == 47 for token in tokens)
 
 
 async def test_adding_creates_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_an_invalid_file_is_not_overwritten(path: Path) -> None:
         add_token(path, name="ops", role=Role.ADMIN)
 
     assert path.read_text() == "tokens: {"
-    assert os.listdir(path.parent) == [path.name]  # noqa: PTH208  # nothing is left beside it
+    assert os.listdir(path.parent) == [path.name]  # noqa: PTH208  # no temporary file is left
 
 
 def test_a_file_keeps_its_mode_without_access_for_others(path: Path) -> None:

@@ -205,7 +205,7 @@ async def test_a_report_whose_response_was_lost_is_not_repeated(store: SqlFleet,
     async with asyncio.timeout(TIMEOUT):
         writing = asyncio.create_task(store.transact(work))
         await postgresql.wait_for_blocked(postgresql_database, "pg_terminate_backend(pid)")
-        with pytest.raises(Unavailable, match="the write was not answered"):
+        with pytest.raises(Unavailable, match="no response to the write"):
             await writing
 
     assert runs == 1

@@ -1,6 +1,6 @@
 """Query plans of lists: an index scan in a fleet of any size, and no sort in the default order.
 
-PostgreSQL is asked for generic plans, which it uses for a statement that runs often.
+For PostgreSQL these are generic plans, which it uses for statements that run often.
 """
 
 from __future__ import annotations

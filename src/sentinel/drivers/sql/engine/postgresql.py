@@ -31,7 +31,7 @@ S = TypeVar("S", bound=PostgresqlSession)
 T = TypeVar("T")
 
 _WORK_TIMEOUT = timedelta(seconds=40)
-"""Longer than the server's own timeouts, so that it only fires if the server is gone."""
+"""Longer than the server's own timeouts, so that it fires only if the server does not respond."""
 _KEY_LOCK_TIMEOUT = timedelta(seconds=10)
 """How long a report waits for concurrent reports on the same resource."""
 _MAX_ATTEMPTS = 5
@@ -55,6 +55,7 @@ _REJECTED = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ObjectNotInPrerequisiteStateError,  # The database does not accept connections now.
 )
+"""The server responds, but refuses for now."""
 _MISCONFIGURED = (
     ValueError,
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -144,12 +145,12 @@ class PostgresqlDatabase:
             return await self._without_transaction(PostgresqlSession(connection), work)
 
     async def _write_optimistically_once(self, work: Callable[[PostgresqlAutocommitSession], T]) -> T:
-        resources = AsyncExitStack()
+        stack = AsyncExitStack()
         session = PostgresqlAutocommitSession(
-            lambda: resources.enter_async_context(self._connection()), key_locks=self._key_locks
+            lambda: stack.enter_async_context(self._connection()), key_locks=self._key_locks
         )
         try:
-            async with resources:
+            async with stack:
                 return await self._without_transaction(session, work)
         finally:
             session.unlock_key()
@@ -164,7 +165,7 @@ class PostgresqlDatabase:
             classified = self._classify(error)
             if session.has_written and isinstance(error, _LOST) and isinstance(classified, _LostBeforeCommit):
                 # The statement was its own commit and may have taken effect.
-                raise self._unavailable(error, "the write was not answered") from error
+                raise self._unavailable(error, "no response to the write") from error
             raise classified from error
 
     async def _write_once(self, work: Callable[[PostgresqlSession], T]) -> T:
@@ -189,7 +190,7 @@ class PostgresqlDatabase:
         try:
             await connection.execute("COMMIT")
         except (*_LOST, *_REJECTED) as error:
-            raise self._unavailable(error, "the commit was not answered") from error
+            raise self._unavailable(error, "no response to the commit") from error
         return result
 
     def _classify(self, error: Exception) -> Exception:
@@ -231,7 +232,7 @@ class PostgresqlDatabase:
             if not deadline.expired():
                 raise
             connection.terminate()
-            raise self._unavailable(error, f"no answer within {_WORK_TIMEOUT.total_seconds():g} s") from error
+            raise self._unavailable(error, f"no response within {_WORK_TIMEOUT.total_seconds():g} s") from error
         except asyncio.CancelledError:
             # A statement may be running; the server rolls back when the connection is gone.
             connection.terminate()

@@ -138,6 +138,6 @@ class SqlDatabase(Database, Protocol):
     async def write_optimistically(self, work: Callable[[AutocommitSession], T]) -> T:
         """Run the work without a transaction: it reads, then writes with one conditional statement.
 
-        Saves the round trips for BEGIN, the row lock and COMMIT. Raises `NeedsTransaction` if the work gives up,
+        Saves the round trips for BEGIN, the row lock and COMMIT. Raises `NeedsTransaction` if the work does,
         and always on SQLite, which has no round trips to save.
         """

@@ -132,7 +132,7 @@ class WorkerThreads:
                     self._idle.pop().wake()
                 return await future
         except TimeoutError as error:
-            raise Unavailable(f"the database did not answer within {self._timeout:g} s") from error
+            raise Unavailable(f"the database did not respond within {self._timeout:g} s") from error
 
     async def close(self) -> None:
         """Finish waiting jobs and end the threads. A thread that hangs longer than the timeout is left behind."""

@@ -10,7 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from sqlalchemy import CTE, ColumnElement, bindparam, delete, func, insert, select, text, update
 
@@ -26,6 +26,8 @@ from sentinel.drivers.sql.transaction import SqlTransaction
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import IdTaken, NameTaken, StoredResource
+
+V = TypeVar("V")
 
 SLOTS = 16
 """The number of rows that a counter is spread over."""
@@ -215,31 +217,29 @@ class SqlFleetTransaction(SqlTransaction):
         return known
 
     def _index_labels(self, resource: StoredResource, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        gone = [key for key, value in before.items() if after.get(key) != value]
-        new = [(key, value) for key, value in after.items() if before.get(key) != value]
-        if gone:
-            self._session.run_many(_UNLABEL, [{"resource_id": resource.id, "key": key} for key in gone])
-        if new:
+        removed, added = _difference(before, after)
+        if removed:
+            self._session.run_many(_UNLABEL, [{"resource_id": resource.id, "key": key} for key in removed])
+        if added:
             own: dict[str, Value] = {
                 "resource_id": resource.id,
                 "plural": resource.plural,
                 "created_time": to_micros(resource.created_time),
             }
             self._session.run_many(
-                _LABEL, [own | {"key": key, "value": value, "number": as_integer(value)} for key, value in new]
+                _LABEL, [own | {"key": key, "value": value, "number": as_integer(value)} for key, value in added]
             )
 
     def _index_waits(
         self, resource: StoredResource, before: Mapping[str, datetime], after: Mapping[str, datetime]
     ) -> None:
-        gone = [adapter for adapter, since in before.items() if after.get(adapter) != since]
-        new = [(adapter, since) for adapter, since in after.items() if before.get(adapter) != since]
-        if gone:
-            self._session.run_many(_UNWAIT, [{"resource_id": resource.id, "adapter": each} for each in gone])
-        if new:
+        removed, added = _difference(before, after)
+        if removed:
+            self._session.run_many(_UNWAIT, [{"resource_id": resource.id, "adapter": each} for each in removed])
+        if added:
             own: dict[str, Value] = {"resource_id": resource.id, "plural": resource.plural}
             self._session.run_many(
-                _WAIT, [own | {"adapter": adapter, "since": to_micros(since)} for adapter, since in new]
+                _WAIT, [own | {"adapter": adapter, "since": to_micros(since)} for adapter, since in added]
             )
 
     def _count(self, resource: StoredResource, change: int) -> None:
@@ -249,3 +249,10 @@ class SqlFleetTransaction(SqlTransaction):
         if self._deferred_update is not None:
             deferred, self._deferred_update = self._deferred_update, None
             self._run(_UPDATE_STATUS, deferred)
+
+
+def _difference(before: Mapping[str, V], after: Mapping[str, V]) -> tuple[list[str], list[tuple[str, V]]]:
+    """The keys to delete and the items to insert; a changed value is both."""
+    removed = [key for key, value in before.items() if after.get(key) != value]
+    added = [(key, value) for key, value in after.items() if before.get(key) != value]
+    return removed, added

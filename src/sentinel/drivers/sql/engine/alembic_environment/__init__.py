@@ -1,1 +1,1 @@
-"""Alembic's environment. A `History` says which revisions there are."""
+"""Alembic's environment. The revisions come from a `History`."""
