@@ -147,16 +147,16 @@ class _ThreadPerStatement:
         resource_id = parts_tables.resource_id(number % RESOURCES)
         async with self._lock:
             await self._do("BEGIN IMMEDIATE")
-            [(version, _)] = await self._do(READ.sqlite.text, READ.sqlite.arrange({"wanted": resource_id}))
+            [(version, _)] = await self._do(READ.sqlite.text, READ.sqlite.bind({"wanted": resource_id}))
             changed = {"wanted": resource_id, "version": version + 1, "document": DOCUMENT}
-            await self._do(UPDATE.sqlite.text, UPDATE.sqlite.arrange(changed))
+            await self._do(UPDATE.sqlite.text, UPDATE.sqlite.bind(changed))
             entry = {"resource_id": resource_id, "actor": "dns", "action": "report"}
-            await self._do(RECORD.sqlite.text, RECORD.sqlite.arrange(entry))
+            await self._do(RECORD.sqlite.text, RECORD.sqlite.bind(entry))
             await self._do("COMMIT")
 
     async def read(self, _: int) -> None:
         async with self._lock:
-            [(_, count)] = await self._do(PAGE.sqlite.text, PAGE.sqlite.arrange({}))
+            [(_, count)] = await self._do(PAGE.sqlite.text, PAGE.sqlite.bind({}))
         assert count == PAGE_SIZE
 
     async def _do(self, text: str, values: Sequence[Any] = ()) -> Sequence[Any]:

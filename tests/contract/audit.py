@@ -1,6 +1,6 @@
-"""What every `ports.audit.AuditLog` promises, and the part of a transaction that writes it.
+"""The contract of `ports.audit.AuditLog` and `AuditWriter`.
 
-A driver's test module inherits `AuditContract` and gives a fixture `stores`, which belongs to no event loop.
+A driver's test class inherits `AuditContract` and defines a fixture `stores`, which is not bound to an event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.support.fleet.store_records import SECOND, StoreSuite, entry, recordi
 
 
 class AuditContract(StoreSuite):
-    """Entries are written with the rest of a transaction, read newest first, and forgotten when they are old."""
+    """Entries are written with the rest of a transaction, read newest first, and expire."""
 
     async def test_an_entry_is_read_as_it_was_recorded(self, backend: Backend) -> None:
         plain = entry(1, actor="grün-粒-🙂", action="drain", resource_id="edge/1")
@@ -46,12 +46,16 @@ class AuditContract(StoreSuite):
         assert first + second + third == [entry(n) for n in (5, 4, 3, 2, 1)]
         assert fourth == []
 
-    async def test_a_page_can_begin_before_an_entry_that_is_gone(self, backend: Backend, audit: AuditLog) -> None:
+    async def test_a_page_can_begin_before_an_entry_that_does_not_exist(
+        self, backend: Backend, audit: AuditLog
+    ) -> None:
         await backend.transact(recording(entry(1), entry(2), entry(4)))
 
         assert list(await audit.find(AuditQuery(limit=9, before=entry(3).id))) == [entry(2), entry(1)]
 
-    async def test_entries_are_filtered_by_who_what_and_on_what(self, backend: Backend, audit: AuditLog) -> None:
+    async def test_entries_are_filtered_by_actor_action_and_resource(
+        self, backend: Backend, audit: AuditLog
+    ) -> None:
         entries = [
             entry(
                 n,
@@ -71,7 +75,7 @@ class AuditContract(StoreSuite):
         assert await select(resource_id="cls-1") == [n for n in range(15, -1, -1) if n & 4]
         assert await select(actor="ops", action="patch", resource_id="cls-1") == [15, 7]
         assert await select(actor="ops", action="patch", resource_id="cls-1", before=entry(15).id) == [7]
-        assert await select(actor="nobody") == []
+        assert await select(actor="absent") == []
 
     async def test_a_transaction_that_fails_leaves_no_entry(self, backend: Backend, audit: AuditLog) -> None:
         def work(transaction: SharedTransaction) -> None:
@@ -83,7 +87,7 @@ class AuditContract(StoreSuite):
 
         assert list(await audit.find(AuditQuery(limit=9))) == []
 
-    async def test_entries_of_several_components_stand_side_by_side(
+    async def test_entries_of_several_components_are_read_together(
         self, backend: Backend, audit: AuditLog
     ) -> None:
         await backend.transact(recording(entry(1)))
@@ -91,18 +95,18 @@ class AuditContract(StoreSuite):
 
         assert list(await audit.find(AuditQuery(limit=9))) == [entry(2), entry(1)]
 
-    async def test_of_many_who_record_at_once_each_entry_is_kept(self, backend: Backend, audit: AuditLog) -> None:
+    async def test_concurrent_entries_are_all_kept(self, backend: Backend, audit: AuditLog) -> None:
         await together(*(backend.transact(recording(entry(n))) for n in range(20)))
 
         assert list(await audit.find(AuditQuery(limit=99))) == [entry(n) for n in range(19, -1, -1)]
 
-    async def test_nothing_can_be_recorded_after_the_end(self, backend: Backend) -> None:
+    async def test_nothing_can_be_recorded_after_the_transaction(self, backend: Backend) -> None:
         leaked = await backend.transact(lambda transaction: transaction)
 
         with pytest.raises(RuntimeError, match="the transaction is over"):
             leaked.record(entry(1))
 
-    async def test_old_entries_are_deleted_the_oldest_first(self, backend: Backend, audit: AuditLog) -> None:
+    async def test_old_entries_are_deleted_oldest_first(self, backend: Backend, audit: AuditLog) -> None:
         await backend.transact(recording(*map(entry, range(1, 8))))
 
         deleted = [await audit.expire(entry(6).time, limit=2) for _ in range(4)]

@@ -1,6 +1,7 @@
-"""What every `ports.fleet_store.FleetStore` promises.
+"""The contract of `ports.fleet_store.FleetStore`.
 
-A driver's test module inherits `FleetStoreContract` and gives a fixture `stores`, which belongs to no event loop.
+A driver's test class inherits `FleetStoreContract` and defines a fixture `stores`, which is not bound to an event
+loop.
 """
 
 from __future__ import annotations
@@ -10,9 +11,6 @@ from tests.contract.fleet_store_lists import LabelContract, ListContract
 from tests.contract.fleet_store_model import ModelContract
 from tests.contract.fleet_store_records import ExpiryContract, RecordContract
 from tests.contract.fleet_store_transactions import TransactionContract
-from tests.support.fleet.store_records import Stores
-
-__all__ = ["FleetStoreContract", "Stores"]
 
 
 class FleetStoreContract(
@@ -24,4 +22,4 @@ class FleetStoreContract(
     ExpiryContract,
     ModelContract,
 ):
-    """For every store."""
+    """All promises of a fleet store."""

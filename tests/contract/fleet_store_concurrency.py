@@ -1,9 +1,10 @@
-"""What every fleet store promises to many who write at once."""
+"""The contract of fleet stores for concurrent writers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -23,11 +24,28 @@ from tests.support.fleet.store_records import (
     together,
 )
 
+TWINS = (stored("cls-1", document=b"0"), stored("cls-2", document=b"0"))
+
+
+def increment_twins(fleet: FleetTransaction) -> None:
+    for twin in TWINS:
+        incrementing(twin.id)(fleet)
+
+
+async def cancel_after(yields: int, *calls: Coroutine[Any, Any, object]) -> None:
+    """Start the calls, let other tasks run some times, and cancel them."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    for _ in range(yields):
+        await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
 
 class ConcurrencyContract(StoreSuite):
-    """However many write at once, the outcome is that of some order of them one after the other."""
+    """Concurrent transactions have the outcome of some serial order."""
 
-    async def test_increments_of_one_resource_are_never_lost(self, store: FleetStore) -> None:
+    async def test_concurrent_increments_are_never_lost(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1", document=b"0")))
 
         counted = await together(*(store.transact(incrementing("cls-1")) for _ in range(50)))
@@ -37,14 +55,14 @@ class ConcurrencyContract(StoreSuite):
         assert (resource.document, resource.version) == (b"50", 51)
         assert sorted(map(str, counted)) == sorted(map(str, range(1, 51)))
 
-    async def test_of_reports_at_once_each_counts_and_leaves_its_entry(
+    async def test_concurrent_reports_are_all_applied_and_recorded(
         self, store: FleetStore, audit: AuditLog
     ) -> None:
         root = stored("cls-1", document=b"0")
         await store.transact(inserting(root, stored("np-1", plural="nodepools", parent=root, document=b"0")))
 
         def deleting(fleet: FleetTransaction) -> None:
-            """Reads the child without locking it by name, and writes both."""
+            """Read the child without locking it by id, and write both."""
             incrementing("cls-1")(fleet)
             (child,) = fleet.children("cls-1")
             counted = b"%d" % (int(child.document) + 1)
@@ -61,7 +79,7 @@ class ConcurrencyContract(StoreSuite):
         assert [(each.document, each.version) for each in both if each is not None] == [(b"30", 31)] * 2
         assert len(await audit.find(AuditQuery(limit=100))) == 40
 
-    async def test_a_family_is_locked_as_one_whoever_is_locked_first(self, store: FleetStore) -> None:
+    async def test_a_family_is_locked_as_one_whichever_member_comes_first(self, store: FleetStore) -> None:
         root = stored("root", document=b"0")
         children = [stored(f"child-{n}", plural="nodepools", parent=root, document=b"0") for n in range(3)]
         grandchild = stored("grandchild", plural="machines", parent=children[0], document=b"0")
@@ -98,7 +116,7 @@ class ConcurrencyContract(StoreSuite):
             "grandchild": b"20",
         }
 
-    async def test_families_do_not_disturb_each_other(self, store: FleetStore) -> None:
+    async def test_families_are_locked_independently(self, store: FleetStore) -> None:
         resources = [stored(f"cls-{n}", document=b"0") for n in range(20)]
         await store.transact(inserting(*resources))
 
@@ -107,7 +125,7 @@ class ConcurrencyContract(StoreSuite):
         found = await store.find(ListQuery(plural="clusters", limit=100))
         assert list(found.documents) == [b"5"] * 20
 
-    async def test_of_many_who_want_a_name_one_gets_it(self, store: FleetStore) -> None:
+    async def test_one_of_many_concurrent_inserts_gets_a_name(self, store: FleetStore) -> None:
         rivals = [stored(f"cls-{n}", name="wanted") for n in range(20)]
 
         results = await together(*(store.transact(inserting(rival)) for rival in rivals))
@@ -116,7 +134,7 @@ class ConcurrencyContract(StoreSuite):
         assert sum(isinstance(result, NameTaken) for result in results) == 19
         assert await populations(store) == {("clusters", False): 1}
 
-    async def test_of_many_who_want_an_id_one_gets_it(self, store: FleetStore) -> None:
+    async def test_one_of_many_concurrent_inserts_gets_an_id(self, store: FleetStore) -> None:
         rivals = [stored("wanted", name=f"name-{n}") for n in range(20)]
 
         results = await together(*(store.transact(inserting(rival)) for rival in rivals))
@@ -124,7 +142,7 @@ class ConcurrencyContract(StoreSuite):
         assert results.count(None) == 1
         assert sum(isinstance(result, IdTaken) for result in results) == 19
 
-    async def test_of_many_who_use_a_key_one_acts_and_the_others_recall_it(self, store: FleetStore) -> None:
+    async def test_one_of_many_requests_with_a_key_inserts_and_others_recall_it(self, store: FleetStore) -> None:
         def creating(number: int) -> Callable[[FleetTransaction], StoredResponse]:
             def work(fleet: FleetTransaction) -> StoredResponse:
                 known = fleet.recall("ops", "key")
@@ -148,11 +166,11 @@ class ConcurrencyContract(StoreSuite):
         assert results == [results[0]] * 20
         assert await populations(store) == {("clusters", False): 1}
 
-    async def test_no_child_is_left_without_its_parent(self, store: FleetStore) -> None:
+    async def test_a_parent_is_not_removed_while_a_child_is_inserted(self, store: FleetStore) -> None:
         parents = [stored(f"cls-{n}") for n in range(10)]
         await store.transact(inserting(*parents))
 
-        def adopting(parent: StoredResource) -> Callable[[FleetTransaction], bool]:
+        def adding_child(parent: StoredResource) -> Callable[[FleetTransaction], bool]:
             def work(fleet: FleetTransaction) -> bool:
                 if fleet.lock(parent.id) is None:
                     return False
@@ -161,7 +179,7 @@ class ConcurrencyContract(StoreSuite):
 
             return work
 
-        def ending(parent: StoredResource) -> Callable[[FleetTransaction], bool]:
+        def removing_parent(parent: StoredResource) -> Callable[[FleetTransaction], bool]:
             def work(fleet: FleetTransaction) -> bool:
                 if fleet.lock(parent.id) is None or fleet.count_children(parent.id):
                     return False
@@ -173,7 +191,7 @@ class ConcurrencyContract(StoreSuite):
         works = [
             make(parent)
             for number, parent in enumerate(parents)
-            for make in ((adopting, ending) if number % 2 else (ending, adopting))
+            for make in ((adding_child, removing_parent) if number % 2 else (removing_parent, adding_child))
         ]
         results = await together(*map(store.transact, works))
 
@@ -182,56 +200,38 @@ class ConcurrencyContract(StoreSuite):
             child = await store.get(f"child-of-{parent.id}")
             assert (await store.get(parent.id) is None) == (child is None)
 
-    async def test_readers_see_only_what_was_committed(self, store: FleetStore) -> None:
-        twins = [stored("cls-1", document=b"0"), stored("cls-2", document=b"0")]
-        await store.transact(inserting(*twins))
-
-        def work(fleet: FleetTransaction) -> None:
-            for twin in twins:
-                incrementing(twin.id)(fleet)
+    async def test_readers_see_only_committed_writes(self, store: FleetStore) -> None:
+        await store.transact(inserting(*TWINS))
 
         async def read() -> bool:
             found = await store.find(ListQuery(plural="clusters", limit=2))
             return found.documents[0] == found.documents[1]
 
-        results = await together(*(each for _ in range(20) for each in (store.transact(work), read(), read())))
+        results = await together(
+            *(each for _ in range(20) for each in (store.transact(increment_twins), read(), read()))
+        )
 
         assert results == [None, True, True] * 20
 
-    async def test_a_caller_that_is_cancelled_leaves_the_store_usable(self, store: FleetStore) -> None:
-        twins = [stored("cls-1", document=b"0"), stored("cls-2", document=b"0")]
-        await store.transact(inserting(*twins))
-
-        def work(fleet: FleetTransaction) -> None:
-            for twin in twins:
-                incrementing(twin.id)(fleet)
+    async def test_a_cancelled_writer_leaves_the_store_usable(self, store: FleetStore) -> None:
+        await store.transact(inserting(*TWINS))
 
         async with asyncio.timeout(AMPLE.total_seconds()):
-            for turns in range(25):
-                abandoned = [asyncio.create_task(store.transact(work)) for _ in range(2)]
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                for task in abandoned:
-                    task.cancel()
-                await asyncio.gather(*abandoned, return_exceptions=True)
-                # Whether the abandoned ones took effect is open; that they did so whole, and let go, is not.
-                before = await store.transact(lambda fleet: [fleet.lock(twin.id) for twin in twins])
-                await store.transact(work)
-                after = await store.transact(lambda fleet: [fleet.lock(twin.id) for twin in twins])
+            for yields in range(25):
+                await cancel_after(yields, *(store.transact(increment_twins) for _ in range(2)))
+                # The cancelled ones may have taken effect, but only as a whole, and they hold no lock.
+                before = await store.transact(lambda fleet: [fleet.lock(twin.id) for twin in TWINS])
+                await store.transact(increment_twins)
+                after = await store.transact(lambda fleet: [fleet.lock(twin.id) for twin in TWINS])
 
                 assert len({twin.document for twin in before if twin is not None}) == 1
                 assert len({twin.document for twin in after if twin is not None}) == 1
 
-    async def test_a_reader_that_is_cancelled_leaves_the_store_usable(self, store: FleetStore) -> None:
+    async def test_a_cancelled_reader_leaves_the_store_usable(self, store: FleetStore) -> None:
         await store.transact(inserting(*(stored(f"cls-{n}") for n in range(10))))
 
         async with asyncio.timeout(AMPLE.total_seconds()):
-            for turns in range(25):
-                abandoned = [asyncio.create_task(select(store)) for _ in range(5)]
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                for task in abandoned:
-                    task.cancel()
-                await asyncio.gather(*abandoned, return_exceptions=True)
+            for yields in range(25):
+                await cancel_after(yields, *(select(store) for _ in range(5)))
 
             assert len(await select(store)) == 10

@@ -1,4 +1,4 @@
-"""What every fleet store promises to those who list resources."""
+"""The contract of fleet stores for lists and label selectors."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.support.fleet.store_records import (
 
 
 class ListContract(StoreSuite):
-    """Lists: which, in which order, which stretch, and how many in all."""
+    """Filters, order, pages and totals of lists."""
 
     @staticmethod
     def fleet() -> list[StoredResource]:
-        """With ties in every time, and names whose order is another than that of ids and times."""
+        """Resources with equal times, and with names ordered differently from ids and times."""
         return [
             stored(
                 f"cls-{n:02}",
@@ -64,17 +64,15 @@ class ListContract(StoreSuite):
         assert await find(store, ListQuery(plural="manifests", limit=9)) == ListResult([], 0, 0, None)
 
     @pytest.mark.parametrize("order", OrderBy)
-    async def test_a_list_is_in_the_order_asked_for_and_ids_settle_ties(
-        self, store: FleetStore, order: OrderBy
-    ) -> None:
+    async def test_a_list_has_the_requested_order_with_ties_by_id(self, store: FleetStore, order: OrderBy) -> None:
         resources = self.fleet()
         await store.transact(inserting(*resources))
 
-        upwards = await store.find(ListQuery(plural="clusters", order_by=order, limit=99))
-        downwards = await store.find(ListQuery(plural="clusters", order_by=order, is_descending=True, limit=99))
+        ascending = await store.find(ListQuery(plural="clusters", order_by=order, limit=99))
+        descending = await store.find(ListQuery(plural="clusters", order_by=order, is_descending=True, limit=99))
 
-        assert ids(upwards) == self.in_order(resources, order)
-        assert ids(downwards) == self.in_order(resources, order)[::-1]
+        assert ids(ascending) == self.in_order(resources, order)
+        assert ids(descending) == self.in_order(resources, order)[::-1]
 
     @pytest.mark.parametrize("order", [OrderBy.NAME, OrderBy.ID])
     async def test_texts_are_ordered_by_code_point(self, store: FleetStore, order: OrderBy) -> None:
@@ -88,7 +86,7 @@ class ListContract(StoreSuite):
 
     @pytest.mark.parametrize("is_descending", [False, True], ids=["ascending", "descending"])
     @pytest.mark.parametrize("order", OrderBy)
-    async def test_a_walk_meets_everything_once_and_in_order(
+    async def test_consecutive_pages_have_every_resource_once_and_in_order(
         self, store: FleetStore, order: OrderBy, is_descending: bool
     ) -> None:
         resources = self.fleet()
@@ -102,16 +100,16 @@ class ListContract(StoreSuite):
 
     @pytest.mark.parametrize("is_descending", [False, True], ids=["ascending", "descending"])
     @pytest.mark.parametrize("order", OrderBy)
-    async def test_a_walk_is_stable_while_others_come_and_go(
+    async def test_pages_are_stable_while_resources_are_inserted_and_removed(
         self, store: FleetStore, order: OrderBy, is_descending: bool
     ) -> None:
         resources = self.fleet()
         await store.transact(inserting(*resources))
         query = ListQuery(plural="clusters", order_by=order, is_descending=is_descending, limit=2)
         expected = self.in_order(resources, order)[:: -1 if is_descending else 1]
-        # One from what has been passed, the one that the place is named after, and one that is still to come.
-        doomed = [expected[0], expected[3], expected[8]]
-        newcomers = [stored(f"cls-0{n}x", name=f"n0{n}x", created=MOMENT + n * SECOND) for n in range(5)]
+        # One before the position, the one at the position, and one after it.
+        removed = [expected[0], expected[3], expected[8]]
+        inserted = [stored(f"cls-0{n}x", name=f"n0{n}x", created=MOMENT + n * SECOND) for n in range(5)]
         seen: list[str] = []
 
         for turn in range(MOST_PAGES):
@@ -121,30 +119,30 @@ class ListContract(StoreSuite):
                 break
             query = msgspec.structs.replace(query, after=found.last)
             if turn == 1:
-                await store.transact(removing(*doomed))
-                await store.transact(inserting(*newcomers))
+                await store.transact(removing(*removed))
+                await store.transact(inserting(*inserted))
 
-        staying = [resource_id for resource_id in expected if resource_id not in doomed[2:]]
-        assert [resource_id for resource_id in seen if not resource_id.endswith("x")] == staying
+        remaining = [resource_id for resource_id in expected if resource_id not in removed[2:]]
+        assert [resource_id for resource_id in seen if not resource_id.endswith("x")] == remaining
         assert len(set(seen)) == len(seen)
 
-    async def test_a_place_is_that_of_the_last_document_before_it(self, store: FleetStore) -> None:
+    async def test_the_position_is_that_of_the_last_document(self, store: FleetStore) -> None:
         resources = [stored(f"cls-{n}", created=MOMENT + n * SECOND, updated=MOMENT + HOUR) for n in range(3)]
         await store.transact(inserting(*resources))
 
-        places = {
+        positions = {
             order: (await store.find(ListQuery(plural="clusters", order_by=order, limit=2))).last
             for order in OrderBy
         }
 
-        assert places == {
+        assert positions == {
             OrderBy.CREATED: ListPosition(microseconds(MOMENT + SECOND), "cls-1"),
             OrderBy.UPDATED: ListPosition(microseconds(MOMENT + HOUR), "cls-1"),
             OrderBy.NAME: ListPosition("name-of-cls-1", "cls-1"),
             OrderBy.ID: ListPosition("cls-1", "cls-1"),
         }
 
-    async def test_the_last_page_has_no_place_behind_it(self, store: FleetStore) -> None:
+    async def test_the_last_page_has_no_position(self, store: FleetStore) -> None:
         await store.transact(inserting(*(stored(f"cls-{n}") for n in range(4))))
 
         exact = await store.find(ListQuery(plural="clusters", limit=4))
@@ -156,7 +154,7 @@ class ListContract(StoreSuite):
         assert rest.last is None
         assert ids(half) + ids(rest) == ids(exact)
 
-    async def test_offset_passes_over_so_many(self, store: FleetStore) -> None:
+    async def test_offset_skips_resources(self, store: FleetStore) -> None:
         resources = self.fleet()
         await store.transact(inserting(*resources))
         expected = self.in_order(resources, OrderBy.NAME)
@@ -168,7 +166,7 @@ class ListContract(StoreSuite):
             assert found.total == 13
             assert (found.last is None) == (offset + 4 >= 13)
 
-    async def test_a_place_found_by_offset_can_be_walked_on_from(self, store: FleetStore) -> None:
+    async def test_a_page_by_offset_has_a_position_to_continue_from(self, store: FleetStore) -> None:
         resources = self.fleet()
         await store.transact(inserting(*resources))
 
@@ -177,7 +175,7 @@ class ListContract(StoreSuite):
 
         assert ids(first) + rest == self.in_order(resources, OrderBy.CREATED)[5:]
 
-    async def test_the_total_counts_what_is_selected_on_whichever_page(self, store: FleetStore) -> None:
+    async def test_the_total_counts_all_selected_resources_on_every_page(self, store: FleetStore) -> None:
         resources = self.fleet()
         await store.transact(inserting(*resources, stored("man-1", plural="manifests")))
         even = (labelled("parity", Operator.IN, "even"),)
@@ -190,10 +188,10 @@ class ListContract(StoreSuite):
 
             assert (first.total, second.total) == (total, total)
 
-    async def test_a_total_that_is_not_wanted_is_not_given(self, store: FleetStore) -> None:
+    async def test_the_total_is_omitted_if_not_wanted(self, store: FleetStore) -> None:
         await store.transact(inserting(*self.fleet()))
 
-        found = await store.find(ListQuery(plural="clusters", limit=2, counts=False))
+        found = await store.find(ListQuery(plural="clusters", limit=2, wants_total=False))
 
         assert (len(found.documents), found.total) == (2, None)
         assert found.last is not None
@@ -210,24 +208,24 @@ class ListContract(StoreSuite):
         seen = 0
 
         while query is not None and seen <= len(fleet):
-            apart = await store.find(query)
+            separate = await store.find(query)
             joined = await store.find(msgspec.structs.replace(query, may_join=True))
 
-            assert b",".join(joined.documents) == b",".join(apart.documents)
-            assert joined.count == apart.count == len(apart.documents)
-            assert (joined.total, joined.last) == (apart.total, apart.last)
+            assert b",".join(joined.documents) == b",".join(separate.documents)
+            assert joined.count == separate.count == len(separate.documents)
+            assert (joined.total, joined.last) == (separate.total, separate.last)
             seen += joined.count
-            query = None if apart.last is None else msgspec.structs.replace(query, after=apart.last)
+            query = None if separate.last is None else msgspec.structs.replace(query, after=separate.last)
 
         assert seen == len(fleet)
 
-    async def test_of_nothing_nothing_is_joined(self, store: FleetStore) -> None:
+    async def test_an_empty_list_has_no_joined_documents(self, store: FleetStore) -> None:
         found = await find(store, ListQuery(plural="clusters", limit=9, may_join=True))
 
         assert found == ListResult([], 0, 0, None)
 
     @pytest.mark.parametrize("order", OrderBy)
-    async def test_a_parent_selects_its_own_children(self, store: FleetStore, order: OrderBy) -> None:
+    async def test_a_parent_selects_only_its_children(self, store: FleetStore, order: OrderBy) -> None:
         parents = [stored("cls-1"), stored("cls-2")]
         children = [
             stored(
@@ -280,7 +278,7 @@ class ListContract(StoreSuite):
 
 
 class LabelContract(StoreSuite):
-    """Selectors mean what Kubernetes means by them."""
+    """Label selectors have the semantics of Kubernetes."""
 
     @pytest.fixture
     async def labelled_fleet(self, store: FleetStore) -> FleetStore:
@@ -315,15 +313,15 @@ class LabelContract(StoreSuite):
             (labelled("region", Operator.NOT_EXISTS), ["bare", "silver"]),
             (labelled("Region", Operator.EXISTS), []),
             (labelled("example.com/tier", Operator.IN, "gold"), ["silver"]),
-            (labelled("nobody", Operator.IN, "x"), []),
+            (labelled("absent", Operator.IN, "x"), []),
             (
-                labelled("nobody", Operator.NOT_IN, "x"),
+                labelled("absent", Operator.NOT_IN, "x"),
                 ["bare", "east", "empty", "gold-east", "gold-west", "silver"],
             ),
         ],
         ids=shown,
     )
-    async def test_a_requirement_selects(
+    async def test_a_requirement_selects_matching_resources(
         self, labelled_fleet: FleetStore, requirement: Requirement, expected: list[str]
     ) -> None:
         assert await select(labelled_fleet, requirement) == expected
@@ -363,12 +361,12 @@ class LabelContract(StoreSuite):
             (labelled("size", Operator.GREATER, str(2**63 - 2)), ["largest"]),
             (labelled("size", Operator.GREATER, str(2**63 - 1)), []),
             (labelled("size", Operator.LESS, str(2**63 - 1)), ["0", "0042", "10", "9"]),
-            (labelled("nobody", Operator.LESS, "1"), []),
-            (labelled("nobody", Operator.GREATER, "1"), []),
+            (labelled("absent", Operator.LESS, "1"), []),
+            (labelled("absent", Operator.GREATER, "1"), []),
         ],
         ids=shown,
     )
-    async def test_integers_are_compared_as_such_and_nothing_else_is(
+    async def test_only_integers_are_compared_numerically(
         self, store: FleetStore, requirement: Requirement, expected: list[str]
     ) -> None:
         sizes = ["0", "9", "10", "1_000", "1.5", "1e3", "0x7", "5a", "a5", "", str(2**63), "9" * 63]
@@ -383,12 +381,12 @@ class LabelContract(StoreSuite):
 
         assert await select(store, requirement) == expected
 
-    async def test_a_range_is_two_requirements(self, store: FleetStore) -> None:
+    async def test_two_requirements_select_a_range(self, store: FleetStore) -> None:
         await store.transact(inserting(*(stored(f"cls-{n}", labels={"size": str(n)}) for n in range(8, 13))))
 
-        within = (labelled("size", Operator.GREATER, "8"), labelled("size", Operator.LESS, "11"))
+        limits = (labelled("size", Operator.GREATER, "8"), labelled("size", Operator.LESS, "11"))
 
-        assert await select(store, *within) == ["cls-10", "cls-9"]
+        assert await select(store, *limits) == ["cls-10", "cls-9"]
 
     async def test_a_changed_label_is_compared_by_its_new_value(self, store: FleetStore) -> None:
         resource = stored("cls-1", labels={"size": "9"})
@@ -408,7 +406,7 @@ class LabelContract(StoreSuite):
 
         assert await select(store, *everything) == ["all"]
 
-    async def test_changed_labels_are_what_is_found(self, labelled_fleet: FleetStore) -> None:
+    async def test_a_selector_finds_changed_labels(self, labelled_fleet: FleetStore) -> None:
         before = await labelled_fleet.get("gold-east")
         assert before is not None
 

@@ -1,7 +1,7 @@
-"""Any history of a fleet store against the plainest account there could be: dictionaries and lists.
+"""A model-based test of fleet stores: random sequences of transactions are run on a store and on a simple model.
 
-What a store answers is compared with what the model answers, after any sequence of transactions, some of which
-fail. Model and store are given the same pieces of work, so an operation is written once.
+The results of all calls must be equal, also after transactions that fail. Model and store run the same work, so
+each operation is written once.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ ADAPTERS = ("", "dns", "dns,validation")
 TIMES = tuple(MOMENT + number * SECOND for number in range(3))
 KEYS = ("region", "size")
 VALUES = ("", "a", "7", "10", "007")
-PLENTY = 1_000
+NO_LIMIT = 1_000
 
 
 class Abandoned(Exception):
-    """A piece of work that ends with this has changed its mind."""
+    """Raised by work at its end to abort the transaction."""
 
 
 class Model:
-    """A store whose every answer is looked up in all that it keeps."""
+    """A store of lists and dictionaries without indexes."""
 
     def __init__(self) -> None:
         self.resources: dict[str, StoredResource] = {}
@@ -134,7 +134,7 @@ class Model:
 
     def find(self, query: ListQuery) -> ListResult:
         selected = sorted(
-            (place(each, query.order_by), each.document)
+            (position(each, query.order_by), each.document)
             for each in self.resources.values()
             if each.plural == query.plural
             and query.parent in (None, each.parent)
@@ -146,22 +146,22 @@ class Model:
         if query.after is None:
             selected = selected[query.offset :]
         else:
-            behind = (query.after.value, query.after.id)
-            is_behind = lt if query.is_descending else gt
-            selected = [each for each in selected if is_behind(each[0], behind)]
+            after = (query.after.value, query.after.id)
+            is_after = lt if query.is_descending else gt
+            selected = [each for each in selected if is_after(each[0], after)]
         page = selected[: query.limit]
         return ListResult(
             [document for _, document in page],
             len(page),
-            total if query.counts else None,
+            total if query.wants_total else None,
             ListPosition(*page[-1][0]) if len(selected) > len(page) else None,
         )
 
     def discarded(self, resource_id: str) -> list[DiscardedReport]:
-        return [report for of_which, report in reversed(self.kept_discarded) if of_which == resource_id]
+        return [report for owner, report in reversed(self.kept_discarded) if owner == resource_id]
 
     def history(self, resource_id: str) -> list[GenerationRecord]:
-        return [record for of_which, record in reversed(self.kept_history) if of_which == resource_id]
+        return [record for owner, record in reversed(self.kept_history) if owner == resource_id]
 
     def audit(self, query: AuditQuery) -> list[AuditEntry]:
         selected = [
@@ -185,21 +185,21 @@ class Model:
         kinds = sorted({(plural, adapter) for plural, adapter, _ in waits})
         return [LongestWait(*kind, min(since for *of, since in waits if tuple(of) == kind)) for kind in kinds]
 
-    def expire(self, moment: datetime) -> int:
+    def expire(self, before: datetime) -> int:
         def size() -> int:
-            beside = len(self.kept_audit) + len(self.responses)
-            return beside + len(self.kept_discarded) + len(self.kept_history)
+            others = len(self.kept_audit) + len(self.responses)
+            return others + len(self.kept_discarded) + len(self.kept_history)
 
-        before = size()
+        initial = size()
         newest = [(each, self.history(each)[0]) for each in self.resources if self.history(each)]
-        self.kept_audit = [each for each in self.kept_audit if each.time >= moment]
-        self.kept_discarded = [kept for kept in self.kept_discarded if kept[1].received_time >= moment]
-        self.kept_history = [kept for kept in self.kept_history if kept[1].time >= moment or kept in newest]
-        self.responses = {key: kept for key, kept in self.responses.items() if kept.time >= moment}
-        return before - size()
+        self.kept_audit = [each for each in self.kept_audit if each.time >= before]
+        self.kept_discarded = [kept for kept in self.kept_discarded if kept[1].received_time >= before]
+        self.kept_history = [kept for kept in self.kept_history if kept[1].time >= before or kept in newest]
+        self.responses = {key: kept for key, kept in self.responses.items() if kept.time >= before}
+        return initial - size()
 
 
-def place(resource: StoredResource, order: OrderBy) -> tuple[str | int, str]:
+def position(resource: StoredResource, order: OrderBy) -> tuple[str | int, str]:
     match order:
         case OrderBy.CREATED:
             return microseconds(resource.created_time), resource.id
@@ -214,16 +214,16 @@ def place(resource: StoredResource, order: OrderBy) -> tuple[str | int, str]:
 
 
 class Operation(Protocol):
-    """A step of a piece of work, at a numbered moment; what it returns has to be the same everywhere."""
+    """A step of the work. Its result must be the same on model and store."""
 
-    def perform(self, fleet: FleetTransaction, moment: int) -> object: ...
+    def perform(self, fleet: FleetTransaction, step: int) -> object: ...
 
 
 class Insert(msgspec.Struct, frozen=True):
     resource: StoredResource
     parent: str
 
-    def perform(self, fleet: FleetTransaction, moment: int) -> object:
+    def perform(self, fleet: FleetTransaction, step: int) -> object:
         if not self.parent:
             fleet.insert(self.resource)
             return self.resource
@@ -236,7 +236,7 @@ class Insert(msgspec.Struct, frozen=True):
 class Update(msgspec.Struct, frozen=True):
     like: StoredResource
 
-    def perform(self, fleet: FleetTransaction, moment: int) -> object:
+    def perform(self, fleet: FleetTransaction, step: int) -> object:
         before = fleet.lock(self.like.id)
         if before is not None:
             after = msgspec.structs.replace(
@@ -247,7 +247,7 @@ class Update(msgspec.Struct, frozen=True):
                 root=before.root,
                 created_time=before.created_time,
                 version=before.version + 1,
-                document=b"%s at %d" % (before.id.encode(), moment),
+                document=b"%s at %d" % (before.id.encode(), step),
             )
             fleet.update(after)
         return before
@@ -256,7 +256,7 @@ class Update(msgspec.Struct, frozen=True):
 class Remove(msgspec.Struct, frozen=True):
     id: str
 
-    def perform(self, fleet: FleetTransaction, moment: int) -> object:
+    def perform(self, fleet: FleetTransaction, step: int) -> object:
         before = fleet.lock(self.id)
         if before is None:
             return None
@@ -272,34 +272,34 @@ class Keep(msgspec.Struct, frozen=True):
     id: str
     limit: int
 
-    def perform(self, fleet: FleetTransaction, moment: int) -> object:
+    def perform(self, fleet: FleetTransaction, step: int) -> object:
         before = fleet.lock(self.id)
         if before is not None:
-            fleet.keep_discarded(self.id, discarded(moment), limit=self.limit)
-            fleet.keep_generation(self.id, generation(moment))
+            fleet.keep_discarded(self.id, discarded(step), limit=self.limit)
+            fleet.keep_generation(self.id, generation(step))
         return before
 
 
-class Note(msgspec.Struct, frozen=True):
-    """An entry in the audit."""
+class Record(msgspec.Struct, frozen=True):
+    """An audit entry."""
 
     id: str
     actor: str
 
-    def perform(self, fleet: FleetTransaction, moment: int) -> object:
-        fleet.record(entry(moment, actor=self.actor, resource_id=self.id))
+    def perform(self, fleet: FleetTransaction, step: int) -> object:
+        fleet.record(entry(step, actor=self.actor, resource_id=self.id))
         return None
 
 
 class Remember(msgspec.Struct, frozen=True):
     actor: str
     key: str
-    is_careful: bool
+    checks_first: bool
 
-    def perform(self, fleet: FleetTransaction, moment: int) -> object:
+    def perform(self, fleet: FleetTransaction, step: int) -> object:
         known = fleet.recall(self.actor, self.key)
-        if known is None or not self.is_careful:
-            fleet.remember(response(self.key, actor=self.actor, time=MOMENT + moment * SECOND))
+        if known is None or not self.checks_first:
+            fleet.remember(response(self.key, actor=self.actor, time=MOMENT + step * SECOND))
         return known
 
 
@@ -324,7 +324,7 @@ SOME_OPERATIONS: st.SearchStrategy[list[Operation]] = st.lists(
     | st.builds(Update, SOME_RESOURCE)
     | st.builds(Remove, SOME_ID)
     | st.builds(Keep, SOME_ID, st.integers(1, 3))
-    | st.builds(Note, SOME_ID, SOME_ACTOR)
+    | st.builds(Record, SOME_ID, SOME_ACTOR)
     | st.builds(Remember, SOME_ACTOR, st.sampled_from(("k", "K")), st.booleans()),
     min_size=1,
     max_size=5,
@@ -348,8 +348,8 @@ def requirements(draw: st.DrawFn) -> Requirement:
 @st.composite
 def queries(draw: st.DrawFn) -> ListQuery:
     order = draw(st.sampled_from(OrderBy))
-    # A place is as good as any other where nobody stands, or stands no longer.
-    after = draw(st.none() | SOME_RESOURCE.map(lambda resource: ListPosition(*place(resource, order))))
+    # A position is valid even if no resource has these values.
+    after = draw(st.none() | SOME_RESOURCE.map(lambda resource: ListPosition(*position(resource, order))))
     return ListQuery(
         plural=draw(st.sampled_from(PLURALS)),
         parent=draw(st.sampled_from((None, None, "", *IDS))),
@@ -359,33 +359,33 @@ def queries(draw: st.DrawFn) -> ListQuery:
         limit=draw(st.integers(1, 4)),
         after=after,
         offset=0 if after is not None else draw(st.integers(0, 4)),
-        counts=draw(st.booleans()),
+        wants_total=draw(st.booleans()),
     )
 
 
-class AnyHistory(RuleBasedStateMachine):
-    """On one event loop for the life of a store."""
+class StoreMachine(RuleBasedStateMachine):
+    """Runs random transactions and queries on a store and the model, on one event loop."""
 
     stores: ClassVar[Stores]
 
     def __init__(self) -> None:
         super().__init__()
         self._runner = asyncio.Runner()
-        self._backend = self._wait(self.stores.empty())
+        self._backend = self._run(self.stores.empty())
         self._store = self._backend.fleet
         self._model = Model()
-        self._moment = 1
+        self._step = 1
 
-    def _wait(self, asked: Awaitable[T]) -> T:
-        async def wait() -> T:
-            return await asked
+    def _run(self, call: Awaitable[T]) -> T:
+        async def run() -> T:
+            return await call
 
-        return self._runner.run(wait())
+        return self._runner.run(run())
 
     @rule(operations=SOME_OPERATIONS, is_abandoned=st.booleans())
     def transact(self, operations: list[Operation], is_abandoned: bool) -> None:
-        first = self._moment
-        self._moment += len(operations)
+        first = self._step
+        self._step += len(operations)
 
         def work(fleet: FleetTransaction) -> list[object]:
             done = [operation.perform(fleet, first + number) for number, operation in enumerate(operations)]
@@ -402,7 +402,7 @@ class AnyHistory(RuleBasedStateMachine):
             expected = error
         found: object
         try:
-            found = self._wait(self._store.transact(work))
+            found = self._run(self._store.transact(work))
         except (AlreadyExists, Abandoned) as error:
             found = error
 
@@ -413,18 +413,18 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(query=queries())
     def find(self, query: ListQuery) -> None:
-        assert self._wait(find(self._store, query)) == self._model.find(query)
+        assert self._run(find(self._store, query)) == self._model.find(query)
 
     @rule(resource_id=SOME_ID, limit=st.integers(1, 3), offset=st.integers(0, 3))
     def read_records(self, resource_id: str, limit: int, offset: int) -> None:
         reports, records = self._model.discarded(resource_id), self._model.history(resource_id)
-        stretch = slice(offset, offset + limit)
+        page = slice(offset, offset + limit)
 
-        found_reports = self._wait(discarded_of(self._store, resource_id, limit=limit, offset=offset))
-        found_records = self._wait(history_of(self._store, resource_id, limit=limit, offset=offset))
+        found_reports = self._run(discarded_of(self._store, resource_id, limit=limit, offset=offset))
+        found_records = self._run(history_of(self._store, resource_id, limit=limit, offset=offset))
 
-        assert found_reports == (reports[stretch], len(reports))
-        assert found_records == (records[stretch], len(records))
+        assert found_reports == (reports[page], len(reports))
+        assert found_records == (records[page], len(records))
 
     @rule(
         limit=st.integers(1, 4),
@@ -433,42 +433,42 @@ class AnyHistory(RuleBasedStateMachine):
         resource_id=st.sampled_from(("", "", *IDS)),
     )
     def read_audit(self, limit: int, before: int, actor: str, resource_id: str) -> None:
-        from_where = entry(before).id if before else ""
-        query = AuditQuery(limit=limit, before=from_where, actor=actor, resource_id=resource_id)
+        before_id = entry(before).id if before else ""
+        query = AuditQuery(limit=limit, before=before_id, actor=actor, resource_id=resource_id)
 
-        assert list(self._wait(self._backend.audit.find(query))) == self._model.audit(query)
+        assert list(self._run(self._backend.audit.find(query))) == self._model.audit(query)
 
     @rule(plural=st.sampled_from(PLURALS), adapters=st.sampled_from(ADAPTERS))
-    def take_stock(self, plural: str, adapters: str) -> None:
+    def read_statistics(self, plural: str, adapters: str) -> None:
         outdated = [
             each.id
             for each in self._model.resources.values()
             if each.plural == plural and each.adapters != adapters
         ]
 
-        assert sorted(self._wait(self._store.outdated(plural, adapters, limit=PLENTY))) == sorted(outdated)
-        assert self._wait(populations(self._store)) == self._model.populations()
-        assert self._wait(longest_waits(self._store)) == self._model.longest_waits()
+        assert sorted(self._run(self._store.outdated(plural, adapters, limit=NO_LIMIT))) == sorted(outdated)
+        assert self._run(populations(self._store)) == self._model.populations()
+        assert self._run(longest_waits(self._store)) == self._model.longest_waits()
 
     @rule(age=st.integers(0, 10))
     def expire(self, age: int) -> None:
-        moment = MOMENT + max(0, self._moment - age) * SECOND
+        before = MOMENT + max(0, self._step - age) * SECOND
 
-        forgotten = self._wait(expire(self._store, discarded=moment, history=moment, limit=PLENTY))
-        forgotten += self._wait(self._backend.audit.expire(moment, limit=PLENTY))
-        forgotten += self._wait(self._backend.idempotency.expire(moment, limit=PLENTY))
+        expired = self._run(expire(self._store, discarded=before, history=before, limit=NO_LIMIT))
+        expired += self._run(self._backend.audit.expire(before, limit=NO_LIMIT))
+        expired += self._run(self._backend.idempotency.expire(before, limit=NO_LIMIT))
 
-        assert forgotten == self._model.expire(moment)
+        assert expired == self._model.expire(before)
 
     @rule()
     def reopen(self) -> None:
-        self._backend = self._wait(self.stores.reopened(self._backend))
+        self._backend = self._run(self.stores.reopened(self._backend))
         self._store = self._backend.fleet
 
     def teardown(self) -> None:
         try:
-            found = {resource_id: self._wait(self._store.get(resource_id)) for resource_id in IDS}
-            self._wait(self._backend.database.close())
+            found = {resource_id: self._run(self._store.get(resource_id)) for resource_id in IDS}
+            self._run(self._backend.database.close())
         finally:
             self._runner.close()
 
@@ -476,17 +476,17 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 class ModelContract:
-    """Whatever happens to a store, it agrees with the model."""
+    """A store returns what the model returns."""
 
     examples: ClassVar[int] = 50
-    """How many histories are tried; a slow store may try fewer."""
+    """The number of random histories; a slow store may use fewer."""
 
-    @pytest.mark.timeout(600)  # a history that fails is shortened for up to five minutes before it is shown
+    @pytest.mark.timeout(600)  # Hypothesis may shrink a failing history for five minutes
     def test_any_history_agrees_with_the_model(self, stores: Stores) -> None:
-        class History(AnyHistory):
+        class Machine(StoreMachine):
             pass
 
-        History.stores = stores
+        Machine.stores = stores
         bounds = settings(
             max_examples=self.examples,
             stateful_step_count=20,
@@ -494,4 +494,4 @@ class ModelContract:
             suppress_health_check=list(HealthCheck),
         )
 
-        run_state_machine_as_test(History, settings=bounds)
+        run_state_machine_as_test(Machine, settings=bounds)

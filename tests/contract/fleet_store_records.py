@@ -1,4 +1,4 @@
-"""What every fleet store keeps beside resources, and for how long."""
+"""The contract of fleet stores for discarded reports, history, statistics and expiry."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from tests.support.fleet.store_records import (
 
 
 class RecordContract(StoreSuite):
-    """What is kept beside resources: discarded reports and history; and for how long."""
+    """Discarded reports, history and statistics."""
 
-    async def test_discarded_reports_come_newest_first_and_in_pages(self, store: FleetStore) -> None:
+    async def test_discarded_reports_are_read_newest_first_in_pages(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
         for number in range(5):
             await store.transact(keeping_discarded("cls-1", discarded(number)))
@@ -50,9 +50,9 @@ class RecordContract(StoreSuite):
         assert second == ([discarded(2), discarded(1)], 5)
         assert third == ([discarded(0)], 5)
         assert beyond == ([], 5)
-        assert await discarded_of(store, "nobody", limit=2) == ([], 0)
+        assert await discarded_of(store, "absent", limit=2) == ([], 0)
 
-    async def test_of_each_resource_the_newest_discarded_reports_are_kept(self, store: FleetStore) -> None:
+    async def test_only_the_newest_discarded_reports_are_kept(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
         await store.transact(keeping_discarded("cls-2", discarded(0), limit=3))
 
@@ -62,7 +62,7 @@ class RecordContract(StoreSuite):
         assert await discarded_of(store, "cls-1") == ([discarded(n) for n in (6, 5, 4)], 3)
         assert await discarded_of(store, "cls-2") == ([discarded(0)], 1)
 
-    async def test_a_lower_limit_holds_from_the_next_report_on(self, store: FleetStore) -> None:
+    async def test_a_lower_limit_applies_from_the_next_report(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
         await store.transact(keeping_discarded("cls-1", *map(discarded, range(6)), limit=6))
 
@@ -70,7 +70,7 @@ class RecordContract(StoreSuite):
 
         assert await discarded_of(store, "cls-1") == ([discarded(6), discarded(5)], 2)
 
-    async def test_of_reports_received_in_one_moment_the_last_is_the_newest(self, store: FleetStore) -> None:
+    async def test_reports_received_at_the_same_time_keep_their_order(self, store: FleetStore) -> None:
         reports = [discarded(number, received=MOMENT) for number in range(4)]
         await store.transact(inserting(stored("cls-1")))
 
@@ -78,7 +78,7 @@ class RecordContract(StoreSuite):
 
         assert await discarded_of(store, "cls-1") == (reports[:0:-1], 3)
 
-    async def test_history_comes_newest_first_and_in_pages(self, store: FleetStore) -> None:
+    async def test_history_is_read_newest_first_in_pages(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
         for number in (1, 2, 3):
             await store.transact(keeping_generations("cls-1", generation(number)))
@@ -89,7 +89,7 @@ class RecordContract(StoreSuite):
 
         assert first == ([generation(3), generation(2)], 3)
         assert second == ([generation(1)], 3)
-        assert await history_of(store, "nobody", limit=2) == ([], 0)
+        assert await history_of(store, "absent", limit=2) == ([], 0)
 
     async def test_history_and_audit_outlive_the_resource(self, store: FleetStore, audit: AuditLog) -> None:
         await store.transact(inserting(stored("cls-1")))
@@ -101,18 +101,18 @@ class RecordContract(StoreSuite):
         assert await history_of(store, "cls-1") == ([generation(2), generation(1)], 2)
         assert list(await audit.find(AuditQuery(limit=9, resource_id="cls-1"))) == [entry(1)]
 
-    async def test_a_resource_made_anew_under_an_old_id_goes_on_in_its_history(self, store: FleetStore) -> None:
+    async def test_a_new_resource_with_an_old_id_continues_its_history(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
         await store.transact(keeping_generations("cls-1", generation(1), generation(2)))
         await store.transact(removing("cls-1"))
 
         await store.transact(inserting(stored("cls-1")))
-        anew = generation(1, time=MOMENT + HOUR)
-        await store.transact(keeping_generations("cls-1", anew))
+        newer = generation(1, time=MOMENT + HOUR)
+        await store.transact(keeping_generations("cls-1", newer))
 
-        assert await history_of(store, "cls-1") == ([anew, generation(2), generation(1)], 3)
+        assert await history_of(store, "cls-1") == ([newer, generation(2), generation(1)], 3)
 
-    async def test_outdated_are_those_aggregated_for_other_adapters(self, store: FleetStore) -> None:
+    async def test_outdated_resources_were_aggregated_for_other_adapters(self, store: FleetStore) -> None:
         await store.transact(
             inserting(
                 *(stored(f"old-{n}", adapters="dns") for n in range(3)),
@@ -131,7 +131,7 @@ class RecordContract(StoreSuite):
         assert set(some) < set(everything)
         assert sorted(without) == ["new", "old-0", "old-1", "old-2"]
 
-    async def test_an_update_takes_a_resource_out_of_the_outdated(self, store: FleetStore) -> None:
+    async def test_an_update_makes_an_outdated_resource_current(self, store: FleetStore) -> None:
         resource = stored("cls-1", adapters="dns")
         await store.transact(inserting(resource, stored("cls-2", adapters="dns")))
 
@@ -142,16 +142,16 @@ class RecordContract(StoreSuite):
     async def test_populations_follow_every_write(self, store: FleetStore) -> None:
         resources = [stored(f"cls-{n}", is_ready=n == 0) for n in range(3)]
         await store.transact(inserting(*resources, stored("man-1", plural="manifests")))
-        at_first = await populations(store)
+        initially = await populations(store)
 
         await store.transact(updating(msgspec.structs.replace(resources[1], is_ready=True)))
         await store.transact(updating(msgspec.structs.replace(resources[0], labels={"a": "b"})))
         await store.transact(removing("cls-2", "man-1"))
 
-        assert at_first == {("clusters", True): 1, ("clusters", False): 2, ("manifests", False): 1}
+        assert initially == {("clusters", True): 1, ("clusters", False): 2, ("manifests", False): 1}
         assert await populations(store) == {("clusters", True): 2}
 
-    async def test_the_longest_wait_of_each_kind_and_adapter_is_told(self, store: FleetStore) -> None:
+    async def test_longest_waits_are_per_kind_and_adapter(self, store: FleetStore) -> None:
         resources = [
             stored("cls-1", waiting={"dns": MOMENT + SECOND, "validation": MOMENT}),
             stored("cls-2", waiting={"dns": MOMENT}),
@@ -159,7 +159,7 @@ class RecordContract(StoreSuite):
             stored("man-1", plural="manifests", waiting={"dns": MOMENT + HOUR}),
         ]
         await store.transact(inserting(*resources))
-        at_first = await longest_waits(store)
+        initially = await longest_waits(store)
 
         await store.transact(
             updating(msgspec.structs.replace(resources[1], waiting={"validation": MOMENT + HOUR}))
@@ -168,7 +168,7 @@ class RecordContract(StoreSuite):
         later = await longest_waits(store)
         await store.transact(updating(msgspec.structs.replace(resources[0], waiting={}, is_ready=True)))
 
-        assert at_first == [
+        assert initially == [
             LongestWait("clusters", "dns", MOMENT),
             LongestWait("clusters", "validation", MOMENT),
             LongestWait("manifests", "dns", MOMENT + HOUR),
@@ -181,14 +181,14 @@ class RecordContract(StoreSuite):
 
 
 class ExpiryContract(StoreSuite):
-    """What is old is forgotten, in portions, and nothing else is."""
+    """Only old records expire, at most `limit` per call."""
 
-    async def test_an_empty_store_has_nothing_to_forget(self, store: FleetStore) -> None:
+    async def test_an_empty_store_has_nothing_to_expire(self, store: FleetStore) -> None:
         now = MOMENT + HOUR
 
         assert await expire(store, discarded=now, history=now) == 0
 
-    async def test_old_discarded_reports_are_forgotten(self, store: FleetStore) -> None:
+    async def test_old_discarded_reports_expire(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1"), stored("cls-2")))
         await store.transact(keeping_discarded("cls-1", *map(discarded, range(1, 6))))
         await store.transact(keeping_discarded("cls-2", *map(discarded, range(1, 3))))
@@ -197,47 +197,45 @@ class ExpiryContract(StoreSuite):
         assert await discarded_of(store, "cls-1") == ([discarded(n) for n in (5, 4, 3)], 3)
         assert await discarded_of(store, "cls-2") == ([], 0)
 
-    async def test_old_generations_are_forgotten_but_the_newest_of_what_is_there(self, store: FleetStore) -> None:
-        await store.transact(inserting(stored("living"), stored("gone")))
-        for resource_id in ("living", "gone"):
+    async def test_old_generations_expire_except_the_newest_of_a_resource(self, store: FleetStore) -> None:
+        await store.transact(inserting(stored("existing"), stored("removed")))
+        for resource_id in ("existing", "removed"):
             await store.transact(keeping_generations(resource_id, *map(generation, (1, 2, 3))))
-        await store.transact(removing("gone"))
+        await store.transact(removing("removed"))
 
         assert await expire(store, history=generation(3).time) == 4
-        assert await history_of(store, "gone") == ([generation(3)], 1)
+        assert await history_of(store, "removed") == ([generation(3)], 1)
         assert await expire(store, history=MOMENT + HOUR) == 1
 
-        assert await history_of(store, "living") == ([generation(3)], 1)
-        assert await history_of(store, "gone") == ([], 0)
+        assert await history_of(store, "existing") == ([generation(3)], 1)
+        assert await history_of(store, "removed") == ([], 0)
         assert await expire(store, history=MOMENT + HOUR) == 0
 
-    async def test_the_newest_generation_is_that_of_the_living_not_of_a_predecessor(
-        self, store: FleetStore
-    ) -> None:
+    async def test_the_kept_generation_is_that_of_the_current_resource(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
         await store.transact(keeping_generations("cls-1", generation(1), generation(2)))
         await store.transact(removing("cls-1"))
         await store.transact(inserting(stored("cls-1")))
-        anew = generation(1, time=MOMENT + 5 * SECOND)
-        await store.transact(keeping_generations("cls-1", anew))
+        newer = generation(1, time=MOMENT + 5 * SECOND)
+        await store.transact(keeping_generations("cls-1", newer))
 
         assert await expire(store, history=MOMENT + HOUR) == 2
-        assert await history_of(store, "cls-1") == ([anew], 1)
+        assert await history_of(store, "cls-1") == ([newer], 1)
 
-    async def test_at_most_so_many_of_each_are_forgotten_at_once(self, store: FleetStore) -> None:
+    async def test_expiry_is_limited_per_call(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
         await store.transact(keeping_discarded("cls-1", *map(discarded, range(5))))
         await store.transact(keeping_generations("cls-1", *map(generation, range(1, 7))))
         now = MOMENT + HOUR
 
-        forgotten = [await expire(store, discarded=now, history=now, limit=2) for _ in range(4)]
+        expired = [await expire(store, discarded=now, history=now, limit=2) for _ in range(4)]
 
-        assert forgotten == [4, 4, 2, 0]
+        assert expired == [4, 4, 2, 0]
 
-    async def test_what_may_not_be_forgotten_is_not_in_the_way(self, store: FleetStore) -> None:
-        eldest = [stored(f"cls-{n}") for n in range(5)]
-        await store.transact(inserting(*eldest, stored("youngest")))
-        for resource in eldest:
+    async def test_generations_that_are_kept_do_not_use_up_the_limit(self, store: FleetStore) -> None:
+        oldest = [stored(f"cls-{n}") for n in range(5)]
+        await store.transact(inserting(*oldest, stored("youngest")))
+        for resource in oldest:
             await store.transact(keeping_generations(resource.id, generation(1)))
         await store.transact(keeping_generations("youngest", generation(2), generation(3), generation(4)))
 

@@ -1,4 +1,4 @@
-"""What every fleet store promises to a piece of work, and to whoever reads what it wrote."""
+"""The contract of fleet stores for transactions."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ from tests.support.fleet.store_records import (
 
 
 class TransactionContract(StoreSuite):
-    """All of it takes effect, or nothing; and it is found again exactly as it was put."""
+    """A transaction takes effect completely or not at all, and its data is read back unchanged."""
 
-    async def test_what_was_inserted_is_what_is_got(self, store: FleetStore) -> None:
+    async def test_an_inserted_resource_is_read_back_unchanged(self, store: FleetStore) -> None:
         parent = stored("cls-1")
         child = stored(
             "np-1",
@@ -74,17 +74,17 @@ class TransactionContract(StoreSuite):
         assert await store.get("np-1") == child
         assert await store.get("cls-1") == parent
 
-    async def test_an_id_that_nobody_has_is_none(self, store: FleetStore) -> None:
-        assert await store.get("nobody") is None
-        assert await store.transact(lambda fleet: fleet.lock("nobody")) is None
+    async def test_an_unknown_id_is_none(self, store: FleetStore) -> None:
+        assert await store.get("absent") is None
+        assert await store.transact(lambda fleet: fleet.lock("absent")) is None
 
-    async def test_the_result_of_the_work_comes_back(self, store: FleetStore) -> None:
+    async def test_the_result_of_the_work_is_returned(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1")))
 
         assert await store.transact(lambda fleet: fleet.lock("cls-1")) == await store.get("cls-1")
 
     @pytest.mark.parametrize(
-        "moment",
+        "time",
         [
             datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC),
             datetime(2255, 6, 5, 23, 47, 34, 740_993, tzinfo=UTC),
@@ -93,15 +93,15 @@ class TransactionContract(StoreSuite):
         ],
         ids=str,
     )
-    async def test_times_are_kept_to_the_microsecond(self, store: FleetStore, moment: datetime) -> None:
-        resource = stored("cls-1", created=moment, waiting={"dns": moment})
+    async def test_times_are_stored_to_the_microsecond(self, store: FleetStore, time: datetime) -> None:
+        resource = stored("cls-1", created=time, waiting={"dns": time})
 
         await store.transact(inserting(resource))
 
         assert await store.get("cls-1") == resource
-        assert await longest_waits(store) == [LongestWait("clusters", "dns", moment)]
+        assert await longest_waits(store) == [LongestWait("clusters", "dns", time)]
 
-    async def test_a_megabyte_is_kept_whole(self, store: FleetStore) -> None:
+    async def test_a_megabyte_is_stored_unchanged(self, store: FleetStore) -> None:
         text = "ü" * 500_000
         resource = stored(
             "cls-1",
@@ -127,7 +127,7 @@ class TransactionContract(StoreSuite):
         assert remembered is not None
         assert remembered.body == resource.document
 
-    async def test_an_update_replaces_what_may_change(self, store: FleetStore) -> None:
+    async def test_an_update_replaces_all_mutable_fields(self, store: FleetStore) -> None:
         before = stored("cls-1", labels={"region": "us-east", "tier": "gold"}, waiting={"dns": MOMENT})
         other = stored("cls-2", labels={"region": "us-east"}, waiting={"dns": MOMENT})
         await store.transact(inserting(before, other))
@@ -153,7 +153,7 @@ class TransactionContract(StoreSuite):
         assert await store.get("cls-1") == after
         assert await store.get("cls-2") == other
 
-    async def test_several_updates_in_one_transaction_leave_the_last(self, store: FleetStore) -> None:
+    async def test_the_last_of_several_updates_in_one_transaction_holds(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1", labels={"step": "0"}, waiting={"dns": MOMENT})))
 
         def work(fleet: FleetTransaction) -> None:
@@ -209,7 +209,7 @@ class TransactionContract(StoreSuite):
         ]
         assert await store.get("np-1") is None
 
-    async def test_what_is_made_and_removed_in_one_transaction_was_never_there(self, store: FleetStore) -> None:
+    async def test_a_resource_inserted_and_removed_at_once_leaves_no_trace(self, store: FleetStore) -> None:
         def work(fleet: FleetTransaction) -> None:
             fleet.insert(stored("cls-1", labels={"region": "us-east"}, waiting={"dns": MOMENT}))
             fleet.remove("cls-1")
@@ -222,7 +222,7 @@ class TransactionContract(StoreSuite):
         assert await populations(store) == {("manifests", False): 1}
         assert await longest_waits(store) == []
 
-    async def test_work_that_raises_leaves_nothing(self, store: FleetStore, audit: AuditLog) -> None:
+    async def test_work_that_raises_writes_nothing(self, store: FleetStore, audit: AuditLog) -> None:
         kept = stored("cls-1", labels={"region": "us-east"}, waiting={"dns": MOMENT})
         gone = stored("cls-2", labels={"region": "us-east"})
         await store.transact(inserting(kept, gone))
@@ -243,9 +243,9 @@ class TransactionContract(StoreSuite):
             fleet.keep_generation("cls-1", generation(2))
             fleet.record(entry(1))
             fleet.remember(response("key"))
-            raise LookupError("on second thoughts")
+            raise LookupError("rejected")
 
-        with pytest.raises(LookupError, match="on second thoughts"):
+        with pytest.raises(LookupError, match="rejected"):
             await store.transact(work)
 
         assert await store.get("cls-1") == kept
@@ -260,9 +260,7 @@ class TransactionContract(StoreSuite):
         assert await populations(store) == {("clusters", False): 2}
         assert await longest_waits(store) == [LongestWait("clusters", "dns", MOMENT)]
 
-    async def test_work_that_raises_after_several_changes_of_one_thing_leaves_none_of_them(
-        self, store: FleetStore
-    ) -> None:
+    async def test_work_that_raises_after_repeated_changes_writes_none(self, store: FleetStore) -> None:
         before = stored("cls-1", labels={"step": "0"})
         await store.transact(inserting(before))
         await store.transact(keeping_discarded("cls-1", discarded(1), discarded(2)))
@@ -286,7 +284,7 @@ class TransactionContract(StoreSuite):
         assert await discarded_of(store, "cls-1") == ([discarded(2), discarded(1)], 2)
         assert await populations(store) == {("clusters", False): 1}
 
-    async def test_what_failed_once_can_be_done_again(self, store: FleetStore) -> None:
+    async def test_failed_work_can_be_done_again(self, store: FleetStore) -> None:
         def work(fleet: FleetTransaction) -> None:
             inserting(stored("cls-1"))(fleet)
             fleet.remember(response("key"))
@@ -325,14 +323,14 @@ class TransactionContract(StoreSuite):
         await store.transact(inserting(stored("np-3", plural="nodepools", parent=second, name="same")))
         assert await select(store, plural="nodepools") == ["np-1", "np-3"]
 
-    async def test_names_that_only_look_alike_are_different(self, store: FleetStore) -> None:
+    async def test_names_that_look_alike_are_different(self, store: FleetStore) -> None:
         names = ["straße", "strasse", "Straße", "stra\u00dfe ", "e\u0301", "\u00e9", "a", "A"]
 
         await store.transact(inserting(*(stored(f"cls-{n}", name=name) for n, name in enumerate(names))))
 
         assert len(await select(store)) == len(names)
 
-    async def test_ids_that_only_look_alike_are_different(self, store: FleetStore) -> None:
+    async def test_ids_that_look_alike_are_different(self, store: FleetStore) -> None:
         await store.transact(
             inserting(stored("A", labels={"case": "upper"}), stored("a", labels={"case": "lower"}))
         )
@@ -357,7 +355,7 @@ class TransactionContract(StoreSuite):
         assert await select(store, labelled("old", Operator.EXISTS)) == []
         assert await discarded_of(store, "cls-1") == ([], 0)
 
-    async def test_a_name_may_change_hands_within_one_transaction(self, store: FleetStore) -> None:
+    async def test_a_name_can_move_to_another_resource_in_one_transaction(self, store: FleetStore) -> None:
         await store.transact(inserting(stored("cls-1", name="same")))
 
         def work(fleet: FleetTransaction) -> None:
@@ -377,7 +375,7 @@ class TransactionContract(StoreSuite):
         ],
         ids=["id", "name", "key"],
     )
-    async def test_a_transaction_in_which_something_was_taken_is_over(
+    async def test_a_violated_unique_constraint_ends_the_transaction(
         self, store: FleetStore, audit: AuditLog, clash: Callable[[FleetTransaction], None]
     ) -> None:
         await store.transact(inserting(stored("cls-1")))
@@ -395,10 +393,10 @@ class TransactionContract(StoreSuite):
         assert await select(store) == ["cls-1"]
         assert list(await audit.find(AuditQuery(limit=9))) == []
 
-    async def test_an_entry_may_be_about_another_resource_than_the_last_write(
+    async def test_an_entry_may_concern_another_resource_than_the_last_write(
         self, store: FleetStore, audit: AuditLog
     ) -> None:
-        """The end of a child may be what is recorded, and a change of its parent what is written last."""
+        """The entry may be about a removed child while the last write is to its parent."""
         parent = stored("cls-1", document=b"0")
         await store.transact(inserting(parent, stored("np-1", plural="nodepools", parent=parent)))
 
@@ -414,7 +412,7 @@ class TransactionContract(StoreSuite):
         assert after is not None
         assert after.document == b"1"
 
-    async def test_children_are_direct_and_come_oldest_first(self, store: FleetStore) -> None:
+    async def test_children_are_direct_and_ordered_oldest_first(self, store: FleetStore) -> None:
         root = stored("root")
         children = [
             stored(f"child-{n}", plural="nodepools", parent=root, created=MOMENT + (9 - n) * SECOND)
@@ -429,11 +427,11 @@ class TransactionContract(StoreSuite):
             return [list(fleet.children(each)) for each in ("root", "child-0", "grandchild")]
 
         assert await store.transact(work) == [children[::-1], [grandchild], []]
-        everybody = ("root", "child-0", "child-1", "grandchild", "stranger", "nobody")
-        counted = await store.transact(lambda fleet: [fleet.count_children(each) for each in everybody])
+        all_ids = ("root", "child-0", "child-1", "grandchild", "stranger", "absent")
+        counted = await store.transact(lambda fleet: [fleet.count_children(each) for each in all_ids])
         assert counted == [3, 1, 0, 0, 0, 0]
 
-    async def test_a_family_can_be_removed_from_below(self, store: FleetStore) -> None:
+    async def test_a_family_can_be_removed_bottom_up(self, store: FleetStore) -> None:
         root = stored("root")
         child = stored("child", plural="nodepools", parent=root)
         grandchild = stored("grandchild", plural="machines", parent=child)
@@ -443,7 +441,7 @@ class TransactionContract(StoreSuite):
 
         assert await populations(store) == {}
 
-    async def test_a_database_in_use_has_no_trouble(self, backend: Backend) -> None:
+    async def test_an_open_database_reports_no_trouble(self, backend: Backend) -> None:
         await backend.fleet.transact(inserting(stored("cls-1")))
 
         assert backend.database.trouble() is None
@@ -454,7 +452,7 @@ class TransactionContract(StoreSuite):
         await backend.database.close()
         await backend.database.close()
 
-    async def test_what_was_written_is_there_when_the_database_is_reopened(self, stores: Stores) -> None:
+    async def test_data_is_there_after_the_database_is_reopened(self, stores: Stores) -> None:
         resource = stored("cls-1", labels={"region": "us-east"}, waiting={"dns": MOMENT})
         backend = await stores.empty()
         store = backend.fleet

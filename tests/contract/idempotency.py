@@ -1,6 +1,7 @@
-"""What every `ports.idempotency.IdempotencyStore` promises, and the part of a transaction that knows responses.
+"""The contract of `ports.idempotency.IdempotencyStore` and `StoredResponses`.
 
-A driver's test module inherits `IdempotencyContract` and gives a fixture `stores`, which belongs to no event loop.
+A driver's test class inherits `IdempotencyContract` and defines a fixture `stores`, which is not bound to an event
+loop.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def remembering(*responses: StoredResponse) -> Callable[[SharedTransaction], Non
 
 
 class IdempotencyContract(StoreSuite):
-    """A response is stored with the rest of a transaction, once for an actor's key, and expires."""
+    """A response is stored with the rest of a transaction, once per actor and key, and expires."""
 
     async def test_a_response_is_recalled_by_its_actor_and_key(self, backend: Backend) -> None:
         kept = StoredResponse(
@@ -46,14 +47,14 @@ class IdempotencyContract(StoreSuite):
         assert await backend.transact(recalling("dns", "schlüssel")) is None
         assert await backend.transact(recalling("ops", "Schlüssel")) is None
 
-    async def test_a_megabyte_is_kept_whole(self, backend: Backend) -> None:
+    async def test_a_megabyte_is_stored_unchanged(self, backend: Backend) -> None:
         large = response("key", body=b"x" * 1_000_000)
 
         await backend.transact(remembering(large))
 
         assert await backend.transact(recalling("ops", "key")) == large
 
-    async def test_a_key_is_taken_for_its_actor_alone(self, backend: Backend) -> None:
+    async def test_each_actor_has_its_own_keys(self, backend: Backend) -> None:
         await backend.transact(remembering(response("key")))
 
         with pytest.raises(KeyTaken):
@@ -62,7 +63,7 @@ class IdempotencyContract(StoreSuite):
 
         assert await backend.transact(recalling("ops", "key")) == response("key")
 
-    async def test_a_transaction_sees_what_it_has_stored(self, backend: Backend) -> None:
+    async def test_a_transaction_sees_its_own_responses(self, backend: Backend) -> None:
         def work(transaction: SharedTransaction) -> list[StoredResponse | None]:
             before = transaction.recall("ops", "key")
             transaction.remember(response("key"))
@@ -99,7 +100,7 @@ class IdempotencyContract(StoreSuite):
         with pytest.raises(KeyTaken):
             await backend.transact(remembering(response("key")))
 
-    async def test_of_many_who_use_a_key_one_acts_and_the_others_recall_it(self, backend: Backend) -> None:
+    async def test_one_of_many_concurrent_requests_acts_and_others_recall_it(self, backend: Backend) -> None:
         def creating(number: int) -> Callable[[SharedTransaction], StoredResponse]:
             def work(transaction: SharedTransaction) -> StoredResponse:
                 known = transaction.recall("ops", "key")
@@ -123,7 +124,7 @@ class IdempotencyContract(StoreSuite):
         assert results == [results[0]] * 20
         assert len(await backend.audit.find(AuditQuery(limit=99))) == 1
 
-    async def test_old_responses_are_forgotten_and_their_keys_are_free(self, backend: Backend) -> None:
+    async def test_old_responses_expire_and_free_their_keys(self, backend: Backend) -> None:
         old, young = response("old"), response("young", time=MOMENT + SECOND)
         await backend.transact(remembering(old, young))
 
@@ -132,7 +133,7 @@ class IdempotencyContract(StoreSuite):
         assert await backend.transact(recalling("ops", "young")) == young
         await backend.transact(remembering(old))
 
-    async def test_the_oldest_go_first_and_at_most_so_many_at_once(self, backend: Backend) -> None:
+    async def test_the_oldest_expire_first_up_to_the_limit(self, backend: Backend) -> None:
         made = [response(f"key-{n}", time=MOMENT + n * SECOND) for n in range(5)]
         await backend.transact(remembering(*reversed(made)))
 

@@ -1,4 +1,4 @@
-"""What every `ports.identity.Identities` promises, to be run against each of them."""
+"""The contract of `ports.identity.Identities`, for every implementation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY_KIND = [
 
 
 class IdentitiesHarness(ABC):
-    """A source of identities whose tokens a test can issue and withdraw. Both take effect before they return."""
+    """A source of identities. Issuing and withdrawing tokens takes effect before the call returns."""
 
     @property
     @abstractmethod
@@ -34,17 +34,17 @@ class IdentitiesHarness(ABC):
 
 
 class IdentitiesContract:
-    """Subclass it, give it a fixture `harness`, and the promises are tested."""
+    """Subclasses define a fixture `harness`."""
 
     @pytest.mark.parametrize("identity", EVERY_KIND)
-    async def test_a_token_gives_its_identity_with_what_the_role_is_about(
+    async def test_a_token_gives_its_identity_with_the_attributes_of_its_role(
         self, harness: IdentitiesHarness, identity: Identity
     ) -> None:
         token = harness.issue(identity)
 
         assert await harness.identities.identify(token) == identity
 
-    async def test_tokens_are_told_apart_however_many_are_asked_at_once(self, harness: IdentitiesHarness) -> None:
+    async def test_concurrent_calls_identify_each_token(self, harness: IdentitiesHarness) -> None:
         tokens = [harness.issue(identity) for identity in EVERY_KIND]
 
         found = await asyncio.gather(*map(harness.identities.identify, [*tokens, *reversed(tokens)]))
@@ -62,17 +62,17 @@ class IdentitiesContract:
         "token",
         ["", " ", "a", "a.b.c", "..", "ops-1", "anonymous", "nobody", "\0", "é.é.é", "snt_", "{}", "a" * 100_000],
     )
-    async def test_no_text_is_a_token_unless_it_was_issued(self, harness: IdentitiesHarness, token: str) -> None:
+    async def test_a_text_that_was_not_issued_is_unknown(self, harness: IdentitiesHarness, token: str) -> None:
         harness.issue(Identity("ops-1", Role.OPERATOR))
 
         assert await harness.identities.identify(token) is None
 
-    async def test_what_is_nearly_a_token_is_unknown(self, harness: IdentitiesHarness) -> None:
+    async def test_a_slightly_changed_token_is_unknown(self, harness: IdentitiesHarness) -> None:
         token = harness.issue(Identity("ops-1", Role.OPERATOR))
         middle = len(token) // 2
         other = "A" if token[middle] != "A" else "B"
 
-        for near in (
+        for changed in (
             token[:-1],
             token[1:],
             f"{token}A",
@@ -80,9 +80,9 @@ class IdentitiesContract:
             token.swapcase(),
             f"{token[:middle]}{other}{token[middle + 1 :]}",
         ):
-            assert await harness.identities.identify(near) is None, near
+            assert await harness.identities.identify(changed) is None, changed
 
-    async def test_a_token_that_was_withdrawn_is_unknown(self, harness: IdentitiesHarness) -> None:
+    async def test_a_withdrawn_token_is_unknown(self, harness: IdentitiesHarness) -> None:
         before = harness.issue(Identity("ops-1", Role.OPERATOR))
         assert await harness.identities.identify(before) is not None
 

@@ -46,7 +46,7 @@ class Known:
 
 
 class FleetWitness:
-    """A `fleet_store.Watcher` by its method `committed`."""
+    """A `fleet_store.CommitListener` by its method `committed`."""
 
     def __init__(self, trace: Trace, required: Mapping[str, tuple[str, ...]]) -> None:
         """`required` are the adapters of each kind, by its plural; they change with the API's configuration."""

@@ -171,7 +171,7 @@ class WalkedFleet:
         for plural in self._plurals:
             after: ListPosition | None = None
             while True:
-                query = ListQuery(plural=plural, limit=self._page_size, after=after, counts=False)
+                query = ListQuery(plural=plural, limit=self._page_size, after=after, wants_total=False)
                 documents, after = await self._fetch(query)
                 yield FleetPage([read_resource(msgspec.Raw(document)) for document in documents])
                 if after is None:

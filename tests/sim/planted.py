@@ -28,7 +28,7 @@ from sentinel.ports.fleet_store import FleetTransaction, StoredResource
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.testing.database import MemoryDatabase
-from sentinel.testing.fleet_store import MemoryFleetStore, Watcher
+from sentinel.testing.fleet_store import CommitListener, MemoryFleetStore
 from tests.sim.world import Plan
 
 T = TypeVar("T")
@@ -87,8 +87,8 @@ class _Overlooking:
 class _Stumbling(MemoryFleetStore):
     """A store that cannot say every other time what is outdated, and in no way that a store may fail."""
 
-    def __init__(self, database: MemoryDatabase, watcher: Watcher) -> None:
-        super().__init__(database, watcher=watcher)
+    def __init__(self, database: MemoryDatabase, on_commit: CommitListener) -> None:
+        super().__init__(database, on_commit=on_commit)
         self._stumbles = False
 
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
@@ -102,9 +102,12 @@ class _Wrapping(MemoryFleetStore):
     """A store with something around its transactions."""
 
     def __init__(
-        self, database: MemoryDatabase, watcher: Watcher, around: Callable[[FleetTransaction], FleetTransaction]
+        self,
+        database: MemoryDatabase,
+        on_commit: CommitListener,
+        around: Callable[[FleetTransaction], FleetTransaction],
     ) -> None:
-        super().__init__(database, watcher=watcher)
+        super().__init__(database, on_commit=on_commit)
         self._around = around
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
@@ -142,7 +145,7 @@ class _Choking(_Altered):
 
 
 def _wrapping(around: Callable[[FleetTransaction], FleetTransaction]) -> Plan:
-    return Plan(make_store=lambda database, watcher: _Wrapping(database, watcher, around))
+    return Plan(make_store=lambda database, on_commit: _Wrapping(database, on_commit, around))
 
 
 def _altering(alter: Alteration) -> Plan:

@@ -21,7 +21,7 @@ from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.backoff import Backoff
 from sentinel.testing.database import MemoryDatabase
-from sentinel.testing.fleet_store import MemoryFleetStore, Watcher
+from sentinel.testing.fleet_store import CommitListener, MemoryFleetStore
 from sentinel.testing.loop import SimulatedClock
 from sentinel.web.audit import Auditor
 from tests.sim.adapter_process import AdapterProcess
@@ -44,8 +44,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     republish_interval: timedelta | None = None
     around_subscriber: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber
     around_reporting: Callable[[Reporting], Reporting] = lambda reporting: reporting
-    make_store: Callable[[MemoryDatabase, Watcher], MemoryFleetStore] = lambda database, watcher: MemoryFleetStore(
-        database, watcher=watcher
+    make_store: Callable[[MemoryDatabase, CommitListener], MemoryFleetStore] = lambda database, on_commit: (
+        MemoryFleetStore(database, on_commit=on_commit)
     )
 
 

@@ -1,4 +1,4 @@
-"""The fleet store in memory: the contract, and what it adds for tests and simulations."""
+"""The fleet store in memory: injected faults, and checks for bugs of callers."""
 
 from __future__ import annotations
 
@@ -10,27 +10,20 @@ import pytest
 
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, IdTaken, ListQuery, NameTaken, StoredResource
-from sentinel.testing import loop
 from sentinel.testing.database import Fault, Faults, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
-from tests.contract.fleet_store import FleetStoreContract
-from tests.support.fleet.store_records import MemoryStores, incrementing, inserting, removing, stored, updating
+from sentinel.testing.loop import simulated
+from tests.support.fleet.store_records import incrementing, inserting, removing, stored, updating
 
 
-class TestMemoryFleetStore(FleetStoreContract):
-    @pytest.fixture
-    def stores(self) -> MemoryStores:
-        return MemoryStores()
-
-
-async def opened(faults: Faults | None = None) -> MemoryFleetStore:
+async def open_store(faults: Faults | None = None) -> MemoryFleetStore:
     database = MemoryDatabase(faults=faults)
     await database.open()
     return MemoryFleetStore(database)
 
 
-class Script:
-    """One fault for each call, in order; none when they are used up."""
+class FaultScript:
+    """Injects these faults into consecutive calls, then none."""
 
     def __init__(self, *faults: Fault | None) -> None:
         self._faults = list(faults)
@@ -42,7 +35,7 @@ class Script:
 
 
 async def test_a_fault_before_the_commit_leaves_nothing() -> None:
-    store = await opened(Script(Fault.BEFORE_COMMIT))
+    store = await open_store(FaultScript(Fault.BEFORE_COMMIT))
 
     with pytest.raises(Unavailable, match="before the commit"):
         await store.transact(inserting(stored("cls-1")))
@@ -50,8 +43,8 @@ async def test_a_fault_before_the_commit_leaves_nothing() -> None:
     assert await store.get("cls-1") is None
 
 
-async def test_a_fault_after_the_commit_loses_only_the_answer() -> None:
-    store = await opened(Script(Fault.AFTER_COMMIT))
+async def test_a_fault_after_the_commit_loses_only_the_response() -> None:
+    store = await open_store(FaultScript(Fault.AFTER_COMMIT))
 
     with pytest.raises(Unavailable, match="after the commit"):
         await store.transact(inserting(stored("cls-1")))
@@ -59,8 +52,8 @@ async def test_a_fault_after_the_commit_loses_only_the_answer() -> None:
     assert await store.get("cls-1") == stored("cls-1")
 
 
-async def test_work_that_lost_a_race_is_run_again_and_takes_effect_once() -> None:
-    store = await opened(Script(None, Fault.LOST_RACE))
+async def test_work_that_lost_a_race_reruns_and_takes_effect_once() -> None:
+    store = await open_store(FaultScript(None, Fault.LOST_RACE))
     await store.transact(inserting(stored("cls-1", document=b"0")))
     runs = 0
 
@@ -73,9 +66,9 @@ async def test_work_that_lost_a_race_is_run_again_and_takes_effect_once() -> Non
     assert runs == 2
 
 
-async def test_every_call_can_fail_and_is_named() -> None:
-    script = Script(*[Fault.BEFORE_COMMIT] * 2)
-    store = await opened(script)
+async def test_faults_are_chosen_by_the_name_of_the_call() -> None:
+    script = FaultScript(*[Fault.BEFORE_COMMIT] * 2)
+    store = await open_store(script)
 
     with pytest.raises(Unavailable):
         await store.find(ListQuery(plural="clusters", limit=1))
@@ -85,7 +78,7 @@ async def test_every_call_can_fail_and_is_named() -> None:
     assert script.calls == ["find", "populations"]
 
 
-async def test_a_database_that_is_not_open_says_so() -> None:
+async def test_a_database_that_is_not_open_is_unavailable() -> None:
     database = MemoryDatabase()
 
     with pytest.raises(Unavailable, match="not open"):
@@ -94,7 +87,7 @@ async def test_a_database_that_is_not_open_says_so() -> None:
     assert database.trouble() == "the database is not open"
 
 
-async def test_stores_on_one_database_keep_the_same() -> None:
+async def test_stores_on_one_database_share_their_data() -> None:
     database = MemoryDatabase()
     await database.open()
 
@@ -103,9 +96,8 @@ async def test_stores_on_one_database_keep_the_same() -> None:
     assert await MemoryFleetStore(database).get("cls-1") == stored("cls-1")
 
 
-async def test_what_a_caller_has_read_may_be_old_by_the_time_it_acts() -> None:
-    """A caller that reads outside of the transaction in which it writes loses updates, here as anywhere."""
-    store = await opened()
+async def test_a_caller_that_reads_outside_the_transaction_loses_updates() -> None:
+    store = await open_store()
     await store.transact(inserting(stored("cls-1", document=b"0")))
 
     async def increment_carelessly() -> None:
@@ -121,15 +113,16 @@ async def test_what_a_caller_has_read_may_be_old_by_the_time_it_acts() -> None:
     assert (after.document, after.version) == (b"1", 3)
 
 
-def test_it_works_on_virtual_time() -> None:
-    async def scenario() -> bytes:
-        store = await opened()
-        await store.transact(inserting(stored("cls-1", document=b"0")))
-        await asyncio.gather(*(store.transact(incrementing("cls-1")) for _ in range(5)))
-        after = await store.get("cls-1")
-        return b"" if after is None else after.document
+@simulated
+async def test_it_works_on_virtual_time() -> None:
+    store = await open_store()
+    await store.transact(inserting(stored("cls-1", document=b"0")))
 
-    assert loop.run(scenario()) == b"5"
+    await asyncio.gather(*(store.transact(incrementing("cls-1")) for _ in range(5)))
+
+    after = await store.get("cls-1")
+    assert after is not None
+    assert after.document == b"5"
 
 
 PARENT = stored("cls-1")
@@ -137,7 +130,7 @@ CHILD = stored("np-1", plural="nodepools", parent=PARENT)
 
 
 @pytest.mark.parametrize(
-    "careless",
+    "unlocked_change",
     [
         lambda fleet: fleet.update(PARENT),
         lambda fleet: fleet.remove("np-1"),
@@ -146,40 +139,43 @@ CHILD = stored("np-1", plural="nodepools", parent=PARENT)
     ],
     ids=["update", "remove", "children", "insert"],
 )
-async def test_a_family_that_was_not_locked_cannot_be_changed(
-    careless: Callable[[FleetTransaction], None],
+async def test_changing_a_family_without_locking_it_is_an_error(
+    unlocked_change: Callable[[FleetTransaction], None],
 ) -> None:
-    store = await opened()
+    store = await open_store()
     await store.transact(inserting(PARENT, CHILD))
 
     with pytest.raises(RuntimeError, match="before it is locked"):
-        await store.transact(careless)
+        await store.transact(unlocked_change)
 
     assert await store.get("np-1") == CHILD
 
 
 @pytest.mark.parametrize(
-    ("mistaken", "complaint"),
+    ("mistake", "error"),
     [
-        (removing("cls-1"), "removed before its children"),
-        (removing("nobody"), "is not there"),
-        (lambda fleet: fleet.update(stored("nobody")), "is not there"),
-        (inserting(stored("np-9", plural="nodepools", parent=stored("nobody"))), "its parent nobody is not there"),
+        (removing("cls-1"), "is removed before its children"),
+        (removing("absent"), "does not exist"),
+        (lambda fleet: fleet.update(stored("absent")), "does not exist"),
+        (
+            inserting(stored("np-9", plural="nodepools", parent=stored("absent"))),
+            "its parent absent does not exist",
+        ),
     ],
     ids=["orphans", "removal", "update", "parent"],
 )
-async def test_what_a_database_would_refuse_is_refused(
-    mistaken: Callable[[FleetTransaction], None], complaint: str
+async def test_violations_of_foreign_keys_are_errors(
+    mistake: Callable[[FleetTransaction], None], error: str
 ) -> None:
-    store = await opened()
+    store = await open_store()
     await store.transact(inserting(PARENT, CHILD))
 
-    with pytest.raises(RuntimeError, match=complaint):
-        await store.transact(mistaken)
+    with pytest.raises(RuntimeError, match=error):
+        await store.transact(mistake)
 
 
 async def test_a_transaction_cannot_be_used_after_its_end() -> None:
-    store = await opened()
+    store = await open_store()
 
     leaked = await store.transact(lambda fleet: fleet)
 
@@ -187,8 +183,8 @@ async def test_a_transaction_cannot_be_used_after_its_end() -> None:
         leaked.insert(stored("cls-1"))
 
 
-async def test_a_name_that_was_taken_is_raised_even_if_the_work_keeps_it_to_itself() -> None:
-    store = await opened()
+async def test_a_taken_name_is_raised_even_if_the_work_suppresses_it() -> None:
+    store = await open_store()
     await store.transact(inserting(PARENT))
 
     def work(fleet: FleetTransaction) -> None:
@@ -199,12 +195,12 @@ async def test_a_name_that_was_taken_is_raised_even_if_the_work_keeps_it_to_itse
         await store.transact(work)
 
 
-async def test_a_watcher_hears_of_every_change_that_takes_effect_and_of_no_other() -> None:
-    heard: list[tuple[StoredResource | None, StoredResource | None]] = []
-    faults = Script(None, Fault.BEFORE_COMMIT, Fault.LOST_RACE, None, Fault.AFTER_COMMIT)
+async def test_on_commit_gets_exactly_the_changes_that_take_effect() -> None:
+    changes: list[tuple[StoredResource | None, StoredResource | None]] = []
+    faults = FaultScript(None, Fault.BEFORE_COMMIT, Fault.LOST_RACE, None, Fault.AFTER_COMMIT)
     database = MemoryDatabase(faults=faults)
     await database.open()
-    store = MemoryFleetStore(database, watcher=lambda *change: heard.append(change))
+    store = MemoryFleetStore(database, on_commit=lambda *change: changes.append(change))
     first = stored("cls-1", document=b"0")
     second = msgspec.structs.replace(first, document=b"1", version=first.version + 1)
 
@@ -217,4 +213,4 @@ async def test_a_watcher_hears_of_every_change_that_takes_effect_and_of_no_other
     with pytest.raises(Unavailable):
         await store.transact(removing("cls-1"))
 
-    assert heard == [(None, first), (first, second), (second, None)]
+    assert changes == [(None, first), (first, second), (second, None)]

@@ -1,4 +1,4 @@
-"""The fake of the identity port: it keeps the port's promises, and fails when told to."""
+"""Identities in memory: the contract, and injected failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestMemoryIdentities(IdentitiesContract):
         return MemoryHarness()
 
 
-async def test_a_source_in_trouble_cannot_be_asked_until_it_is_over() -> None:
+async def test_a_source_in_trouble_is_unavailable() -> None:
     ops = Identity("ops", Role.OPERATOR)
     identities = MemoryIdentities({"token": ops})
     identities.trouble = "connection refused"
@@ -45,4 +45,4 @@ async def test_a_source_in_trouble_cannot_be_asked_until_it_is_over() -> None:
     identities.trouble = ""
 
     assert await identities.identify("token") == ops
-    assert identities.asked == 2
+    assert identities.calls == 2

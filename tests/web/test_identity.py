@@ -84,7 +84,7 @@ async def test_every_source_is_asked_whether_or_not_an_earlier_one_knows() -> No
 
     await admit(Guard(identities=[first, second], permissions=PERMISSIONS), READ, bearer("ops-token"))
 
-    assert (first.asked, second.asked) == (1, 1)
+    assert (first.calls, second.calls) == (1, 1)
 
 
 async def test_a_source_that_cannot_be_asked_makes_an_unknown_token_a_503() -> None:

@@ -81,7 +81,7 @@ class Collection:
                 limit=parameters.size,
                 offset=0 if mark else (page - 1) * parameters.size,
                 after=mark.place if mark else None,
-                counts=mark is None,
+                wants_total=mark is None,
                 may_join=wanted is None,
             )
         )

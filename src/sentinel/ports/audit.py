@@ -1,7 +1,7 @@
-"""The audit: who has written what, for all components in one place.
+"""The audit: every write of all components, with its actor.
 
-An entry is written in the transaction of the write that it is about, so there is neither without the other. SQLite
-and PostgreSQL ship, and an audit in memory in `sentinel.testing`; all pass one contract suite.
+An entry is written in the same transaction as the write it describes, so neither exists without the other. The
+implementations are SQLite, PostgreSQL, and memory in `sentinel.testing`; all pass one contract suite.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ from sentinel.core.access import Role
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One write: who, from where, what, and when."""
+    """One write: who did what to which resource, when, and from where."""
 
     id: str
-    """A UUIDv7: entries sort by it in the order of their time."""
+    """A UUIDv7, so that ids sort by time."""
     time: datetime
     actor: str
     role: Role
     address: str
-    """Of the caller; empty where it is not known."""
+    """Of the caller; empty if unknown."""
     action: str
-    """What was done, in the component's own words: `create`, `report`, `drain`."""
+    """A verb of the component: `create`, `report`, `drain`."""
     kind: str
-    """What it was done to: `Cluster`, `instance`, `config`."""
+    """The kind of resource: `Cluster`, `instance`, `config`."""
     resource_id: str
     request_id: str
-    """Empty if no request caused it."""
+    """Empty if no request caused the write."""
     detail: str
-    """What else matters: the reason given, the adapter that reported. Never what a spec contains."""
+    """Further information, such as the given reason or the reporting adapter. Never contents of a spec."""
 
 
 class AuditWriter(Protocol):
     """The part of a component's transaction that writes the audit."""
 
     def record(self, entry: AuditEntry) -> None:
-        """Takes effect with the rest of the transaction, or not at all."""
+        """Write an entry. It takes effect with the rest of the transaction or not at all."""
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries, newest first; empty texts select everything."""
+    """A page of entries, newest first. An empty filter selects everything."""
 
     limit: int
     before: str = ""
-    """The id of the entry before which to begin."""
+    """Return only entries with a smaller id."""
     actor: str = ""
     action: str = ""
     resource_id: str = ""
 
 
 class AuditLog(Protocol):
-    """Reads the audit, and forgets it when it is old. Every call may raise `Unavailable`."""
+    """Reads the audit and deletes old entries. Every call may raise `Unavailable`."""
 
     async def find(self, query: AuditQuery) -> Sequence[AuditEntry]: ...
 
     async def expire(self, before: datetime, *, limit: int) -> int:
-        """Deletes entries that are older than this moment, the oldest first and at most `limit`; says how many."""
+        """Delete entries older than `before`, oldest first, at most `limit`. Returns how many."""

@@ -1,7 +1,7 @@
-"""The database of a process: opened once, shared by the stores of every component.
+"""The database of a process: opened once, shared by the stores of all components.
 
-A store is built on a database and neither opens nor closes it. SQLite and PostgreSQL ship, and one in memory in
-`sentinel.testing`.
+A store is built on a database and neither opens nor closes it. The implementations are SQLite, PostgreSQL, and
+memory in `sentinel.testing`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Protocol
 
 
 class Database(Protocol):
-    """Where a process keeps its data."""
+    """The database of a process."""
 
     async def open(self) -> None:
-        """Raises `Misconfigured`, `Unavailable`. Harmless when repeated."""
+        """Idempotent. Raises `Misconfigured`, `Unavailable`."""
 
     async def close(self) -> None:
-        """Finishes what is under way. Harmless when repeated, or when it was never opened."""
+        """Finish calls in progress. Idempotent, and allowed if the database was never opened."""
 
     def trouble(self) -> str | None:
-        """Why the database cannot be used at this moment, or None. For readiness; does no I/O."""
+        """Why the database cannot be used now, or None. For readiness; does no I/O."""
 
 
 class AlreadyExists(Exception):

@@ -1,21 +1,20 @@
-"""What every driver may raise, whichever port it implements.
+"""The errors that every driver may raise, whichever port it implements.
 
-Callers need to know only one thing about a failed call: whether trying again can help.
+They tell callers whether a retry can help.
 """
 
 from __future__ import annotations
 
 
 class Unavailable(Exception):
-    """The other side cannot be reached, or did not answer in time. Trying again may help.
+    """The other side cannot be reached or did not respond in time. A retry may succeed.
 
-    The text says why, free of secrets.
+    The text says why and contains no secrets.
     """
 
 
 class Misconfigured(Exception):
-    """It will fail the same way until a person changes something: a setting, a file, a grant, an installation.
+    """The call fails until a setting, a file, a permission or the installation is changed.
 
-    The text says what to change, free of secrets. Raised while a service starts, it ends the process with exit
-    code 2.
+    The text says what to change and contains no secrets. At startup this error ends the process with exit code 2.
     """

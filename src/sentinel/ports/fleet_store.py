@@ -1,6 +1,6 @@
-"""Where the fleet API keeps resources, reports and history.
+"""The store of the fleet API: resources, reports and history.
 
-Three stores ship: SQLite, PostgreSQL, and one in memory in `sentinel.testing`. They pass one contract suite.
+The implementations are SQLite, PostgreSQL, and memory in `sentinel.testing`; all pass one contract suite.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class StoredResource(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource as a store keeps it: its encoded document, its reports, and what it is found by."""
+    """A resource in the store: its encoded document, its reports, and the fields that queries use."""
 
     id: str
     """Unique over all kinds."""
@@ -30,25 +30,25 @@ class StoredResource(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Unique within `plural` and `parent`."""
     parent: str = ""
-    """The id of the resource that it belongs to; empty for none."""
+    """The id of its parent; empty if it has none."""
     root: str
-    """The id of its topmost ancestor, or its own: the family that is locked as one."""
+    """The id of its topmost ancestor, or its own. A root and its descendants form a family, locked as one."""
     labels: Mapping[str, str]
     created_time: datetime
     updated_time: datetime
     version: int
-    """Rises with every write, whatever was written; its ETag."""
+    """Increases with every write; the ETag."""
     is_ready: bool
     waiting: Mapping[str, datetime]
-    """The required adapters that keep it from being ready, each with the moment since when."""
+    """The required adapters that it waits for to become ready, each with the time since when."""
     adapters: str
-    """The required adapters that its conditions were aggregated for, joined by commas."""
+    """The required adapters that its conditions were aggregated for, separated by commas."""
     document: bytes
     statuses: bytes
 
 
 class IdTaken(AlreadyExists):
-    """Another resource, of whichever kind, has this id."""
+    """Another resource of any kind has this id."""
 
 
 class NameTaken(AlreadyExists):
@@ -56,43 +56,47 @@ class NameTaken(AlreadyExists):
 
 
 class FleetTransaction(AuditWriter, StoredResponses, Protocol):
-    """What can be done to the fleet in one transaction; all of it takes effect, or nothing.
+    """A transaction on the fleet: all of its writes take effect, or none.
 
-    Synchronous on purpose: a piece of work is a plain function from what it reads to what it writes, which a
-    store may run on any thread, and run again from the start where it lost a race.
+    It is synchronous so that work is a plain function, which a store may run on any thread, and again from the
+    start after a lost race.
     """
 
     def lock(self, resource_id: str) -> StoredResource | None:
-        """The resource, and nobody else changes its family until the transaction ends; None where there is none.
+        """Lock the resource's family until the transaction ends, and return the resource, or None if it does not
+        exist.
 
-        What other transactions have committed before is seen.
+        All changes that other transactions committed before are visible.
         """
 
     def children(self, resource_id: str) -> Sequence[StoredResource]:
-        """Its direct children, oldest first, those of one moment by id; lock a member of the family before."""
+        """Return the direct children, ordered by creation time and id. The family must be locked."""
 
     def count_children(self, resource_id: str) -> int: ...
 
     def insert(self, resource: StoredResource) -> None:
-        """Raises `IdTaken` or `NameTaken`, and the transaction is then over: nothing of it remains, also where the
-        work goes on. A child is inserted with its parent's family locked."""
+        """Insert a resource. For a child, the parent's family must be locked.
+
+        Raises `IdTaken` or `NameTaken`, which ends the transaction: nothing of it is written, even if the work
+        suppresses the error.
+        """
 
     def update(self, resource: StoredResource) -> None:
-        """Replaces everything but what never changes: `id`, `plural`, `name`, `parent`, `root`, `created_time`.
-        Needs its family locked."""
+        """Replace a resource, except the immutable `id`, `plural`, `name`, `parent`, `root` and `created_time`.
+        Its family must be locked."""
 
     def remove(self, resource_id: str) -> None:
-        """With its labels and discarded reports; its children must be gone, and its family locked. Its history and
-        audit stay."""
+        """Remove a resource with its labels and discarded reports, but not its history and audit. It must have no
+        children, and its family must be locked."""
 
     def keep_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
-        """Keeps a discarded report, and of this resource the `limit` newest."""
+        """Store a discarded report. Of each resource, only the `limit` newest are kept."""
 
     def keep_generation(self, resource_id: str, record: GenerationRecord) -> None: ...
 
 
 class OrderBy(StrEnum):
-    """What lists may be ordered by; the id settles ties."""
+    """The order of a list. Ties are ordered by id."""
 
     CREATED = "created_time"
     UPDATED = "updated_time"
@@ -101,49 +105,49 @@ class OrderBy(StrEnum):
 
 
 class ListPosition(msgspec.Struct, frozen=True, array_like=True):
-    """A place in an ordered list: the values of the item that comes before it."""
+    """A position in an ordered list, after the resource with these values."""
 
     value: str | int
-    """A name or id; a time in microseconds since 1970."""
+    """A name, an id, or a time in microseconds since 1970."""
     id: str
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which resources, in which order, and which stretch of them."""
+    """A page of a filtered and ordered list."""
 
     plural: str
     parent: str | None = None
-    """The children of this one only; None for all."""
+    """Select only the children of this resource; None for all."""
     requirements: tuple[Requirement, ...] = ()
     order_by: OrderBy = OrderBy.CREATED
     is_descending: bool = False
-    """The ascending order backwards, ties included."""
+    """The exact reverse of the ascending order, ties included."""
     limit: int
     offset: int = 0
-    """How many to pass over; its cost grows with it."""
+    """How many to skip. The cost grows with it."""
     after: ListPosition | None = None
-    """Begins behind this place instead, which needs no offset; its cost is flat."""
-    counts: bool = True
-    """Whether `total` is wanted."""
+    """Start after this position instead of an offset. The cost is constant."""
+    wants_total: bool = True
+    """Whether to compute `total`."""
     may_join: bool = False
-    """Whether documents may come joined, with commas between them, where that is cheaper than each by itself."""
+    """Whether the store may join documents with commas where that is cheaper."""
 
 
 class ListResult(msgspec.Struct, frozen=True):
-    """A stretch of a list."""
+    """A page of a list."""
 
     documents: Sequence[bytes]
-    """In order; where the query says so, any that follow each other may be one."""
+    """In order. With `may_join`, one item may hold several consecutive documents."""
     count: int
-    """Of how many resources these are."""
+    """The number of resources in this page."""
     total: int | None
-    """All that the query selects, before limit and offset; None where it was not wanted."""
+    """The number of resources that the query selects, without limit and offset; None if not wanted."""
     last: ListPosition | None
-    """The place behind the last document where more follow; None at the end."""
+    """The position of the last resource if more follow; None at the end of the list."""
 
 
 class Population(msgspec.Struct, frozen=True):
-    """How many resources of a kind there are."""
+    """The number of resources of a kind that are ready or not ready."""
 
     plural: str
     is_ready: bool
@@ -151,7 +155,7 @@ class Population(msgspec.Struct, frozen=True):
 
 
 class LongestWait(msgspec.Struct, frozen=True):
-    """Since when the longest-waiting resource of a kind has waited for an adapter."""
+    """The time since when the longest-waiting resource of a kind waits for an adapter."""
 
     plural: str
     adapter: str
@@ -159,15 +163,15 @@ class LongestWait(msgspec.Struct, frozen=True):
 
 
 class FleetStore(Protocol):
-    """Where the fleet API keeps everything, in a database that is opened and closed elsewhere.
+    """The store of the fleet API. Its database is opened and closed elsewhere.
 
-    What a call has written is durable when it returns, even if the process is killed right after. Readers see only
-    what was committed. Every call may raise `Unavailable`; a write may then have taken effect or not.
+    Writes are durable when a call returns, even if the process is killed right after. Readers see only committed
+    writes. Every call may raise `Unavailable`; a write may then have taken effect or not.
     """
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        """Runs the work in a transaction, alone on each family it locks, and returns its result once that is
-        durable. Where the work raises, nothing it did remains, and that is raised."""
+        """Run the work in a transaction with exclusive access to each family it locks, and return its result once
+        its writes are durable. If the work raises, nothing is written."""
 
     async def get(self, resource_id: str) -> StoredResource | None: ...
 
@@ -176,24 +180,26 @@ class FleetStore(Protocol):
     async def discarded(
         self, resource_id: str, *, limit: int, offset: int
     ) -> tuple[Sequence[DiscardedReport], int]:
-        """Newest first, and how many there are."""
+        """Return a page of reports, newest first, and their total number."""
 
     async def history(
         self, resource_id: str, *, limit: int, offset: int
     ) -> tuple[Sequence[GenerationRecord], int]:
-        """Newest first, and how many there are; also of a resource that is gone. One that is made anew under an
-        old id goes on with the history of that id."""
+        """Return a page of generations, newest first, and their total number.
+
+        The history of a removed resource stays readable. A new resource with the same id continues it.
+        """
 
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
-        """The ids of resources whose conditions were aggregated for other adapters than these."""
+        """Return the ids of resources whose conditions were aggregated for other adapters than these."""
 
     async def populations(self) -> Sequence[Population]: ...
 
     async def longest_waits(self) -> Sequence[LongestWait]: ...
 
     async def expire_discarded(self, before: datetime, *, limit: int) -> int:
-        """Deletes discarded reports that are older than this moment, at most `limit`; says how many."""
+        """Delete discarded reports older than `before`, at most `limit`. Returns how many."""
 
     async def expire_history(self, before: datetime, *, limit: int) -> int:
-        """Deletes generations that are older than this moment, at most `limit`; says how many. The newest of a
-        resource that is still there is kept, however old."""
+        """Delete generations older than `before`, at most `limit`. Returns how many. The newest generation of an
+        existing resource is kept."""

@@ -1,7 +1,7 @@
-"""Requests with an idempotency key: the response of the first is stored and given to those that repeat it.
+"""Idempotency keys: the response to the first request is stored and returned to its repetitions.
 
-The response is stored in the transaction that carries the request out, so there is neither without the other.
-SQLite and PostgreSQL ship, and a store in memory in `sentinel.testing`; all pass one contract suite.
+The response is stored in the same transaction as the request's writes, so neither exists without the other. The
+implementations are SQLite, PostgreSQL, and memory in `sentinel.testing`; all pass one contract suite.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from sentinel.ports.database import AlreadyExists
 
 
 class KeyTaken(AlreadyExists):
-    """A transaction that ran at the same time has stored a response under this key. Try again and recall it."""
+    """A concurrent transaction has stored a response under this key. Run the work again to recall it."""
 
 
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     """The response to a request with an idempotency key."""
 
     actor: str
-    """Who asked; keys of different actors are different."""
+    """Who sent the request. Each actor has its own keys."""
     key: str
     fingerprint: str
-    """Of what the request asked for: another request under the same key is a mistake."""
+    """A hash of the request's content: a different request under the same key is an error."""
     time: datetime
     version: int
-    """Of what the body shows, for its ETag; 0 where it has none."""
+    """Of the resource in the body, for the ETag; 0 if it has none."""
     body: bytes
 
 
 class StoredResponses(Protocol):
-    """The part of a component's transaction that knows earlier responses."""
+    """The part of a component's transaction that stores responses."""
 
     def recall(self, actor: str, key: str) -> StoredResponse | None: ...
 
     def remember(self, response: StoredResponse) -> None:
-        """Takes effect with the rest of the transaction, or not at all. Raises `KeyTaken`, and the transaction is
-        then over."""
+        """Store a response. It takes effect with the rest of the transaction or not at all. Raises `KeyTaken`,
+        which ends the transaction."""
 
 
 class IdempotencyStore(Protocol):
-    """Forgets responses when they are old."""
+    """Deletes old responses."""
 
     async def expire(self, before: datetime, *, limit: int) -> int:
-        """Deletes responses that are older than this moment, the oldest first and at most `limit`; says how many.
-        Raises `Unavailable`."""
+        """Delete responses older than `before`, oldest first, at most `limit`. Returns how many. Raises
+        `Unavailable`."""

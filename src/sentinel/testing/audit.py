@@ -27,7 +27,6 @@ class AuditTable:
         self._entries.remove(entry)
 
     def find(self, query: AuditQuery) -> list[AuditEntry]:
-        """A page, newest first."""
         end = bisect_left(self._entries, query.before, key=_id) if query.before else len(self._entries)
         selected = (
             entry
@@ -39,14 +38,14 @@ class AuditTable:
         return list(islice(selected, query.limit))
 
     def expire(self, before: datetime, limit: int) -> int:
-        """Deletes what is older, at most so many; says how many."""
+        """Delete at most `limit` older entries, and return how many."""
         old = {entry.id for entry in self._entries[:limit] if entry.time < before}
         self._entries = [entry for entry in self._entries if entry.id not in old]
         return len(old)
 
 
 class MemoryAuditLog:
-    """Reads what the transactions on a database have recorded."""
+    """The entries that transactions on a database have recorded."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._database = database

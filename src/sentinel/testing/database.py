@@ -1,7 +1,7 @@
 """A database in memory.
 
-It has no threads, no clock and no randomness. Every call gives way to other tasks before and after it acts, as a
-call over a network would, so that mistakes of its callers show. Things go wrong on demand:
+It has no threads, no clock and no randomness. Every call yields to other tasks before and after it acts, like a
+call over a network, to expose races in its callers. A test can inject faults:
 
     database = MemoryDatabase(faults=lambda call: Fault.AFTER_COMMIT if call == "transact" else None)
     store = MemoryFleetStore(database)
@@ -20,22 +20,22 @@ T = TypeVar("T")
 
 
 class Fault(StrEnum):
-    """What can go wrong in a call."""
+    """A fault injected into a call."""
 
     BEFORE_COMMIT = "before-commit"
-    """`Unavailable`, and nothing has taken effect."""
+    """Raises `Unavailable` without any effect."""
     AFTER_COMMIT = "after-commit"
-    """`Unavailable`, and everything has: only the answer was lost."""
+    """Takes effect, then raises `Unavailable`, as if the response was lost."""
     LOST_RACE = "lost-race"
-    """A transaction is undone, and its work is run again from the start."""
+    """A transaction is undone, and its work runs again from the start."""
 
 
 Faults: TypeAlias = Callable[[str], Fault | None]
-"""Says at every call, by the name of the store's method, what is to go wrong with it."""
+"""Called with the name of the store's method; returns the fault of this call, or None."""
 
 
 class MemoryDatabase:
-    """`ports.database.Database` for one event loop; closing it forgets nothing."""
+    """A fake of `ports.database.Database` for one event loop. It keeps its data when closed."""
 
     def __init__(self, *, faults: Faults | None = None) -> None:
         self._faults = faults
@@ -43,7 +43,7 @@ class MemoryDatabase:
         self._tables: dict[type[object], object] = {}
 
     def tables(self, kind: type[T]) -> T:
-        """The tables of this type, made when first asked for: stores on one database share them."""
+        """Return the tables of this type, created on first use. Stores on one database share them."""
         return cast("T", self._tables.setdefault(kind, kind()))
 
     async def open(self) -> None:
@@ -55,18 +55,18 @@ class MemoryDatabase:
     def trouble(self) -> str | None:
         return None if self._is_open else "the database is not open"
 
-    async def call(self, name: str, act: Callable[[], T], *, lose_race: Callable[[], None] | None = None) -> T:
-        """Acts in one step. Other tasks may act before and after it, and cancellation may strike there."""
+    async def call(self, name: str, act: Callable[[], T], *, on_lost_race: Callable[[], None] | None = None) -> T:
+        """Act in one step. Other tasks may run, and cancellation may happen, before and after it."""
         await asyncio.sleep(0)
         if not self._is_open:
             raise Unavailable("the database is not open")
         fault = None if self._faults is None else self._faults(name)
         if fault is Fault.BEFORE_COMMIT:
-            raise Unavailable(f"{name}: a fault was asked for, before the commit")
-        if fault is Fault.LOST_RACE and lose_race is not None:
-            lose_race()
-        answer = act()
+            raise Unavailable(f"{name}: injected fault before the commit")
+        if fault is Fault.LOST_RACE and on_lost_race is not None:
+            on_lost_race()
+        result = act()
         await asyncio.sleep(0)
         if fault is Fault.AFTER_COMMIT:
-            raise Unavailable(f"{name}: a fault was asked for, after the commit")
-        return answer
+            raise Unavailable(f"{name}: injected fault after the commit")
+        return result

@@ -1,8 +1,8 @@
-"""A fleet store in memory that keeps the promises of the port.
+"""A fleet store in memory.
 
-It passes the same contract suite as SQLite and PostgreSQL, so what a test or a simulation learns from it holds
-for them. It does one thing that a database does not, so that mistakes of its callers show: a transaction refuses
-to change a family that it has not locked, where a database would lose an update one day.
+It passes the same contract suite as SQLite and PostgreSQL, so a test or simulation with it is valid for them. It
+is stricter in one point, to expose bugs in its callers: changing a family without locking it is an error, where a
+database would sometimes lose an update.
 
     database = MemoryDatabase()
     store = MemoryFleetStore(database)
@@ -37,21 +37,21 @@ from sentinel.testing.transaction import MemoryTransaction, transact
 V = TypeVar("V")
 T = TypeVar("T")
 
-Watcher: TypeAlias = Callable[[StoredResource | None, StoredResource | None], None]
-"""Hears of every resource that a transaction has changed, at the moment of the commit and before anybody else can
-act: what it was, and what it has become; None for one that was not there, or is there no longer."""
+CommitListener: TypeAlias = Callable[[StoredResource | None, StoredResource | None], None]
+"""Called at the commit, before any other task runs, with each changed resource before and after the transaction.
+None means that the resource did not exist or was removed."""
 
 
 class MemoryFleetStore:
-    """A verified fake of `ports.fleet_store.FleetStore`, on a database in memory."""
+    """A verified fake of `ports.fleet_store.FleetStore`."""
 
-    def __init__(self, database: MemoryDatabase, *, watcher: Watcher | None = None) -> None:
+    def __init__(self, database: MemoryDatabase, *, on_commit: CommitListener | None = None) -> None:
         self._database = database
-        self._watcher = watcher
+        self._on_commit = on_commit
         self._tables = database.tables(FleetTables)
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        return await transact(self._database, lambda: _Transaction(self._database, self._watcher), work)
+        return await transact(self._database, lambda: _Transaction(self._database, self._on_commit), work)
 
     async def get(self, resource_id: str) -> StoredResource | None:
         return await self._database.call("get", lambda: self._tables.resources.get(resource_id))
@@ -74,15 +74,15 @@ class MemoryFleetStore:
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
         def read() -> list[str]:
             resources = self._tables.resources.values()
-            others = (each.id for each in resources if each.plural == plural and each.adapters != adapters)
-            return list(islice(others, limit))
+            outdated = (each.id for each in resources if each.plural == plural and each.adapters != adapters)
+            return list(islice(outdated, limit))
 
         return await self._database.call("outdated", read)
 
     async def populations(self) -> Sequence[Population]:
         def read() -> list[Population]:
             counted = Counter((each.plural, each.is_ready) for each in self._tables.resources.values())
-            return [Population(*of_what, count) for of_what, count in sorted(counted.items())]
+            return [Population(*key, count) for key, count in sorted(counted.items())]
 
         return await self._database.call("populations", read)
 
@@ -91,9 +91,9 @@ class MemoryFleetStore:
             longest: dict[tuple[str, str], datetime] = {}
             for each in self._tables.resources.values():
                 for adapter, since in each.waiting.items():
-                    of_what = (each.plural, adapter)
-                    longest[of_what] = min(since, longest.get(of_what, since))
-            return [LongestWait(*of_what, since) for of_what, since in sorted(longest.items())]
+                    key = (each.plural, adapter)
+                    longest[key] = min(since, longest.get(key, since))
+            return [LongestWait(*key, since) for key, since in sorted(longest.items())]
 
         return await self._database.call("longest_waits", read)
 
@@ -105,48 +105,46 @@ class MemoryFleetStore:
 
 
 class _Transaction(MemoryTransaction):
-    """What can be done to the fleet."""
-
-    def __init__(self, database: MemoryDatabase, watcher: Watcher | None) -> None:
+    def __init__(self, database: MemoryDatabase, on_commit: CommitListener | None) -> None:
         super().__init__(database)
         self._tables = database.tables(FleetTables)
-        self._watcher = watcher
+        self._on_commit = on_commit
         self._locked: set[str] = set()
         self._changes: list[tuple[StoredResource | None, StoredResource | None]] = []
 
     def committed(self) -> None:
-        if self._watcher is not None:
+        if self._on_commit is not None:
             for before, after in self._changes:
-                self._watcher(before, after)
+                self._on_commit(before, after)
 
     def lock(self, resource_id: str) -> StoredResource | None:
-        resource = self._live.resources.get(resource_id)
+        resource = self._open_tables.resources.get(resource_id)
         if resource is not None:
             self._locked.add(resource.root)
         return resource
 
     def children(self, resource_id: str) -> Sequence[StoredResource]:
-        tables = self._live
-        family = tables.resources.get(resource_id)
-        if family is not None:
-            self._insist_on_lock(family)
+        tables = self._open_tables
+        parent = tables.resources.get(resource_id)
+        if parent is not None:
+            self._require_lock(parent)
         return tables.children_of(resource_id)
 
     def count_children(self, resource_id: str) -> int:
-        return self._live.count_children(resource_id)
+        return self._open_tables.count_children(resource_id)
 
     def insert(self, resource: StoredResource) -> None:
-        tables = self._live
+        tables = self._open_tables
         if resource.id in tables.resources:
-            raise self._over(IdTaken(f"the id {resource.id} is taken"))
+            raise self._abort(IdTaken(f"the id {resource.id} is taken"))
         if tables.has_name(resource):
-            raise self._over(NameTaken(f"the name {resource.name} is taken"))
+            raise self._abort(NameTaken(f"the name {resource.name} is taken"))
         if resource.parent:
             if resource.parent not in tables.resources:
-                raise RuntimeError(f"{resource.id}: its parent {resource.parent} is not there")
-            self._insist_on_lock(resource)
+                raise RuntimeError(f"{resource.id}: its parent {resource.parent} does not exist")
+            self._require_lock(resource)
         self._locked.add(resource.root)
-        self._swap(None, resource)
+        self._replace(None, resource)
 
     def update(self, resource: StoredResource) -> None:
         before = self._existing(resource.id)
@@ -158,44 +156,44 @@ class _Transaction(MemoryTransaction):
             root=before.root,
             created_time=before.created_time,
         )
-        self._swap(before, after)
+        self._replace(before, after)
 
     def remove(self, resource_id: str) -> None:
         resource = self._existing(resource_id)
         if self._tables.count_children(resource_id):
-            raise RuntimeError(f"{resource_id}: removed before its children")
-        self._swap(resource, None)
+            raise RuntimeError(f"{resource_id} is removed before its children")
+        self._replace(resource, None)
         self._assign(self._tables.discarded, resource_id, None)
 
     def keep_discarded(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
-        reports = (*self._live.discarded.get(resource_id, ()), report)
+        reports = (*self._open_tables.discarded.get(resource_id, ()), report)
         self._assign(self._tables.discarded, resource_id, reports[max(0, len(reports) - limit) :])
 
     def keep_generation(self, resource_id: str, record: GenerationRecord) -> None:
-        records = (*self._live.history.get(resource_id, ()), record)
+        records = (*self._open_tables.history.get(resource_id, ()), record)
         self._assign(self._tables.history, resource_id, records)
 
     @property
-    def _live(self) -> FleetTables:
+    def _open_tables(self) -> FleetTables:
         self._require_open()
         return self._tables
 
     def _existing(self, resource_id: str) -> StoredResource:
-        resource = self._live.resources.get(resource_id)
+        resource = self._open_tables.resources.get(resource_id)
         if resource is None:
-            raise RuntimeError(f"{resource_id}: changed, and is not there")
-        self._insist_on_lock(resource)
+            raise RuntimeError(f"{resource_id} does not exist")
+        self._require_lock(resource)
         return resource
 
-    def _insist_on_lock(self, resource: StoredResource) -> None:
+    def _require_lock(self, resource: StoredResource) -> None:
         if resource.root not in self._locked:
-            raise RuntimeError(f"{resource.id}: its family is used before it is locked")
+            raise RuntimeError(f"the family of {resource.id} is used before it is locked")
 
-    def _swap(self, before: StoredResource | None, after: StoredResource | None) -> None:
+    def _replace(self, before: StoredResource | None, after: StoredResource | None) -> None:
         tables = self._tables
-        tables.swap(before, after)
+        tables.replace(before, after)
         self._changes.append((before, after))
-        self._undo.append(lambda: tables.swap(after, before))
+        self._undo.append(lambda: tables.replace(after, before))
 
 
 def _newest(records: Sequence[V], limit: int, offset: int) -> tuple[list[V], int]:

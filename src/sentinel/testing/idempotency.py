@@ -13,7 +13,7 @@ class ResponseTable(dict[tuple[str, str], StoredResponse]):
     """The responses, by actor and key."""
 
     def expire(self, before: datetime, limit: int) -> int:
-        """Deletes what is older, the oldest first and at most so many; says how many."""
+        """Delete at most `limit` older responses, oldest first, and return how many."""
         old = sorted((each for each in self.values() if each.time < before), key=attrgetter("time"))[:limit]
         for each in old:
             del self[each.actor, each.key]
@@ -21,7 +21,7 @@ class ResponseTable(dict[tuple[str, str], StoredResponse]):
 
 
 class MemoryIdempotencyStore:
-    """Forgets what the transactions on a database have remembered."""
+    """The responses that transactions on a database have stored."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._database = database

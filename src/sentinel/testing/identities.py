@@ -1,6 +1,6 @@
 """Identities in memory, for tests of servers.
 
-A test hands out tokens, takes them back, or makes the source unavailable:
+A test can add and remove tokens, or make the source unavailable:
 
     identities = MemoryIdentities({"ops-token": Identity("ops", Role.OPERATOR)})
 """
@@ -19,14 +19,14 @@ class MemoryIdentities(Identities):
 
     def __init__(self, known: Mapping[str, Identity] | None = None) -> None:
         self.known = dict(known or {})
-        """Each token with its identity; a test may change it at any time."""
+        """Identities by token. A test may change them at any time."""
         self.trouble = ""
-        """While it is not empty, the source cannot be asked, and this is why."""
-        self.asked = 0
-        """How often it was asked."""
+        """While not empty, `identify` raises `Unavailable` with this text."""
+        self.calls = 0
+        """How often `identify` was called."""
 
     async def identify(self, token: str) -> Identity | None:
-        self.asked += 1
+        self.calls += 1
         if self.trouble:
             raise Unavailable(self.trouble)
         return self.known.get(token)

@@ -1,6 +1,6 @@
-"""A transaction in memory, with the part that the stores of all components share.
+"""The transaction in memory that every component's store shares: it writes audit entries and idempotency keys.
 
-The transaction of a store derives from it and adds what can be done to its own tables.
+A component's store subclasses it and adds methods for its own tables.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 class MemoryTransaction:
-    """Writes at once, and notes how to undo it: no other task runs before the work has ended."""
+    """Writes immediately and keeps an undo log. No other task runs before the work ends."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._audit = database.tables(AuditTable)
         self._responses = database.tables(ResponseTable)
         self._is_over = False
-        self._taken: AlreadyExists | None = None
+        self._violation: AlreadyExists | None = None
         self._undo: list[Callable[[], None]] = []
 
     def record(self, entry: AuditEntry) -> None:
@@ -43,31 +43,31 @@ class MemoryTransaction:
         self._require_open()
         key = (response.actor, response.key)
         if key in self._responses:
-            raise self._over(KeyTaken(f"the key {response.key} of {response.actor} is taken"))
+            raise self._abort(KeyTaken(f"the key {response.key} of {response.actor} is taken"))
         self._assign(self._responses, key, response)
 
-    def end(self) -> None:
-        """Ends it. Raises the `AlreadyExists` of an earlier call if the work has suppressed it."""
+    def finish(self) -> None:
+        """End the transaction. Raises the `AlreadyExists` of an earlier call even if the work suppressed it."""
         self._is_over = True
-        if self._taken is not None:
-            raise self._taken
+        if self._violation is not None:
+            raise self._violation
 
     def committed(self) -> None:
-        """Called once, when everything has taken effect and before any other task can act."""
+        """Called once after the commit, before any other task runs."""
 
     def undo(self) -> None:
-        """Takes everything back, the last first."""
+        """Undo all writes in reverse order."""
         self._is_over = True
         while self._undo:
             self._undo.pop()()
 
     def _require_open(self) -> None:
         if self._is_over:
-            raise RuntimeError("the transaction is over") from self._taken
+            raise RuntimeError("the transaction is over") from self._violation
 
-    def _over(self, taken: AlreadyExists) -> AlreadyExists:
-        self._is_over, self._taken = True, taken
-        return taken
+    def _abort(self, violation: AlreadyExists) -> AlreadyExists:
+        self._is_over, self._violation = True, violation
+        return violation
 
     def _assign(self, table: dict[K, V], key: K, value: V | None) -> None:
         before = table.get(key)
@@ -79,31 +79,31 @@ Tx = TypeVar("Tx", bound=MemoryTransaction)
 
 
 async def transact(database: MemoryDatabase, begin: Callable[[], Tx], work: Callable[[Tx], T]) -> T:
-    """Runs the work in a transaction; where it raises, nothing it did remains."""
+    """Run the work in a transaction. If it raises, its writes are undone."""
 
     def run() -> T:
         transaction = begin()
         try:
             result = work(transaction)
-            transaction.end()
+            transaction.finish()
         except BaseException:
             transaction.undo()
             raise
         transaction.committed()
         return result
 
-    def run_in_vain() -> None:
+    def run_and_undo() -> None:
         transaction = begin()
         try:
             work(transaction)
         finally:
             transaction.undo()
 
-    return await database.call("transact", run, lose_race=run_in_vain)
+    return await database.call("transact", run, on_lost_race=run_and_undo)
 
 
 def assign(table: dict[K, V], key: K, value: V | None) -> None:
-    """Puts a value under a key; None removes the key."""
+    """Set the value of a key. None removes the key."""
     if value is None:
         table.pop(key, None)
     else:

@@ -1,4 +1,4 @@
-"""`sentinel backup` and `sentinel restore`: whole copies or none, and nothing overwritten by accident."""
+"""`sentinel backup` and `sentinel restore`: complete copies or none, and nothing overwritten by accident."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from sentinel.cli.database.backup import backup, restore
-from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet_store import ListQuery
@@ -23,16 +23,14 @@ from tests.support.databases.backends import SqlFleet
 from tests.support.fleet.store_records import inserting, stored
 
 
-def store_on(file: Path) -> SqlFleet:
-    return SqlFleet(engine.database(f"sqlite:///{file}", migrate=True, history=HISTORY))
+def fleet_at(file: Path) -> SqlFleet:
+    return SqlFleet.at(f"sqlite:///{file}")
 
 
 def fill(file: Path, *names: str) -> None:
     async def work() -> None:
-        store = store_on(file)
-        await store.open()
-        await store.transact(inserting(*(stored(name, document=b"x" * 5_000) for name in names)))
-        await store.close()
+        async with fleet_at(file) as store:
+            await store.transact(inserting(*(stored(name, document=b"x" * 5_000) for name in names)))
 
     asyncio.run(work())
 
@@ -42,15 +40,15 @@ def names_in(file: Path) -> list[str]:
         return [name for (name,) in connection.execute("SELECT id FROM fleet_resources ORDER BY id")]
 
 
-def back_up(file: Path, to: Path, *more: str) -> Result:
+def run_backup(file: Path, to: Path, *more: str) -> Result:
     return CliRunner().invoke(backup, ["--database-url", f"sqlite:///{file}", "--to", str(to), *more])
 
 
-def put_back(copy: Path, file: Path, *more: str) -> Result:
+def run_restore(copy: Path, file: Path, *more: str) -> Result:
     return CliRunner().invoke(restore, ["--from", str(copy), "--database-url", f"sqlite:///{file}", *more])
 
 
-def left_over(directory: Path) -> Sequence[str]:
+def files_in(directory: Path) -> Sequence[str]:
     return sorted(each.name for each in directory.iterdir())
 
 
@@ -69,52 +67,48 @@ def copy(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_copy_put_back_is_the_database_again(file: Path, copy: Path) -> None:
-    made = back_up(file, copy)
+def test_a_restored_backup_is_the_database_again(file: Path, copy: Path) -> None:
+    made = run_backup(file, copy)
     fill(file, "cls-3")
-    lost = put_back(copy, file)
-    back = put_back(copy, file, "--force")
+    lost = run_restore(copy, file)
+    back = run_restore(copy, file, "--force")
 
     assert (made.exit_code, lost.exit_code, back.exit_code) == (0, 1, 0), (made.stderr, back.stderr)
     assert "exists: give --force to overwrite it" in lost.stderr
     assert names_in(file) == ["cls-1", "cls-2"]
-    assert left_over(file.parent) == ["fleet.db", "fleet.db.lock"]
-    assert left_over(copy.parent) == ["copy.db"]
+    assert files_in(file.parent) == ["fleet.db", "fleet.db.lock"]
+    assert files_in(copy.parent) == ["copy.db"]
     assert oct(copy.stat().st_mode & 0o777) == oct(file.stat().st_mode & 0o777) == "0o600"
 
 
-def test_a_server_opens_what_was_put_back(file: Path, copy: Path, tmp_path: Path) -> None:
-    back_up(file, copy)
-    put_back(copy, tmp_path / "elsewhere.db")
+def test_a_server_opens_a_restored_database(file: Path, copy: Path, tmp_path: Path) -> None:
+    run_backup(file, copy)
+    run_restore(copy, tmp_path / "elsewhere.db")
 
-    async def look() -> int | None:
-        store = store_on(tmp_path / "elsewhere.db")
-        await store.open()
-        found = await store.find(ListQuery(plural="clusters", limit=10))
-        await store.transact(inserting(stored("cls-3")))
-        await store.close()
-        return found.total
+    async def count() -> int | None:
+        async with fleet_at(tmp_path / "elsewhere.db") as store:
+            found = await store.find(ListQuery(plural="clusters", limit=10))
+            await store.transact(inserting(stored("cls-3")))
+            return found.total
 
-    assert asyncio.run(look()) == 2
+    assert asyncio.run(count()) == 2
 
 
-async def test_a_copy_is_taken_beside_a_server_that_writes(file: Path, copy: Path) -> None:
-    store = store_on(file)
-    await store.open()
+async def test_a_backup_runs_beside_a_server_that_writes(file: Path, copy: Path) -> None:
     is_done = asyncio.Event()
     written: list[str] = []
 
-    async def write() -> None:
+    async def write(store: SqlFleet) -> None:
         while not is_done.is_set():
             written.append(f"more-{len(written):05}")
             await store.transact(inserting(stored(written[-1], document=b"x" * 20_000)))
 
-    writing = asyncio.create_task(write())
-    results = [await asyncio.to_thread(back_up, file, copy, "--force") for _ in range(3)]
-    is_done.set()
-    await writing
-    refused = await asyncio.to_thread(put_back, copy, file, "--force")
-    await store.close()
+    async with fleet_at(file) as store:
+        writing = asyncio.create_task(write(store))
+        results = [await asyncio.to_thread(run_backup, file, copy, "--force") for _ in range(3)]
+        is_done.set()
+        await writing
+        refused = await asyncio.to_thread(run_restore, copy, file, "--force")
 
     assert [result.exit_code for result in results] == [0, 0, 0], results[-1].stderr
     found = names_in(copy)
@@ -123,43 +117,41 @@ async def test_a_copy_is_taken_beside_a_server_that_writes(file: Path, copy: Pat
     assert "is in use by process" in refused.stderr
 
 
-async def test_a_link_to_a_database_in_use_is_in_use(file: Path, copy: Path, tmp_path: Path) -> None:
-    back_up(file, copy)
+async def test_a_database_in_use_is_recognized_through_a_link(file: Path, copy: Path, tmp_path: Path) -> None:
+    run_backup(file, copy)
     link = tmp_path / "link.db"
     link.symlink_to(file)
-    store = store_on(file)
-    await store.open()
 
-    refused = put_back(copy, link, "--force")
-    with pytest.raises(Misconfigured, match="is in use by process"):
-        await store_on(link).open()
-    await store.close()
+    async with fleet_at(file):
+        refused = run_restore(copy, link, "--force")
+        with pytest.raises(Misconfigured, match="is in use by process"):
+            await fleet_at(link).open()
 
     assert refused.exit_code == 1
     assert "is in use by process" in refused.stderr
 
 
-def test_a_copy_put_back_by_a_link_leaves_the_link(file: Path, copy: Path, tmp_path: Path) -> None:
-    back_up(file, copy)
+def test_restoring_through_a_link_keeps_the_link(file: Path, copy: Path, tmp_path: Path) -> None:
+    run_backup(file, copy)
     fill(file, "cls-3")
     link = tmp_path / "link.db"
     link.symlink_to(file)
 
-    result = put_back(copy, link, "--force")
+    result = run_restore(copy, link, "--force")
 
     assert result.exit_code == 0, result.stderr
     assert link.is_symlink()
     assert names_in(file) == ["cls-1", "cls-2"]
 
 
-def test_what_is_put_back_belongs_to_whom_it_belonged_before(file: Path, copy: Path) -> None:
-    back_up(file, copy)
+def test_a_restored_database_keeps_its_owner_and_mode(file: Path, copy: Path) -> None:
+    run_backup(file, copy)
     if os.geteuid() == 0:
         os.chown(file, 4321, 4321)
     file.chmod(0o640)
     before = file.stat()
 
-    result = put_back(copy, file, "--force")
+    result = run_restore(copy, file, "--force")
 
     after = file.stat()
     assert result.exit_code == 0, result.stderr
@@ -167,22 +159,22 @@ def test_what_is_put_back_belongs_to_whom_it_belonged_before(file: Path, copy: P
     assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
 
 
-def test_what_a_killed_process_of_the_same_number_left_is_not_in_the_way(file: Path, copy: Path) -> None:
+def test_the_file_of_a_killed_process_with_the_same_id_is_ignored(file: Path, copy: Path) -> None:
     left = copy.with_name(f".{copy.name}.{os.getpid()}.partial")
     left.touch()
 
-    result = back_up(file, copy)
+    result = run_backup(file, copy)
 
     assert result.exit_code == 0, result.stderr
     assert names_in(copy) == ["cls-1", "cls-2"]
 
 
-def test_nothing_is_overwritten_without_being_told(file: Path, copy: Path) -> None:
+def test_nothing_is_overwritten_without_force(file: Path, copy: Path) -> None:
     copy.write_text("precious")
 
-    refused = back_up(file, copy)
+    refused = run_backup(file, copy)
     kept = copy.read_text()
-    forced = back_up(file, copy, "--force")
+    forced = run_backup(file, copy, "--force")
 
     assert refused.exit_code == 1
     assert kept == "precious"
@@ -191,28 +183,28 @@ def test_nothing_is_overwritten_without_being_told(file: Path, copy: Path) -> No
     assert names_in(copy) == ["cls-1", "cls-2"]
 
 
-def test_a_damaged_copy_is_not_put_back(file: Path, copy: Path) -> None:
-    back_up(file, copy)
+def test_a_damaged_backup_is_not_restored(file: Path, copy: Path) -> None:
+    run_backup(file, copy)
     with copy.open("r+b") as damaged:
         damaged.seek(5 * 8192)
         damaged.write(b"\xff" * 8192 * 3)
 
-    result = put_back(copy, file, "--force")
+    result = run_restore(copy, file, "--force")
 
     assert result.exit_code == 1
     assert "damaged" in result.stderr or "malformed" in result.stderr
     assert names_in(file) == ["cls-1", "cls-2"]
-    assert left_over(file.parent) == ["fleet.db", "fleet.db.lock"]
+    assert files_in(file.parent) == ["fleet.db", "fleet.db.lock"]
 
 
-def test_what_is_not_a_database_of_ours_is_not_put_back(file: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_sentinel_database_is_not_restored(file: Path, tmp_path: Path) -> None:
     prose = tmp_path / "prose.txt"
     prose.write_text("not a database at all " * 500)
     foreign = tmp_path / "foreign.db"
     with closing(sqlite3.connect(foreign)) as connection:
         connection.execute("CREATE TABLE theirs (id)")
 
-    results = [put_back(each, file, "--force") for each in (prose, foreign, tmp_path / "nothing.db")]
+    results = [run_restore(each, file, "--force") for each in (prose, foreign, tmp_path / "nothing.db")]
 
     assert [result.exit_code for result in results] == [1, 1, 1]
     assert "not a database" in results[0].stderr
@@ -221,27 +213,27 @@ def test_what_is_not_a_database_of_ours_is_not_put_back(file: Path, tmp_path: Pa
     assert names_in(file) == ["cls-1", "cls-2"]
 
 
-def test_a_copy_of_a_newer_program_is_not_put_back(file: Path, copy: Path) -> None:
-    back_up(file, copy)
+def test_a_backup_of_a_newer_version_is_not_restored(file: Path, copy: Path) -> None:
+    run_backup(file, copy)
     with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
         connection.execute("UPDATE sentinel_schema SET version_num = '9999'")
 
-    result = put_back(copy, file, "--force")
+    result = run_restore(copy, file, "--force")
 
     assert result.exit_code == 1
     assert "at revision 9999" in result.stderr
     assert names_in(file) == ["cls-1", "cls-2"]
 
 
-def test_what_a_crashed_server_left_beside_the_file_is_not_mixed_with_the_copy(file: Path, copy: Path) -> None:
-    back_up(file, copy)
+def test_the_wal_of_a_crashed_server_does_not_change_the_backup(file: Path, copy: Path) -> None:
+    run_backup(file, copy)
     with closing(sqlite3.connect(file, isolation_level=None)) as crashing:
         crashing.execute("UPDATE fleet_resources SET adapters = 'later'")
         for suffix in ("", "-wal", "-shm"):
             shutil.copy(f"{file}{suffix}", f"{copy.parent}/crashed.db{suffix}")
     crashed = copy.parent / "crashed.db"
 
-    result = put_back(copy, crashed, "--force")
+    result = run_restore(copy, crashed, "--force")
 
     assert result.exit_code == 0, result.stderr
     with closing(sqlite3.connect(crashed)) as connection:
@@ -251,8 +243,8 @@ def test_what_a_crashed_server_left_beside_the_file_is_not_mixed_with_the_copy(f
         )
 
 
-def test_scripts_get_json(file: Path, copy: Path) -> None:
-    result = back_up(file, copy, "--output", "json")
+def test_the_json_output_describes_the_backup(file: Path, copy: Path) -> None:
+    result = run_backup(file, copy, "--output", "json")
 
     assert json.loads(result.stdout) == {
         "database": f"sqlite:///{file}",
@@ -262,13 +254,12 @@ def test_scripts_get_json(file: Path, copy: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("command", [backup, restore])
-def test_postgresql_has_tools_of_its_own(tmp_path: Path, command: object) -> None:
-    where = "--to" if command is backup else "--from"
-
+@pytest.mark.parametrize(("command", "option"), [(backup, "--to"), (restore, "--from")])
+def test_postgresql_is_refused_in_favour_of_its_own_tools(
+    tmp_path: Path, command: click.Command, option: str
+) -> None:
     result = CliRunner().invoke(
-        backup if command is backup else restore,
-        [where, str(tmp_path / "copy"), "--database-url", "postgresql://ops:geheim@host/fleet"],
+        command, [option, str(tmp_path / "copy"), "--database-url", "postgresql://ops:geheim@host/fleet"]
     )
 
     assert result.exit_code == 2

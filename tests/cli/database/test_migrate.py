@@ -1,4 +1,4 @@
-"""`sentinel migrate`: what it says, what it changes, and how it ends."""
+"""`sentinel migrate`: its output, its effects and its exit codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return found
 
 
-def test_it_says_from_where_to_where(url: str) -> None:
+def test_the_output_names_both_revisions(url: str) -> None:
     first = run("--database-url", url)
     second = run("--database-url", url)
 
@@ -38,7 +38,7 @@ def test_it_says_from_where_to_where(url: str) -> None:
     assert second.stdout.endswith(f": up to date at {HISTORY.head}\n")
 
 
-def test_a_check_changes_nothing_and_says_whether_there_is_something_to_do(url: str) -> None:
+def test_check_changes_nothing_and_fails_if_a_migration_is_needed(url: str) -> None:
     before = run("--check", "--database-url", url)
     again = run("--check", "--database-url", url)
     run("--database-url", url)
@@ -50,7 +50,7 @@ def test_a_check_changes_nothing_and_says_whether_there_is_something_to_do(url: 
     assert after.stdout.endswith(f": up to date at {HISTORY.head}\n")
 
 
-def test_scripts_get_the_same_as_json_without_the_password(url: str) -> None:
+def test_the_json_output_has_no_password(url: str) -> None:
     result = run("--output", "json", url=url)
 
     printed = json.loads(result.stdout)
@@ -60,7 +60,7 @@ def test_scripts_get_the_same_as_json_without_the_password(url: str) -> None:
     assert password is None or password not in result.output
 
 
-def test_tables_of_a_newer_program_are_an_error(tmp_path: Path) -> None:
+def test_tables_of_a_newer_version_are_an_error(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'fleet.db'}"
     run("--database-url", url)
     with closing(sqlite3.connect(tmp_path / "fleet.db", isolation_level=None)) as connection:
@@ -98,7 +98,7 @@ def test_a_missing_url_is_bad_usage() -> None:
 
 
 @pytest.mark.parametrize("mark", "#?/@")
-def test_half_a_password_is_no_host(mark: str) -> None:
+def test_an_unescaped_password_is_not_printed(mark: str) -> None:
     result = run("--check", "--database-url", f"postgresql://u:correcthorse{mark}battery@{LOOPBACK}:1/x")
 
     assert result.exit_code == 2

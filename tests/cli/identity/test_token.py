@@ -1,4 +1,4 @@
-"""`sentinel token`: what it prints, what it keeps, and its exit codes."""
+"""`sentinel token`: its output, its effects on the tokens file, and its exit codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(token, [str(argument) for argument in arguments], standalone_mode=False)
 
 
-def made(path: Path, *arguments: object) -> str:
+def create(path: Path, *arguments: object) -> str:
     result = run("new", *arguments, "--tokens-file", path)
     assert result.exception is None
     return result.stdout.strip()
@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tokens.yaml"
 
 
-async def test_a_new_token_is_all_that_is_printed_and_is_not_kept(path: Path) -> None:
+async def test_new_prints_only_the_token_and_stores_its_hash(path: Path) -> None:
     result = run("new", "--name", "ops", "--role", "operator", "--tokens-file", path)
 
     secret = result.stdout.removesuffix("\n")
@@ -46,8 +46,10 @@ async def test_a_new_token_is_all_that_is_printed_and_is_not_kept(path: Path) ->
     assert await TokensFile(path).identify(secret) == Identity("ops", Role.OPERATOR)
 
 
-async def test_a_new_token_for_scripts_comes_with_what_it_is_for(path: Path) -> None:
-    printed = json.loads(made(path, "--name", "dns", "--role", "adapter", "--adapter", "dns", "--output", "json"))
+async def test_the_json_output_of_new_has_the_role_and_adapter(path: Path) -> None:
+    printed = json.loads(
+        create(path, "--name", "dns", "--role", "adapter", "--adapter", "dns", "--output", "json")
+    )
 
     assert {key: printed[key] for key in ("name", "role", "adapter")} == {
         "name": "dns",
@@ -57,9 +59,9 @@ async def test_a_new_token_for_scripts_comes_with_what_it_is_for(path: Path) -> 
     assert await TokensFile(path).identify(printed["token"]) is not None
 
 
-async def test_a_new_token_of_an_agent_may_be_for_one_instance(path: Path) -> None:
+async def test_a_token_of_an_agent_may_be_limited_to_an_instance(path: Path) -> None:
     printed = json.loads(
-        made(path, "--name", "edge", "--role", "agent", "--instance", "edge-1", "--output", "json")
+        create(path, "--name", "edge", "--role", "agent", "--instance", "edge-1", "--output", "json")
     )
 
     assert {key: printed[key] for key in printed if key != "token"} == {
@@ -70,9 +72,9 @@ async def test_a_new_token_of_an_agent_may_be_for_one_instance(path: Path) -> No
     assert await TokensFile(path).identify(printed["token"]) == Identity("edge", Role.AGENT, instance="edge-1")
 
 
-def test_the_list_shows_instances_where_a_token_has_one(path: Path) -> None:
-    edge = made(path, "--name", "edge", "--role", "agent", "--instance", "edge-1")
-    ops = made(path, "--name", "ops", "--role", "operator")
+def test_the_list_has_instances_if_a_token_has_one(path: Path) -> None:
+    edge = create(path, "--name", "edge", "--role", "agent", "--instance", "edge-1")
+    ops = create(path, "--name", "ops", "--role", "operator")
 
     table, data = run("list", "--tokens-file", path), run("list", "--tokens-file", path, "--output", "json")
 
@@ -85,7 +87,7 @@ def test_the_list_shows_instances_where_a_token_has_one(path: Path) -> None:
 
 
 def test_the_list_shows_no_token_and_no_whole_hash(path: Path) -> None:
-    secret = made(path, "--name", "ops", "--role", "operator")
+    secret = create(path, "--name", "ops", "--role", "operator")
 
     table, data = run("list", "--tokens-file", path), run("list", "--tokens-file", path, "--output", "json")
 
@@ -98,17 +100,20 @@ def test_the_list_shows_no_token_and_no_whole_hash(path: Path) -> None:
     }
 
 
-def test_the_list_as_yaml_says_the_same(path: Path) -> None:
-    made(path, "--name", "ops", "--role", "viewer")
+def test_the_list_is_printed_as_yaml(path: Path) -> None:
+    create(path, "--name", "ops", "--role", "viewer")
 
     printed = yaml.safe_load(run("list", "--tokens-file", path, "--output", "yaml").stdout)
 
     assert printed["tokens"][0]["name"] == "ops"
 
 
-async def test_revoking_by_name_takes_all_of_that_name(path: Path) -> None:
-    first, second = made(path, "--name", "ops", "--role", "admin"), made(path, "--name", "ops", "--role", "admin")
-    other = made(path, "--name", "eve", "--role", "viewer")
+async def test_revoking_by_name_revokes_all_tokens_of_that_name(path: Path) -> None:
+    first, second = (
+        create(path, "--name", "ops", "--role", "admin"),
+        create(path, "--name", "ops", "--role", "admin"),
+    )
+    other = create(path, "--name", "eve", "--role", "viewer")
 
     result = run("revoke", "--name", "ops", "--tokens-file", path)
 
@@ -118,8 +123,11 @@ async def test_revoking_by_name_takes_all_of_that_name(path: Path) -> None:
     assert await identities.identify(other) is not None
 
 
-async def test_revoking_by_hash_takes_one_of_several(path: Path) -> None:
-    first, second = made(path, "--name", "ops", "--role", "admin"), made(path, "--name", "ops", "--role", "admin")
+async def test_revoking_by_hash_revokes_one_of_several(path: Path) -> None:
+    first, second = (
+        create(path, "--name", "ops", "--role", "admin"),
+        create(path, "--name", "ops", "--role", "admin"),
+    )
 
     result = run("revoke", "--sha256", digest_of(first)[:12].upper(), "--tokens-file", path, "--output", "json")
 
@@ -128,8 +136,8 @@ async def test_revoking_by_hash_takes_one_of_several(path: Path) -> None:
     assert await TokensFile(path).identify(second) is not None
 
 
-async def test_name_and_hash_have_to_fit_both(path: Path) -> None:
-    secret = made(path, "--name", "ops", "--role", "admin")
+async def test_revoking_by_name_and_hash_must_match_both(path: Path) -> None:
+    secret = create(path, "--name", "ops", "--role", "admin")
 
     result = run("revoke", "--name", "eve", "--sha256", digest_of(secret)[:12], "--tokens-file", path)
 
@@ -164,7 +172,7 @@ def test_bad_usage_is_refused_and_writes_nothing(path: Path, arguments: tuple[st
 @pytest.mark.parametrize(
     "command", [("list",), ("revoke", "--name", "a"), ("new", "--name", "a", "--role", "admin")]
 )
-def test_a_broken_file_is_refused_with_its_place_and_left_alone(path: Path, command: tuple[str, ...]) -> None:
+def test_an_invalid_file_is_an_error_and_stays_unchanged(path: Path, command: tuple[str, ...]) -> None:
     path.write_text("tokens:\n  - {name: a}\n")
 
     result = run(*command, "--tokens-file", path)
@@ -174,14 +182,14 @@ def test_a_broken_file_is_refused_with_its_place_and_left_alone(path: Path, comm
     assert path.read_text() == "tokens:\n  - {name: a}\n"
 
 
-def test_a_folder_that_is_not_there_is_an_error_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error_in_one_line(tmp_path: Path) -> None:
     result = run("new", "--name", "a", "--role", "admin", "--tokens-file", tmp_path / "absent" / "tokens.yaml")
 
     assert isinstance(result.exception, click.ClickException)
     assert "cannot be changed: no such file or directory" in result.exception.message
 
 
-def test_tokens_are_made_without_loading_a_server() -> None:
+def test_the_command_loads_no_server_libraries() -> None:
     script = (
         "import sys, sentinel.cli.identity.token;"
         "heavy = ('starlette', 'uvicorn', 'sqlalchemy', 'jwt', 'rich', 'aiohttp');"

@@ -42,7 +42,7 @@ class NameTaken(AlreadyExists):
 
 
 class Transaction(SqlTransaction):
-    taken = {"toy_notes_name": NameTaken}  # noqa: RUF012  # declared as a ClassVar in the base class
+    errors_by_constraint = {"toy_notes_name": NameTaken}  # noqa: RUF012  # declared as a ClassVar in the base class
 
     def add(self, note: Note) -> None:
         self._run(_INSERT, {"name": note.name, "text": note.text})

@@ -1,10 +1,11 @@
-"""The drivers of the identity port, under its suite: a tokens file and a key for JSON web tokens."""
+"""Tokens files and JSON web tokens keep the promises of the identity port."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jwt
@@ -19,12 +20,17 @@ from tests.contract.identities import IdentitiesContract, IdentitiesHarness
 
 
 class FileHarness(IdentitiesHarness):
-    """A file that changes; each change has a time of its own, and a second passes after it."""
+    """Gives each change of the file another modification time, and lets a second pass after it."""
 
-    def __init__(self, path: Path, content: bytes) -> None:
+    def __init__(self, path: Path, content: bytes, driver: Callable[..., Identities]) -> None:
         self.path = path
         path.write_bytes(content)
         self._seconds = 0
+        self._identities = driver(path, monotonic=self.monotonic)
+
+    @property
+    def identities(self) -> Identities:
+        return self._identities
 
     def monotonic(self) -> float:
         return self._seconds
@@ -36,12 +42,7 @@ class FileHarness(IdentitiesHarness):
 
 class TokensFileHarness(FileHarness):
     def __init__(self, path: Path) -> None:
-        super().__init__(path, b"tokens: []\n")
-        self._identities = TokensFile(path, monotonic=self.monotonic)
-
-    @property
-    def identities(self) -> Identities:
-        return self._identities
+        super().__init__(path, b"tokens: []\n", TokensFile)
 
     def issue(self, identity: Identity) -> str:
         token = add_token(
@@ -55,19 +56,14 @@ class TokensFileHarness(FileHarness):
         return token
 
     def withdraw_all(self) -> None:
-        revoke_tokens(self.path, is_meant=lambda token: True)
+        revoke_tokens(self.path, matches=lambda token: True)
         self.pass_a_second()
 
 
 class JwtHarness(FileHarness):
     def __init__(self, path: Path) -> None:
         self._secret = secrets.token_bytes(32).hex()
-        super().__init__(path, self._secret.encode())
-        self._identities = JwtKey(path, monotonic=self.monotonic)
-
-    @property
-    def identities(self) -> Identities:
-        return self._identities
+        super().__init__(path, self._secret.encode(), JwtKey)
 
     def issue(self, identity: Identity) -> str:
         claims = {"sub": identity.name, "role": identity.role.value, "exp": int(time.time()) + 3600}

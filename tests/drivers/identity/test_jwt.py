@@ -1,4 +1,4 @@
-"""JSON web tokens: which are taken, and which look as if they should be."""
+"""JSON web tokens: which are accepted and which are rejected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sentinel.ports.errors import Misconfigured
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 OPS = Identity("ops", Role.OPERATOR)
-BREAKABLE = rsa.generate_private_key(public_exponent=65537, key_size=1024)  # noqa: S505  # to be refused
+WEAK_KEY = rsa.generate_private_key(public_exponent=65537, key_size=1024)  # noqa: S505  # weak, to be rejected
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +58,23 @@ def secret_key(tmp_path: Path) -> JwtKey:
     return JwtKey(key_file(tmp_path, SECRET + b"\n"))
 
 
+def signed_by_hand(header: dict[str, str], payload: dict[str, object], key: bytes = SECRET) -> str:
+    """A token that the library refuses to create."""
+    message = f"{part(header)}.{part(payload)}"
+    signature = jwt.get_algorithm_by_name("HS256").sign(message.encode(), key)
+    return f"{message}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+
 def signed(payload: dict[str, object], *, key: Any = SECRET, algorithm: str = "HS256", **headers: object) -> str:
     return jwt.encode(payload, key, algorithm=algorithm, headers=headers or None)
 
 
-async def test_a_token_signed_with_the_shared_secret_is_taken(secret_key: JwtKey) -> None:
+async def test_a_token_signed_with_the_shared_secret_is_accepted(secret_key: JwtKey) -> None:
     assert await secret_key.identify(signed(claims())) == OPS
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512"])
-async def test_an_rsa_key_decides_on_its_algorithms(
+async def test_an_rsa_key_accepts_its_algorithms(
     tmp_path: Path, rsa_key: rsa.RSAPrivateKey, algorithm: str
 ) -> None:
     identities = JwtKey(key_file(tmp_path, public_pem(rsa_key)))
@@ -76,7 +83,7 @@ async def test_an_rsa_key_decides_on_its_algorithms(
 
 
 @pytest.mark.parametrize(("curve", "algorithm"), [(ec.SECP256R1(), "ES256"), (ec.SECP384R1(), "ES384")])
-async def test_a_key_of_a_curve_decides_on_its_algorithm(
+async def test_an_elliptic_curve_key_accepts_its_algorithm(
     tmp_path: Path, curve: ec.EllipticCurve, algorithm: str
 ) -> None:
     key = ec.generate_private_key(curve)
@@ -85,14 +92,14 @@ async def test_a_key_of_a_curve_decides_on_its_algorithm(
     assert await identities.identify(signed(claims(), key=key, algorithm=algorithm)) == OPS
 
 
-async def test_an_ed25519_key_is_taken(tmp_path: Path) -> None:
+async def test_an_ed25519_key_is_accepted(tmp_path: Path) -> None:
     key = ed25519.Ed25519PrivateKey.generate()
     identities = JwtKey(key_file(tmp_path, public_pem(key)))
 
     assert await identities.identify(signed(claims(), key=key, algorithm="EdDSA")) == OPS
 
 
-async def test_an_adapter_is_known_by_its_claim(secret_key: JwtKey) -> None:
+async def test_the_adapter_comes_from_its_claim(secret_key: JwtKey) -> None:
     token = signed(claims(sub="dns-1", role="adapter", adapter="dns"))
 
     assert await secret_key.identify(token) == Identity("dns-1", Role.ADAPTER, "dns")
@@ -105,7 +112,7 @@ async def test_an_agent_need_not_be_bound_to_an_instance(secret_key: JwtKey, mor
     assert await secret_key.identify(token) == Identity("edge", Role.AGENT)
 
 
-async def test_the_instance_of_an_agent_is_known_by_its_claim(secret_key: JwtKey) -> None:
+async def test_the_instance_of_an_agent_comes_from_its_claim(secret_key: JwtKey) -> None:
     token = signed(claims(sub="edge", role="agent", instance="edge-1", adapter="dns"))
 
     assert await secret_key.identify(token) == Identity("edge", Role.AGENT, instance="edge-1")
@@ -133,24 +140,21 @@ async def test_the_instance_of_an_agent_is_known_by_its_claim(secret_key: JwtKey
         {"nbf": int(time.time()) + 3600},
     ],
 )
-async def test_claims_that_will_not_do_are_nobodys(secret_key: JwtKey, more: dict[str, object]) -> None:
-    # Signed by hand: the library would not even write some of these.
-    header, payload = part({"alg": "HS256", "typ": "JWT"}), part(claims(**more))
-    signature = jwt.get_algorithm_by_name("HS256").sign(f"{header}.{payload}".encode(), SECRET)
-    token = f"{header}.{payload}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+async def test_invalid_claims_are_rejected(secret_key: JwtKey, more: dict[str, object]) -> None:
+    token = signed_by_hand({"alg": "HS256", "typ": "JWT"}, claims(**more))
 
     assert await secret_key.identify(token) is None
 
 
 @pytest.mark.parametrize("missing", ["sub", "role"])
-async def test_a_claim_that_is_missing_is_a_token_of_nobody(secret_key: JwtKey, missing: str) -> None:
+async def test_a_missing_claim_is_rejected(secret_key: JwtKey, missing: str) -> None:
     payload = claims()
     del payload[missing]
 
     assert await secret_key.identify(signed(payload)) is None
 
 
-async def test_a_token_need_not_end(secret_key: JwtKey) -> None:
+async def test_a_token_may_have_no_expiry(secret_key: JwtKey) -> None:
     payload = claims()
     del payload["exp"]
 
@@ -158,55 +162,53 @@ async def test_a_token_need_not_end(secret_key: JwtKey) -> None:
 
 
 @pytest.mark.parametrize("adapter", [None, "", "dns"])
-async def test_the_adapter_of_another_role_says_nothing(secret_key: JwtKey, adapter: str | None) -> None:
+async def test_the_adapter_of_another_role_is_ignored(secret_key: JwtKey, adapter: str | None) -> None:
     assert await secret_key.identify(signed(claims(adapter=adapter))) == OPS
 
 
 @pytest.mark.parametrize("instance", [None, "", "edge-1", "../x"])
-async def test_the_instance_of_another_role_says_nothing(secret_key: JwtKey, instance: str | None) -> None:
+async def test_the_instance_of_another_role_is_ignored(secret_key: JwtKey, instance: str | None) -> None:
     assert await secret_key.identify(signed(claims(instance=instance))) == OPS
 
 
 @pytest.mark.parametrize("subject", ["auth0|123", "Jo Doe", "system:serviceaccount:fleet:ops"])
-async def test_names_of_any_issuer_are_taken(secret_key: JwtKey, subject: str) -> None:
+async def test_names_of_any_issuer_are_accepted(secret_key: JwtKey, subject: str) -> None:
     identity = await secret_key.identify(signed(claims(sub=subject)))
 
     assert identity is not None
     assert identity.name == subject
 
 
-async def test_clocks_may_be_a_little_apart(secret_key: JwtKey) -> None:
+async def test_a_small_clock_skew_is_allowed(secret_key: JwtKey) -> None:
     now = int(time.time())
 
     assert await secret_key.identify(signed(claims(exp=now - 5))) == OPS
     assert await secret_key.identify(signed(claims(nbf=now + 5))) == OPS
 
 
-async def test_an_audience_is_not_asked_for(secret_key: JwtKey) -> None:
+async def test_the_audience_is_not_checked(secret_key: JwtKey) -> None:
     assert await secret_key.identify(signed(claims(aud="fleet"))) == OPS
 
 
-async def test_another_key_is_the_wrong_key(secret_key: JwtKey) -> None:
+async def test_a_token_of_another_key_is_rejected(secret_key: JwtKey) -> None:
     assert await secret_key.identify(signed(claims(), key=SECRET[::-1])) is None
 
 
-async def test_a_token_without_a_signature_is_refused(secret_key: JwtKey) -> None:
+async def test_a_token_without_a_signature_is_rejected(secret_key: JwtKey) -> None:
     for algorithm in ("none", "None", "NONE"):
         assert await secret_key.identify(f"{part({'alg': algorithm})}.{part(claims())}.") is None
 
 
-async def test_a_public_key_is_no_shared_secret(tmp_path: Path, rsa_key: rsa.RSAPrivateKey) -> None:
+async def test_a_token_signed_with_the_public_key_is_rejected(tmp_path: Path, rsa_key: rsa.RSAPrivateKey) -> None:
     pem = public_pem(rsa_key)
     identities = JwtKey(key_file(tmp_path, pem))
-    header, payload = part({"alg": "HS256", "typ": "JWT"}), part(claims())
-    signature = jwt.get_algorithm_by_name("HS256").sign(f"{header}.{payload}".encode(), pem)
-    forged = f"{header}.{payload}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+    forged = signed_by_hand({"alg": "HS256", "typ": "JWT"}, claims(), key=pem)
 
     assert await identities.identify(forged) is None
 
 
 @pytest.mark.parametrize("form", ["JWK", "JWKS", "DER", "OpenSSH"])
-def test_a_public_key_in_another_form_is_not_taken_for_a_secret(
+def test_a_public_key_in_another_format_is_not_used_as_a_secret(
     tmp_path: Path, rsa_key: rsa.RSAPrivateKey, form: str
 ) -> None:
     public = rsa_key.public_key()
@@ -227,12 +229,12 @@ async def test_a_shared_secret_may_be_any_bytes(tmp_path: Path, secret: bytes) -
     assert await JwtKey(key_file(tmp_path, secret)).identify(signed(claims(), key=secret)) == OPS
 
 
-async def test_the_token_has_no_say_in_the_algorithm(secret_key: JwtKey) -> None:
+async def test_the_token_does_not_choose_the_algorithm(secret_key: JwtKey) -> None:
     assert await secret_key.identify(signed(claims(), key=SECRET * 2, algorithm="HS512")) is None
 
 
 @pytest.mark.parametrize("token", ["", "a", "a.b", "a.b.c", "..", "é.é.é", "snt_abc", "a.b.c.d.e"])
-async def test_what_is_no_token_is_nobodys(secret_key: JwtKey, token: str) -> None:
+async def test_a_malformed_token_is_rejected(secret_key: JwtKey, token: str) -> None:
     assert await secret_key.identify(token) is None
 
 
@@ -243,28 +245,26 @@ async def test_what_is_no_token_is_nobodys(secret_key: JwtKey, token: str) -> No
         (b"too-short", "shared secret of 32 bytes or more"),
         (b"-----BEGIN PUBLIC KEY-----\nnonsense\n-----END PUBLIC KEY-----\n", "expected a public key in PEM"),
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "expected a public key in PEM"),
-        (public_pem(BREAKABLE), "RSA key of 2048 bits"),
+        (public_pem(WEAK_KEY), "RSA key of 2048 bits"),
         (public_pem(ec.generate_private_key(ec.SECP521R1())), "expected a key of RSA, P-256, P-384 or Ed25519"),
-        (private_pem(ec.generate_private_key(ec.SECP256R1())), "got a private one"),
+        (private_pem(ec.generate_private_key(ec.SECP256R1())), "got a private key"),
         (b"x" * 70_000, "at most 64 KiB"),
     ],
 )
-def test_a_file_without_a_good_key_is_refused_without_repeating_it(
-    tmp_path: Path, content: bytes, problem: str
-) -> None:
-    with pytest.raises(Misconfigured) as refused:
+def test_the_error_of_an_invalid_key_does_not_quote_it(tmp_path: Path, content: bytes, problem: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
         JwtKey(key_file(tmp_path, content))
 
-    assert problem in str(refused.value)
-    assert "too-short" not in str(refused.value)
+    assert problem in str(caught.value)
+    assert "too-short" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="no such file"):
         JwtKey(tmp_path / "absent")
 
 
-async def test_a_changed_key_is_taken_and_a_broken_one_is_not(
+async def test_a_changed_key_is_used_unless_it_is_invalid(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, now = key_file(tmp_path, SECRET), 100.0

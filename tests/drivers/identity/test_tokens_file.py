@@ -1,4 +1,4 @@
-"""The tokens file: who a token belongs to, what is refused, and what happens while the file changes."""
+"""The tokens file: identification, validation, reloading and editing."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ tokens:
 """
 
 
-class Ticking:
-    """A monotonic clock that moves when told to."""
+class ManualClock:
+    """A monotonic clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -56,34 +56,30 @@ def path(tmp_path: Path) -> Path:
 
 
 def rewrite(path: Path, text: str) -> None:
-    """As an editor does, and with another time than before, however coarse the file system's is."""
+    """Overwrite the file, with another modification time even on a file system with coarse times."""
     before = path.stat().st_mtime_ns if path.exists() else 0
     path.write_text(text)
     os.utime(path, ns=(before + 10**9, before + 10**9))
 
 
-def replace_alike(path: Path, text: str) -> None:
-    """Put another file of the same size and time in its place."""
-    seen = path.stat()
-    fresh = path.with_name("fresh")
-    fresh.write_text(text)
-    os.utime(fresh, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    fresh.replace(path)
+def replace_unnoticeably(path: Path, text: str) -> None:
+    """Replace the file by another of the same size and modification time."""
+    stat = path.stat()
+    other = path.with_name("other")
+    other.write_text(text)
+    os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    other.replace(path)
 
 
 def text_of(path: Path) -> str:
     return path.read_text()
 
 
-def remove(path: Path) -> None:
-    path.unlink()
-
-
-def refusal(path: Path, text: str) -> str:
+def error_of(path: Path, text: str) -> str:
     path.write_text(text)
-    with pytest.raises(Misconfigured) as refused:
+    with pytest.raises(Misconfigured) as caught:
         TokensFile(path)
-    return str(refused.value).replace(str(path), "F")
+    return str(caught.value).replace(str(path), "F")
 
 
 @pytest.mark.parametrize(
@@ -96,16 +92,16 @@ def refusal(path: Path, text: str) -> str:
         ("", None),
     ],
 )
-async def test_a_token_is_known_by_its_hash(path: Path, token: str, identity: Identity | None) -> None:
+async def test_a_token_is_identified_by_its_hash(path: Path, token: str, identity: Identity | None) -> None:
     assert await TokensFile(path).identify(token) == identity
 
 
-async def test_the_hash_itself_is_no_token(path: Path) -> None:
+async def test_the_hash_itself_is_not_a_token(path: Path) -> None:
     assert await TokensFile(path).identify(sha256("old")) is None
 
 
 @pytest.mark.parametrize("text", ["", "tokens: []\n", "# nothing yet\n"])
-async def test_a_file_without_tokens_lets_nobody_in(path: Path, text: str) -> None:
+async def test_a_file_without_tokens_identifies_none(path: Path, text: str) -> None:
     rewrite(path, text)
 
     assert await TokensFile(path).identify("old") is None
@@ -151,49 +147,49 @@ ENTRY = f"sha256: {sha256('x')}"
         ("tokens: [", "F:1:"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_named_with_its_place(path: Path, text: str, problem: str) -> None:
-    assert problem in refusal(path, text)
+def test_errors_in_a_file_have_their_location(path: Path, text: str, problem: str) -> None:
+    assert problem in error_of(path, text)
 
 
-def test_a_token_written_where_its_hash_belongs_is_not_repeated(path: Path) -> None:
-    said = refusal(path, "tokens:\n  - {name: a, role: viewer, sha256: snt_my-secret-token}\n")
+def test_a_token_in_place_of_its_hash_is_not_quoted(path: Path) -> None:
+    error = error_of(path, "tokens:\n  - {name: a, role: viewer, sha256: snt_my-secret-token}\n")
 
-    assert "tokens[0].sha256: expected the SHA-256 of a token" in said
-    assert "my-secret" not in said
+    assert "tokens[0].sha256: expected the SHA-256 of a token" in error
+    assert "my-secret" not in error
 
 
-def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error_at_startup(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="no such file"):
         TokensFile(tmp_path / "absent.yaml")
 
 
-async def test_a_changed_file_is_read_again_within_a_second(path: Path) -> None:
-    clock = Ticking()
+async def test_a_changed_file_is_reloaded_within_a_second(path: Path) -> None:
+    clock = ManualClock()
     identities = TokensFile(path, monotonic=clock)
     rewrite(path, f"tokens:\n  - {{name: eve, role: viewer, sha256: {sha256('eve')}}}\n")
 
-    within = await identities.identify("eve"), await identities.identify("old")
+    before = await identities.identify("eve"), await identities.identify("old")
     clock.pass_a_second()
     after = await identities.identify("eve"), await identities.identify("old")
 
-    assert within == (None, Identity("ops", Role.OPERATOR))
+    assert before == (None, Identity("ops", Role.OPERATOR))
     assert after == (Identity("eve", Role.VIEWER), None)
 
 
-async def test_a_replaced_file_of_the_same_size_and_time_is_read_again(path: Path) -> None:
-    clock = Ticking()
+async def test_a_replaced_file_of_equal_size_and_time_is_reloaded(path: Path) -> None:
+    clock = ManualClock()
     identities = TokensFile(path, monotonic=clock)
-    replace_alike(path, VALID.replace(sha256("old"), sha256("eve")))
+    replace_unnoticeably(path, VALID.replace(sha256("old"), sha256("eve")))
 
     clock.pass_a_second()
 
     assert await identities.identify("eve") == Identity("ops", Role.OPERATOR)
 
 
-async def test_a_broken_file_leaves_the_last_good_one_in_force_and_is_told_once(
+async def test_an_invalid_file_is_logged_once_and_the_last_one_stays(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = Ticking()
+    clock = ManualClock()
     identities = TokensFile(path, monotonic=clock)
     rewrite(path, "tokens:\n  - {name: hunter2, role: root}\n")
 
@@ -207,12 +203,12 @@ async def test_a_broken_file_leaves_the_last_good_one_in_force_and_is_told_once(
     assert f"{path}:2:" in record.__dict__["fields"]["problem"]
 
 
-async def test_a_file_that_vanishes_leaves_the_last_one_in_force_until_it_is_back(
+async def test_the_tokens_of_a_deleted_file_stay_until_it_is_back(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = Ticking()
+    clock = ManualClock()
     identities = TokensFile(path, monotonic=clock)
-    remove(path)
+    path.unlink()  # noqa: ASYNC240 - a test may block
 
     for _ in range(2):
         clock.pass_a_second()
@@ -224,14 +220,14 @@ async def test_a_file_that_vanishes_leaves_the_last_one_in_force_until_it_is_bac
     assert await identities.identify("old") is None
 
 
-def test_a_new_token_is_unguessable_and_recognisable() -> None:
-    made = {tokens_file.new_token() for _ in range(100)}
+def test_a_new_token_is_random_and_recognizable() -> None:
+    tokens = {tokens_file.new_token() for _ in range(100)}
 
-    assert len(made) == 100
-    assert all(token.startswith("snt_") and len(token) == 47 for token in made)
+    assert len(tokens) == 100
+    assert all(token.startswith("snt_") and len(token) == 47 for token in tokens)
 
 
-async def test_adding_to_no_file_makes_one_that_only_its_owner_can_read(tmp_path: Path) -> None:
+async def test_adding_creates_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
     path = tmp_path / "tokens.yaml"
 
     token = add_token(path, name="ops", role=Role.ADMIN)
@@ -267,13 +263,11 @@ async def test_an_agents_token_may_be_for_one_instance(path: Path, instance: str
         (Role.AGENT, "a" * 129, "instance: expected the id of an instance such as edge-1"),
     ],
 )
-def test_an_instance_that_would_not_be_read_is_not_written(
-    path: Path, role: Role, instance: str, problem: str
-) -> None:
-    with pytest.raises(Misconfigured) as refused:
+def test_an_invalid_instance_is_not_written(path: Path, role: Role, instance: str, problem: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
         add_token(path, name="edge", role=role, instance=instance)
 
-    assert str(refused.value).startswith(problem)
+    assert str(caught.value).startswith(problem)
     assert path.read_text() == VALID
 
 
@@ -289,7 +283,7 @@ def test_an_instance_that_would_not_be_read_is_not_written(
         f"tokens:\n    -\n      name: a\n      role: viewer\n      sha256: {sha256('a')}\n",
     ],
 )
-async def test_adding_works_however_the_list_was_written(path: Path, text: str) -> None:
+async def test_adding_works_for_any_layout_of_the_list(path: Path, text: str) -> None:
     rewrite(path, text)
 
     token = add_token(path, name="ops", role=Role.ADMIN)
@@ -300,7 +294,7 @@ async def test_adding_works_however_the_list_was_written(path: Path, text: str) 
 
 
 @pytest.mark.parametrize("name", ["1e3", "null", "true", "0x10", "123", "1.5", "a:b", "2026-01-01", "no"])
-async def test_a_name_that_yaml_would_take_for_something_else_stays_a_name(tmp_path: Path, name: str) -> None:
+async def test_a_name_that_looks_like_another_yaml_type_stays_a_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / "tokens.yaml"
 
     token = add_token(path, name=name, role=Role.VIEWER)
@@ -320,27 +314,25 @@ async def test_a_name_that_yaml_would_take_for_something_else_stays_a_name(tmp_p
         ("dns", Role.ADAPTER, "../x", "adapter: expected the name of an adapter"),
     ],
 )
-def test_an_entry_that_would_not_be_read_is_not_written(
-    path: Path, name: str, role: Role, adapter: str, problem: str
-) -> None:
-    with pytest.raises(Misconfigured) as refused:
+def test_an_invalid_entry_is_not_written(path: Path, name: str, role: Role, adapter: str, problem: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
         add_token(path, name=name, role=role, adapter=adapter)
 
-    assert str(refused.value).startswith(problem)
+    assert str(caught.value).startswith(problem)
     assert path.read_text() == VALID
 
 
-def test_a_broken_file_is_not_written_over(path: Path) -> None:
+def test_an_invalid_file_is_not_overwritten(path: Path) -> None:
     path.write_text("tokens: {")
 
     with pytest.raises(Misconfigured):
         add_token(path, name="ops", role=Role.ADMIN)
 
     assert path.read_text() == "tokens: {"
-    assert os.listdir(path.parent) == [path.name]  # noqa: PTH208  # nothing is left beside it
+    assert os.listdir(path.parent) == [path.name]  # noqa: PTH208  # no temporary file is left
 
 
-def test_a_file_keeps_its_mode_but_nothing_for_strangers(path: Path) -> None:
+def test_a_file_keeps_its_mode_without_access_for_others(path: Path) -> None:
     path.chmod(0o644)
 
     add_token(path, name="ops", role=Role.ADMIN)
@@ -358,10 +350,10 @@ async def test_a_link_to_the_file_stays_a_link(path: Path) -> None:
     assert await TokensFile(path).identify(token) is not None
 
 
-async def test_revoking_takes_out_what_is_meant_and_leaves_comments(path: Path) -> None:
-    gone = revoke_tokens(path, is_meant=lambda token: token.name == "dns")
+async def test_revoking_removes_matching_tokens_and_keeps_comments(path: Path) -> None:
+    revoked = revoke_tokens(path, matches=lambda token: token.name == "dns")
 
-    assert [token.name for token in gone] == ["dns"]
+    assert [token.name for token in revoked] == ["dns"]
     text = text_of(path)
     assert "# who may do what" in text
     assert "# leaves in spring" in text
@@ -372,8 +364,8 @@ async def test_revoking_takes_out_what_is_meant_and_leaves_comments(path: Path) 
     assert await identities.identify("new") is not None
 
 
-async def test_revoking_the_last_token_leaves_a_file_that_lets_nobody_in(path: Path) -> None:
-    revoke_tokens(path, is_meant=lambda token: True)
+async def test_revoking_the_last_token_leaves_a_valid_empty_file(path: Path) -> None:
+    revoke_tokens(path, matches=lambda token: True)
 
     assert await TokensFile(path).identify("old") is None
 
@@ -381,19 +373,19 @@ async def test_revoking_the_last_token_leaves_a_file_that_lets_nobody_in(path: P
 def test_revoking_nothing_changes_nothing(path: Path) -> None:
     before = path.stat()
 
-    assert revoke_tokens(path, is_meant=lambda token: False) == []
+    assert revoke_tokens(path, matches=lambda token: False) == []
     assert path.stat() == before
 
 
-async def test_a_name_may_have_several_tokens_of_which_one_is_revoked(path: Path) -> None:
-    gone = revoke_tokens(path, is_meant=lambda token: token.sha256 == sha256("old"))
+async def test_one_of_several_tokens_of_a_name_is_revoked(path: Path) -> None:
+    revoked = revoke_tokens(path, matches=lambda token: token.sha256 == sha256("old"))
 
-    assert len(gone) == 1
+    assert len(revoked) == 1
     assert await TokensFile(path).identify("new") == Identity("ops", Role.OPERATOR)
     assert await TokensFile(path).identify("old") is None
 
 
-def test_a_write_that_fails_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 

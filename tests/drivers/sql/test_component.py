@@ -1,4 +1,4 @@
-"""A component on the shared database: its own table and migration, and audit and idempotency keys for nothing."""
+"""A component with its own table and migration on the shared database: it inherits audit and idempotency keys."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import pytest
-from sqlalchemy import Column, MetaData, PrimaryKeyConstraint, Table, UniqueConstraint, bindparam, insert, select
+from sqlalchemy import MetaData, PrimaryKeyConstraint, Table, UniqueConstraint, bindparam, insert, select
 
-from sentinel.drivers.sql import engine, transaction
+from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.audit import SqlAuditLog
-from sentinel.drivers.sql.engine.columns import TEXT
+from sentinel.drivers.sql.engine.columns import TEXT, required
 from sentinel.drivers.sql.engine.statements import SqlDatabase, Statement
 from sentinel.drivers.sql.fleet.store import SqlFleetStore
 from sentinel.drivers.sql.history import HISTORY
-from sentinel.drivers.sql.transaction import SqlTransaction
+from sentinel.drivers.sql.transaction import SqlTransaction, transact
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import KeyTaken
@@ -43,8 +43,7 @@ def upgrade():
 things = Table(
     "toy_things",
     MetaData(),
-    Column("id", TEXT, nullable=False),
-    Column("name", TEXT, nullable=False),
+    *required(TEXT, "id", "name"),
     PrimaryKeyConstraint("id", name="toy_things_id"),
     UniqueConstraint("name", name="toy_things_name"),
 )
@@ -57,7 +56,7 @@ class NameTaken(AlreadyExists):
 
 
 class ToyTransaction(SqlTransaction):
-    taken: ClassVar[Mapping[str, type[AlreadyExists]]] = {"toy_things_name": NameTaken}
+    errors_by_constraint: ClassVar[Mapping[str, type[AlreadyExists]]] = {"toy_things_name": NameTaken}
 
     def make(self, thing: str, name: str) -> None:
         self._run(_INSERT, {"id": thing, "name": name})
@@ -68,7 +67,7 @@ class ToyStore:
         self._database = database
 
     async def transact(self, work: Callable[[ToyTransaction], T]) -> T:
-        return await transaction.transact(self._database, ToyTransaction, work)
+        return await transact(self._database, ToyTransaction, work)
 
     async def name_of(self, thing: str) -> str | None:
         found = await self._database.read(lambda session: session.rows(_NAME, id=thing))

@@ -1,4 +1,4 @@
-"""The tables of all components, as the code describes them."""
+"""The tables of all components, as their modules define them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases of SQLite and PostgreSQL for contract suites."""
+"""SQLite and PostgreSQL databases for the contract suites."""
 
 from __future__ import annotations
 

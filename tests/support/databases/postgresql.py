@@ -1,4 +1,4 @@
-"""A real PostgreSQL, as tests need it: databases of their own, and a look behind the store's back."""
+"""A real PostgreSQL: databases for single tests, and statements that bypass the store."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.databases.all_tables import TABLES
 
 T = TypeVar("T")
 Connection: TypeAlias = Any
-"""One of asyncpg's."""
+"""asyncpg's, which has no types."""
 
 
 @contextmanager
 def database(server: str) -> Iterator[str]:
-    """A database without a table; its URL."""
+    """Create a database without tables, and yield its URL."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     run(execute(server, f"CREATE DATABASE {name}"))
     try:
@@ -31,12 +31,12 @@ def database(server: str) -> Iterator[str]:
 
 
 async def connect(url: str) -> Connection:
-    """A connection past the store, for whoever closes it."""
+    """Open a connection that bypasses the store."""
     return await asyncpg.connect(url)
 
 
 async def execute(url: str, statement: str) -> None:
-    """Runs one statement, past the store."""
+    """Run one statement, bypassing the store."""
     connection = await connect(url)
     try:
         await connection.execute(statement)
@@ -45,7 +45,7 @@ async def execute(url: str, statement: str) -> None:
 
 
 async def fetch(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """The rows of one statement, past the store."""
+    """Return the rows of one statement, bypassing the store."""
     connection = await connect(url)
     try:
         return [tuple(row) for row in await connection.fetch(statement)]
@@ -53,25 +53,25 @@ async def fetch(url: str, statement: str) -> list[tuple[Any, ...]]:
         await connection.close()
 
 
-async def once_it_waits(url: str, what: str = "pid") -> None:
-    """Asks this of the connection of ours that waits for a lock, as soon as there is one."""
+async def wait_for_blocked(url: str, expression: str = "pid") -> None:
+    """Wait until a connection of the store is blocked by a lock, then evaluate an expression on it."""
     for _ in range(1_000):
         found = await fetch(
             url,
-            f"SELECT {what} FROM pg_stat_activity "  # noqa: S608 - a constant of a test
+            f"SELECT {expression} FROM pg_stat_activity "  # noqa: S608 - a constant of a test
             "WHERE application_name = 'sentinel' AND datname = current_database() AND wait_event_type = 'Lock'",
         )
         if found:
             return
-    raise AssertionError("nobody waits for a lock")
+    raise AssertionError("no connection is blocked by a lock")
 
 
 async def empty(url: str) -> None:
-    """Removes every row; the tables are there."""
+    """Delete all rows of all tables."""
     await execute(url, f"TRUNCATE {', '.join(TABLES.tables)} RESTART IDENTITY")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Fixtures of a whole session belong to no event loop, and some are made while one runs."""
+    """Run a coroutine on its own loop and thread: some session fixtures are made while a loop runs."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

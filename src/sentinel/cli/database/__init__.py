@@ -1,1 +1,1 @@
-"""Commands about the database of a server."""
+"""Commands for a server's database."""

@@ -1,4 +1,4 @@
-"""`sentinel backup` and `sentinel restore`: a copy of a SQLite database, taken and put back."""
+"""`sentinel backup` and `sentinel restore` for SQLite databases."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from sentinel.runtime.process import ExitCode
 _HOW_TO = "docs/how-to/back-up-and-restore.md"
 
 
-class Copied(msgspec.Struct, frozen=True):
-    """A copy that was made, as it is printed for scripts."""
+class CopyOutput(msgspec.Struct, frozen=True):
+    """The JSON or YAML output of both commands."""
 
     database: str
     file: str
-    """The copy."""
+    """The backup."""
     revision: str
     bytes: int
 
 
-_force = click.option("--force", is_flag=True, help="Overwrite what is there.")
+_force = click.option("--force", is_flag=True, help="Overwrite an existing file.")
 
 
 @click.command()
@@ -38,18 +38,18 @@ _force = click.option("--force", is_flag=True, help="Overwrite what is there.")
 @_force
 @options.output_option
 def backup(database_url: str, to: Path, force: bool, output: Output) -> None:
-    """Copy a SQLite database, also while a server uses it.
+    """Back up a SQLite database, even while a server uses it.
 
-    The copy is of one moment, is checked, and gets its name only when it is whole. For PostgreSQL use pg_dump.
+    The backup is a consistent snapshot. It is checked before the file gets its name. For PostgreSQL use pg_dump.
     """
     with failures("backup"):
-        from sentinel.drivers.sql.engine import backup as copies
+        from sentinel.drivers.sql.engine import backup as sqlite_backup
         from sentinel.drivers.sql.history import HISTORY
 
         file = _sqlite_file(database_url, "backup")
         with _progress("copying") as progress:
-            made = copies.back_up(file, to, force=force, progress=progress, history=HISTORY)
-    _print(Copied(f"sqlite:///{file}", str(to), made.revision, made.bytes), output, f"{file} → {to}")
+            made = sqlite_backup.back_up(file, to, force=force, progress=progress, history=HISTORY)
+    _print(CopyOutput(f"sqlite:///{file}", str(to), made.revision, made.bytes), output, f"{file} → {to}")
 
 
 @click.command()
@@ -58,24 +58,24 @@ def backup(database_url: str, to: Path, force: bool, output: Output) -> None:
     "source",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="The copy to put back.",
+    help="The backup to restore.",
 )
 @url_option
 @_force
 @options.output_option
 def restore(source: Path, database_url: str, force: bool, output: Output) -> None:
-    """Put a copy in the place of a SQLite database, which no server may be using.
+    """Replace a SQLite database by a backup. No server may be using it.
 
-    Until the copy is whole and checked, nothing that is there changes. For PostgreSQL use pg_restore.
+    The database is not changed until the backup is completely copied and checked. For PostgreSQL use pg_restore.
     """
     with failures("restore"):
-        from sentinel.drivers.sql.engine import backup as copies
+        from sentinel.drivers.sql.engine import backup as sqlite_backup
         from sentinel.drivers.sql.history import HISTORY
 
         file = _sqlite_file(database_url, "restore")
         with _progress("copying") as progress:
-            made = copies.restore(source, file, force=force, progress=progress, history=HISTORY)
-    _print(Copied(f"sqlite:///{file}", str(source), made.revision, made.bytes), output, f"{source} → {file}")
+            made = sqlite_backup.restore(source, file, force=force, progress=progress, history=HISTORY)
+    _print(CopyOutput(f"sqlite:///{file}", str(source), made.revision, made.bytes), output, f"{source} → {file}")
 
 
 def _sqlite_file(url: str, command: str) -> Path:
@@ -90,7 +90,7 @@ def _sqlite_file(url: str, command: str) -> Path:
 
 @contextmanager
 def _progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, else nothing."""
+    """Show a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda remaining, total: None
         return
@@ -103,8 +103,8 @@ def _progress(label: str) -> Iterator[Callable[[int, int], None]]:
         yield show
 
 
-def _print(copied: Copied, output: Output, words: str) -> None:
+def _print(copy: CopyOutput, output: Output, summary: str) -> None:
     if output is Output.TABLE:
-        click.echo(f"{words}: {copied.bytes / 2**20:.1f} MiB, revision {copied.revision}")
+        click.echo(f"{summary}: {copy.bytes / 2**20:.1f} MiB, revision {copy.revision}")
     else:
-        click.echo(options.encode(copied, output))
+        click.echo(options.encode(copy, output))

@@ -1,4 +1,4 @@
-"""What the commands about a database share: how it is named, and how they fail."""
+"""The `--database-url` option and the error handling of all database commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def refuse(message: str, code: ExitCode) -> NoReturn:
-    """Says why, and ends the command."""
+    """Print an error and exit."""
     click.echo(f"error: {message}", err=True)
     raise click.exceptions.Exit(code)
 
@@ -29,16 +29,16 @@ def url_option(command: F) -> F:
         metavar="URL",
         envvar="SENTINEL_DATABASE_URL",
         required=True,
-        help="sqlite:///FILE or postgresql://USER@HOST/NAME; also by SENTINEL_DATABASE_URL.",
+        help="sqlite:///FILE or postgresql://USER@HOST/NAME; or set SENTINEL_DATABASE_URL.",
     )(command)
 
 
 @contextmanager
 def failures(command: str) -> Iterator[None]:
-    """Says what is wrong with a database, and ends the command: 2 where its URL is bad, else 1."""
+    """Print database errors and exit: with 2 for a bad URL or a missing extra, else with 1."""
     try:
         with extra("api", who=f"sentinel {command}"):
-            import sentinel.drivers.sql.engine.statements  # noqa: F401  # it needs the extra
+            import sentinel.drivers.sql.engine.statements  # noqa: F401  # needs the extra
     except Misconfigured as error:
         refuse(str(error), ExitCode.MISCONFIGURED)
     try:

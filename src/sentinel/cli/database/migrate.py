@@ -1,4 +1,4 @@
-"""`sentinel migrate`: the tables of a database, brought into the shape that this program expects."""
+"""`sentinel migrate`: upgrades the tables of a database to the revision that this program needs."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from sentinel.runtime.database_url import parse_database_url
 from sentinel.runtime.process import ExitCode
 
 
-class Migrated(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
-    """What was done, or what there is to do, as it is printed for scripts."""
+class MigrationOutput(msgspec.Struct, frozen=True, rename={"before": "from", "after": "to"}):
+    """The JSON or YAML output."""
 
     database: str
-    """Without its password."""
+    """The URL without the password."""
     before: str | None
     after: str
     up_to_date: bool
-    """Whether the tables are now what this program expects."""
+    """Whether the tables are now at the revision that this program needs."""
 
 
 @click.command()
 @url_option
-@click.option("--check", is_flag=True, help="Change nothing; exit with 1 where there is something to change.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if a migration is needed.")
 @options.output_option
 def migrate(database_url: str, check: bool, output: Output) -> None:
-    """Bring the tables of a database up to date.
+    """Migrate the tables of a database to the current revision.
 
-    Safe to repeat, and safe for several at the same time. A SQLite database must not be in use. `sentinel api`
-    does the same at its start, unless it is told not to.
+    Safe to repeat and to run concurrently. A SQLite database must not be in use. `sentinel api` migrates at
+    startup unless configured not to.
     """
     with failures("migrate"):
         migrated = asyncio.run(_check(database_url) if check else _migrate(database_url))
     if output is not Output.TABLE:
         click.echo(options.encode(migrated, output))
     else:
-        click.echo(_in_words(migrated))
+        click.echo(_summary(migrated))
     if not migrated.up_to_date:
         raise click.exceptions.Exit(ExitCode.FAILURE)
 
 
-async def _migrate(url: str) -> Migrated:
+async def _migrate(url: str) -> MigrationOutput:
     from sentinel.drivers.sql import engine
     from sentinel.drivers.sql.history import HISTORY
 
     done = await engine.migrate(url, history=HISTORY)
-    return Migrated(str(parse_database_url(url)), done.before, HISTORY.head, up_to_date=True)
+    return MigrationOutput(str(parse_database_url(url)), done.before, HISTORY.head, up_to_date=True)
 
 
-async def _check(url: str) -> Migrated:
+async def _check(url: str) -> MigrationOutput:
     from sentinel.drivers.sql import engine
     from sentinel.drivers.sql.history import HISTORY
 
     where = str(parse_database_url(url))
     found = await engine.revision(url, history=HISTORY)
     HISTORY.require_known(found, where=where)
-    return Migrated(where, found, HISTORY.head, up_to_date=found == HISTORY.head)
+    return MigrationOutput(where, found, HISTORY.head, up_to_date=found == HISTORY.head)
 
 
-def _in_words(migrated: Migrated) -> str:
+def _summary(migrated: MigrationOutput) -> str:
     before = migrated.before or "nothing"
     if migrated.before == migrated.after:
         return f"{migrated.database}: up to date at {migrated.after}"

@@ -1,1 +1,1 @@
-"""Commands about who may use a server."""
+"""Commands for identities and their tokens."""

@@ -1,7 +1,6 @@
-"""`sentinel token`: the tokens that a server accepts, made and revoked in its tokens file.
+"""`sentinel token`: creates, lists and revokes the tokens in a server's tokens file.
 
-Servers read the file again when it changes, so nothing has to be restarted. A token is printed once, when it is
-made; the file has its hash only.
+Servers reload the file when it changes. A token is printed once, when it is created; the file stores its hash.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from sentinel.runtime.process import ExitCode
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_SHOWN = 12
-"""Digits of a hash: enough to tell tokens apart, and to name one."""
-_SHORTEST_PREFIX = 6
+_SHOWN_DIGITS = 12
+"""Of a hash: enough to identify a token."""
+_MIN_PREFIX = 6
 
 
 class CreatedToken(msgspec.Struct, frozen=True):
-    """A new token, as it is printed for scripts."""
+    """The JSON or YAML output of `new`."""
 
     name: str
     role: Role
@@ -41,24 +40,24 @@ class CreatedToken(msgspec.Struct, frozen=True):
 
 
 class ListedToken(msgspec.Struct, frozen=True):
-    """A token in the file, as it is printed for scripts: without anything that could be used."""
+    """A token in the JSON or YAML output, without anything that could be used to sign in."""
 
     name: str
     role: Role
     sha256: str
-    """How its hash begins."""
+    """The first digits of its hash."""
     adapter: str | UnsetType = UNSET
     instance: str | UnsetType = UNSET
 
 
 class TokenList(msgspec.Struct, frozen=True):
-    """Tokens, as they are printed for scripts."""
+    """The JSON or YAML output of `list` and `revoke`."""
 
     tokens: tuple[ListedToken, ...]
 
 
-class _Refused(click.ClickException):
-    """Bad usage, or a file that will not do: everything that is wrong with it, a line each."""
+class _InvalidTokens(click.ClickException):
+    """An invalid token or file, with one problem per line."""
 
     exit_code = ExitCode.MISCONFIGURED
 
@@ -72,38 +71,38 @@ def _tokens_file(command: F) -> F:
         "file",
         type=click.Path(path_type=Path, dir_okay=False),
         required=True,
-        help="The file of tokens that the server reads.",
+        help="The tokens file that the server reads.",
     )(command)
 
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke the tokens that a server accepts."""
+    """Create, list and revoke the tokens that a server accepts."""
 
 
 @token.command()
-@click.option("--name", required=True, help="Whose it is; several tokens may have one name.")
-@click.option("--role", required=True, type=click.Choice([role.value for role in Role]), help="What it is for.")
+@click.option("--name", required=True, help="The owner; several tokens may have the same name.")
 @click.option(
-    "--adapter", default="", metavar="NAME", help="As which adapter it may report; for the role adapter."
+    "--role", required=True, type=click.Choice([role.value for role in Role]), help="What the token permits."
 )
+@click.option("--adapter", default="", metavar="NAME", help="The adapter it may report as; for the role adapter.")
 @click.option(
     "--instance", default="", metavar="ID", help="The only instance it may register; for the role agent."
 )
 @_tokens_file
 @options.output_option
 def new(name: str, role: str, adapter: str, instance: str, file: Path, output: Output) -> int:
-    """Make a token, print it once, and keep its hash in the tokens file.
+    """Create a token, print it once, and store its hash in the tokens file.
 
-    The file is made, readable by its owner only, where there is none. Servers that read it accept the token
-    within a second or so.
+    If the file does not exist, it is created and only its owner can read it. Servers accept the token within about
+    a second.
     """
-    with _explained(file):
-        made = token_editing.add_token(file, name=name, role=Role(role), adapter=adapter, instance=instance)
+    with _errors_shown(file):
+        secret = token_editing.add_token(file, name=name, role=Role(role), adapter=adapter, instance=instance)
     if output is Output.TABLE:
-        click.echo(made)
+        click.echo(secret)
     else:
-        printed = CreatedToken(name, Role(role), made, adapter or UNSET, instance or UNSET)
+        printed = CreatedToken(name, Role(role), secret, adapter or UNSET, instance or UNSET)
         click.echo(options.encode(printed, output))
     return ExitCode.SUCCESS
 
@@ -112,49 +111,49 @@ def new(name: str, role: str, adapter: str, instance: str, file: Path, output: O
 @_tokens_file
 @options.output_option
 def list_tokens(file: Path, output: Output) -> int:
-    """List the tokens of a file: names, roles, and how their hashes begin."""
-    with _explained(file):
+    """List the tokens of a file: names, roles, and the first digits of their hashes."""
+    with _errors_shown(file):
         found = tokens_file.read(file).tokens
     _print(found, output)
     return ExitCode.SUCCESS
 
 
 @token.command()
-@click.option("--name", help="Revoke what has this name.")
-@click.option("--sha256", "prefix", metavar="PREFIX", help="Revoke what has a hash that begins like this.")
+@click.option("--name", help="Revoke the tokens with this name.")
+@click.option("--sha256", "prefix", metavar="PREFIX", help="Revoke the tokens whose hash begins with this.")
 @_tokens_file
 @options.output_option
 def revoke(name: str | None, prefix: str | None, file: Path, output: Output) -> int:
-    """Take tokens out of the file, and print which.
+    """Remove tokens from the file and print them.
 
-    With --name and --sha256, only those that fit both. Exits with 1 where none does.
+    With --name and --sha256, a token must match both. Exits with 1 if none matches.
     """
     if name is None and prefix is None:
         raise click.UsageError("expected --name, --sha256, or both")
-    if prefix is not None and len(prefix) < _SHORTEST_PREFIX:
-        raise click.UsageError(f"--sha256: expected at least {_SHORTEST_PREFIX} digits, got {len(prefix)}")
-    begins = (prefix or "").lower()
+    if prefix is not None and len(prefix) < _MIN_PREFIX:
+        raise click.UsageError(f"--sha256: expected at least {_MIN_PREFIX} digits, got {len(prefix)}")
+    digits = (prefix or "").lower()
 
-    def is_meant(one: StoredToken) -> bool:
-        return (name is None or one.name == name) and one.sha256.startswith(begins)
+    def matches(stored: StoredToken) -> bool:
+        return (name is None or stored.name == name) and stored.sha256.startswith(digits)
 
-    with _explained(file):
-        gone = token_editing.revoke_tokens(file, is_meant=is_meant)
-    if not gone:
+    with _errors_shown(file):
+        revoked = token_editing.revoke_tokens(file, matches=matches)
+    if not revoked:
         click.echo(f"{file}: no such token", err=True)
         return ExitCode.FAILURE
-    _print(gone, output)
+    _print(revoked, output)
     return ExitCode.SUCCESS
 
 
 @contextmanager
-def _explained(file: Path) -> Iterator[None]:
+def _errors_shown(file: Path) -> Iterator[None]:
     try:
         yield
     except Misconfigured as error:
-        raise _Refused(str(error)) from error
+        raise _InvalidTokens(str(error)) from error
     except OSError as error:
-        raise _Refused(f"{file}: cannot be changed: {(error.strerror or str(error)).lower()}") from error
+        raise _InvalidTokens(f"{file}: cannot be changed: {(error.strerror or str(error)).lower()}") from error
 
 
 def _print(found: Sequence[StoredToken], output: Output) -> None:
@@ -162,17 +161,23 @@ def _print(found: Sequence[StoredToken], output: Output) -> None:
         click.echo(options.encode(TokenList(tuple(map(_entry, found))), output))
         return
     columns: dict[str, list[str]] = {
-        "NAME": [one.name for one in found],
-        "ROLE": [one.role for one in found],
-        "ADAPTER": [one.adapter for one in found],
-        "INSTANCE": [one.instance for one in found],
-        "SHA256": [one.sha256[:_SHOWN] for one in found],
+        "NAME": [each.name for each in found],
+        "ROLE": [each.role for each in found],
+        "ADAPTER": [each.adapter for each in found],
+        "INSTANCE": [each.instance for each in found],
+        "SHA256": [each.sha256[:_SHOWN_DIGITS] for each in found],
     }
-    if not any(columns["INSTANCE"]):  # most files have none, and their table stays narrow
+    if not any(columns["INSTANCE"]):  # most files have no instances, so keep their table narrow
         del columns["INSTANCE"]
     for line in table.render(tuple(columns), list(zip(*columns.values(), strict=True))):
         click.echo(line)
 
 
-def _entry(one: StoredToken) -> ListedToken:
-    return ListedToken(one.name, one.role, one.sha256[:_SHOWN], one.adapter or UNSET, one.instance or UNSET)
+def _entry(stored: StoredToken) -> ListedToken:
+    return ListedToken(
+        stored.name,
+        stored.role,
+        stored.sha256[:_SHOWN_DIGITS],
+        stored.adapter or UNSET,
+        stored.instance or UNSET,
+    )

@@ -1,1 +1,1 @@
-"""Bearer tokens and who they belong to: a file of hashed tokens, and JSON web tokens checked with a key."""
+"""Sources of identities: a file of hashed tokens, and JSON web tokens verified with a key."""

@@ -1,8 +1,7 @@
-"""A file that is read again when it changes, as the files of credentials are: a token is added or revoked while
-the server runs, and nobody restarts it for that.
+"""A file of credentials that is reloaded when it changes, so that no server has to be restarted for a token.
 
-What was read last keeps holding while the file is broken or gone: a slip in an editor must not lock everybody
-out. It is said once for each state of the file, and never with what the file contains.
+If the file becomes invalid or is deleted, the last valid content stays in force: a typo must not lock out every
+client. The problem is logged once per state of the file, without the file's content.
 """
 
 from __future__ import annotations
@@ -15,44 +14,47 @@ from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
 from sentinel.ports.errors import Misconfigured
+from sentinel.runtime.log import Log
 
 T = TypeVar("T")
 
-_LOOK_EVERY = timedelta(seconds=1)
+_CHECK_INTERVAL = timedelta(seconds=1)
 
 _State: TypeAlias = "tuple[int, int, int] | str"
 
 
-class Reread(Generic[T]):
-    """What a file says, as of a second ago."""
+class WatchedFile(Generic[T]):
+    """The parsed content of a file, at most about a second old."""
 
     def __init__(
         self,
         path: Path,
         load: Callable[[Path], T],
         *,
-        on_trouble: Callable[[str], None],
+        log: Log,
+        event: str,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Loads the file. Raises the `Misconfigured` of `load`; later ones go to `on_trouble`."""
+        """Load the file. Raises the `Misconfigured` of `load`; later errors are logged as `event`."""
         self._path = path
         self._load = load
-        self._on_trouble = on_trouble
+        self._log = log
+        self._event = event
         self._monotonic = monotonic
-        self._looked = monotonic()
+        self._checked_at = monotonic()
         self._state = _state(path)
         self._value = load(path)
 
     def get(self) -> T:
-        """The value; it looks at the file at most once a second, and reads it only where it has changed."""
+        """Return the value. Checks the file at most once a second, and reads it only if it has changed."""
         now = self._monotonic()
-        if now - self._looked >= _LOOK_EVERY.total_seconds():
-            self._looked = now
-            self._look()
+        if now - self._checked_at >= _CHECK_INTERVAL.total_seconds():
+            self._checked_at = now
+            self._reload_if_changed()
         return self._value
 
-    def _look(self) -> None:
-        # Taken before the file is read: what is written meanwhile makes a difference the next time.
+    def _reload_if_changed(self) -> None:
+        # Read before the content: a write in between then shows as a change at the next check.
         state = _state(self._path)
         if state == self._state:
             return
@@ -60,12 +62,12 @@ class Reread(Generic[T]):
         try:
             self._value = self._load(self._path)
         except Misconfigured as error:
-            self._on_trouble(str(error))
+            self._log.warning(self._event, problem=str(error))
 
 
 def _state(path: Path) -> _State:
     try:
-        seen = os.stat(path)  # noqa: PTH116  # Path.stat costs twice as much, and this is on the way of requests
+        stat = os.stat(path)  # noqa: PTH116  # Path.stat costs twice as much, and requests wait for this
     except OSError as error:
         return error.strerror or "unreadable"
-    return (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+    return (stat.st_mtime_ns, stat.st_size, stat.st_ino)

@@ -1,10 +1,10 @@
-"""JSON web tokens, checked with one static key.
+"""JSON web tokens, verified with one static key.
 
-The key decides on the algorithm, not the token: a token that claims `none`, or that was signed with a public key
-as if that were a shared secret, is refused like any other wrong one.
+The key determines the algorithm, not the token. So a token with the algorithm `none`, or one signed with the
+public key as a shared secret, is invalid.
 
-Claims: `sub` (the name) and `role`; `adapter` for the role adapter, `instance` for the role agent; `exp` and `nbf`
-where present. An issuer should set `exp`: without it, a token that leaks is valid for ever.
+Claims: `sub` (the name) and `role`; `adapter` for the role adapter, `instance` for the role agent; optionally
+`exp` and `nbf`. An issuer should set `exp`: without it, a leaked token never expires.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from cryptography.hazmat.primitives.serialization import (
 from sentinel.core.access import ANONYMOUS, Identity, Role
 from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.core.json import DECODE_ERRORS
-from sentinel.drivers.identity.file_watch import Reread
+from sentinel.drivers.identity.file_watch import WatchedFile
 from sentinel.drivers.identity.tokens_file import is_instance_id
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.log import Log, get_logger
 
 LEEWAY: Final = timedelta(seconds=30)
-"""How far the clocks of whoever issues tokens and ours may be apart."""
+"""The allowed clock skew between the issuer and this server."""
 
-_SHORTEST_SECRET = 32
-_SHORTEST_RSA = 2048
-_LARGEST_FILE = 64 * 1024
+_MIN_SECRET_BYTES = 32
+_MIN_RSA_BITS = 2048
+_MAX_FILE_BYTES = 64 * 1024
+_MAX_SUBJECT = 255
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384"}
 
 _PublicKey: TypeAlias = "rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey"
@@ -52,9 +53,6 @@ class _Key(msgspec.Struct, frozen=True):
         return f"_Key({', '.join(self.algorithms)})"
 
 
-_LONGEST_SUBJECT = 255
-
-
 class _Claims(msgspec.Struct, frozen=True):
     sub: str
     role: Role
@@ -63,23 +61,17 @@ class _Claims(msgspec.Struct, frozen=True):
 
 
 class JwtKey:
-    """`ports.identity.Identities` by a key in a file: a public one in PEM, or a shared secret of 32 bytes or
-    more."""
+    """`ports.identity.Identities` with a key file: a public key in PEM, or a shared secret."""
 
     def __init__(
         self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises `Misconfigured` if the file has no such key. If it has none later, the last key stays valid."""
+        """Raises `Misconfigured` if the file has no valid key. An invalid file later leaves the key in use."""
         log = log or get_logger("jwt")
-        self._key = Reread(
-            path,
-            _load,
-            on_trouble=lambda problem: log.warning("jwt.unusable", problem=problem),
-            monotonic=monotonic,
-        )
+        self._key = WatchedFile(path, _load, log=log, event="jwt.unusable", monotonic=monotonic)
 
     async def identify(self, token: str) -> Identity | None:
-        """Return who this token belongs to; None if it is not a JWT, signed by another key, or not valid now."""
+        """Return the token's identity, or None if it is not a JWT, has a wrong signature, or is not valid now."""
         if token.count(".") != 2:
             return None
         key = self._key.get()
@@ -110,35 +102,35 @@ class JwtKey:
 
 
 def _is_name(subject: str) -> bool:
-    """Whether the audit can show this name, and nobody takes it for nobody's."""
-    return 0 < len(subject) <= _LONGEST_SUBJECT and subject.isprintable() and subject != ANONYMOUS.name
+    """Whether the audit can show this name without confusing it with anonymous requests."""
+    return 0 < len(subject) <= _MAX_SUBJECT and subject.isprintable() and subject != ANONYMOUS.name
 
 
 def _load(path: Path) -> _Key:
     try:
         with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
+            content = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise Misconfigured(f"{path}: cannot be read: {(error.strerror or '').lower()}") from error
-    if len(content) > _LARGEST_FILE:
-        raise Misconfigured(f"{path}: expected a key of at most {_LARGEST_FILE >> 10} KiB, got more")
+    if len(content) > _MAX_FILE_BYTES:
+        raise Misconfigured(f"{path}: expected a key of at most {_MAX_FILE_BYTES >> 10} KiB, got more")
     if b"-----BEGIN" in content:
-        return _public(path, content)
-    if _is_public_key(content):
+        return _load_public_key(path, content)
+    if _is_other_public_key(content):
         raise Misconfigured(
             f'{path}: expected a public key in PEM ("BEGIN PUBLIC KEY"), got a key in another form'
         )
     secret = content.strip(b"\r\n")
-    if len(secret) < _SHORTEST_SECRET:
+    if len(secret) < _MIN_SECRET_BYTES:
         raise Misconfigured(
-            f"{path}: expected a public key in PEM, or a shared secret of {_SHORTEST_SECRET} bytes or more"
+            f"{path}: expected a public key in PEM, or a shared secret of {_MIN_SECRET_BYTES} bytes or more"
         )
     return _Key(secret, ("HS256",))
 
 
-def _is_public_key(content: bytes) -> bool:
-    """Whether this is a public key as other programs write it. Everybody knows such a key: taken for a shared
-    secret, it would let everybody sign."""
+def _is_other_public_key(content: bytes) -> bool:
+    """Whether this is a public key in another format than PEM. As a shared secret, it would let anyone sign
+    tokens, since anyone may know it."""
     try:
         if isinstance(web_key := msgspec.json.decode(content), dict):
             return "kty" in web_key or "keys" in web_key
@@ -153,9 +145,9 @@ def _is_public_key(content: bytes) -> bool:
     return False
 
 
-def _public(path: Path, content: bytes) -> _Key:
+def _load_public_key(path: Path, content: bytes) -> _Key:
     if b"PRIVATE KEY-----" in content:
-        raise Misconfigured(f"{path}: expected a public key, got a private one; it should not be here at all")
+        raise Misconfigured(f"{path}: expected a public key, got a private key; keep that off this server")
     try:
         key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm) as error:
@@ -164,9 +156,9 @@ def _public(path: Path, content: bytes) -> _Key:
         ) from error
     match key:
         case rsa.RSAPublicKey():
-            if key.key_size < _SHORTEST_RSA:
+            if key.key_size < _MIN_RSA_BITS:
                 raise Misconfigured(
-                    f"{path}: expected an RSA key of {_SHORTEST_RSA} bits or more, got {key.key_size}"
+                    f"{path}: expected an RSA key of {_MIN_RSA_BITS} bits or more, got {key.key_size}"
                 )
             return _Key(key, ("RS256", "RS384", "RS512"))
         case ec.EllipticCurvePublicKey() if key.curve.name in _CURVES:

@@ -1,8 +1,8 @@
-"""Adding tokens to a file and taking them out again, while a server reads it and people keep comments in it.
+"""Adding and revoking tokens in a file that a server reads and that people comment.
 
-The text is edited, not written anew: one entry is appended, or one is cut out, and the result is read back. Only
-where that does not give exactly the tokens meant - the list was written in some unusual form - is the whole file
-laid out afresh. A reader sees the old file or the new one, and never a part.
+The text is edited to keep comments and layout: an entry is appended or cut out, and the result is parsed again. If
+that does not give the expected tokens, because the list has an unusual form, the whole file is written in the
+standard layout. The file is replaced atomically, so a reader sees the old or the new content.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 
 from sentinel.core.access import Role
 from sentinel.drivers.identity.tokens_file import (
+    ParsedTokens,
     StoredToken,
-    WrittenToken,
     digest_of,
     new_token,
     parse_tokens,
@@ -28,12 +28,14 @@ from sentinel.drivers.identity.tokens_file import (
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.report import Origin, file_origin
 
-_OURS = 0o600
-_EMPTY = WrittenToken("", (), ())
+_MODE = 0o600
+_NO_FILE = ParsedTokens("", (), ())
 
 
 def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance: str = "") -> str:
-    """Makes a token, stores its hash in the file (created if missing), and returns it: it cannot be read later.
+    """Create a token, store its hash in the file, and return the token, which cannot be read later.
+
+    The file is created if it does not exist.
 
     Raises `Misconfigured` if the entry or the file is invalid, and `OSError` if the file cannot be written.
     """
@@ -41,58 +43,58 @@ def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance:
     entry = StoredToken(name, role, digest_of(token), adapter, instance)
     _check(entry)
     with _locked(path):
-        before = read(path) if path.exists() else _EMPTY
-        _write(path, _edited(path, (*before.tokens, entry), lambda: _appended(before, entry)))
+        before = read(path) if path.exists() else _NO_FILE
+        _write(path, _checked(_append(before, entry), (*before.tokens, entry), path))
     return token
 
 
-def revoke_tokens(path: Path, *, is_meant: Callable[[StoredToken], bool]) -> Sequence[StoredToken]:
-    """Takes the tokens that are meant out of the file, and returns them. Raises as `add_token` does."""
+def revoke_tokens(path: Path, *, matches: Callable[[StoredToken], bool]) -> Sequence[StoredToken]:
+    """Remove the matching tokens from the file and return them. Raises like `add_token`."""
     with _locked(path):
         before = read(path)
-        gone = [token for token in before.tokens if is_meant(token)]
-        if gone:
-            kept = tuple(token for token in before.tokens if not is_meant(token))
-            _write(path, _edited(path, kept, lambda: _cut(before, is_meant)))
-    return gone
+        revoked = [token for token in before.tokens if matches(token)]
+        if revoked:
+            kept = tuple(token for token in before.tokens if not matches(token))
+            _write(path, _checked(_cut(before, matches), kept, path))
+    return revoked
 
 
 def _check(entry: StoredToken) -> None:
-    """Reads the entry as if it stood in a file, so that there is one opinion on what one may be."""
+    """Validate an entry by parsing it as a file, so that there is one set of rules."""
     try:
-        parse_tokens(_laid_out([entry]), Origin())
+        parse_tokens(_render([entry]), Origin())
     except Misconfigured as error:
         raise Misconfigured(str(error).replace("tokens[0].", "")) from None
 
 
-def _edited(path: Path, meant: Sequence[StoredToken], edit: Callable[[], str]) -> str:
-    text = edit()
+def _checked(text: str, expected: Sequence[StoredToken], path: Path) -> str:
+    """Return the edited text if it has the expected tokens, else the standard layout of these tokens."""
     try:
-        is_meant = parse_tokens(text, file_origin(path)).tokens == tuple(meant)
+        is_expected = parse_tokens(text, file_origin(path)).tokens == tuple(expected)
     except Misconfigured:
-        is_meant = False
-    return text if is_meant else _laid_out(meant)
+        is_expected = False
+    return text if is_expected else _render(expected)
 
 
-def _laid_out(tokens: Sequence[StoredToken]) -> str:
+def _render(tokens: Sequence[StoredToken]) -> str:
     return "tokens:\n" + "".join(f"  - {_line(token)}\n" for token in tokens) if tokens else "tokens: []\n"
 
 
-def _appended(before: WrittenToken, entry: StoredToken) -> str:
+def _append(before: ParsedTokens, entry: StoredToken) -> str:
     if not before.lines:
-        return before.text.rstrip("\n") + ("\n" if before.text.strip() else "") + _laid_out([entry])
+        return before.text.rstrip("\n") + ("\n" if before.text.strip() else "") + _render([entry])
     last = before.text.splitlines()[before.lines[-1] - 1]
     indent = last[: len(last) - len(last.lstrip())]
     ending = "" if before.text.endswith("\n") else "\n"
     return f"{before.text}{ending}{indent}- {_line(entry)}\n"
 
 
-def _cut(before: WrittenToken, is_meant: Callable[[StoredToken], bool]) -> str:
+def _cut(before: ParsedTokens, matches: Callable[[StoredToken], bool]) -> str:
     lines = before.text.splitlines(keepends=True)
     ends = (*(start - 1 for start in before.lines[1:]), len(lines))
     for token, start, end in reversed(list(zip(before.tokens, before.lines, ends, strict=True))):
-        if is_meant(token):
-            # Comments above the next entry belong to that one.
+        if matches(token):
+            # Comments above the next entry belong to that entry.
             while end > start and not lines[end - 1].partition("#")[0].strip():
                 end -= 1
             del lines[start - 1 : end]
@@ -100,19 +102,19 @@ def _cut(before: WrittenToken, is_meant: Callable[[StoredToken], bool]) -> str:
 
 
 def _line(token: StoredToken) -> str:
-    about = f", adapter: {_quoted(token.adapter)}" if token.adapter else ""
-    about += f", instance: {_quoted(token.instance)}" if token.instance else ""
-    return f"{{name: {_quoted(token.name)}, role: {token.role}{about}, sha256: {_quoted(token.sha256)}}}"
+    scope = f", adapter: {_quoted(token.adapter)}" if token.adapter else ""
+    scope += f", instance: {_quoted(token.instance)}" if token.instance else ""
+    return f"{{name: {_quoted(token.name)}, role: {token.role}{scope}, sha256: {_quoted(token.sha256)}}}"
 
 
 def _quoted(text: str) -> str:
-    # Always: a name may read like a number or a truth, and so may a hash of digits around a single e.
+    # Always quoted: YAML may read a name or a hash such as 12e4 as a number, or a name as a boolean.
     return msgspec.json.encode(text).decode()
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Alone among those who edit files of this folder; the lock goes with the process and leaves no file."""
+    """Hold a lock on the folder, so that only one process edits it. It leaves no lock file behind."""
     folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -122,19 +124,19 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Puts the text in the file's place at once, and makes sure that it is there after a power cut."""
-    target = path.resolve()  # a link stays one
-    fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OURS)
+    """Replace the file atomically and durably."""
+    target = path.resolve()  # keeps a symbolic link in place
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
     try:
-        with os.fdopen(file, "w", encoding="utf-8") as writing:
+        with os.fdopen(file, "w", encoding="utf-8") as output:
             _keep_owner(file, target)
-            writing.write(text)
-            writing.flush()
+            output.write(text)
+            output.flush()
             os.fsync(file)
-        fresh.replace(target)
+        temporary.replace(target)
     except BaseException:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -144,7 +146,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _keep_owner(file: int, target: Path) -> None:
-    """An administrator who edits a service's file must not take it away from the service."""
+    """Keep owner and mode, so that a service can still read a file that an administrator edited."""
     with suppress(FileNotFoundError, PermissionError):
         before = target.stat()
         os.fchown(file, before.st_uid, before.st_gid)

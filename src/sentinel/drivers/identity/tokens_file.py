@@ -1,7 +1,7 @@
-"""Bearer tokens in a file: who they belong to, and never the tokens themselves.
+"""Bearer tokens in a file, which stores their hashes and owners.
 
-A token is 256 random bits, so one round of SHA-256 is all it takes to keep it: nobody finds it by trying. A name
-may have several tokens, so that a new one can be handed out before the old one is revoked.
+A token has 256 random bits, so one round of SHA-256 is enough: it cannot be guessed from its hash. A name may have
+several tokens, so that a new one can be handed out before the old one is revoked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from sentinel.core.access import Identity, Role
 from sentinel.core.fleet.reports import is_adapter_name
 from sentinel.core.ids import MAX_ID_LENGTH, segment_pattern
-from sentinel.drivers.identity.file_watch import Reread
+from sentinel.drivers.identity.file_watch import WatchedFile
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.log import Log, get_logger
 from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node
@@ -30,7 +30,7 @@ from sentinel.runtime.settings.validation import Validation
 from sentinel.runtime.settings.yaml_file import parse, read_text
 
 PREFIX: Final = "snt_"
-"""Begins every token, so that scanners for leaked secrets can tell one."""
+"""Lets scanners for leaked secrets recognize a token."""
 
 _BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+:/-]{0,127}", re.ASCII)
@@ -40,57 +40,56 @@ _RESERVED = frozenset(("anonymous", "nobody"))
 
 
 def is_identity_name(name: str) -> bool:
-    """Whether somebody may be called that; the names of nobody in particular are not to be had."""
+    """Whether this is a valid name of an identity. Names for anonymous callers are reserved."""
     return _NAME.fullmatch(name) is not None and name not in _RESERVED
 
 
-def is_instance_id(given: str) -> bool:
-    """Return whether an instance may have this id: a URL segment that needs no escaping, like a resource's id."""
-    return _INSTANCE.fullmatch(given) is not None
+def is_instance_id(instance: str) -> bool:
+    """Whether this is a valid instance id: a URL segment that needs no escaping, like a resource's id."""
+    return _INSTANCE.fullmatch(instance) is not None
 
 
-def _name(given: str) -> str:
-    if not is_identity_name(given):
+def _check_name(value: str) -> str:
+    if not is_identity_name(value):
         raise InvalidValue("letters, digits and ._@+:/- only, at most 128, and not anonymous")
-    return given
+    return value
 
 
-def _adapter(given: str) -> str:
-    if not is_adapter_name(given):
+def _check_adapter(value: str) -> str:
+    if not is_adapter_name(value):
         raise InvalidValue
-    return given
+    return value
 
 
-def _instance(given: str) -> str:
-    if not is_instance_id(given):
+def _check_instance(value: str) -> str:
+    if not is_instance_id(value):
         raise InvalidValue
-    return given
+    return value
 
 
-def _digest(given: str) -> str:
-    if _SHA256.fullmatch(given) is None:
+def _check_digest(value: str) -> str:
+    if _SHA256.fullmatch(value) is None:
         raise InvalidValue("64 hexadecimal digits; `sentinel token new` writes them")
-    return given.lower()
+    return value.lower()
 
 
 class StoredToken(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a tokens file."""
 
-    name: Annotated[str, FieldType("a name such as ops", _name)]
+    name: Annotated[str, FieldType("a name such as ops", _check_name)]
     role: Role
-    sha256: Annotated[str, FieldType("the SHA-256 of a token", _digest, is_secret=True)]
-    """Somebody may have pasted the token itself, so what does not fit is not repeated."""
-    adapter: Annotated[str, FieldType("the name of an adapter such as dns", _adapter)] = ""
-    instance: Annotated[str, FieldType("the id of an instance such as edge-1", _instance)] = ""
+    sha256: Annotated[str, FieldType("the SHA-256 of a token", _check_digest, is_secret=True)]
+    """Secret, so that errors do not quote a token pasted here by mistake."""
+    adapter: Annotated[str, FieldType("the name of an adapter such as dns", _check_adapter)] = ""
+    instance: Annotated[str, FieldType("the id of an instance such as edge-1", _check_instance)] = ""
 
     @property
     def identity(self) -> Identity:
-        """Whoever presents it."""
         return Identity(self.name, self.role, self.adapter, self.instance)
 
 
 class TokensDocument(msgspec.Struct, frozen=True):
-    """What a tokens file contains."""
+    """The schema of a tokens file."""
 
     tokens: Annotated[
         tuple[StoredToken, ...],
@@ -98,59 +97,54 @@ class TokensDocument(msgspec.Struct, frozen=True):
     ] = ()
 
 
-class WrittenToken(msgspec.Struct, frozen=True):
-    """A tokens file as it was read, for whoever wants to change it."""
+class ParsedTokens(msgspec.Struct, frozen=True):
+    """The content of a tokens file, with what is needed to edit it."""
 
     text: str
     tokens: tuple[StoredToken, ...]
     lines: tuple[int, ...]
-    """Where each token begins, counted from 1."""
+    """The first line of each token, counted from 1."""
 
 
 class TokensFile:
-    """`ports.identity.Identities` by a tokens file."""
+    """`ports.identity.Identities` with a tokens file."""
 
     def __init__(
         self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises `Misconfigured` if the file is invalid. If it becomes so later, the last tokens stay valid."""
+        """Raises `Misconfigured` if the file is invalid. An invalid file later leaves the tokens in use."""
         log = log or get_logger("tokens")
-        self._tokens = Reread(
-            path,
-            _load,
-            on_trouble=lambda problem: log.warning("tokens.unusable", problem=problem),
-            monotonic=monotonic,
-        )
+        self._tokens = WatchedFile(path, _load, log=log, event="tokens.unusable", monotonic=monotonic)
 
     async def identify(self, token: str) -> Identity | None:
-        """Return who this token belongs to.
+        """Return the identity of this token.
 
-        A lookup by hash, because its cost must not grow with the file. Timing it is useless: it could reveal
-        something about a stored hash at most, and no token follows from its hash.
+        A dictionary lookup by hash, so that its cost does not grow with the file. Its timing can at most reveal
+        something about a stored hash, from which no token can be derived.
         """
         return self._tokens.get().get(hashlib.sha256(token.encode()).digest())
 
 
 def new_token() -> str:
-    """A token that nobody has seen before."""
+    """Generate a random token."""
     return PREFIX + secrets.token_urlsafe(_BYTES)
 
 
 def digest_of(token: str) -> str:
-    """What is kept of a token."""
+    """Return the hash of a token that the file stores."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def read(path: Path) -> WrittenToken:
-    """Reads a tokens file; raises `Misconfigured` with everything that is wrong with it."""
+def read(path: Path) -> ParsedTokens:
+    """Read a tokens file. Raises `Misconfigured` with all its problems."""
     text = read_text(path)
     if isinstance(text, SettingsProblem):
         raise Misconfigured(str(text))
     return parse_tokens(text, file_origin(path))
 
 
-def parse_tokens(text: str, source: Origin) -> WrittenToken:
-    """The tokens in a text that came from there; raises `Misconfigured`."""
+def parse_tokens(text: str, source: Origin) -> ParsedTokens:
+    """Parse the text of a tokens file. Raises `Misconfigured` with all its problems, located in `source`."""
     root, problems = parse(text, source)
     validation = Validation(environ={}, is_partial=bool(problems))
     validation.problems.extend(problems)
@@ -160,9 +154,9 @@ def parse_tokens(text: str, source: Origin) -> WrittenToken:
     if isinstance(root, MappingNode) and isinstance(document, TokensDocument):
         items = _items(root)
         for index, field, message in _inconsistencies(document.tokens):
-            validation.reject(_place(items[index], field), f"tokens[{index}].{field}", message)
+            validation.reject(_location(items[index], field), f"tokens[{index}].{field}", message)
         if not validation.problems:
-            return WrittenToken(text, document.tokens, tuple(item.at.line for item in items))
+            return ParsedTokens(text, document.tokens, tuple(item.at.line for item in items))
     raise Misconfigured("\n".join(str(problem) for problem in sorted_problems(validation.problems)))
 
 
@@ -171,7 +165,7 @@ def _load(path: Path) -> dict[bytes, Identity]:
 
 
 def _inconsistencies(tokens: tuple[StoredToken, ...]) -> Iterator[tuple[int, str, str]]:
-    """What no field says wrongly by itself: which entry, which field, what about it."""
+    """Problems that involve several fields: the entry's index, the field, and a message."""
     seen: dict[str, int] = {}
     for index, token in enumerate(tokens):
         if token.role is Role.ADAPTER and not token.adapter:
@@ -190,6 +184,6 @@ def _items(root: MappingNode) -> tuple[Node, ...]:
     return member.value.items if member is not None and isinstance(member.value, ListNode) else ()
 
 
-def _place(item: Node, field: str) -> Origin:
+def _location(item: Node, field: str) -> Origin:
     member = item.get(field) if isinstance(item, MappingNode) else None
     return item.at if member is None else member.value.at

@@ -1,1 +1,1 @@
-"""The database behind the servers: SQLite embedded, PostgreSQL in production, from one source."""
+"""Stores in SQL databases: SQLite and PostgreSQL."""

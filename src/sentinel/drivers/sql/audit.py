@@ -1,4 +1,4 @@
-"""The audit in SQL: one table for all components, written within their own transactions."""
+"""The audit in SQL: one table for all components, written in their transactions."""
 
 from __future__ import annotations
 
@@ -6,75 +6,56 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import (
-    CTE,
-    Column,
-    Index,
-    Insert,
-    MetaData,
-    PrimaryKeyConstraint,
-    Table,
-    bindparam,
-    delete,
-    insert,
-    select,
-)
+import sqlalchemy as sa
 
 from sentinel.core.access import Role
-from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, micros, moment
+from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, from_micros, required, to_micros
 from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Statement, Value
 from sentinel.ports.audit import AuditEntry, AuditQuery
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
-entries = Table(
+entries = sa.Table(
     "audit_entries",
     metadata,
-    Column("id", TEXT, nullable=False),
-    Column("time", NUMBER, nullable=False),
-    Column("actor", TEXT, nullable=False),
-    Column("role", TEXT, nullable=False),
-    Column("address", TEXT, nullable=False),
-    Column("action", TEXT, nullable=False),
-    Column("kind", TEXT, nullable=False),
-    Column("resource_id", TEXT, nullable=False),
-    Column("request_id", TEXT, nullable=False),
-    Column("detail", TEXT, nullable=False),
-    # No index by time: entries sort by their ids in the order of their time.
-    PrimaryKeyConstraint("id", name="audit_entries_id"),
-    Index("audit_entries_by_actor", "actor", "id"),
-    Index("audit_entries_by_action", "action", "id"),
-    Index("audit_entries_by_resource", "resource_id", "id"),
+    sa.Column("id", TEXT, nullable=False),
+    sa.Column("time", NUMBER, nullable=False),
+    *required(TEXT, "actor", "role", "address", "action", "kind", "resource_id", "request_id", "detail"),
+    # No index by time: the ids sort by time.
+    sa.PrimaryKeyConstraint("id", name="audit_entries_id"),
+    sa.Index("audit_entries_by_actor", "actor", "id"),
+    sa.Index("audit_entries_by_action", "action", "id"),
+    sa.Index("audit_entries_by_resource", "resource_id", "id"),
     sqlite_with_rowid=False,
 )
 
-# Prefixed, because an entry may be written by one statement with a row of a component's own table.
-_PARAMETERS = {column.name: bindparam(f"audit_{column.name}", type_=column.type) for column in entries.c}
+# Prefixed, because one statement may write an entry and a row of a component's table.
+_PARAMETERS = {column.name: sa.bindparam(f"audit_{column.name}", type_=column.type) for column in entries.c}
 _FILTERS = ("actor", "action", "resource_id")
 
-RECORD = Statement(insert(entries).inline().values(_PARAMETERS))
+RECORD = Statement(sa.insert(entries).inline().values(_PARAMETERS))
 
-_before = bindparam("before", type_=NUMBER)
-_oldest = select(entries.c.id).order_by(entries.c.id).limit(bindparam("limit"))
-_EXPIRE = Statement(delete(entries).where(entries.c.time < _before, entries.c.id.in_(_oldest)))
-
-
-def recording_with(change: CTE) -> Insert:
-    """Writes an entry and makes a change, in one statement."""
-    return insert(entries).inline().values(_PARAMETERS).add_cte(change)
+_before = sa.bindparam("before", type_=NUMBER)
+_oldest = sa.select(entries.c.id).order_by(entries.c.id).limit(sa.bindparam("limit"))
+_EXPIRE = Statement(sa.delete(entries).where(entries.c.time < _before, entries.c.id.in_(_oldest)))
 
 
-def recording_if(change: CTE) -> Insert:
-    """Makes a change, and writes an entry for each row that it returns, in one statement."""
-    rows = select(*_PARAMETERS.values()).select_from(change)
-    return insert(entries).inline().from_select(list(_PARAMETERS), rows)
+def insert_with(change: sa.CTE) -> sa.Insert:
+    """A statement that makes a change and inserts an entry."""
+    return sa.insert(entries).inline().values(_PARAMETERS).add_cte(change)
+
+
+def insert_for_each_row_of(change: sa.CTE) -> sa.Insert:
+    """A statement that makes a change and inserts an entry for each row that the change returns."""
+    rows = sa.select(*_PARAMETERS.values()).select_from(change)
+    return sa.insert(entries).inline().from_select(list(_PARAMETERS), rows)
 
 
 def values(entry: AuditEntry) -> dict[str, Value]:
-    """What these statements need to know of an entry."""
+    """The parameters of these statements for an entry."""
     return {
         "audit_id": entry.id,
-        "audit_time": micros(entry.time),
+        "audit_time": to_micros(entry.time),
         "audit_actor": entry.actor,
         "audit_role": entry.role,
         "audit_address": entry.address,
@@ -100,23 +81,23 @@ class SqlAuditLog:
 
     async def expire(self, before: datetime, *, limit: int) -> int:
         def delete_oldest(session: Session) -> int:
-            return session.run(_EXPIRE, before=micros(before), limit=limit)
+            return session.run(_EXPIRE, before=to_micros(before), limit=limit)
 
         return await self._database.write(delete_oldest)
 
 
 @cache
 def _page(filters: tuple[str, ...]) -> Statement:
-    wanted = [entries.c[name] == bindparam(name) for name in filters if name in _FILTERS]
+    wanted = [entries.c[name] == sa.bindparam(name) for name in filters if name in _FILTERS]
     if "before" in filters:
-        wanted.append(entries.c.id < bindparam("before"))
-    return Statement(select(entries).where(*wanted).order_by(entries.c.id.desc()).limit(bindparam("limit")))
+        wanted.append(entries.c.id < sa.bindparam("before"))
+    return Statement(sa.select(entries).where(*wanted).order_by(entries.c.id.desc()).limit(sa.bindparam("limit")))
 
 
 def _entry(row: Row) -> AuditEntry:
     return AuditEntry(
         id=row[0],
-        time=moment(row[1]),
+        time=from_micros(row[1]),
         actor=row[2],
         role=Role(row[3]),
         address=row[4],

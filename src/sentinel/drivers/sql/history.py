@@ -1,8 +1,7 @@
-"""The history of the tables: every revision that ships, in one line.
+"""The linear history of all shipped revisions.
 
-All components share one database, so their revisions are one history, whichever of them runs. A component adds its
-own behind the newest, in `migrations/`. A program with components that do not ship extends the history with
-`History.followed_by`.
+All components share one database, so they share one history, whichever of them runs. A component appends its
+revisions in `migrations/`. A program with additional components extends the history with `History.followed_by`.
 """
 
 from __future__ import annotations

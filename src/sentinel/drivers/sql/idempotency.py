@@ -1,72 +1,57 @@
-"""Idempotency keys in SQL: one table for all components, written within their own transactions."""
+"""Idempotency keys in SQL: one table for all components, written in their transactions."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import (
-    Column,
-    Index,
-    LargeBinary,
-    MetaData,
-    PrimaryKeyConstraint,
-    Table,
-    bindparam,
-    delete,
-    insert,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
 
-from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, micros, moment
+from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, from_micros, required, to_micros
 from sentinel.drivers.sql.engine.statements import Row, SqlDatabase, Statement, Value
 from sentinel.ports.idempotency import StoredResponse
 
 KEY_CONSTRAINT = "idempotency_keys_key"
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
-keys = Table(
+keys = sa.Table(
     "idempotency_keys",
     metadata,
-    Column("actor", TEXT, nullable=False),
-    Column("key", TEXT, nullable=False),
-    Column("fingerprint", TEXT, nullable=False),
-    Column("time", NUMBER, nullable=False),
-    Column("version", NUMBER, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("actor", "key", name=KEY_CONSTRAINT),
-    Index("idempotency_keys_by_time", "time"),
+    *required(TEXT, "actor", "key", "fingerprint"),
+    *required(NUMBER, "time", "version"),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.PrimaryKeyConstraint("actor", "key", name=KEY_CONSTRAINT),
+    sa.Index("idempotency_keys_by_time", "time"),
 )
 
-RECALL = Statement(select(keys).where(keys.c.actor == bindparam("actor"), keys.c.key == bindparam("key")))
-REMEMBER = Statement(insert(keys).inline(), *keys.c.keys())
+RECALL = Statement(sa.select(keys).where(keys.c.actor == sa.bindparam("actor"), keys.c.key == sa.bindparam("key")))
+REMEMBER = Statement(sa.insert(keys).inline(), *keys.c.keys())
 
 _oldest = (
-    select(keys.c.actor, keys.c.key)
-    .where(keys.c.time < bindparam("before", type_=NUMBER))
+    sa.select(keys.c.actor, keys.c.key)
+    .where(keys.c.time < sa.bindparam("before", type_=NUMBER))
     .order_by(keys.c.time)
-    .limit(bindparam("limit"))
+    .limit(sa.bindparam("limit"))
 )
-_EXPIRE = Statement(delete(keys).where(tuple_(keys.c.actor, keys.c.key).in_(_oldest)))
+_EXPIRE = Statement(sa.delete(keys).where(sa.tuple_(keys.c.actor, keys.c.key).in_(_oldest)))
 
 
 def values(response: StoredResponse) -> dict[str, Value]:
-    """A response as `REMEMBER` writes it."""
+    """The parameters of `REMEMBER` for a response."""
     return {
         "actor": response.actor,
         "key": response.key,
         "fingerprint": response.fingerprint,
-        "time": micros(response.time),
+        "time": to_micros(response.time),
         "version": response.version,
         "body": response.body,
     }
 
 
 def response(row: Row) -> StoredResponse:
-    """A response as `RECALL` reads it."""
+    """Decode a row of `RECALL`."""
     return StoredResponse(
-        actor=row[0], key=row[1], fingerprint=row[2], time=moment(row[3]), version=row[4], body=row[5]
+        actor=row[0], key=row[1], fingerprint=row[2], time=from_micros(row[3]), version=row[4], body=row[5]
     )
 
 
@@ -77,4 +62,6 @@ class SqlIdempotencyStore:
         self._database = database
 
     async def expire(self, before: datetime, *, limit: int) -> int:
-        return await self._database.write(lambda session: session.run(_EXPIRE, before=micros(before), limit=limit))
+        return await self._database.write(
+            lambda session: session.run(_EXPIRE, before=to_micros(before), limit=limit)
+        )

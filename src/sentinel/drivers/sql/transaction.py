@@ -1,45 +1,49 @@
-"""The transaction of every component: it writes the audit and idempotency keys beside the component's own rows.
+"""The transaction that every component's store shares: it writes audit entries and idempotency keys.
 
-A component derives its own, adds methods for its tables, and names the unique constraints that a caller may
-violate. The first violation ends the transaction. `transact` runs a piece of work in one.
+A component subclasses it, adds methods for its own tables, and maps its unique constraints to errors. The first
+violation ends the transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from sentinel.drivers.sql import audit, idempotency
-from sentinel.drivers.sql.engine.statements import (
-    BriefSession,
-    Duplicate,
-    Row,
-    Session,
-    SqlDatabase,
-    Statement,
-    Value,
-)
+from sentinel.drivers.sql.engine.statements import Duplicate, Row, Session, SqlDatabase, Statement, Value
 from sentinel.ports.audit import AuditEntry
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import KeyTaken, StoredResponse
 
 T = TypeVar("T")
 
-_SHARED: Mapping[str, type[AlreadyExists]] = {idempotency.KEY_CONSTRAINT: KeyTaken}
+_SHARED_ERRORS: Mapping[str, type[AlreadyExists]] = {idempotency.KEY_CONSTRAINT: KeyTaken}
 
 
 class SqlTransaction:
-    """One run of a piece of work."""
+    """A transaction, given to one run of the work."""
 
-    taken: ClassVar[Mapping[str, type[AlreadyExists]]] = {}
-    """What to raise where a statement would violate a unique constraint of the component's, by its name."""
+    errors_by_constraint: ClassVar[Mapping[str, type[AlreadyExists]]] = {}
+    """The error to raise for each unique constraint of the component that a caller may violate."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._entries: list[AuditEntry] = []
-        """Written last, so that a component can write one of them together with its own last row."""
-        self._taken: AlreadyExists | None = None
+        """Written at the end, so that a component can write one of them in the same statement as its last row."""
+        self._violation: AlreadyExists | None = None
         self._is_over = False
+
+    def perform(self, work: Callable[[Self], T]) -> T:
+        """Run the work, then write what was deferred. The database commits afterwards.
+
+        Raises the `AlreadyExists` of a statement even if the work suppressed it.
+        """
+        result = work(self)
+        if self._violation is not None:
+            raise self._violation
+        self._before_commit()
+        self._is_over = True
+        return result
 
     def record(self, entry: AuditEntry) -> None:
         self._require_open()
@@ -52,62 +56,39 @@ class SqlTransaction:
     def remember(self, response: StoredResponse) -> None:
         self._run(idempotency.REMEMBER, idempotency.values(response))
 
-    def finish(self) -> None:
-        """Write the audit entries. Raises the `AlreadyExists` of an earlier statement that the work suppressed."""
-        if self._taken is not None:
-            raise self._taken
-        self._write_last()
-        self._is_over = True
-
-    def _write_last(self) -> None:
+    def _before_commit(self) -> None:
         for entry in self._entries:
             self._run(audit.RECORD, audit.values(entry))
 
-    def _write_pending(self) -> None:
-        """Called before every statement; a component that delays a statement overrides it."""
+    def _write_deferred(self) -> None:
+        """Called before every statement. A component that defers a statement overrides it."""
 
     def _run(self, statement: Statement, values: Mapping[str, Value]) -> None:
         self._require_open()
-        self._write_pending()
+        self._write_deferred()
         try:
             self._session.run(statement, **values)
         except Duplicate as error:
             self._is_over = True
-            taken = self.taken.get(error.constraint) or _SHARED.get(error.constraint)
-            if taken is None:
+            kind = self.errors_by_constraint.get(error.constraint) or _SHARED_ERRORS.get(error.constraint)
+            if kind is None:
                 raise
-            self._taken = taken(f"{error.constraint} is taken")
-            raise self._taken from error
+            self._violation = kind(f"{error.constraint} is taken")
+            raise self._violation from error
 
     def _rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
         self._require_open()
-        self._write_pending()
+        self._write_deferred()
         return self._session.rows(statement, **values)
 
     def _require_open(self) -> None:
         if self._is_over:
-            raise RuntimeError("the transaction is over") from self._taken
+            raise RuntimeError("the transaction is over") from self._violation
 
 
 Tx = TypeVar("Tx", bound=SqlTransaction)
 
 
-async def transact(
-    database: SqlDatabase,
-    begin: Callable[[Session], Tx],
-    work: Callable[[Tx], T],
-    *,
-    briefly: Callable[[BriefSession], T] | None = None,
-) -> T:
-    """Runs the work in a transaction, and returns its result once that is durable.
-
-    `briefly` is what `SqlDatabase.write` may try first.
-    """
-
-    def perform(session: Session) -> T:
-        transaction = begin(session)
-        result = work(transaction)
-        transaction.finish()
-        return result
-
-    return await database.write(perform, briefly=briefly)
+async def transact(database: SqlDatabase, begin: Callable[[Session], Tx], work: Callable[[Tx], T]) -> T:
+    """Run the work in a transaction, and return its result once that is durable."""
+    return await database.write(lambda session: begin(session).perform(work))

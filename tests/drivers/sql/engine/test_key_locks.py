@@ -1,4 +1,4 @@
-"""Locks by key: one task holds a key, the others wait, and none for ever."""
+"""Locks by key: one task holds a key, the others wait, but not forever."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from sentinel.drivers.sql.engine.key_locks import KeyLocks
 from sentinel.ports.errors import Unavailable
 
-AMPLE = timedelta(seconds=60)
+TIMEOUT = timedelta(seconds=60)
 
 
-async def test_those_who_want_the_same_have_it_in_the_order_in_which_they_came() -> None:
-    locks = KeyLocks(timeout=AMPLE)
+async def test_tasks_acquire_a_key_in_the_order_they_asked() -> None:
+    locks = KeyLocks(timeout=TIMEOUT)
     seen: list[str] = []
 
     async def use(name: str) -> None:
@@ -29,27 +29,27 @@ async def test_those_who_want_the_same_have_it_in_the_order_in_which_they_came()
     assert seen == ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]
 
 
-async def test_nobody_waits_for_another_key() -> None:
-    locks = KeyLocks(timeout=AMPLE)
+async def test_different_keys_do_not_block_each_other() -> None:
+    locks = KeyLocks(timeout=TIMEOUT)
 
-    taken = [await locks.acquire("cls-1"), await locks.acquire("cls-2")]
+    acquired = [await locks.acquire("cls-1"), await locks.acquire("cls-2")]
 
-    assert [lock.locked() for lock in taken] == [True, True]
+    assert [lock.locked() for lock in acquired] == [True, True]
 
 
-async def test_who_has_waited_long_enough_is_told_to_come_back_and_takes_nothing_along() -> None:
+async def test_a_task_that_times_out_leaves_the_lock_usable() -> None:
     locks = KeyLocks(timeout=timedelta(0))
     first = await locks.acquire("cls-1")
 
-    with pytest.raises(Unavailable, match="cls-1: others were writing to it for 0 s"):
+    with pytest.raises(Unavailable, match="cls-1: timed out after 0 s waiting for other writers"):
         await locks.acquire("cls-1")
 
     first.release()
     assert (await locks.acquire("cls-1")).locked()
 
 
-async def test_what_nobody_wants_any_more_is_forgotten() -> None:
-    locks = KeyLocks(timeout=AMPLE)
+async def test_an_unused_lock_is_forgotten() -> None:
+    locks = KeyLocks(timeout=TIMEOUT)
 
     (await locks.acquire("cls-1")).release()
 

@@ -1,4 +1,4 @@
-"""Databases of older versions: what is in them after a migration is what was in them before, in its new form."""
+"""Migrations of databases of older versions keep their data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from sentinel.core.access import Role
 from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.engine.columns import micros
+from sentinel.drivers.sql.engine.columns import to_micros
 from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditEntry, AuditQuery
@@ -22,7 +22,7 @@ from sentinel.ports.idempotency import StoredResponse
 from tests.support.databases import backends, postgresql
 from tests.support.fleet.store_records import MOMENT, SECOND
 
-AMPLE = 60.0
+TIMEOUT = 60.0
 
 Row: TypeAlias = Sequence[str | int | bool | bytes]
 
@@ -30,7 +30,7 @@ GADGET = rb'{"id":"g-1","kind":"Gadget","href":"/g","name":"g","spec":{"nul":"\u
 
 
 class OldDatabase(ABC):
-    """A database as an older version has left it."""
+    """A database of an older version."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -82,7 +82,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> OldDatabase:
 
 
 def until(revision: str) -> History:
-    """The history as a program had it whose last revision was this one."""
+    """The history of an older version that ends with this revision."""
     return History(HISTORY.revisions[: HISTORY.revisions.index(revision) + 1], HISTORY.folders)
 
 
@@ -95,39 +95,14 @@ AUDIT = "id time actor role address action plural resource_id generation detail 
 
 
 def old_resource(resource_id: str, plural: str, document: bytes, *, created: int = 0) -> Row:
-    return (
-        resource_id,
-        plural,
-        resource_id,
-        "",
-        resource_id,
-        created,
-        0,
-        1,
-        False,
-        "",
-        b"{}",
-        b"{}",
-        document,
-        b"[]",
-    )
+    names = (resource_id, plural, resource_id, "", resource_id)
+    return (*names, created, 0, 1, False, "", b"{}", b"{}", document, b"[]")
 
 
 def old_entry(number: int, action: str, plural: str, generation: int = 1, detail: str = "") -> Row:
-    time = micros(MOMENT + number * SECOND)
-    return (
-        f"0195-{number:08}",
-        time,
-        "ops",
-        "operator",
-        "::1",
-        action,
-        plural,
-        f"{plural}-1",
-        generation,
-        detail,
-        f"r{number}",
-    )
+    time = to_micros(MOMENT + number * SECOND)
+    actor = ("ops", "operator", "::1")
+    return (f"0195-{number:08}", time, *actor, action, plural, f"{plural}-1", generation, detail, f"r{number}")
 
 
 def new_entry(number: int, action: str, kind: str, resource_id: str, detail: str) -> AuditEntry:
@@ -197,12 +172,12 @@ async def test_an_old_database_without_entries_is_migrated(database: OldDatabase
     assert await engine.migrate(database.url, history=HISTORY) == Migration("0001", HISTORY.head)
 
 
-async def test_a_creation_from_before_can_be_repeated_afterwards(database: OldDatabase) -> None:
+async def test_idempotency_keys_of_the_old_version_are_kept(database: OldDatabase) -> None:
     await engine.migrate(database.url, history=until("0001"))
     await database.insert(
         "fleet_answers",
         "actor key fingerprint time version body",
-        [("ops", "schlüssel", "f1", micros(MOMENT), 2**53, b"{}\x00"), ("dns", "k", "f2", 1, 1, b"")],
+        [("ops", "schlüssel", "f1", to_micros(MOMENT), 2**53, b"{}\x00"), ("dns", "k", "f2", 1, 1, b"")],
     )
 
     await engine.migrate(database.url, history=HISTORY)
@@ -219,7 +194,7 @@ async def test_a_creation_from_before_can_be_repeated_afterwards(database: OldDa
     assert "fleet_answers" not in await database.tables()
 
 
-async def test_what_an_older_server_writes_meanwhile_is_moved_as_well(fresh_postgresql_database: str) -> None:
+async def test_rows_that_an_older_server_writes_meanwhile_are_moved(fresh_postgresql_database: str) -> None:
     url = fresh_postgresql_database
     await engine.migrate(url, history=until("0001"))
     older_server = await postgresql.connect(url)
@@ -229,9 +204,9 @@ async def test_what_an_older_server_writes_meanwhile_is_moved_as_well(fresh_post
         "('0195-1', 0, 'ops', 'operator', '', 'create', 'clusters', 'c', 1, '', 'r1')"
     )
 
-    async with asyncio.timeout(AMPLE):
+    async with asyncio.timeout(TIMEOUT):
         migrating = asyncio.create_task(engine.migrate(url, history=HISTORY))
-        await postgresql.once_it_waits(url)
+        await postgresql.wait_for_blocked(url)
         await older_server.execute("COMMIT")
         await migrating
 

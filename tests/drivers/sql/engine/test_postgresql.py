@@ -1,16 +1,14 @@
-"""PostgreSQL: races and lost connections are tried again, a restart is survived, and the password stays secret."""
+"""PostgreSQL: races and lost connections are retried, a restart is survived, and the password stays secret."""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit
 
 import pytest
 
-from sentinel.drivers.sql import engine
-from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, ListQuery, StoredResource
 from sentinel.runtime.database_url import InvalidDatabaseUrl
@@ -20,24 +18,24 @@ from tests.support.fleet.store_records import incrementing, inserting, stored
 from tools.services.postgresql import PostgreSQLServer
 from tools.services.server import LOOPBACK, free_port
 
-AMPLE = 60.0
-SECRET = "p4ssw0rd-nobody-may-see"
-
-
-def on(url: str, *, connections: int = 10) -> SqlFleet:
-    return SqlFleet(engine.database(url, migrate=True, connections=connections, history=HISTORY))
+TIMEOUT = 60.0
+SECRET = "p4ssw0rd-that-must-not-leak"
 
 
 @pytest.fixture
 async def store(postgresql_database: str) -> AsyncIterator[SqlFleet]:
-    made = on(postgresql_database)
-    await made.open()
-    await postgresql.empty(postgresql_database)
-    yield made
-    await made.close()
+    async with SqlFleet.at(postgresql_database) as store:
+        await postgresql.empty(postgresql_database)
+        yield store
 
 
-async def backends(url: str) -> int:
+@pytest.fixture
+def private_database(private_postgresql: PostgreSQLServer) -> Iterator[str]:
+    with postgresql.database(private_postgresql.url) as url:
+        yield url
+
+
+async def count_connections(url: str) -> int:
     rows = await postgresql.fetch(
         url,
         "SELECT count(*) FROM pg_stat_activity "
@@ -46,8 +44,8 @@ async def backends(url: str) -> int:
     return int(rows[0][0])
 
 
-async def cut(url: str) -> None:
-    """Ends every connection of the stores."""
+async def terminate_connections(url: str) -> None:
+    """Terminate every connection of the stores."""
     await postgresql.execute(
         url,
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -55,7 +53,7 @@ async def cut(url: str) -> None:
     )
 
 
-async def test_two_works_that_lock_two_families_crosswise_both_get_through(store: SqlFleet) -> None:
+async def test_work_that_deadlocks_is_retried_until_both_succeed(store: SqlFleet) -> None:
     await store.transact(inserting(stored("cls-1", document=b"0"), stored("cls-2", document=b"0")))
 
     def one(fleet: FleetTransaction) -> None:
@@ -66,19 +64,19 @@ async def test_two_works_that_lock_two_families_crosswise_both_get_through(store
         incrementing("cls-2")(fleet)
         incrementing("cls-1")(fleet)
 
-    async with asyncio.timeout(AMPLE):
+    async with asyncio.timeout(TIMEOUT):
         await asyncio.gather(*(store.transact(work) for work in (one, other)))
 
     both = [await store.get("cls-1"), await store.get("cls-2")]
     assert [each.document for each in both if each is not None] == [b"2", b"2"]
 
 
-async def test_long_pages_come_whole_also_several_at_once(store: SqlFleet) -> None:
+async def test_long_pages_are_complete_even_if_several_are_read_at_once(store: SqlFleet) -> None:
     fleet = [stored(f"cls-{number:03}", document=b"%d" % number * 600) for number in range(300)]
     await store.transact(inserting(*fleet))
     query = ListQuery(plural="clusters", limit=250)
 
-    async with asyncio.timeout(AMPLE):
+    async with asyncio.timeout(TIMEOUT):
         pages = await asyncio.gather(*(store.find(query) for _ in range(5)))
 
     for page in pages:
@@ -89,27 +87,25 @@ async def test_long_pages_come_whole_also_several_at_once(store: SqlFleet) -> No
 
 
 async def test_connections_are_bounded(postgresql_database: str) -> None:
-    store = on(postgresql_database, connections=2)
-    await store.open()
+    async with SqlFleet.at(postgresql_database, connections=2) as store:
+        await asyncio.gather(*(store.get(f"cls-{number}") for number in range(50)))
 
-    await asyncio.gather(*(store.get(f"cls-{number}") for number in range(50)))
+        assert await count_connections(postgresql_database) == 2
 
-    assert await backends(postgresql_database) == 2
-    await store.close()
-    assert await backends(postgresql_database) == 0
+    assert await count_connections(postgresql_database) == 0
 
 
-async def test_connections_that_were_cut_are_replaced(store: SqlFleet, postgresql_database: str) -> None:
+async def test_terminated_connections_are_replaced(store: SqlFleet, postgresql_database: str) -> None:
     await asyncio.gather(*(store.get(f"cls-{number}") for number in range(10)))
 
-    await cut(postgresql_database)
+    await terminate_connections(postgresql_database)
 
     await store.transact(inserting(stored("cls-1")))
     assert await store.get("cls-1") == stored("cls-1")
     assert store.trouble() is None
 
 
-async def test_work_that_lost_its_connection_is_run_again_and_takes_effect_once(
+async def test_work_that_lost_its_connection_is_rerun_and_takes_effect_once(
     store: SqlFleet, postgresql_database: str
 ) -> None:
     await store.transact(inserting(stored("cls-1", document=b"0")))
@@ -119,21 +115,21 @@ async def test_work_that_lost_its_connection_is_run_again_and_takes_effect_once(
 
     def work(fleet: FleetTransaction) -> None:
         nonlocal runs
-        fleet.count_children("cls-1")  # takes a transaction
+        fleet.count_children("cls-1")  # needs a transaction
         runs += 1
         incrementing("cls-1")(fleet)
         if runs == 1:
             blocker.set_result(None)
-            # Waits on the server, where it is found and cut.
+            # Blocks on the server until its connection is terminated.
             fleet.lock("held")
 
     await store.transact(inserting(stored("held")))
     holder = await postgresql.connect(postgresql_database)
     await holder.execute("BEGIN; SELECT 1 FROM fleet_resources WHERE id = 'held' FOR UPDATE")
-    async with asyncio.timeout(AMPLE):
+    async with asyncio.timeout(TIMEOUT):
         writing = asyncio.create_task(store.transact(work))
         await blocker
-        await cut(postgresql_database)
+        await terminate_connections(postgresql_database)
         await writing
     await holder.close()
 
@@ -143,10 +139,15 @@ async def test_work_that_lost_its_connection_is_run_again_and_takes_effect_once(
     assert after.document == b"1"
 
 
-async def test_a_restart_of_the_server_is_survived(private_postgresql: PostgreSQLServer) -> None:
-    with postgresql.database(private_postgresql.url) as url:
-        store = on(url)
-        await store.open()
+async def wait_until_available(store: SqlFleet) -> None:
+    while store.trouble() is not None:  # noqa: ASYNC110 - readiness polls it, too
+        await asyncio.sleep(0.05)
+
+
+async def test_a_restart_of_the_server_is_survived(
+    private_postgresql: PostgreSQLServer, private_database: str
+) -> None:
+    async with SqlFleet.at(private_database) as store:
         await store.transact(inserting(stored("cls-1")))
 
         await asyncio.to_thread(private_postgresql.stop)
@@ -155,55 +156,51 @@ async def test_a_restart_of_the_server_is_survived(private_postgresql: PostgreSQ
         trouble = store.trouble()
         await asyncio.to_thread(private_postgresql.start)
 
-        async with asyncio.timeout(AMPLE):
-            while store.trouble() is not None:  # noqa: ASYNC110 - what readiness does, too
-                await asyncio.sleep(0.05)
+        async with asyncio.timeout(TIMEOUT):
+            await wait_until_available(store)
         assert await store.get("cls-1") == stored("cls-1")
         await store.transact(inserting(stored("cls-2")))
         assert trouble is not None
         assert private_postgresql.password not in trouble
-        await store.close()
 
 
-async def test_kill_9_of_the_server_loses_nothing_that_was_answered(private_postgresql: PostgreSQLServer) -> None:
-    with postgresql.database(private_postgresql.url) as url:
-        store = on(url)
-        await store.open()
-        answered: list[str] = []
+async def test_kill_9_of_the_server_loses_no_confirmed_write(
+    private_postgresql: PostgreSQLServer, private_database: str
+) -> None:
+    async with SqlFleet.at(private_database) as store:
+        confirmed: list[str] = []
         is_enough = asyncio.Event()
 
-        async def write(lane: int) -> None:
+        async def write(writer: int) -> None:
             for number in range(1_000):
-                name = f"cls-{lane}-{number}"
+                name = f"cls-{writer}-{number}"
                 try:
                     await store.transact(inserting(stored(name)))
                 except Unavailable:
                     return
-                answered.append(name)
-                if len(answered) == 40:
+                confirmed.append(name)
+                if len(confirmed) == 40:
                     is_enough.set()
 
-        async with asyncio.timeout(AMPLE):
-            writers = [asyncio.create_task(write(lane)) for lane in range(4)]
+        async with asyncio.timeout(TIMEOUT):
+            writers = [asyncio.create_task(write(writer)) for writer in range(4)]
             await is_enough.wait()
             await asyncio.to_thread(private_postgresql.kill)
             await asyncio.gather(*writers)
             await asyncio.to_thread(private_postgresql.start)
-            while store.trouble() is not None:  # noqa: ASYNC110 - what readiness does, too
-                await asyncio.sleep(0.05)
+            await wait_until_available(store)
 
-        assert [name for name in answered if await store.get(name) is None] == []
+        assert [name for name in confirmed if await store.get(name) is None] == []
         found = await store.find(ListQuery(plural="clusters", limit=1))
         assert found.total == sum(each.count for each in await store.populations())
-        await store.close()
 
 
-async def test_a_database_that_takes_no_connections_is_unavailable_until_it_does(
+async def test_a_database_that_refuses_connections_is_unavailable_until_later(
     store: SqlFleet, postgresql_database: str
 ) -> None:
     parts = urlsplit(postgresql_database)
     server, name = parts._replace(path="/postgres").geturl(), parts.path.removeprefix("/")
-    await cut(postgresql_database)
+    await terminate_connections(postgresql_database)
     await postgresql.execute(server, f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
     try:
         with pytest.raises(Unavailable, match="not currently accepting connections"):
@@ -217,9 +214,9 @@ async def test_a_database_that_takes_no_connections_is_unavailable_until_it_does
     assert store.trouble() is None
 
 
-async def test_an_unreachable_server_is_unavailable_and_says_where_without_its_password() -> None:
+async def test_the_error_of_an_unreachable_server_has_no_password() -> None:
     port = free_port()
-    store = on(f"postgresql://sentinel:{SECRET}@{LOOPBACK}:{port}/fleet?application_name={SECRET}")
+    store = SqlFleet.at(f"postgresql://sentinel:{SECRET}@{LOOPBACK}:{port}/fleet?application_name={SECRET}")
 
     with pytest.raises(Unavailable) as caught:
         await store.open()
@@ -241,11 +238,11 @@ async def test_an_unreachable_server_is_unavailable_and_says_where_without_its_p
         ("", "postgres?search_path=pg_catalog", "permission denied to create"),
     ],
 )
-async def test_what_a_person_has_to_mend_is_told_from_what_passes(
+async def test_errors_that_a_retry_cannot_fix_are_misconfigured(
     private_postgresql: PostgreSQLServer, user: str, name: str, complaint: str
 ) -> None:
     user = user or f"{PostgreSQLServer.USER}:{private_postgresql.password}"
-    store = on(f"postgres://{user}@{LOOPBACK}:{private_postgresql.port}/{name}")
+    store = SqlFleet.at(f"postgres://{user}@{LOOPBACK}:{private_postgresql.port}/{name}")
 
     with pytest.raises(Misconfigured, match=complaint) as caught:
         await store.open()
@@ -255,11 +252,11 @@ async def test_what_a_person_has_to_mend_is_told_from_what_passes(
     assert private_postgresql.password not in shown
 
 
-async def test_a_database_that_cannot_hold_every_name_is_refused(private_postgresql: PostgreSQLServer) -> None:
+async def test_a_database_with_another_encoding_is_refused(private_postgresql: PostgreSQLServer) -> None:
     await postgresql.execute(
         private_postgresql.url, "CREATE DATABASE narrow ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
     )
-    store = on(urlsplit(private_postgresql.url)._replace(path="/narrow").geturl())
+    store = SqlFleet.at(urlsplit(private_postgresql.url)._replace(path="/narrow").geturl())
 
     with pytest.raises(Misconfigured, match="expected a database with the encoding UTF8, got LATIN1"):
         await store.open()
@@ -274,14 +271,14 @@ async def test_a_database_that_cannot_hold_every_name_is_refused(private_postgre
         f"sentinel:{SECRET}@host/fleet",
     ],
 )
-async def test_a_url_that_cannot_be_read_is_not_quoted(url: str) -> None:
+async def test_an_invalid_url_is_not_quoted(url: str) -> None:
     with pytest.raises((InvalidDatabaseUrl, Misconfigured)) as caught:
-        await on(url).open()
+        await SqlFleet.at(url).open()
 
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-async def test_a_text_that_postgresql_cannot_hold_is_nowhere(store: SqlFleet) -> None:
+async def test_a_text_that_postgresql_cannot_store_matches_nothing(store: SqlFleet) -> None:
     assert await store.get("cls-\0") is None
 
     def work(fleet: FleetTransaction) -> StoredResource | None:

@@ -1,4 +1,4 @@
-"""The shape of the tables: what the code expects is what the migrations make, however many of them run at once."""
+"""Migrations create the tables that the code defines, even if several processes migrate at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -28,9 +29,10 @@ from sentinel.ports.errors import Misconfigured
 from tests.support.databases import postgresql
 from tests.support.databases.all_tables import TABLES
 
-AMPLE = 60.0
+TIMEOUT = 60.0
 HEAD = HISTORY.head
 ENVIRONMENT = Path(schema.__file__).parent / "alembic_environment"
+EmptyDatabase: TypeAlias = tuple[str, Callable[[str], None]]
 NEWER = "UPDATE sentinel_schema SET version_num = '9999'"
 
 
@@ -52,7 +54,7 @@ def test_the_revisions_are_those_of_the_migrations() -> None:
     assert scripts.get_heads() == [HEAD]
 
 
-async def test_the_migrations_make_what_the_code_expects_of_sqlite(tmp_path: Path) -> None:
+async def test_migrations_create_the_tables_of_the_code_in_sqlite(tmp_path: Path) -> None:
     file = tmp_path / "fleet.db"
 
     done = await engine.migrate(f"sqlite:///{file}", history=HISTORY)
@@ -62,7 +64,7 @@ async def test_the_migrations_make_what_the_code_expects_of_sqlite(tmp_path: Pat
         assert differences(connection) == []
 
 
-async def test_the_migrations_make_what_the_code_expects_of_postgresql(fresh_postgresql_database: str) -> None:
+async def test_migrations_create_the_tables_of_the_code_in_postgresql(fresh_postgresql_database: str) -> None:
     done = await engine.migrate(fresh_postgresql_database, history=HISTORY)
 
     assert done == Migration(None, HEAD)
@@ -71,8 +73,8 @@ async def test_the_migrations_make_what_the_code_expects_of_postgresql(fresh_pos
         assert await connection.run_sync(differences) == []
 
 
-async def test_of_many_who_migrate_postgresql_at_once_one_does_it(fresh_postgresql_database: str) -> None:
-    async with asyncio.timeout(AMPLE):
+async def test_one_of_many_concurrent_migrations_migrates_postgresql(fresh_postgresql_database: str) -> None:
+    async with asyncio.timeout(TIMEOUT):
         done = await asyncio.gather(
             *(engine.migrate(fresh_postgresql_database, history=HISTORY) for _ in range(8))
         )
@@ -80,7 +82,7 @@ async def test_of_many_who_migrate_postgresql_at_once_one_does_it(fresh_postgres
     assert sorted(done, key=str) == sorted([Migration(None, HEAD)] + [Migration(HEAD, HEAD)] * 7, key=str)
 
 
-def test_of_many_processes_that_migrate_sqlite_at_once_one_does_it(tmp_path: Path) -> None:
+def test_one_of_many_concurrent_processes_migrates_sqlite(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys; from sentinel.drivers.sql import engine; "
         "from sentinel.drivers.sql.history import HISTORY; "
@@ -89,14 +91,14 @@ def test_of_many_processes_that_migrate_sqlite_at_once_one_does_it(tmp_path: Pat
     command = [sys.executable, "-c", script, f"sqlite:///{tmp_path / 'fleet.db'}"]
 
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    answers = [child.communicate(timeout=AMPLE)[0].strip() for child in children]
+    outputs = [child.communicate(timeout=TIMEOUT)[0].strip() for child in children]
 
-    assert sorted(answers) == sorted(["None"] + [HEAD] * 3)
+    assert sorted(outputs) == sorted(["None"] + [HEAD] * 3)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Callable[[str], None]]:
-    """A URL without tables, and a way to run a statement there."""
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> EmptyDatabase:
+    """The URL of a database without tables, and a function that runs a statement there."""
     if request.param == "sqlite":
         file = tmp_path / "fleet.db"
 
@@ -109,7 +111,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Calla
     return url, lambda statement: postgresql.run(postgresql.execute(url, statement))
 
 
-async def test_migrating_again_changes_nothing(database: tuple[str, Callable[[str], None]]) -> None:
+async def test_migrating_again_changes_nothing(database: EmptyDatabase) -> None:
     url, _ = database
 
     assert await engine.revision(url, history=HISTORY) is None
@@ -119,9 +121,7 @@ async def test_migrating_again_changes_nothing(database: tuple[str, Callable[[st
 
 
 @pytest.mark.parametrize("migrate", [False, True])
-async def test_tables_of_a_newer_program_are_refused(
-    database: tuple[str, Callable[[str], None]], migrate: bool
-) -> None:
+async def test_tables_of_a_newer_program_are_refused(database: EmptyDatabase, migrate: bool) -> None:
     url, execute = database
     await engine.migrate(url, history=HISTORY)
     execute(NEWER)
@@ -132,12 +132,12 @@ async def test_tables_of_a_newer_program_are_refused(
         await engine.migrate(url, history=HISTORY)
 
 
-async def test_without_leave_to_migrate_missing_tables_are_an_error(
-    database: tuple[str, Callable[[str], None]],
+async def test_missing_tables_are_an_error_without_migrate(
+    database: EmptyDatabase,
 ) -> None:
     url, _ = database
 
-    with pytest.raises(schema.Behind, match="has no tables yet"):
+    with pytest.raises(schema.TablesOutdated, match="has no tables yet"):
         await engine.database(url, migrate=False, history=HISTORY).open()
 
     assert await engine.revision(url, history=HISTORY) is None
@@ -155,9 +155,7 @@ def upgrade():
 """
 
 
-async def test_a_component_brings_a_migration_of_its_own(
-    database: tuple[str, Callable[[str], None]], tmp_path: Path
-) -> None:
+async def test_a_component_adds_its_own_migration(database: EmptyDatabase, tmp_path: Path) -> None:
     url, execute = database
     folder = tmp_path / "migrations of 100% toys"
     folder.mkdir()
@@ -171,7 +169,7 @@ async def test_a_component_brings_a_migration_of_its_own(
         await engine.database(url, migrate=True, history=HISTORY).open()
 
 
-async def test_a_migration_that_fails_leaves_nothing(database: tuple[str, Callable[[str], None]]) -> None:
+async def test_a_migration_that_fails_leaves_nothing(database: EmptyDatabase) -> None:
     url, execute = database
     execute("CREATE TABLE fleet_answers (theirs INTEGER)")
 

@@ -1,4 +1,4 @@
-"""SQLite, embedded: one process, one writer for all, and nothing lost that was answered."""
+"""SQLite: one process, one writer, and no confirmed write is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from sentinel.runtime.database_url import InvalidDatabaseUrl
 from tests.support.databases.backends import SqlFleet
 from tests.support.fleet.store_records import inserting, stored
 
-AMPLE = 30.0
+TIMEOUT = 30.0
 
 
 @pytest.fixture
@@ -37,18 +37,17 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(file: Path) -> AsyncIterator[SqlFleet]:
-    made = SqlFleet(SqliteDatabase(file, migrate=True, busy=timedelta(milliseconds=20), history=HISTORY))
-    await made.open()
-    yield made
-    await made.close()
+    database = SqliteDatabase(file, migrate=True, busy_timeout=timedelta(milliseconds=20), history=HISTORY)
+    async with SqlFleet(database) as store:
+        yield store
 
 
-def on(file: Path) -> SqlFleet:
-    return SqlFleet(engine.database(f"sqlite:///{file}", migrate=True, history=HISTORY))
+def fleet_at(file: Path) -> SqlFleet:
+    return SqlFleet.at(f"sqlite:///{file}")
 
 
 class Gate:
-    """A piece of work that keeps the writer busy until it is opened."""
+    """Work that blocks the writer until the gate is opened."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -56,39 +55,53 @@ class Gate:
 
     def __call__(self, fleet: FleetTransaction) -> None:
         self.entered.set()
-        assert self._opened.wait(AMPLE)
+        assert self._opened.wait(TIMEOUT)
 
     def open(self) -> None:
         self._opened.set()
 
 
-async def test_a_second_process_is_told_who_uses_the_file(store: SqlFleet, file: Path) -> None:
+@asynccontextmanager
+async def busy_writer(store: SqlFleet) -> AsyncIterator[None]:
+    """Keeps the writer thread busy."""
+    gate = Gate()
+    busy = asyncio.create_task(store.transact(gate))
+    await asyncio.to_thread(gate.entered.wait, TIMEOUT)
+    yield
+    gate.open()
+    await busy
+
+
+async def test_a_second_process_is_told_which_process_uses_the_file(store: SqlFleet, file: Path) -> None:
     script = (
         "import asyncio; from tests.drivers.sql.engine.test_sqlite import *; "
-        f"asyncio.run(on(Path({str(file)!r})).open())"
+        f"asyncio.run(fleet_at(Path({str(file)!r})).open())"
     )
 
     second = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", script], capture_output=True, text=True, timeout=AMPLE, check=False
+        subprocess.run,
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
     )
 
     assert second.returncode == 1
     assert f"{file} is in use by process {os.getpid()}" in second.stderr
 
 
-async def test_a_second_opener_in_the_same_process_is_refused_and_leaves_the_first_alone(
-    store: SqlFleet, file: Path
-) -> None:
+async def test_a_second_open_in_one_process_fails_and_leaves_the_first_alone(store: SqlFleet, file: Path) -> None:
     with pytest.raises(Misconfigured, match="is in use"):
-        await on(file).open()
+        await fleet_at(file).open()
 
     await store.transact(inserting(stored("cls-1")))
     assert await store.get("cls-1") is not None
 
 
-async def test_closing_lets_the_next_one_in(file: Path) -> None:
+async def test_a_closed_file_can_be_opened_again(file: Path) -> None:
     for _ in range(3):
-        store = on(file)
+        store = fleet_at(file)
         await store.open()
         await store.close()
         await store.close()
@@ -110,9 +123,9 @@ def prose(file: Path) -> Path:
     return file
 
 
-async def test_a_file_that_is_no_database_is_refused(prose: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_refused(prose: Path) -> None:
     with pytest.raises(Misconfigured, match=r"fleet.db: file is not a database"):
-        await on(prose).open()
+        await fleet_at(prose).open()
 
 
 async def test_a_database_of_another_program_is_refused_and_left_alone(file: Path) -> None:
@@ -121,39 +134,35 @@ async def test_a_database_of_another_program_is_refused_and_left_alone(file: Pat
         other.execute("CREATE TABLE theirs (id)")
 
     with pytest.raises(Misconfigured, match="is a database of another program"):
-        await on(file).open()
+        await fleet_at(file).open()
 
     with closing(sqlite3.connect(file)) as other:
         assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
 
 
-async def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_the_error_names_a_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match=r"nowhere/fleet.db: cannot lock it: No such file or directory"):
-        await on(tmp_path / "nowhere" / "fleet.db").open()
+        await fleet_at(tmp_path / "nowhere" / "fleet.db").open()
 
 
-async def test_without_leave_to_migrate_nothing_is_made(file: Path) -> None:
+async def test_nothing_is_created_without_migrate(file: Path) -> None:
     with pytest.raises(Misconfigured, match=r"has no tables yet, this program needs .*: run `sentinel migrate`"):
         await SqlFleet(SqliteDatabase(file, migrate=False, history=HISTORY)).open()
 
     assert [each.name for each in file.parent.iterdir()] == ["fleet.db.lock"]
 
 
-async def test_work_that_waited_together_shares_a_commit_and_not_a_failure(store: SqlFleet) -> None:
-    gate = Gate()
-    busy = asyncio.create_task(store.transact(gate))
-    await asyncio.to_thread(gate.entered.wait, AMPLE)
-
+async def test_work_in_one_batch_shares_a_commit_but_not_a_failure(store: SqlFleet) -> None:
     def fail(fleet: FleetTransaction) -> None:
         fleet.insert(stored("cls-lost"))
         raise LookupError("changed its mind")
 
     works = [inserting(stored("cls-1")), fail, inserting(stored("cls-2", name="name-of-cls-1"))]
     works += [inserting(stored(f"cls-{number}")) for number in range(3, 40)]
-    together = asyncio.gather(*(store.transact(work) for work in works), return_exceptions=True)
-    await asyncio.sleep(0)
-    gate.open()
-    await busy
+
+    async with busy_writer(store):
+        together = asyncio.gather(*(store.transact(work) for work in works), return_exceptions=True)
+        await asyncio.sleep(0)
     outcomes = await together
 
     assert [type(each) for each in outcomes[:3]] == [type(None), LookupError, NameTaken]
@@ -163,7 +172,7 @@ async def test_work_that_waited_together_shares_a_commit_and_not_a_failure(store
     assert await store.get("cls-lost") is None
 
 
-async def test_documents_that_are_too_long_to_be_joined_come_one_by_one(store: SqlFleet, file: Path) -> None:
+async def test_documents_too_long_to_be_joined_are_fetched_one_by_one(store: SqlFleet, file: Path) -> None:
     documents = [b'"%s"' % (b"x" * 1000) for _ in range(6)]
     await store.transact(
         inserting(*(stored(f"cls-{number}", document=each) for number, each in enumerate(documents)))
@@ -171,48 +180,38 @@ async def test_documents_that_are_too_long_to_be_joined_come_one_by_one(store: S
     query = ListQuery(plural="clusters", limit=5, may_join=True)
 
     with closing(connect(file, is_reader=True)) as connection:
-        usual = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+        default_limit = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
         joined = lists.find(SqliteSession(connection), query)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4000)
         apart = lists.find(SqliteSession(connection), query)
 
-    assert usual == 64 * 1024 * 1024
+    assert default_limit == 64 * 1024 * 1024
     assert joined.documents == (b",".join(documents[:5]),)
     assert apart.documents == documents[:5]
     assert (apart.count, apart.last) == (joined.count, joined.last)
 
 
-async def test_work_whose_caller_has_gone_before_it_began_is_not_done(store: SqlFleet) -> None:
-    gate = Gate()
-    busy = asyncio.create_task(store.transact(gate))
-    await asyncio.to_thread(gate.entered.wait, AMPLE)
-
-    abandoned = asyncio.create_task(store.transact(inserting(stored("cls-1"))))
-    await asyncio.sleep(0)
-    abandoned.cancel()
-    await asyncio.wait([abandoned])
-    gate.open()
-    await busy
+async def test_work_cancelled_before_it_began_is_not_done(store: SqlFleet) -> None:
+    async with busy_writer(store):
+        abandoned = asyncio.create_task(store.transact(inserting(stored("cls-1"))))
+        await asyncio.sleep(0)
+        abandoned.cancel()
+        await asyncio.wait([abandoned])
+    await store.transact(inserting(stored("cls-2")))
 
     assert abandoned.cancelled()
     assert await store.get("cls-1") is None
 
 
-async def test_readers_are_not_kept_waiting_by_a_writer(store: SqlFleet) -> None:
+async def test_readers_do_not_wait_for_a_writer(store: SqlFleet) -> None:
     await store.transact(inserting(stored("cls-1")))
-    gate = Gate()
-    busy = asyncio.create_task(store.transact(gate))
-    await asyncio.to_thread(gate.entered.wait, AMPLE)
 
-    async with asyncio.timeout(AMPLE):
+    async with busy_writer(store), asyncio.timeout(TIMEOUT):
         assert await store.get("cls-1") == stored("cls-1")
 
-    gate.open()
-    await busy
 
-
-async def test_what_was_asked_for_before_closing_is_done(file: Path) -> None:
-    store = on(file)
+async def test_closing_finishes_waiting_writes(file: Path) -> None:
+    store = fleet_at(file)
     await store.open()
     writes = [asyncio.create_task(store.transact(inserting(stored(f"cls-{number}")))) for number in range(20)]
     await asyncio.sleep(0)
@@ -225,8 +224,8 @@ async def test_what_was_asked_for_before_closing_is_done(file: Path) -> None:
     await store.close()
 
 
-async def test_a_closed_store_says_so(file: Path) -> None:
-    store = on(file)
+async def test_a_database_that_is_not_open_is_unavailable(file: Path) -> None:
+    store = fleet_at(file)
 
     with pytest.raises(Unavailable, match="is closed"):
         await store.get("cls-1")
@@ -234,7 +233,7 @@ async def test_a_closed_store_says_so(file: Path) -> None:
     assert store.trouble() == f"{file} is not open"
 
 
-async def test_whoever_holds_sqlites_own_lock_makes_writes_fail_and_not_reads(store: SqlFleet, file: Path) -> None:
+async def test_another_process_with_sqlites_lock_fails_writes_but_not_reads(store: SqlFleet, file: Path) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable, match="database is locked"):
@@ -247,14 +246,14 @@ async def test_whoever_holds_sqlites_own_lock_makes_writes_fail_and_not_reads(st
     assert store.trouble() is None
 
 
-async def test_trouble_passes_without_anybody_writing(store: SqlFleet, file: Path) -> None:
+async def test_the_database_recovers_without_a_write(store: SqlFleet, file: Path) -> None:
     with closing(sqlite3.connect(file, isolation_level=None)) as shell:
         shell.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable):
             await store.transact(inserting(stored("cls-1")))
 
-    async with asyncio.timeout(AMPLE):
-        while store.trouble() is not None:  # noqa: ASYNC110 - what readiness does, too
+    async with asyncio.timeout(TIMEOUT):
+        while store.trouble() is not None:  # noqa: ASYNC110 - readiness polls it, too
             await asyncio.sleep(0.05)
 
 
@@ -262,11 +261,11 @@ FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
 from sentinel.ports.errors import Unavailable
-from tests.drivers.sql.engine.test_sqlite import on
+from tests.drivers.sql.engine.test_sqlite import fleet_at
 from tests.support.fleet.store_records import inserting, stored
 
 async def main():
-    store = on(Path(sys.argv[1]))
+    store = fleet_at(Path(sys.argv[1]))
     await store.open()
     await store.transact(inserting(stored("before")))
     largest = Path(sys.argv[1] + "-wal").stat().st_size + 20_000
@@ -288,9 +287,9 @@ asyncio.run(main())
 """
 
 
-def test_a_full_disk_fails_what_it_must_and_nothing_else(file: Path) -> None:
+def test_a_full_disk_fails_only_the_writes_that_do_not_fit(file: Path) -> None:
     child = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(file)], capture_output=True, text=True, timeout=AMPLE, check=False
+        [sys.executable, "-c", FULL_DISK, str(file)], capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
 
     assert child.returncode == 0, child.stderr
@@ -299,53 +298,53 @@ def test_a_full_disk_fails_what_it_must_and_nothing_else(file: Path) -> None:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tests.drivers.sql.engine.test_sqlite import on
+from tests.drivers.sql.engine.test_sqlite import fleet_at
 from tests.support.fleet.store_records import entry, inserting, stored
 
 async def main():
-    store = on(Path(sys.argv[1]))
+    store = fleet_at(Path(sys.argv[1]))
     await store.open()
     first = int(sys.argv[2])
 
-    async def write(lane):
-        for number in range(first + lane, first + 100_000, 8):
+    async def write(writer):
+        for number in range(first + writer, first + 100_000, 8):
             def work(fleet):
-                fleet.insert(stored(f"cls-{number}", labels={"lane": str(lane)}))
+                fleet.insert(stored(f"cls-{number}", labels={"writer": str(writer)}))
                 fleet.record(entry(number))
             await store.transact(work)
             print(number, flush=True)
 
-    await asyncio.gather(*(write(lane) for lane in range(8)))
+    await asyncio.gather(*(write(writer) for writer in range(8)))
 
 asyncio.run(main())
 """
 
 
 def write_until_killed(file: Path) -> list[int]:
-    """The numbers of all resources that three processes in turn were told to be stored."""
-    answered: list[int] = []
+    """Return the numbers of all resources whose insertion was confirmed to one of three killed processes."""
+    confirmed: list[int] = []
     for turn in range(3):
         command = [sys.executable, "-c", WRITER, str(file), str(turn * 100_000)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             for line, _ in zip(child.stdout, range(40 + 13 * turn), strict=False):
-                answered.append(int(line))
+                confirmed.append(int(line))
             child.send_signal(signal.SIGKILL)
-            answered += [int(line) for line in child.stdout if line.endswith("\n")]
-    return answered
+            confirmed += [int(line) for line in child.stdout if line.endswith("\n")]
+    return confirmed
 
 
-async def test_kill_9_in_mid_write_loses_nothing_that_was_answered(file: Path) -> None:
-    answered = await asyncio.to_thread(write_until_killed, file)
+async def test_kill_9_loses_no_confirmed_write(file: Path) -> None:
+    confirmed = await asyncio.to_thread(write_until_killed, file)
 
-    store = on(file)
+    store = fleet_at(file)
     await store.open()
-    missing = [number for number in answered if await store.get(f"cls-{number}") is None]
+    missing = [number for number in confirmed if await store.get(f"cls-{number}") is None]
     found = await store.find(ListQuery(plural="clusters", limit=1))
     populations = await store.populations()
     await store.close()
 
-    assert len(answered) > 100
+    assert len(confirmed) > 100
     assert missing == []
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -1,18 +1,16 @@
-"""Reports without a transaction: what they take, when they give up, and that they never take effect twice."""
+"""Optimistic writes: which work they can do, when they give up, and that none takes effect twice."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 import pytest
 
-from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.statements import NeedsTransaction, Row, Statement, Value
-from sentinel.drivers.sql.fleet.optimistic import attempt
-from sentinel.drivers.sql.fleet.rows import STORED, changing, described, lasting
-from sentinel.drivers.sql.history import HISTORY
+from sentinel.drivers.sql.fleet import rows
+from sentinel.drivers.sql.fleet.optimistic import OptimisticTransaction
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.fleet_store import FleetTransaction, StoredResource
@@ -29,18 +27,18 @@ from tests.support.fleet.store_records import (
     stored,
 )
 
-AMPLE = 60.0
+TIMEOUT = 60.0
 
 
 class OneResource:
-    """A session on a database with one resource in it or none, which somebody else may write in between."""
+    """A session on a database with at most one resource. `is_overtaken`: another server writes it in between."""
 
-    combines = True
-    is_snapshot = False
-    joins = False
+    can_write_two_tables = True
+    has_snapshot = False
+    joins_bytes = False
 
     def __init__(self, resource: StoredResource | None, *, is_overtaken: bool = False) -> None:
-        self._found = [] if resource is None else [lasting(resource) | changing(resource) | described(resource)]
+        self._found = [] if resource is None else [rows.all_columns(resource)]
         self._is_overtaken = is_overtaken
         self.locked: list[str] = []
         self.written: list[Mapping[str, Value]] = []
@@ -51,7 +49,7 @@ class OneResource:
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
         self.statements += 1
-        return [[each[column.name] for column in STORED.selected_columns] for each in self._found]
+        return [[each[column.name] for column in rows.RESOURCE.selected_columns] for each in self._found]
 
     def run(self, statement: Statement, **values: Value) -> int:
         self.statements += 1
@@ -60,7 +58,7 @@ class OneResource:
         self.written.append(values)
         return 1
 
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         raise AssertionError("an attempt writes once")
 
 
@@ -79,16 +77,16 @@ def keeping_a_generation(fleet: FleetTransaction) -> None:
     fleet.keep_generation("cls-1", generation(2))
 
 
-def swallowing(fleet: FleetTransaction) -> None:
+def suppressing_the_error(fleet: FleetTransaction) -> None:
     reporting("cls-1", 1)(fleet)
     with pytest.raises(NeedsTransaction):
         fleet.count_children("cls-1")
 
 
-def test_a_report_takes_two_statements_and_its_lock() -> None:
+def test_a_report_takes_two_statements_and_locks_its_key() -> None:
     session = OneResource(stored("cls-1", document=b"6"))
 
-    assert attempt(session, reporting("cls-1", 1)) == 7
+    assert OptimisticTransaction(session).perform(reporting("cls-1", 1)) == 7
 
     assert session.statements == 2
     assert session.locked == ["cls-1"]
@@ -100,7 +98,7 @@ def test_a_report_takes_two_statements_and_its_lock() -> None:
 def test_work_that_writes_nothing_takes_one_statement() -> None:
     session = OneResource(stored("cls-1"))
 
-    assert attempt(session, lambda fleet: fleet.lock("cls-1")) == stored("cls-1")
+    assert OptimisticTransaction(session).perform(lambda fleet: fleet.lock("cls-1")) == stored("cls-1")
 
     assert session.statements == 1
 
@@ -115,17 +113,17 @@ def test_work_that_writes_nothing_takes_one_statement() -> None:
         replacing(adapters="dns"),
         replacing(version=1),
         keeping_a_generation,
-        swallowing,
+        suppressing_the_error,
         incrementing("cls-1"),
         lambda fleet: fleet.record(entry(1)),
         lambda fleet: fleet.insert(stored("cls-2")),
     ],
 )
-def test_what_changes_more_than_a_resource_needs_a_transaction(work: Callable[[FleetTransaction], object]) -> None:
+def test_work_beyond_one_row_needs_a_transaction(work: Callable[[FleetTransaction], object]) -> None:
     session = OneResource(stored("cls-1", document=b"6"))
 
     with pytest.raises(NeedsTransaction):
-        attempt(session, work)
+        OptimisticTransaction(session).perform(work)
 
     assert not session.written
 
@@ -134,7 +132,7 @@ def test_a_report_on_a_child_needs_a_transaction() -> None:
     session = OneResource(stored("np-1", parent=stored("cls-1"), document=b"6"))
 
     with pytest.raises(NeedsTransaction):
-        attempt(session, reporting("np-1", 1))
+        OptimisticTransaction(session).perform(reporting("np-1", 1))
 
     assert not session.written
 
@@ -143,10 +141,10 @@ def test_a_report_that_was_overtaken_needs_a_transaction() -> None:
     session = OneResource(stored("cls-1", document=b"6"), is_overtaken=True)
 
     with pytest.raises(NeedsTransaction):
-        attempt(session, reporting("cls-1", 1))
+        OptimisticTransaction(session).perform(reporting("cls-1", 1))
 
 
-def test_a_second_look_needs_a_transaction_also_where_the_first_found_nothing() -> None:
+def test_a_second_read_needs_a_transaction_even_if_nothing_was_found() -> None:
     session = OneResource(None)
 
     def work(fleet: FleetTransaction) -> None:
@@ -154,40 +152,49 @@ def test_a_second_look_needs_a_transaction_also_where_the_first_found_nothing() 
         fleet.lock("cls-1")
 
     with pytest.raises(NeedsTransaction):
-        attempt(session, work)
+        OptimisticTransaction(session).perform(work)
 
     assert session.locked == ["cls-1"]
 
 
-async def test_reports_of_several_servers_at_once_are_all_kept(postgresql_database: str) -> None:
-    servers = [SqlFleet(engine.database(postgresql_database, migrate=True, history=HISTORY)) for _ in range(3)]
-    for server in servers:
-        await server.open()
-    await postgresql.empty(postgresql_database)
-    await servers[0].transact(inserting(stored("cls-1", document=b"0")))
+@pytest.fixture
+async def store(postgresql_database: str) -> AsyncIterator[SqlFleet]:
+    async with SqlFleet.at(postgresql_database, connections=2) as store:
+        await postgresql.empty(postgresql_database)
+        await store.transact(inserting(stored("cls-1", document=b"0"), stored("cls-2", document=b"0")))
+        yield store
 
-    async with asyncio.timeout(AMPLE):
-        await asyncio.gather(
-            *(
-                server.transact(reporting("cls-1", 20 * at + n))
-                for at, server in enumerate(servers)
-                for n in range(20)
+
+@pytest.fixture
+async def lock_holder(store: SqlFleet, postgresql_database: str) -> AsyncIterator[postgresql.Connection]:
+    """Another client that holds the row lock of cls-1."""
+    connection = await postgresql.connect(postgresql_database)
+    await connection.execute("BEGIN; SELECT 1 FROM fleet_resources WHERE id = 'cls-1' FOR UPDATE")
+    yield connection
+    await connection.close()
+
+
+async def test_concurrent_reports_of_several_servers_are_all_kept(
+    store: SqlFleet, postgresql_database: str
+) -> None:
+    async with SqlFleet.at(postgresql_database) as second, SqlFleet.at(postgresql_database) as third:
+        async with asyncio.timeout(TIMEOUT):
+            await asyncio.gather(
+                *(
+                    server.transact(reporting("cls-1", 20 * at + n))
+                    for at, server in enumerate((store, second, third))
+                    for n in range(20)
+                )
             )
-        )
 
-    after = await servers[0].get("cls-1")
+    after = await store.get("cls-1")
     assert after is not None
     assert (after.document, after.version) == (b"60", 61)
-    assert len(await servers[0].audit.find(AuditQuery(limit=100))) == 60
-    for server in servers:
-        await server.close()
+    assert len(await store.audit.find(AuditQuery(limit=100))) == 60
 
 
-async def test_a_report_whose_answer_was_lost_is_not_repeated(postgresql_database: str) -> None:
-    store = SqlFleet(engine.database(postgresql_database, migrate=True, history=HISTORY))
-    await store.open()
-    await postgresql.empty(postgresql_database)
-    await store.transact(inserting(stored("cls-1", document=b"0")))
+@pytest.mark.usefixtures("lock_holder")
+async def test_a_report_whose_response_was_lost_is_not_repeated(store: SqlFleet, postgresql_database: str) -> None:
     runs = 0
 
     def work(fleet: FleetTransaction) -> None:
@@ -195,36 +202,25 @@ async def test_a_report_whose_answer_was_lost_is_not_repeated(postgresql_databas
         runs += 1
         reporting("cls-1", 1)(fleet)
 
-    holder = await postgresql.connect(postgresql_database)
-    await holder.execute("BEGIN; SELECT 1 FROM fleet_resources WHERE id = 'cls-1' FOR UPDATE")
-    async with asyncio.timeout(AMPLE):
+    async with asyncio.timeout(TIMEOUT):
         writing = asyncio.create_task(store.transact(work))
-        await postgresql.once_it_waits(postgresql_database, "pg_terminate_backend(pid)")
-        with pytest.raises(Unavailable, match="the write was not answered"):
+        await postgresql.wait_for_blocked(postgresql_database, "pg_terminate_backend(pid)")
+        with pytest.raises(Unavailable, match="no response to the write"):
             await writing
 
     assert runs == 1
-    await holder.close()
-    await store.close()
 
 
-async def test_reports_on_one_resource_leave_connections_to_the_others(postgresql_database: str) -> None:
-    store = SqlFleet(engine.database(postgresql_database, migrate=True, connections=2, history=HISTORY))
-    await store.open()
-    await postgresql.empty(postgresql_database)
-    await store.transact(inserting(stored("cls-1", document=b"0"), stored("cls-2", document=b"0")))
-    holder = await postgresql.connect(postgresql_database)
-    await holder.execute("BEGIN; SELECT 1 FROM fleet_resources WHERE id = 'cls-1' FOR UPDATE")
-
-    async with asyncio.timeout(AMPLE):
-        hot = [asyncio.create_task(store.transact(reporting("cls-1", number))) for number in range(10)]
-        await postgresql.once_it_waits(postgresql_database, "pid")
+async def test_reports_on_one_resource_leave_connections_for_others(
+    store: SqlFleet, lock_holder: postgresql.Connection, postgresql_database: str
+) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        blocked = [asyncio.create_task(store.transact(reporting("cls-1", number))) for number in range(10)]
+        await postgresql.wait_for_blocked(postgresql_database)
         other = await store.transact(reporting("cls-2", 10))
-        is_answered = any(each.done() for each in hot)
-        await holder.execute("ROLLBACK")
-        counted = await asyncio.gather(*hot)
+        is_any_done = any(each.done() for each in blocked)
+        await lock_holder.execute("ROLLBACK")
+        counted = await asyncio.gather(*blocked)
 
-    assert (other, is_answered) == (1, False)
+    assert (other, is_any_done) == (1, False)
     assert counted == list(range(1, 11))
-    await holder.close()
-    await store.close()

@@ -1,6 +1,6 @@
-"""How lists are answered: along an index, whatever the size of the fleet, and without sorting in the usual order.
+"""Query plans of lists: an index scan in a fleet of any size, and no sort in the default order.
 
-PostgreSQL is asked for its generic plans, which are the ones it falls back to for a statement that comes often.
+For PostgreSQL these are generic plans, which it uses for statements that run often.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sentinel.core import labels
-from sentinel.drivers.sql import engine
 from sentinel.drivers.sql.engine.postgresql_session import connect
 from sentinel.drivers.sql.engine.statements import Row, Statement, Value
 from sentinel.drivers.sql.fleet import lists
-from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.fleet_store import FleetTransaction, ListPosition, ListQuery, OrderBy, StoredResource
 from sentinel.runtime.secrets import Secret
 from tests.support.databases import postgresql
@@ -28,75 +27,71 @@ from tests.support.fleet.store_records import MOMENT, SECOND, microseconds, stor
 
 COUNT = 600
 LIMIT = 20
-PLACE = ListPosition(microseconds(MOMENT + 300 * SECOND), "cls-300")
+POSITION = ListPosition(microseconds(MOMENT + 300 * SECOND), "cls-300")
 
 
 class Recorder:
-    """Hears which statements a list asks for. Its answers are made up: a full page and a total, so that all is
-    asked that may be."""
+    """A session that records the statements of a list. Its rows are made up: a full page and a total, so that the
+    list runs every statement that it may need."""
 
-    combines = True
+    can_write_two_tables = True
 
-    def __init__(self, *, is_embedded: bool) -> None:
-        """Pretends to be SQLite, or PostgreSQL."""
-        self.is_snapshot = self.joins = is_embedded
-        self.asked: list[tuple[Statement, Mapping[str, Value]]] = []
+    def __init__(self, *, is_sqlite: bool) -> None:
+        self.has_snapshot = self.joins_bytes = is_sqlite
+        self.statements: list[tuple[Statement, Mapping[str, Value]]] = []
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
-        self.asked.append((statement, values))
+        self.statements.append((statement, values))
         return [(LIMIT, LIMIT), (None, LIMIT)]
 
     def run(self, statement: Statement, **values: Value) -> int:
         raise AssertionError("a list writes nothing")
 
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         raise AssertionError("a list writes nothing")
 
 
 class Planner(ABC):
-    """A database with a fleet in it, that can say how it would answer."""
+    """A database with a fleet, that can explain its query plans."""
 
-    is_embedded: bool
+    is_sqlite: bool
     scan: str
     sort: str
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
 
     @abstractmethod
     async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str: ...
 
     async def plan(self, query: ListQuery) -> str:
-        recorder = Recorder(is_embedded=self.is_embedded)
+        recorder = Recorder(is_sqlite=self.is_sqlite)
         lists.find(recorder, query)
-        return "\n".join([await self.explain(*asked) for asked in recorder.asked])
+        return "\n".join([await self.explain(*statement) for statement in recorder.statements])
 
 
 class SqlitePlanner(Planner):
-    is_embedded = True
+    is_sqlite = True
     scan = "SCAN fleet_"
     sort = "TEMP B-TREE"
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
     async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str:
         compiled = statement.sqlite
-        rows = self._connection.execute(f"EXPLAIN QUERY PLAN {compiled.text}", compiled.arrange(values))
+        rows = self._connection.execute(f"EXPLAIN QUERY PLAN {compiled.text}", compiled.bind(values))
         return "\n".join(row[3] for row in rows)
 
 
 class PostgresqlPlanner(Planner):
-    is_embedded = False
+    is_sqlite = False
     scan = "Seq Scan"
     sort = "Sort  "
 
-    def __init__(self, connection: postgresql.Connection) -> None:
-        self._connection = connection
-
     async def explain(self, statement: Statement, values: Mapping[str, Value]) -> str:
-        # By name, because EXPLAIN alone would plan for these very values.
-        await self._connection.execute(f"PREPARE asked AS {statement.postgresql.text}")
-        nulls = ", ".join("NULL" for _ in statement.postgresql.arrange(values))
-        rows = await self._connection.fetch(f"EXPLAIN EXECUTE asked ({nulls})")
-        await self._connection.execute("DEALLOCATE asked")
+        # Prepared, because plain EXPLAIN would plan for these values.
+        await self._connection.execute(f"PREPARE list AS {statement.postgresql.text}")
+        nulls = ", ".join("NULL" for _ in statement.postgresql.bind(values))
+        rows = await self._connection.fetch(f"EXPLAIN EXECUTE list ({nulls})")
+        await self._connection.execute("DEALLOCATE list")
         return "\n".join(row[0] for row in rows)
 
 
@@ -114,24 +109,22 @@ def resource(number: int) -> StoredResource:
     )
 
 
-async def filled(url: str) -> None:
-    store = SqlFleet(engine.database(url, migrate=True, history=HISTORY))
-    await store.open()
-    await store.transact(fill)
-    await store.close()
+async def create_fleet(url: str) -> None:
+    async with SqlFleet.at(url) as store:
+        await store.transact(fill)
 
 
 @pytest.fixture(scope="module")
 def sqlite_fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("plans") / "fleet.db"
-    postgresql.run(filled(f"sqlite:///{file}"))
+    postgresql.run(create_fleet(f"sqlite:///{file}"))
     return file
 
 
 @pytest.fixture(scope="module")
 def postgresql_fleet(postgresql_url: str) -> Iterator[str]:
     with postgresql.database(postgresql_url) as url:
-        postgresql.run(filled(url))
+        postgresql.run(create_fleet(url))
         postgresql.run(postgresql.execute(url, "ANALYZE"))
         yield url
 
@@ -166,14 +159,14 @@ def query(
         is_descending=is_descending,
         limit=LIMIT,
         after=after,
-        counts=False,
+        wants_total=False,
         may_join=True,
     )
 
 
 @pytest.mark.parametrize("is_descending", [False, True])
-@pytest.mark.parametrize("after", [None, PLACE], ids=["first", "later"])
-async def test_the_usual_order_is_the_order_of_an_index(
+@pytest.mark.parametrize("after", [None, POSITION], ids=["first", "later"])
+async def test_the_default_order_is_the_order_of_an_index(
     planner: Planner, is_descending: bool, after: ListPosition | None
 ) -> None:
     plan = await planner.plan(query(is_descending=is_descending, after=after))
@@ -184,24 +177,24 @@ async def test_the_usual_order_is_the_order_of_an_index(
 
 
 @pytest.mark.parametrize(
-    ("order_by", "place", "index"),
+    ("order_by", "position", "index"),
     [
-        (OrderBy.UPDATED, PLACE, "fleet_resources_by_updated"),
+        (OrderBy.UPDATED, POSITION, "fleet_resources_by_updated"),
         (OrderBy.NAME, ListPosition("name-of-cls-300", "cls-300"), "fleet_resources_by_name"),
         (OrderBy.ID, ListPosition("cls-300", "cls-300"), "fleet_resources_"),
     ],
 )
 async def test_every_order_has_an_index(
-    planner: Planner, order_by: OrderBy, place: ListPosition, index: str
+    planner: Planner, order_by: OrderBy, position: ListPosition, index: str
 ) -> None:
-    plan = await planner.plan(query(order_by=order_by, after=place))
+    plan = await planner.plan(query(order_by=order_by, after=position))
 
     assert index in plan
     assert planner.sort not in plan
     assert planner.scan not in plan
 
 
-@pytest.mark.parametrize("after", [None, PLACE], ids=["first", "later"])
+@pytest.mark.parametrize("after", [None, POSITION], ids=["first", "later"])
 async def test_a_selective_label_is_found_by_its_index(planner: Planner, after: ListPosition | None) -> None:
     plan = await planner.plan(query("shard=7", after=after))
 
@@ -209,8 +202,8 @@ async def test_a_selective_label_is_found_by_its_index(planner: Planner, after: 
     assert planner.scan not in plan
 
 
-@pytest.mark.parametrize("after", [None, PLACE], ids=["first", "later"])
-async def test_a_common_label_is_walked_along_in_order(planner: Planner, after: ListPosition | None) -> None:
+@pytest.mark.parametrize("after", [None, POSITION], ids=["first", "later"])
+async def test_a_common_label_is_scanned_in_order(planner: Planner, after: ListPosition | None) -> None:
     plan = await planner.plan(query("region=us", after=after))
 
     assert "fleet_labels_by_value" in plan
@@ -222,26 +215,26 @@ async def test_a_common_label_is_walked_along_in_order(planner: Planner, after: 
     "selector", ["region in (us,eu)", "region", "shard>50", "shard=7,region=us,!gpu", "region!=us", "!gpu"]
 )
 async def test_no_selector_makes_a_page_read_the_whole_table(planner: Planner, selector: str) -> None:
-    plan = await planner.plan(query(selector, after=PLACE))
+    plan = await planner.plan(query(selector, after=POSITION))
 
     assert planner.scan not in plan
 
 
 @pytest.mark.parametrize("others", [0, 1, 31])
-async def test_no_selector_makes_a_statement_that_takes_long_to_read(planner: Planner, others: int) -> None:
-    asked = Recorder(is_embedded=planner.is_embedded)
+async def test_no_selector_makes_a_statement_too_long_to_parse(planner: Planner, others: int) -> None:
+    recorder = Recorder(is_sqlite=planner.is_sqlite)
     shards = ",".join(map(str, range(labels.MAX_VALUES)))
     selector = ",".join([f"shard in ({shards})", *(f"!gpu-{number}" for number in range(others))])
 
-    lists.find(asked, query(selector, after=PLACE))
-    plan = await planner.plan(query(selector, after=PLACE))
+    lists.find(recorder, query(selector, after=POSITION))
+    plan = await planner.plan(query(selector, after=POSITION))
 
-    assert max(len(statement.postgresql.text) for statement, _ in asked.asked) < 60_000
+    assert max(len(statement.postgresql.text) for statement, _ in recorder.statements) < 60_000
     assert planner.scan not in plan
 
 
 async def test_children_are_found_by_their_parent(planner: Planner) -> None:
-    plan = await planner.plan(query(parent="cls-1", after=PLACE))
+    plan = await planner.plan(query(parent="cls-1", after=POSITION))
 
     assert "fleet_resources_by_parent" in plan
     assert planner.sort not in plan
@@ -249,19 +242,19 @@ async def test_children_are_found_by_their_parent(planner: Planner) -> None:
 
 
 async def test_without_a_filter_the_total_counts_no_resources() -> None:
-    asked = Recorder(is_embedded=True)
+    recorder = Recorder(is_sqlite=True)
 
-    lists.find(asked, ListQuery(plural="clusters", limit=LIMIT))
+    lists.find(recorder, ListQuery(plural="clusters", limit=LIMIT))
 
-    statement, _ = asked.asked[0]
+    statement, _ = recorder.statements[0]
     assert "fleet_counts" in statement.sqlite.text
     assert "fleet_resources" not in statement.sqlite.text
 
 
-async def test_postgresql_is_asked_once_for_everything_about_a_page() -> None:
-    """Each question would be of a moment of its own."""
-    asked = Recorder(is_embedded=False)
+async def test_a_page_in_postgresql_takes_one_statement() -> None:
+    """Each statement would see its own snapshot."""
+    recorder = Recorder(is_sqlite=False)
 
-    lists.find(asked, ListQuery(plural="clusters", limit=LIMIT))
+    lists.find(recorder, ListQuery(plural="clusters", limit=LIMIT))
 
-    assert len(asked.asked) == 1
+    assert len(recorder.statements) == 1

@@ -1,7 +1,7 @@
 """The SQL database under every store: SQLite embedded, PostgreSQL in production, one history of migrations.
 
-It knows no component's tables. A component brings its tables, its statements and its migrations, and builds its
-store on a database that is opened once per process. The functions here lead from a URL to that database.
+The engine knows no component's tables. A component defines its tables, statements and migrations, and builds its
+store on a database that is opened once per process. The functions here take the database's URL.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from sentinel.drivers.sql.engine.schema import History, Migration
 from sentinel.drivers.sql.engine.statements import SqlDatabase
 from sentinel.runtime.database_url import PostgresqlServer, SqliteFile, parse_database_url
 
-_MIGRATION_PATIENCE = timedelta(seconds=30)
-CONNECTIONS = 10
+_MIGRATION_LOCK_TIMEOUT = timedelta(seconds=30)
+_MAX_CONNECTIONS = 10
 
 
-def database(url: str, *, migrate: bool, connections: int = CONNECTIONS, history: History) -> SqlDatabase:
-    """A database that is yet to be opened. `connections` limits those to PostgreSQL. Raises `BadUrl`."""
+def database(url: str, *, migrate: bool, connections: int = _MAX_CONNECTIONS, history: History) -> SqlDatabase:
+    """Return a database, not yet open. `connections` limits PostgreSQL's pool. Raises `InvalidDatabaseUrl`."""
     match parse_database_url(url):
         case SqliteFile(path):
             from sentinel.drivers.sql.engine.sqlite import SqliteDatabase
@@ -31,13 +31,13 @@ def database(url: str, *, migrate: bool, connections: int = CONNECTIONS, history
 
 
 async def migrate(url: str, *, history: History) -> Migration:
-    """Brings the tables up to date. Raises `BadUrl`, `Misconfigured`, `Unavailable`."""
+    """Migrate the tables to the head. Raises `InvalidDatabaseUrl`, `Misconfigured`, `Unavailable`."""
     match parse_database_url(url):
         case SqliteFile(path):
             from sentinel.drivers.sql.engine import sqlite_file
 
             return await asyncio.to_thread(
-                sqlite_file.migrate, path, history=history, patience=_MIGRATION_PATIENCE
+                sqlite_file.migrate, path, history=history, timeout=_MIGRATION_LOCK_TIMEOUT
             )
         case PostgresqlServer(dsn):
             from sentinel.drivers.sql.engine.postgresql import PostgresqlDatabase
@@ -47,7 +47,7 @@ async def migrate(url: str, *, history: History) -> Migration:
 
 
 async def revision(url: str, *, history: History) -> str | None:
-    """The revision of the tables, None where there are none. Changes nothing. Raises like `migrate`."""
+    """Return the revision of the tables, or None if there are none. Raises like `migrate`."""
     match parse_database_url(url):
         case SqliteFile(path):
             from sentinel.drivers.sql.engine import sqlite_file

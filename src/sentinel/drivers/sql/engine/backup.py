@@ -1,7 +1,7 @@
-"""Copies of a SQLite database: taken beside a running server, and put back in its place.
+"""Backup and restore of a SQLite database; a backup may run beside a server.
 
-A copy is made by SQLite itself, from one snapshot, into a file beside the one it is to become. Only when it is
-whole, checked and on the disk does it get its name; until then, whatever goes wrong, nothing has changed.
+SQLite itself makes the copy, from one snapshot, in a temporary file beside the target. The file is renamed only
+after it is complete, checked and synced, so a failure changes nothing.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, FileLock, co
 from sentinel.ports.errors import Misconfigured
 
 Progress = Callable[[int, int], None]
-"""Told how many pages are left, of how many."""
+"""Called with the number of remaining pages and of all pages."""
 
-_PAGES = 512
-"""How many pages are copied between two looks at the terminal."""
+_PAGES_PER_STEP = 512
+"""How many pages are copied between two calls of the progress callback."""
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """A copy that was made."""
+    """A finished copy."""
 
     revision: str
-    """In which shape its tables are."""
+    """Of its tables."""
     bytes: int
 
 
-class Exists(Misconfigured):
-    """Something is there that was not to be overwritten."""
+class TargetExists(Misconfigured):
+    """The target exists and overwriting it was not allowed."""
 
 
 def back_up(database: Path, to: Path, *, force: bool, progress: Progress, history: History) -> Copy:
-    """Copies a database, which may be in use. Raises `Misconfigured`; `Exists` without `force`."""
+    """Copy a database, which may be in use. Raises `Misconfigured`, and `TargetExists` without `force`."""
     return _copy(database, to, force=force, progress=progress, history=history)
 
 
 def restore(copy: Path, database: Path, *, force: bool, progress: Progress, history: History) -> Copy:
-    """Puts a copy in the place of a database, which nobody may use. Raises like `back_up`."""
+    """Replace a database, which must not be in use, by a copy. Raises like `back_up`."""
     lock = FileLock(database.absolute())
-    lock.take()
+    lock.acquire()
     try:
         return _copy(copy, database, force=force, progress=progress, history=history)
     finally:
@@ -54,13 +54,13 @@ def restore(copy: Path, database: Path, *, force: bool, progress: Progress, hist
 
 
 def _copy(source: Path, target: Path, *, force: bool, progress: Progress, history: History) -> Copy:
-    source, target = source.absolute(), target.resolve()  # a link stays one
+    source, target = source.absolute(), target.resolve()  # keeps a symbolic link in place
     found = _require_usable(source, history)
     if target.exists():
         if target.samefile(source):
-            raise Misconfigured(f"{target}: expected another file than the one that is copied")
+            raise Misconfigured(f"{target}: expected another file than the source of the copy")
         if not force:
-            raise Exists(f"{target} exists: give --force to overwrite it")
+            raise TargetExists(f"{target} exists: give --force to overwrite it")
     with _partial(target) as partial:
         try:
             _copy_pages(source, partial, progress)
@@ -74,7 +74,7 @@ def _copy(source: Path, target: Path, *, force: bool, progress: Progress, histor
 
 
 def _require_usable(file: Path, history: History) -> str:
-    """The revision of its tables. Raises `Misconfigured` unless it is a whole database of ours, and not newer."""
+    """Return the revision of its tables. Raises `Misconfigured` if it is not a Sentinel database or too new."""
     if not file.is_file():
         raise Misconfigured(f"{file} does not exist")
     found = revision(file)
@@ -87,16 +87,15 @@ def _require_usable(file: Path, history: History) -> str:
 
 
 def _copy_pages(source: Path, target: Path, progress: Progress) -> None:
-    def told(status: int, remaining: int, total: int) -> None:
+    def on_progress(status: int, remaining: int, total: int) -> None:
         progress(remaining, total)
 
     with closing(connect(source, is_reader=True)) as reading, closing(sqlite3.connect(target)) as writing:
-        # Within one transaction the source stands still; otherwise every commit of a server would begin the copy
-        # anew.
+        # A transaction pins the snapshot; without it every commit of a server would restart the copy.
         reading.execute("BEGIN")
         reading.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        reading.backup(writing, pages=_PAGES, progress=told, sleep=0)
-        # One file that needs no other beside it. Whoever opens it as a server chooses again.
+        reading.backup(writing, pages=_PAGES_PER_STEP, progress=on_progress, sleep=0)
+        # Makes the copy a single file. A server that opens it switches back to WAL.
         writing.execute("PRAGMA journal_mode = DELETE")
 
 
@@ -104,19 +103,19 @@ def _require_integrity(file: Path) -> None:
     with closing(sqlite3.connect(file)) as connection:
         found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(3)")]
         if found != ["ok"]:
-            raise Misconfigured(f"the copy is damaged, and so is what was copied: {'; '.join(found)}")
+            raise Misconfigured(f"the copy is damaged, and so is its source: {'; '.join(found)}")
         broken = connection.execute("PRAGMA foreign_key_check").fetchone()
         if broken is not None:
             raise Misconfigured(
-                f"the copy is damaged, and so is what was copied: rows of {broken[0]} belong to nothing"
+                f"the copy is damaged, and so is its source: rows of {broken[0]} refer to missing rows"
             )
 
 
 @contextmanager
 def _partial(target: Path) -> Iterator[Path]:
-    """A file beside the target, which is gone in the end unless it got the target's name."""
-    # Not named after the process: in a container every process has the same number, and one that was killed would
-    # stand in the way of the next.
+    """A temporary file beside the target, deleted at the end unless it was renamed."""
+    # Not named after the process id: in a container every process has the same one, and the file of a killed
+    # process would block the next.
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -125,40 +124,40 @@ def _partial(target: Path) -> Iterator[Path]:
     try:
         yield partial
     finally:
-        for each in (partial, *_beside(partial)):
+        for each in (partial, *_side_files(partial)):
             each.unlink(missing_ok=True)
 
 
 def _replace(partial: Path, target: Path, *, force: bool) -> None:
     try:
         if not force:
-            # Unlike a rename, this fails where somebody was faster.
+            # Unlike a rename, this fails if the target was created in the meantime.
             target.hardlink_to(partial)
         else:
-            # What a server wrote last may still stand beside the database; SQLite would apply it to any file of
-            # this name. Of a whole one it is taken in first, in case we fail between the two.
+            # A server's last writes may still be in the WAL, which SQLite would apply to any file of this name.
+            # Checkpoint it first, so that the old database stays complete if the next steps fail.
             with suppress(sqlite3.Error, Misconfigured), closing(connect(target)) as old:
                 old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            for each in _beside(target):
+            for each in _side_files(target):
                 each.unlink(missing_ok=True)
             _keep_access(partial, target)
             partial.replace(target)
     except FileExistsError as error:
-        raise Exists(f"{target} exists: give --force to overwrite it") from error
+        raise TargetExists(f"{target} exists: give --force to overwrite it") from error
     except OSError as error:
         raise Misconfigured(f"{target}: {error.strerror}") from error
     _sync(target.parent)
 
 
 def _keep_access(partial: Path, target: Path) -> None:
-    """An administrator who puts a copy back must not take the database away from the service."""
+    """Keep owner and mode, so that a service can still open a database that an administrator restored."""
     with suppress(FileNotFoundError, PermissionError):
         before = target.stat()
         os.chown(partial, before.st_uid, before.st_gid)
-        partial.chmod(before.st_mode & 0o660)  # for owner and group, as it was; specs are for nobody else
+        partial.chmod(before.st_mode & 0o660)  # others must not read specs
 
 
-def _beside(file: Path) -> tuple[Path, ...]:
+def _side_files(file: Path) -> tuple[Path, ...]:
     return tuple(file.with_name(file.name + suffix) for suffix in ("-wal", "-shm", "-journal"))
 
 

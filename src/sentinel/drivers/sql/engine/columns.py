@@ -1,29 +1,36 @@
-"""Column types that both databases store alike, and how times are kept in them.
+"""Column types that behave alike in both databases, and the encoding of times.
 
-Times are microseconds since 1970 in UTC: both databases compare, index and return integers alike, while each has
-its own idea of a timestamp. Texts compare by their bytes, which for UTF-8 is the order of Python's own strings, so
-a cursor means the same everywhere.
+Times are microseconds since 1970 in UTC: both databases compare, index and return integers alike, but their
+timestamp types differ. Texts compare by bytes, which for UTF-8 is the order of Python's strings, so a cursor means
+the same in every store.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import BigInteger, Integer, Text
+from sqlalchemy import BigInteger, Column, Integer, Text
+from sqlalchemy.types import TypeEngine
 
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
 NUMBER = BigInteger().with_variant(Integer, "sqlite")
-"""64 bits in both. SQLite generates a primary key only where its type is INTEGER."""
+"""64 bits in both. SQLite generates a primary key only for the type INTEGER."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def micros(moment: datetime) -> int:
-    """A time as it is stored."""
-    return (moment - _EPOCH) // _MICROSECOND
+def required(kind: TypeEngine[Any], *names: str) -> list[Column[Any]]:
+    """Columns of one type that are never null."""
+    return [Column(name, kind, nullable=False) for name in names]
 
 
-def moment(stored: int) -> datetime:
-    """A time that was stored."""
+def to_micros(time: datetime) -> int:
+    """Encode a time for storage."""
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def from_micros(stored: int) -> datetime:
+    """Decode a stored time."""
     return _EPOCH + timedelta(microseconds=stored)

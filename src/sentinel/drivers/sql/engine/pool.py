@@ -1,9 +1,9 @@
-"""The connections to PostgreSQL: a bounded number, kept for the next who needs one.
+"""A bounded pool of connections to PostgreSQL.
 
-asyncpg's own pool makes a task, a timer and a proxy for every use, and by default sends a query that resets the
-session. Even without that query a small statement costs half as much again with it (`bench/parts_postgresql.py`):
-a twelfth of a whole report, a seventh of a small read. Nothing of a session outlives a transaction here, so a
-connection goes back as it is.
+asyncpg's own pool creates a task, a timer and a proxy for every use, and by default sends a query that resets the
+session. Even without that query a small statement costs 1.5 times as much with it (`bench/parts_postgresql.py`): a
+twelfth of a whole report, a seventh of a small read. No session state outlives a transaction here, so a connection
+is returned without a reset.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-_PATIENCE = timedelta(seconds=10)
-_IDLE = timedelta(minutes=1)
-"""A connection that has rested for longer may have been forgotten by something between here and the server."""
+_ACQUIRE_TIMEOUT = timedelta(seconds=10)
+_CLOSE_TIMEOUT = timedelta(seconds=10)
+_MAX_IDLE = timedelta(minutes=1)
+"""A firewall or proxy may have dropped a connection that was idle for longer."""
 
 
 class _Idle(NamedTuple):
@@ -24,65 +25,65 @@ class _Idle(NamedTuple):
 
 
 class Pool:
-    """Connections, made when they are needed."""
+    """Connections, opened on demand."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]], *, size: int) -> None:
         self._connect = connect
         self._size = size
-        self._room = asyncio.Semaphore(size)
+        self._free = asyncio.Semaphore(size)
         self._idle: list[_Idle] = []
         self._in_use: set[Any] = set()
 
     async def acquire(self) -> Any:
-        """A connection, to be given back. Raises what connecting does, and `TimeoutError` where none is free."""
-        if self._room.locked():
-            async with asyncio.timeout(_PATIENCE.total_seconds()):
-                await self._room.acquire()
+        """Return a connection. Raises what `connect` raises, and `TimeoutError` if none becomes free."""
+        if self._free.locked():
+            async with asyncio.timeout(_ACQUIRE_TIMEOUT.total_seconds()):
+                await self._free.acquire()
         else:
-            await self._room.acquire()  # at once, as nearly always: a timeout would cost more than the rest
+            await self._free.acquire()  # Does not wait. A timeout would cost more than the rest of this call.
         try:
-            connection = self._take_idle() or await self._connect()
+            connection = self._pop_idle() or await self._connect()
         except BaseException:
-            self._room.release()
+            self._free.release()
             raise
         self._in_use.add(connection)
         return connection
 
     def release(self, connection: Any) -> None:
-        """Gives a connection back. One in the middle of a transaction is cut: the server then undoes that."""
+        """Return a connection. One with an open transaction is terminated, so that the server rolls it back."""
         self._in_use.discard(connection)
         if not connection.is_closed() and connection.is_in_transaction():
             connection.terminate()
         if not connection.is_closed():
             self._idle.append(_Idle(connection, asyncio.get_running_loop().time()))
-        self._room.release()
+        self._free.release()
 
-    def distrust(self) -> None:
-        """Cuts all that rest: where one connection was lost, the others as a rule are as well."""
+    def terminate_idle(self) -> None:
+        """Terminate all idle connections: when one connection is lost, the others usually are too."""
         for connection, _ in self._idle:
             connection.terminate()
         self._idle.clear()
 
     async def close(self) -> None:
-        """Waits a while for what is in use, and cuts what is still in use then."""
+        """Wait for connections in use, and terminate those that are not released within the timeout."""
         try:
-            async with asyncio.timeout(_PATIENCE.total_seconds()):
+            async with asyncio.timeout(_CLOSE_TIMEOUT.total_seconds()):
                 for _ in range(self._size):
-                    await self._room.acquire()
+                    await self._free.acquire()
         except TimeoutError:
             for connection in self._in_use:
                 connection.terminate()
         idle, self._idle = self._idle, []
         for connection, _ in idle:
-            await connection.close(timeout=_PATIENCE.total_seconds())
+            await connection.close(timeout=_CLOSE_TIMEOUT.total_seconds())
 
-    def _take_idle(self) -> Any:
-        """The one that was used last; those that were not used for long are cut on the way."""
+    def _pop_idle(self) -> Any:
+        """Return the most recently used connection, or None. Terminates those that were idle for too long."""
         now = asyncio.get_running_loop().time()
         while self._idle:
             connection, since = self._idle.pop()
             if not connection.is_closed():
-                if now - since < _IDLE.total_seconds():
+                if now - since < _MAX_IDLE.total_seconds():
                     return connection
                 connection.terminate()
         return None

@@ -1,7 +1,7 @@
-"""A connection to PostgreSQL, and how a plain function uses it.
+"""A connection to PostgreSQL, used by plain synchronous functions.
 
-Work is a plain function. It runs in a greenlet, so that each statement in it waits without holding up the event
-loop, exactly as SQLAlchemy runs its own asynchronous engines.
+Work runs in a greenlet, so that a statement in it waits without blocking the event loop. SQLAlchemy runs its own
+asyncio engines the same way.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from sentinel.runtime.secrets import Secret
 
 T = TypeVar("T")
 
-_CONNECT = timedelta(seconds=5)
-_STATEMENT = timedelta(seconds=15)
-"""What the server allows a statement."""
+_CONNECT_TIMEOUT = timedelta(seconds=5)
+_STATEMENT_TIMEOUT = timedelta(seconds=15)
+"""Enforced by the server."""
 
 
 async def connect(dsn: Secret) -> Any:
-    """A connection as this program wants it."""
+    """Open a connection with the settings that all statements here expect."""
     return await asyncpg.connect(
         dsn.reveal(),
-        timeout=_CONNECT.total_seconds(),
+        timeout=_CONNECT_TIMEOUT.total_seconds(),
         server_settings={
             "application_name": "sentinel",
-            "statement_timeout": str(_STATEMENT // timedelta(milliseconds=1)),
-            "idle_in_transaction_session_timeout": str(2 * _STATEMENT // timedelta(milliseconds=1)),
-            # It compiles what is estimated to be long; our statements are short, whatever the estimate.
+            "statement_timeout": str(_STATEMENT_TIMEOUT // timedelta(milliseconds=1)),
+            "idle_in_transaction_session_timeout": str(2 * _STATEMENT_TIMEOUT // timedelta(milliseconds=1)),
+            # Statements here are short, even if the planner estimates otherwise.
             "jit": "off",
-            # A page is read in less time than it takes to start a second process for it.
+            # Reading a page takes less time than starting a second process for it.
             "max_parallel_workers_per_gather": "0",
-            # Lists are walks along an index that end after a page. A planner that expects few rows, because it
-            # does not know the label or has no statistics yet, would rather collect them all and sort.
+            # Lists walk along an index and stop after a page. A planner that expects few rows, because it does not
+            # know the label or has no statistics yet, would collect them all and sort.
             "enable_bitmapscan": "off",
             "enable_seqscan": "off",
         },
@@ -49,24 +49,24 @@ async def connect(dsn: Secret) -> Any:
 class PostgresqlSession:
     """A connection to PostgreSQL, within a greenlet."""
 
-    combines = True
-    is_snapshot = False
-    joins = False  # it can, but takes three times as long over it
+    can_write_two_tables = True
+    has_snapshot = False
+    joins_bytes = False  # takes three times as long as fetching them
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.failure: Exception | None = None
-        """What the driver raised last: what the work itself raises may be of the same kind."""
+        """The driver's last error. The work itself may raise errors of the same types."""
         self.has_written = False
-        """Whether it was asked to write, successfully or not."""
+        """Whether a write was attempted, successfully or not."""
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
         compiled = statement.postgresql
         connection = self._connected()
         try:
-            return self._ask(connection.fetch(compiled.text, *compiled.arrange(values)))
+            return self._await(connection.fetch(compiled.text, *compiled.bind(values)))
         except asyncpg.CharacterNotInRepertoireError:
-            # Somebody asks for a text with a NUL in it, which PostgreSQL cannot hold: nothing there has it.
+            # PostgreSQL cannot store a text with a NUL, so no row matches one.
             return ()
 
     def run(self, statement: Statement, **values: Value) -> int:
@@ -74,34 +74,34 @@ class PostgresqlSession:
         connection = self._connected()
         self.has_written = True
         try:
-            status = self._ask(connection.execute(compiled.text, *compiled.arrange(values)))
+            status = self._await(connection.execute(compiled.text, *compiled.bind(values)))
         except asyncpg.UniqueViolationError as error:
             raise Duplicate(error.constraint_name) from error
         return int(status.rpartition(" ")[2])
 
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         compiled = statement.postgresql
         connection = self._connected()
         self.has_written = True
-        self._ask(connection.executemany(compiled.text, [compiled.arrange(each) for each in values]))
+        self._await(connection.executemany(compiled.text, [compiled.bind(each) for each in values]))
 
     def _connected(self) -> Any:
         return self._connection
 
-    def _ask(self, answer: Coroutine[Any, Any, T]) -> T:
+    def _await(self, response: Coroutine[Any, Any, T]) -> T:
         try:
-            return await_only(answer)
+            return await_only(response)
         except Exception as error:
             self.failure = error
             raise
 
 
-class PostgresqlBriefSession(PostgresqlSession):
-    """A connection outside of any transaction. It is acquired with the first statement: a task that waits for a
-    key holds no connection."""
+class PostgresqlAutocommitSession(PostgresqlSession):
+    """A connection outside any transaction, acquired with the first statement: a task that waits for a key holds
+    no connection."""
 
     def __init__(self, acquire: Callable[[], Awaitable[Any]], *, key_locks: KeyLocks) -> None:
-        """`acquire` is asked for a connection once at most; giving it back is not this one's business."""
+        """`acquire` is called at most once. Its caller releases the connection."""
         super().__init__(None)
         self._acquire = acquire
         self._key_locks = key_locks
@@ -111,7 +111,7 @@ class PostgresqlBriefSession(PostgresqlSession):
         self._key_lock = await_only(self._key_locks.acquire(key))
 
     def unlock_key(self) -> None:
-        """Harmless where no key was locked."""
+        """Does nothing if no key is locked."""
         if self._key_lock is not None:
             self._key_lock.release()
             self._key_lock = None

@@ -1,7 +1,7 @@
-"""Which revision the tables are at, and how they get to the one that this program needs.
+"""The revision of the tables, and the migration to the one that this program needs.
 
-There is one history for the tables of all components. Every start asks whether they are up to date, which costs
-one query; Alembic is loaded only where there is something to change.
+The tables of all components share one history. Every start checks the revision with one query; Alembic is loaded
+only if there is something to migrate.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from sentinel.ports.errors import Misconfigured
 
 VERSION_TABLE = "sentinel_schema"
 LOCK_KEY = 0x534E_544C
-"""Whoever changes the tables of a PostgreSQL database holds the advisory lock of this number."""
+"""The advisory lock in PostgreSQL that a migration holds."""
 
 _ENVIRONMENT = Path(__file__).parent / "alembic_environment"
 _ENCODINGS = ("UTF8", "SQL_ASCII")
-"""Those that hold every character; SQL_ASCII keeps bytes as they come."""
+"""Encodings that can store every character; SQL_ASCII stores bytes unchanged."""
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """From which revision to which; None before the first."""
+    """The revisions before and after a migration; None means no tables."""
 
     before: str | None
     after: str | None
 
 
-class Behind(Misconfigured):
+class TablesOutdated(Misconfigured):
     """The tables are older than this program."""
 
 
 class History(msgspec.Struct, frozen=True):
-    """The revisions of the tables, and where their Alembic modules are."""
+    """The revisions of the tables, and the folders of their Alembic modules."""
 
     revisions: tuple[str, ...]
     """Oldest first."""
@@ -46,27 +46,27 @@ class History(msgspec.Struct, frozen=True):
         return self.revisions[-1]
 
     def followed_by(self, *revisions: str, folder: Path) -> History:
-        """This history, and after it the revisions of a component whose modules are in a folder of its own."""
+        """Return this history extended by the revisions of a component with its own folder of modules."""
         return History((*self.revisions, *revisions), (*self.folders, folder))
 
     def require_known(self, revision: str | None, *, where: str) -> None:
-        """Raises `Misconfigured` where the tables are newer than this program."""
+        """Raise `Misconfigured` if the tables are newer than this program."""
         if revision is not None and revision not in self.revisions:
             raise Misconfigured(
                 f"{where}: its tables are at revision {revision}, this program knows them up to {self.head}: "
-                "use the newer program that has changed them"
+                "use the newer version that migrated them"
             )
 
     def require_current(self, revision: str | None, *, where: str) -> None:
-        """Raises `Misconfigured` where the tables are not what this program needs."""
+        """Raise `Misconfigured` if the tables are not at the revision that this program needs."""
         self.require_known(revision, where=where)
         if revision != self.head:
             found = "has no tables yet" if revision is None else f"has tables at revision {revision}"
-            raise Behind(f"{where} {found}, this program needs {self.head}: run `sentinel migrate`")
+            raise TablesOutdated(f"{where} {found}, this program needs {self.head}: run `sentinel migrate`")
 
 
 def revision_of(connection: Connection) -> str | None:
-    """The revision of the tables; None where there are none yet."""
+    """Return the revision of the tables, or None if there are none."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     revision: str | None = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608
@@ -74,10 +74,10 @@ def revision_of(connection: Connection) -> str | None:
 
 
 def prepare(connection: Connection, *, where: str, migrate: bool, history: History) -> Migration:
-    """Looks at the tables, and changes them if told to `migrate`.
+    """Check the tables, and with `migrate` upgrade them.
 
-    The caller has a transaction open, and ends it. Of those who come at the same time one changes the tables,
-    and the others wait and find that done.
+    Runs in the caller's transaction. If several processes migrate at the same time, one of them does it and the
+    others wait.
     """
     _require_encoding(connection, where=where)
     before = revision_of(connection)
@@ -87,7 +87,7 @@ def prepare(connection: Connection, *, where: str, migrate: bool, history: Histo
     if before == history.head:
         return Migration(before, before)
     if connection.dialect.name == "postgresql":
-        # A migration may take its time, and so may the one that goes before.
+        # A migration may take long, and so may waiting for another process's.
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SET LOCAL lock_timeout = 0"))
         connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK_KEY})"))
@@ -99,7 +99,7 @@ def prepare(connection: Connection, *, where: str, migrate: bool, history: Histo
 
 
 def _require_encoding(connection: Connection, *, where: str) -> None:
-    """Names and labels may have any character; a database that cannot hold some of them would fail on those."""
+    """Names and labels may contain any character, so the encoding must be able to store all of them."""
     if connection.dialect.name != "postgresql":
         return
     encoding = connection.execute(text("SHOW server_encoding")).scalar()

@@ -1,9 +1,9 @@
-"""SQLite, embedded: one writer that commits for many at once, and some readers beside it.
+"""SQLite: one writer thread with group commit, and several reader threads.
 
-SQLite takes one writer at a time, and what a write costs is the commit, which waits for the disk. So writes go
-to one thread. It takes all that waits, runs each piece of work within a savepoint of its own, commits once, and
-only then answers: nothing is lost that was answered, and many reports share one wait for the disk. Readers have
-connections of their own and are not kept waiting by it.
+SQLite allows one writer at a time, and the expensive part of a write is the commit, which waits for the disk. So
+one thread does all writes. It takes every waiting job, runs each in its own savepoint, commits once and only then
+returns the results: nothing confirmed is lost, and many reports share one wait for the disk. Readers have their
+own connections and do not wait for the writer.
 """
 
 from __future__ import annotations
@@ -18,34 +18,43 @@ from pathlib import Path
 from typing import TypeVar
 
 from sentinel.drivers.sql.engine.schema import History
-from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, BUSY, FileLock, connect, prepare
-from sentinel.drivers.sql.engine.statements import BriefSession, Duplicate, Row, Session, Statement, TooLong, Value
+from sentinel.drivers.sql.engine.sqlite_file import APPLICATION_ID, BUSY_TIMEOUT, FileLock, connect, prepare
+from sentinel.drivers.sql.engine.statements import (
+    AutocommitSession,
+    Duplicate,
+    NeedsTransaction,
+    Row,
+    Session,
+    Statement,
+    TooLong,
+    Value,
+)
 from sentinel.drivers.sql.engine.worker_threads import Job, WorkerThreads
 from sentinel.ports.errors import Unavailable
 
 T = TypeVar("T")
 
-_READERS = 4
-_CAPACITY = 4096
-_BATCH = 256
-"""How many works share a commit: enough to make it cheap, and few enough that the first is not kept waiting."""
-_PATIENCE = timedelta(seconds=30)
-_READ_LIMIT = timedelta(seconds=20)
-_STEPS_BETWEEN_CHECKS = 200_000
+_READER_THREADS = 4
+_MAX_WAITING = 4096
+_MAX_BATCH = 256
+"""How many jobs share a commit: enough to make it cheap, few enough that the first does not wait long."""
+_TIMEOUT = timedelta(seconds=30)
+_READ_TIMEOUT = timedelta(seconds=20)
+_INSTRUCTIONS_BETWEEN_CHECKS = 200_000
 _UNIQUE = "UNIQUE constraint failed: "
 
 
 class SqliteSession:
     """A connection to SQLite."""
 
-    combines = False
-    is_snapshot = True
-    joins = True
+    can_write_two_tables = False
+    has_snapshot = True
+    joins_bytes = True
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self.failure: sqlite3.OperationalError | None = None
-        """Why the database itself failed; what was begun with it cannot be finished."""
+        """An error of the database itself, which ends the transaction."""
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
         try:
@@ -56,14 +65,14 @@ class SqliteSession:
     def run(self, statement: Statement, **values: Value) -> int:
         return self._execute(statement, values).rowcount
 
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
         for each in values:
             self._execute(statement, each)
 
     def _execute(self, statement: Statement, values: Mapping[str, Value]) -> sqlite3.Cursor:
         compiled = statement.sqlite
         try:
-            return self._connection.execute(compiled.text, compiled.arrange(values))
+            return self._connection.execute(compiled.text, compiled.bind(values))
         except sqlite3.IntegrityError as error:
             text = str(error)
             if text.startswith(_UNIQUE):
@@ -75,7 +84,7 @@ class SqliteSession:
 
 
 def _constraint(statement: Statement, columns: str) -> str:
-    """The name of the constraint that SQLite describes by its columns: `hub_things.id`, several with commas."""
+    """Return the constraint's name. SQLite reports its columns instead: `hub_things.id, hub_things.name`."""
     wanted = [each.strip().rpartition(".")[2] for each in columns.split(",")]
     for constraint in () if statement.table is None else statement.table.constraints:
         if [column.name for column in getattr(constraint, "columns", ())] == wanted and constraint.name:
@@ -84,36 +93,36 @@ def _constraint(statement: Statement, columns: str) -> str:
 
 
 class _Writer:
-    """Serves the writes: a transaction for all, a savepoint for each."""
+    """Runs a batch of writes: one transaction for all, a savepoint for each."""
 
-    def __init__(self, file: Path, *, busy: timedelta) -> None:
+    def __init__(self, file: Path, *, busy_timeout: timedelta) -> None:
         self._file = file
-        self._connection = connect(file, busy=busy)
+        self._connection = connect(file, busy_timeout=busy_timeout)
         self.trouble: str | None = None
 
-    def serve(self, jobs: Sequence[Job]) -> None:
+    def run(self, jobs: Sequence[Job]) -> None:
         session = SqliteSession(self._connection)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 if not job.is_abandoned:
-                    self._run(job, session)
+                    self._run_in_savepoint(job, session)
                 if session.failure is not None:
                     raise session.failure
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            # Nobody is told of success before the commit, so all may be told of failure together.
+            # No caller gets a result before the commit, so all of them can fail together.
             self._fail(jobs, error)
         else:
             self.trouble = None
 
-    def _run(self, job: Job, session: Session) -> None:
+    def _run_in_savepoint(self, job: Job, session: Session) -> None:
         self._connection.execute("SAVEPOINT work")
         try:
             job.result = job.work(session)
-        except BaseException as error:  # whatever it is, it is for the one who waits, and not for this thread
+        except BaseException as error:  # belongs to the caller, not to this thread
             job.error = error
-            # A full disk may have undone everything already; then there is no savepoint left.
+            # A full disk may have rolled back everything already, savepoint included.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK TO work")
         if self._connection.in_transaction:
@@ -130,11 +139,11 @@ class _Writer:
                 self._connection.execute("ROLLBACK")
 
     @property
-    def is_troubled(self) -> bool:
+    def is_failing(self) -> bool:
         return self.trouble is not None
 
     def recover(self) -> None:
-        """Writes a page, as small as it gets: readiness would otherwise wait for a write that nobody sends."""
+        """Write one page: while not ready, no request would come to show that the database has recovered."""
         try:
             self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         except sqlite3.Error as error:
@@ -147,24 +156,24 @@ class _Writer:
 
 
 class _Reader:
-    """Serves the reads, each from one snapshot."""
+    """Runs reads, each on one snapshot."""
 
     def __init__(self, file: Path) -> None:
         self._connection = connect(file, is_reader=True)
-        self._connection.set_progress_handler(self._should_stop, _STEPS_BETWEEN_CHECKS)
+        self._connection.set_progress_handler(self._should_stop, _INSTRUCTIONS_BETWEEN_CHECKS)
         self._job: Job | None = None
-        self._end = 0.0
+        self._deadline = 0.0
 
-    def serve(self, jobs: Sequence[Job]) -> None:
+    def run(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            self._job, self._end = job, time.monotonic() + _READ_LIMIT.total_seconds()
+            self._job, self._deadline = job, time.monotonic() + _READ_TIMEOUT.total_seconds()
             try:
                 self._connection.execute("BEGIN")
                 job.result = job.work(SqliteSession(self._connection))
             except sqlite3.OperationalError as error:
                 job.error = Unavailable(f"the database failed: {error}")
                 job.error.__cause__ = error
-            except BaseException as error:  # for the one who waits, and not for this thread
+            except BaseException as error:  # belongs to the caller, not to this thread
                 job.error = error
             finally:
                 self._job = None
@@ -173,10 +182,10 @@ class _Reader:
                         self._connection.execute("ROLLBACK")
 
     def _should_stop(self) -> bool:
-        """Asked by SQLite now and then: a scan for somebody who has gone must not keep others waiting."""
-        return self._job is not None and (self._job.is_abandoned or time.monotonic() > self._end)
+        """Called by SQLite now and then: a scan for a cancelled caller must not delay others."""
+        return self._job is not None and (self._job.is_abandoned or time.monotonic() > self._deadline)
 
-    is_troubled = False
+    is_failing = False
 
     def recover(self) -> None: ...
 
@@ -185,15 +194,17 @@ class _Reader:
 
 
 class SqliteDatabase:
-    """A SQLite file, open."""
+    """A SQLite file."""
 
-    def __init__(self, file: Path, *, migrate: bool, history: History, busy: timedelta = BUSY) -> None:
-        """Where its tables are older than `history`, opening changes them if told to `migrate`. `busy` is how long
-        to wait for another process that holds SQLite's own lock, as its shell may."""
+    def __init__(
+        self, file: Path, *, migrate: bool, history: History, busy_timeout: timedelta = BUSY_TIMEOUT
+    ) -> None:
+        """With `migrate`, opening upgrades tables older than `history`. `busy_timeout` is how long to wait for
+        another process that holds SQLite's own lock, such as its shell."""
         self._file = file.absolute()
         self._migrate = migrate
         self._history = history
-        self._busy = busy
+        self._busy_timeout = busy_timeout
         self._lock = FileLock(self._file)
         self._writer: _Writer | None = None
         self._writes: WorkerThreads | None = None
@@ -206,25 +217,29 @@ class SqliteDatabase:
         try:
             writer, readers = await asyncio.shield(preparing)
         except asyncio.CancelledError:
-            # A thread cannot be cancelled: what it has opened when it is done is closed then.
+            # A thread cannot be cancelled, so close what it opens once it is done.
             preparing.add_done_callback(self._discard)
             raise
         self._writer = writer
         self._writes = WorkerThreads(
-            name="sqlite-writer", servers=[writer], capacity=_CAPACITY, batch=_BATCH, patience=_PATIENCE
+            name="sqlite-writer",
+            runners=[writer],
+            max_waiting=_MAX_WAITING,
+            max_batch=_MAX_BATCH,
+            timeout=_TIMEOUT,
         )
         self._reads = WorkerThreads(
-            name="sqlite-reader", servers=readers, capacity=_CAPACITY, batch=1, patience=_PATIENCE
+            name="sqlite-reader", runners=readers, max_waiting=_MAX_WAITING, max_batch=1, timeout=_TIMEOUT
         )
 
     def _prepare(self) -> tuple[_Writer, list[_Reader]]:
         with ExitStack() as opened:
-            self._lock.take()
+            self._lock.acquire()
             opened.callback(self._lock.release)
             prepare(self._file, migrate=self._migrate, history=self._history)
-            writer = _Writer(self._file, busy=self._busy)
+            writer = _Writer(self._file, busy_timeout=self._busy_timeout)
             opened.callback(writer.close)
-            readers = [_Reader(self._file) for _ in range(_READERS)]
+            readers = [_Reader(self._file) for _ in range(_READER_THREADS)]
             opened.pop_all()
             return writer, readers
 
@@ -249,15 +264,15 @@ class SqliteDatabase:
     async def read(self, work: Callable[[Session], T]) -> T:
         if self._reads is None:
             raise Unavailable("the database is closed")
-        return await self._reads.do(work)
+        return await self._reads.run(work)
 
-    async def write(
-        self, work: Callable[[Session], T], *, briefly: Callable[[BriefSession], T] | None = None
-    ) -> T:
-        """Never tries `briefly`: there is one writer, who shares his transaction anyway."""
+    async def write(self, work: Callable[[Session], T]) -> T:
         if self._writes is None:
             raise Unavailable("the database is closed")
-        return await self._writes.do(work)
+        return await self._writes.run(work)
+
+    async def write_optimistically(self, work: Callable[[AutocommitSession], T]) -> T:
+        raise NeedsTransaction
 
     def trouble(self) -> str | None:
         return f"{self._file} is not open" if self._writer is None else self._writer.trouble

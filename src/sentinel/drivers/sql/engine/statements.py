@@ -1,8 +1,8 @@
-"""Statements that are written once, compiled once for each database, and run by the driver itself.
+"""Statements that SQLAlchemy compiles once per database and the driver runs directly.
 
-SQLAlchemy writes the text that both databases understand. Running it through SQLAlchemy as well costs three to
-five times as much on SQLite and half as much again on PostgreSQL, a seventh of a whole report (`bench/parts.py`),
-for conveniences that are not needed here. Values are plain - texts, integers, bytes - and rows are tuples.
+SQLAlchemy writes SQL for both databases. Running it through SQLAlchemy as well would cost three to five times as
+much on SQLite and 1.5 times on PostgreSQL, a seventh of a whole report (`bench/parts.py`), for features that are
+not used here. Values are plain texts, integers and bytes; rows are tuples.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sentinel.ports.database import Database
 T = TypeVar("T")
 Value: TypeAlias = str | int | bytes | None
 Row: TypeAlias = Sequence[Any]
-"""What a driver hands out; typed by whoever wrote the statement."""
+"""A row from the driver. The code that wrote the statement knows its types."""
 
 SQLITE: Dialect = sqlite.dialect()
 POSTGRESQL: Dialect = asyncpg.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves dialects untyped
 
 
 class Compiled:
-    """A statement in one database's own words."""
+    """A statement in one database's dialect."""
 
     __slots__ = ("_constants", "_names", "text")
 
@@ -37,29 +37,29 @@ class Compiled:
         )
         self.text = str(compiled)
         self._names = tuple(getattr(compiled, "positiontup", None) or ())
-        # SQLAlchemy makes parameters of constants as well: an empty text, a limit of one.
+        # SQLAlchemy turns constants into parameters as well: an empty text, a limit of one.
         self._constants: dict[str, Value] = {
             name: value for name, value in compiled.params.items() if value is not None
         }
 
-    def arrange(self, values: Mapping[str, Value]) -> list[Value]:
-        """The values in the order in which the text asks for them."""
+    def bind(self, values: Mapping[str, Value]) -> list[Value]:
+        """Return the values in the order of the placeholders in the text."""
         if self._constants:
             values = {**self._constants, **values}
         return [values[name] for name in self._names]
 
 
 class Statement:
-    """A statement in both."""
+    """A statement, compiled for each database when it is first run there."""
 
     def __init__(self, construct: ClauseElement, *columns: str) -> None:
-        """`columns` are those that an insert or update writes, each from the value of its own name."""
+        """`columns` are those that an insert or update writes, each from the value of the same name."""
         self._construct = construct
         self._columns = columns
 
     @property
     def table(self) -> Table | None:
-        """The table that it writes; None where it writes none, or SQLAlchemy does not know."""
+        """The table it writes to, or None if it only reads or SQLAlchemy does not know."""
         written = self._construct.table if isinstance(self._construct, UpdateBase) else None
         return written if isinstance(written, Table) else None
 
@@ -73,12 +73,12 @@ class Statement:
 
 
 def literal(number: int) -> ColumnElement[int]:
-    """A number in the text itself: a planner that does not know a limit plans for a tenth of the table."""
+    """A number in the SQL text: with a parameter as its limit, PostgreSQL plans for a tenth of the table."""
     return literal_column(str(number), Integer)
 
 
 class Duplicate(Exception):
-    """A statement would have stored twice what must be unique; `constraint` is the name of the rule."""
+    """A statement violated the unique constraint named `constraint`."""
 
     def __init__(self, constraint: str) -> None:
         super().__init__(constraint)
@@ -86,55 +86,58 @@ class Duplicate(Exception):
 
 
 class TooLong(Exception):
-    """A value would be longer than the database can make one."""
+    """A result would exceed the database's limit for one value."""
 
 
 class NeedsTransaction(Exception):
-    """What was tried without a transaction cannot be done so, or no longer; nothing was written."""
+    """An optimistic attempt cannot do this work, or lost a race. Nothing was written."""
 
 
 class Session(Protocol):
-    """A connection, within a transaction where one is written in."""
+    """A connection, inside a transaction if it is used for writing."""
 
-    combines: bool
+    can_write_two_tables: bool
     """Whether one statement may write two tables."""
-    is_snapshot: bool
-    """Whether all that is read is of one moment, also without a transaction."""
-    joins: bool
-    """Whether it joins bytes, in less time than it takes to hand them out one by one."""
+    has_snapshot: bool
+    """Whether all reads see one snapshot, even without a transaction."""
+    joins_bytes: bool
+    """Whether joining byte values in SQL is faster than fetching them one by one."""
 
     def rows(self, statement: Statement, **values: Value) -> Sequence[Row]:
-        """Raises `TooLong`."""
+        """Return the rows of a query. Raises `TooLong`."""
 
     def run(self, statement: Statement, **values: Value) -> int:
-        """Says how many rows it changed. Raises `Duplicate`, and the transaction is then over."""
+        """Run a write and return how many rows it changed. Raises `Duplicate`, which aborts the transaction."""
 
-    def run_each(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
-        """Once for each."""
+    def run_many(self, statement: Statement, values: Sequence[Mapping[str, Value]]) -> None:
+        """Run a write once per set of values."""
 
 
-class BriefSession(Session, Protocol):
-    """A connection outside of any transaction."""
+class AutocommitSession(Session, Protocol):
+    """A connection outside any transaction: each statement commits by itself."""
 
     def lock_key(self, key: str) -> None:
-        """Waits until no other task of this process holds this key, and holds it while the session lasts.
+        """Wait until no other task of this process holds the key, then hold it until the session ends.
 
-        This does not lock the row: other processes know nothing of it. It avoids a race that one of two tasks
-        would lose. Call it before the first statement, so that a task that waits holds no connection. Raises
-        `Unavailable`.
+        This does not lock a row, and other processes ignore it. It only avoids a race that one of two tasks would
+        lose. Call it before the first statement, so that a waiting task holds no connection. Raises `Unavailable`.
         """
 
 
 class SqlDatabase(Database, Protocol):
-    """A database as stores use it. They share it, and neither open nor close it."""
+    """The database that stores share. They neither open nor close it."""
 
     async def read(self, work: Callable[[Session], T]) -> T: ...
 
-    async def write(
-        self, work: Callable[[Session], T], *, briefly: Callable[[BriefSession], T] | None = None
-    ) -> T:
-        """Runs the work in a transaction, perhaps several times; returns when its last run is durable.
+    async def write(self, work: Callable[[Session], T]) -> T:
+        """Run the work in a transaction and return its result once that is durable.
 
-        `briefly` does the same without a transaction, and so writes with its last statement alone; or it raises
-        `NeedsTransaction`. It is tried first where statements are expensive enough for that to pay.
+        The work may run several times; only its last run takes effect.
+        """
+
+    async def write_optimistically(self, work: Callable[[AutocommitSession], T]) -> T:
+        """Run the work without a transaction: it reads, then writes with one conditional statement.
+
+        Saves the round trips for BEGIN, the row lock and COMMIT. Raises `NeedsTransaction` if the work does,
+        and always on SQLite, which has no round trips to save.
         """

@@ -1,10 +1,10 @@
-"""Threads that take work from an event loop, through a queue that is bounded.
+"""Worker threads that take jobs from an event loop through a bounded queue.
 
-A thread takes everything that waits at once. It can then do once for many what is expensive to do for each, such
-as a commit: writes that share one cost a fifth of what they cost in an executor (`bench/parts_sqlite.py`). Most of
-a hop is waking threads, so each has a bell of its own: a queue that threads share would wake the next one for
-nothing. The thread that was idle last is woken first; its caches are warm. All threads are daemons, unlike an
-executor's: a process can end although one of them hangs.
+A thread takes all waiting jobs at once, so that it can share an expensive step such as a commit: writes that share
+one cost a fifth of what they cost in an executor (`bench/parts_sqlite.py`). Most of the remaining cost is waking
+threads, so each thread has its own wake-up queue; a shared queue would wake the next thread in vain. The most
+recently idle thread is woken first, because its caches are warm. Unlike an executor's, all threads are daemons: a
+process can exit even if one of them hangs.
 """
 
 from __future__ import annotations
@@ -23,178 +23,175 @@ from sentinel.ports.errors import Unavailable
 
 T = TypeVar("T")
 
-_RECOVERY = timedelta(seconds=1)
+_RECOVERY_INTERVAL = timedelta(seconds=1)
 
 
 class Job:
-    """A piece of work, and what became of it. The thread writes the outcome, the loop hands it on."""
+    """A piece of work and its outcome. The thread sets the outcome, the event loop passes it to the caller."""
 
-    __slots__ = ("_answer", "error", "result", "work")
+    __slots__ = ("_future", "error", "result", "work")
 
-    def __init__(self, work: Callable[[Session], Any], answer: asyncio.Future[Any]) -> None:
+    def __init__(self, work: Callable[[Session], Any], future: asyncio.Future[Any]) -> None:
         self.work = work
         self.result: Any = None
         self.error: BaseException | None = None
-        self._answer = answer
+        self._future = future
 
     @property
     def is_abandoned(self) -> bool:
-        """Nobody waits for it any more."""
-        return self._answer.cancelled()
+        """Whether the caller was cancelled."""
+        return self._future.cancelled()
 
-    def settle(self) -> None:
-        """On the loop's own thread."""
-        if self._answer.done():
+    def complete(self) -> None:
+        """Pass the outcome to the caller. Called on the event loop's thread."""
+        if self._future.done():
             return
         if isinstance(self.error, StopIteration):
-            # A future takes any error but this one.
-            self._answer.set_exception(RuntimeError("the work raised StopIteration"))
+            # A future accepts any exception but this one.
+            self._future.set_exception(RuntimeError("the work raised StopIteration"))
         elif self.error is not None:
-            self._answer.set_exception(self.error)
+            self._future.set_exception(self.error)
         else:
-            self._answer.set_result(self.result)
+            self._future.set_result(self.result)
 
 
-class Server(Protocol):
-    """What a thread does with its work."""
+class JobRunner(Protocol):
+    """Runs the jobs of one thread."""
 
-    def serve(self, jobs: Sequence[Job]) -> None:
-        """Gives every job a result or an error; where it raises instead, all of them have failed."""
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Set a result or an error on every job. If this raises, all of them have failed."""
 
     @property
-    def is_troubled(self) -> bool:
-        """Whether to let it `recover` once in a while when nothing is to be done."""
+    def is_failing(self) -> bool:
+        """Whether to call `recover` now and then while idle."""
 
     def recover(self) -> None:
-        """Finds out whether work could be done again; raises nothing."""
+        """Find out whether jobs can run again. Does not raise."""
 
     def close(self) -> None: ...
 
 
 class _Worker:
-    """A thread's part: what serves the work, and the bell that calls for it."""
+    """A thread's job runner and its wake-up queue."""
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    def __init__(self, runner: JobRunner) -> None:
+        self.runner = runner
+        self._wakeups: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
-    def ring(self, *, is_last: bool = False) -> None:
-        """There is work, or perhaps was; `is_last`: and afterwards there will be none."""
-        self._bell.put(is_last)
+    def wake(self, *, is_last: bool = False) -> None:
+        """Make the thread look for jobs. After the last wake-up it ends."""
+        self._wakeups.put(is_last)
 
-    def listen(self) -> bool:
-        """Waits for the bell; whether it was the last."""
+    def wait(self) -> bool:
+        """Wait for a wake-up, and return whether it is the last."""
         while True:
             try:
-                return self._bell.get(timeout=_RECOVERY.total_seconds() if self.server.is_troubled else None)
+                return self._wakeups.get(
+                    timeout=_RECOVERY_INTERVAL.total_seconds() if self.runner.is_failing else None
+                )
             except queue.Empty:
-                self.server.recover()
+                self.runner.recover()
 
 
 class WorkerThreads:
-    """Some threads behind one queue."""
+    """Threads behind one queue."""
 
     def __init__(
-        self, *, name: str, servers: Sequence[Server], capacity: int, batch: int, patience: timedelta
+        self, *, name: str, runners: Sequence[JobRunner], max_waiting: int, max_batch: int, timeout: timedelta
     ) -> None:
-        """`capacity` is how much may wait, `batch` how much a thread takes at once, `patience` how long a caller
-        waits for an answer."""
+        """Start one thread per runner. `max_batch` is how many jobs a thread takes at once, `timeout` how long a
+        caller waits for its result."""
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Job] = deque()
-        """Filled by the loop, emptied by the threads."""
-        self._room = asyncio.Semaphore(capacity)
-        self._batch = batch
-        self._patience = patience.total_seconds()
+        """Appended to by the event loop, popped from by the threads."""
+        self._slots = asyncio.Semaphore(max_waiting)
+        self._max_batch = max_batch
+        self._timeout = timeout.total_seconds()
         self._is_open = True
-        self._workers = [_Worker(server) for server in servers]
+        self._workers = [_Worker(runner) for runner in runners]
         self._idle = [*self._workers]
-        """Only the loop looks at these: it alone can tell that a thread rests and nothing waits."""
+        """Used only on the event loop: only there is it certain that a thread is idle and nothing waits."""
         self._threads = [
-            # Daemons: a process that ends without closing its database must still end.
             threading.Thread(target=self._run, args=(worker,), name=f"{name}-{number}", daemon=True)
             for number, worker in enumerate(self._workers)
         ]
         for thread in self._threads:
             thread.start()
 
-    async def do(self, work: Callable[[Session], T]) -> T:
-        """The result of the work. A caller who is cancelled leaves it to be done, or not, as a whole."""
+    async def run(self, work: Callable[[Session], T]) -> T:
+        """Run the work in a thread. If the caller is cancelled, the work is done completely or not at all."""
         try:
-            async with asyncio.timeout(self._patience):
-                await self._room.acquire()
+            async with asyncio.timeout(self._timeout):
+                await self._slots.acquire()
                 if not self._is_open:
-                    self._room.release()
+                    self._slots.release()
                     raise Unavailable("the database is closed")
-                answer: asyncio.Future[T] = self._loop.create_future()
-                self._waiting.append(Job(work, answer))
+                future: asyncio.Future[T] = self._loop.create_future()
+                self._waiting.append(Job(work, future))
                 if self._idle:
-                    self._idle.pop().ring()
-                return await answer
+                    self._idle.pop().wake()
+                return await future
         except TimeoutError as error:
-            raise Unavailable(f"the database did not answer within {self._patience:g} s") from error
+            raise Unavailable(f"the database did not respond within {self._timeout:g} s") from error
 
     async def close(self) -> None:
-        """Finishes what waits, and ends the threads.
-
-        One that hangs longer than anybody waits for an answer is left behind: it keeps no process from ending.
-        """
+        """Finish waiting jobs and end the threads. A thread that hangs longer than the timeout is left behind."""
         self._is_open = False
         for worker in self._workers:
-            worker.ring(is_last=True)
-        end = self._loop.time() + self._patience
+            worker.wake(is_last=True)
+        deadline = self._loop.time() + self._timeout
         for thread in self._threads:
-            await asyncio.to_thread(thread.join, max(0.0, end - self._loop.time()))
+            await asyncio.to_thread(thread.join, max(0.0, deadline - self._loop.time()))
 
     def _run(self, worker: _Worker) -> None:
         try:
             is_last = False
             while not is_last:
-                is_last = worker.listen()
-                self._work_off(worker)
+                is_last = worker.wait()
+                self._run_waiting(worker)
         finally:
-            worker.server.close()
+            worker.runner.close()
 
-    def _work_off(self, worker: _Worker) -> None:
-        """Does what waits, until nothing does. By itself, so that a thread which rests keeps no result alive."""
-        served: Sequence[Job] = ()
-        while jobs := self._take():
-            if served:
-                self._call(self._settle, served)
-            _serve(worker.server, jobs)
-            served = jobs
-        self._call(self._rest, worker, served)
+    def _run_waiting(self, worker: _Worker) -> None:
+        """Run jobs until none waits. A separate function, so that an idle thread keeps no result alive."""
+        finished: Sequence[Job] = ()
+        while jobs := self._take_batch():
+            if finished:
+                self._call_on_loop(self._complete, finished)
+            _run_batch(worker.runner, jobs)
+            finished = jobs
+        self._call_on_loop(self._become_idle, worker, finished)
 
-    def _take(self) -> list[Job]:
-        """What waits, as much as may be taken at once."""
+    def _take_batch(self) -> list[Job]:
         jobs: list[Job] = []
-        with suppress(IndexError):  # not asked for its length: another thread may be faster
-            while len(jobs) < self._batch:
+        with suppress(IndexError):  # checking the length first would race with the other threads
+            while len(jobs) < self._max_batch:
                 jobs.append(self._waiting.popleft())
         return jobs
 
-    def _call(self, tell: Callable[..., None], *told: Any) -> None:
-        with suppress(RuntimeError):  # a loop that is closed has nobody left to tell
-            self._loop.call_soon_threadsafe(tell, *told)
+    def _call_on_loop(self, callback: Callable[..., None], *args: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and with it every caller
+            self._loop.call_soon_threadsafe(callback, *args)
 
-    def _settle(self, jobs: Sequence[Job]) -> None:
+    def _complete(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            self._room.release()
-            job.settle()
+            self._slots.release()
+            job.complete()
 
-    def _rest(self, worker: _Worker, jobs: Sequence[Job]) -> None:
-        """A thread listens for its bell; what came after it had looked for work is called for here."""
-        self._settle(jobs)
+    def _become_idle(self, worker: _Worker, finished: Sequence[Job]) -> None:
+        """Mark a thread as idle, or wake it for jobs that arrived after it last looked."""
+        self._complete(finished)
         if self._waiting:
-            worker.ring()
+            worker.wake()
         else:
             self._idle.append(worker)
 
 
-def _serve(server: Server, jobs: Sequence[Job]) -> None:
-    """Whatever happens, those who wait are told, and the thread lives on: nobody else would do its work."""
+def _run_batch(runner: JobRunner, jobs: Sequence[Job]) -> None:
+    """Run jobs and turn any exception into their failure: the thread must survive, as no other does its work."""
     try:
-        server.serve(jobs)
-    except BaseException as error:  # a MemoryError at a commit, say; the thread has nobody above it to tell
+        runner.run(jobs)
+    except BaseException as error:  # for example a MemoryError at a commit
         for job in jobs:
             job.result = None
             job.error = Unavailable(f"the database failed: {type(error).__name__}")

@@ -1,1 +1,1 @@
-"""The fleet store over SQL."""
+"""The fleet store on SQL."""

@@ -1,9 +1,9 @@
-"""The statements that lists are made of, each written once for all queries of a shape.
+"""The statements for lists, one per shape of query.
 
-A shape is a query without its values: which order, from a place or not, by which kinds of label requirements.
-With a label selector in the order of creation, a walk goes along the labels: one of the requirements leads, and
-the others are looked up for each resource that it comes by. In any other order, or along very many values, those
-selected are sorted, which costs as much as there are.
+A shape is a query without its values: its order, whether it starts at a position, and the operators of its label
+requirements. With a label selector and the order of creation, a statement scans the index of the labels: one
+condition drives the scan, and the others are looked up for each resource that it finds. In any other order, or
+with very many values, all selected resources are sorted.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from sentinel.drivers.sql.engine.statements import Statement, literal
 from sentinel.drivers.sql.fleet.tables import counts, labels, resources
 from sentinel.ports.fleet_store import OrderBy
 
-_SHAPES = 512
-"""For how many differently shaped queries the statements are kept."""
+_MAX_SHAPES = 512
+"""How many compiled statements each function caches."""
 NUMERIC = (Operator.GREATER, Operator.LESS)
-_LARGEST_MERGE = 100
-"""How many walks are merged, times the conditions in each. More take longer to read than the sorting which they
-spare: a hundred values beside thirty other requirements would be half a megabyte of SQL."""
-_SAMPLE = 1000
-"""Up to how many resources a requirement is counted when it is decided which one leads."""
+_MAX_MERGED_CONDITIONS = 100
+"""The number of merged scans times the conditions in each. Parsing more takes longer than the sort that it saves:
+a hundred values with thirty other requirements would be half a megabyte of SQL."""
+_SAMPLE_SIZE = 1000
+"""Where counting stops when conditions are compared to choose the driving one."""
 
 
 class LabelCondition(NamedTuple):
@@ -52,34 +52,34 @@ class LabelCondition(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which resources a query is about, without its values."""
+    """The filter of a query, without its values."""
 
     has_parent: bool
     conditions: tuple[LabelCondition, ...]
-    leader: int | None
-    """The condition that is walked along; None where the resources themselves are."""
+    driving: int | None
+    """The condition whose labels are scanned; None to scan the resources."""
 
 
-EVERYTHING = Selection(has_parent=False, conditions=(), leader=None)
+EVERYTHING = Selection(has_parent=False, conditions=(), driving=None)
 
 
-class Order(NamedTuple):
+class ListOrder(NamedTuple):
     by: OrderBy
     is_descending: bool
-    has_place: bool
-    """Whether it begins behind one."""
+    has_position: bool
+    """Whether the list starts after a position."""
 
 
-class Stretch(NamedTuple):
-    """Which part of which list, without its values."""
+class ListShape(NamedTuple):
+    """A query without its values."""
 
     selection: Selection
-    order: Order
+    order: ListOrder
     limit: int
 
 
-class _Source(NamedTuple):
-    """Where a walk goes along: what it reads, what that selects, and which columns are a place in it."""
+class _IndexScan(NamedTuple):
+    """The table that a statement scans, its conditions, and the columns that form a position."""
 
     table: FromClause
     where: Sequence[ColumnElement[bool]]
@@ -87,176 +87,173 @@ class _Source(NamedTuple):
     id: ColumnElement[Any]
 
 
-@lru_cache(_SHAPES)
-def documents_with_places(stretch: Stretch) -> Statement:
-    """The documents, each with its place, and one more than the limit where more follow: from one snapshot."""
-    selection, order, limit = stretch
+@lru_cache(_MAX_SHAPES)
+def documents_with_positions(shape: ListShape) -> Statement:
+    """Documents with their positions, one more than the limit if more follow."""
+    selection, order, limit = shape
     count = literal(limit + 1)
-    if selection.leader is None and (not selection.has_parent or order.by is OrderBy.CREATED):
-        source = _source(selection, order.by)
-        documents = select(resources.c.document, source.value, source.id)
-        return Statement(_in_order(documents, source, order).limit(count))
-    # What may have to be sorted is sorted without the documents, which are looked up for those that remain.
-    places = _places(selection, order, count).limit(count).subquery("places")
-    document = select(resources.c.document).where(resources.c.id == places.c.id).scalar_subquery()
-    return Statement(select(document, places.c.value, places.c.id))
+    if selection.driving is None and (not selection.has_parent or order.by is OrderBy.CREATED):
+        scan = _index_scan(selection, order.by)
+        documents = select(resources.c.document, scan.value, scan.id)
+        return Statement(_ordered(documents, scan, order).limit(count))
+    # Sort positions without the documents, then look up the documents of those that remain.
+    positions = _positions(selection, order, count).limit(count).subquery("positions")
+    document = select(resources.c.document).where(resources.c.id == positions.c.id).scalar_subquery()
+    return Statement(select(document, positions.c.value, positions.c.id))
 
 
-@lru_cache(_SHAPES)
-def documents_alone(stretch: Stretch) -> Statement:
-    return Statement(_in_stretch(stretch, resources.c.document))
+@lru_cache(_MAX_SHAPES)
+def documents_only(shape: ListShape) -> Statement:
+    return Statement(_page(shape, resources.c.document))
 
 
-@lru_cache(_SHAPES)
-def documents_joined(stretch: Stretch) -> Statement:
-    """One row: the documents with commas between them, and how many they are."""
-    documents = _in_stretch(stretch, resources.c.document).subquery("documents")
-    # In the order of the subquery: SQLite keeps it without promising to, and the contract suite would notice.
+@lru_cache(_MAX_SHAPES)
+def documents_joined(shape: ListShape) -> Statement:
+    """One row: the documents joined by commas, and their count."""
+    documents = _page(shape, resources.c.document).subquery("documents")
+    # SQLite joins in the order of the subquery. It does not promise to, but the contract suite checks it.
     joined = cast(func.group_concat(documents.c.document), LargeBinary)
     return Statement(select(joined, func.count()).select_from(documents))
 
 
-@lru_cache(_SHAPES)
-def places_at_end(stretch: Stretch) -> Statement:
-    return Statement(_at_end(stretch))
+@lru_cache(_MAX_SHAPES)
+def last_positions(shape: ListShape) -> Statement:
+    return Statement(_last_positions(shape))
 
 
-@lru_cache(_SHAPES)
-def page_at_once(stretch: Stretch, is_counted: bool) -> Statement:
-    """Documents, each alone in its row; then what `_at_end` finds, without any; then a total, if wanted."""
-    documents = _in_stretch(stretch, resources.c.document).subquery("documents")
-    places = _at_end(stretch).subquery("places")
-    value, last_id = places.c
+@lru_cache(_MAX_SHAPES)
+def page_in_one_statement(shape: ListShape, wants_total: bool) -> Statement:
+    """Rows with a document only, then the rows of `_last_positions`, then a row with the total if wanted."""
+    documents = _page(shape, resources.c.document).subquery("documents")
+    positions = _last_positions(shape).subquery("positions")
+    value, last_id = positions.c
     rows = [
         select(documents.c.document, cast(null(), value.type), cast(null(), last_id.type)),
         select(cast(null(), LargeBinary), value, last_id),
     ]
-    if is_counted:
-        counted = cast(_count_of_everything().scalar_subquery(), value.type)
+    if wants_total:
+        counted = cast(_count_all().scalar_subquery(), value.type)
         rows.append(select(cast(null(), LargeBinary), counted, cast(null(), last_id.type)))
-    # The parts come in turn: without parallel workers, which none of our connections has, they are appended as
-    # written.
+    # The parts come in this order: connections here have no parallel workers, so PostgreSQL appends them.
     return Statement(union_all(*rows))
 
 
-def _in_stretch(stretch: Stretch, *wanted: ColumnElement[Any]) -> Select[Any]:
-    source = _source(stretch.selection, stretch.order.by)
-    return _in_order(select(*wanted), source, stretch.order).limit(literal(stretch.limit))
+def _page(shape: ListShape, *wanted: ColumnElement[Any]) -> Select[Any]:
+    scan = _index_scan(shape.selection, shape.order.by)
+    return _ordered(select(*wanted), scan, shape.order).limit(literal(shape.limit))
 
 
-def _at_end(stretch: Stretch) -> Select[Any]:
-    """The last place of the stretch and the one behind it, by the index alone."""
-    source = _source(stretch.selection, stretch.order.by)
-    places = _in_order(select(source.value.label("value"), source.id.label("last_id")), source, stretch.order)
-    return places.limit(literal(2)).offset(literal(stretch.limit - 1))
+def _last_positions(shape: ListShape) -> Select[Any]:
+    """The positions of the page's last resource and of the next one, from the index alone."""
+    scan = _index_scan(shape.selection, shape.order.by)
+    positions = _ordered(select(scan.value.label("value"), scan.id.label("last_id")), scan, shape.order)
+    return positions.limit(literal(2)).offset(literal(shape.limit - 1))
 
 
-@lru_cache(_SHAPES)
-def place_at(selection: Selection, order: Order) -> Statement:
-    """The place behind so many that are passed over by the index."""
-    source = _source(selection, order.by)
-    places = _in_order(select(source.value, source.id), source, order)
-    return Statement(places.limit(literal(1)).offset(bindparam("passed", type_=NUMBER)))
+@lru_cache(_MAX_SHAPES)
+def position_at_offset(selection: Selection, order: ListOrder) -> Statement:
+    """The position after `skipped` index entries."""
+    scan = _index_scan(selection, order.by)
+    positions = _ordered(select(scan.value, scan.id), scan, order)
+    return Statement(positions.limit(literal(1)).offset(bindparam("skipped", type_=NUMBER)))
 
 
-@lru_cache(_SHAPES)
+@lru_cache(_MAX_SHAPES)
 def total(selection: Selection) -> Statement:
     if selection == EVERYTHING:
-        return Statement(_count_of_everything())
-    source = _source(selection, OrderBy.CREATED)
-    return Statement(select(func.count()).select_from(source.table).where(*source.where))
+        return Statement(_count_all())
+    scan = _index_scan(selection, OrderBy.CREATED)
+    return Statement(select(func.count()).select_from(scan.table).where(*scan.where))
 
 
-def _count_of_everything() -> Select[Any]:
+def _count_all() -> Select[Any]:
     return select(func.coalesce(func.sum(counts.c.total), 0)).where(counts.c.plural == bindparam("plural"))
 
 
-@lru_cache(_SHAPES)
-def sample(number: int, condition: LabelCondition) -> Statement:
-    some = select(labels.c.resource_id).where(*_along(number, condition)).limit(_SAMPLE).subquery()
-    return Statement(select(func.count()).select_from(some))
+@lru_cache(_MAX_SHAPES)
+def sampled_count(number: int, condition: LabelCondition) -> Statement:
+    sample = select(labels.c.resource_id).where(*_matching_labels(number, condition)).limit(_SAMPLE_SIZE)
+    return Statement(select(func.count()).select_from(sample.subquery()))
 
 
-def _source(selection: Selection, order_by: OrderBy) -> _Source:
-    leader = selection.leader
-    if leader is None:
+def _index_scan(selection: Selection, order_by: OrderBy) -> _IndexScan:
+    driving = selection.driving
+    if driving is None:
         where: list[ColumnElement[bool]] = [resources.c.plural == bindparam("plural")]
         if selection.has_parent:
             where.append(resources.c.parent == bindparam("parent"))
-        where += _probes(selection, resources.c.id)
-        return _Source(resources, where, resources.c[order_by.value], resources.c.id)
-    where = [*_along(leader, selection.conditions[leader]), *_probes(selection, labels.c.resource_id)]
+        where += _lookups(selection, resources.c.id)
+        return _IndexScan(resources, where, resources.c[order_by.value], resources.c.id)
+    where = [*_matching_labels(driving, selection.conditions[driving]), *_lookups(selection, labels.c.resource_id)]
     if order_by is OrderBy.CREATED:
-        return _Source(labels, where, labels.c.created_time, labels.c.resource_id)
+        return _IndexScan(labels, where, labels.c.created_time, labels.c.resource_id)
     if order_by is OrderBy.ID:
-        return _Source(labels, where, labels.c.resource_id, labels.c.resource_id)
+        return _IndexScan(labels, where, labels.c.resource_id, labels.c.resource_id)
     both = labels.join(resources, resources.c.id == labels.c.resource_id)
-    return _Source(both, where, resources.c[order_by.value], resources.c.id)
+    return _IndexScan(both, where, resources.c[order_by.value], resources.c.id)
 
 
-def _places(selection: Selection, order: Order, count: ColumnElement[int]) -> Select[Any]:
-    """The places of those selected, in order; where several values lead, at least the first so many."""
-    leader = selection.leader
-    values = 0 if leader is None else selection.conditions[leader].values
-    is_mergeable = order.by is OrderBy.CREATED and values * len(selection.conditions) <= _LARGEST_MERGE
+def _positions(selection: Selection, order: ListOrder, count: ColumnElement[int]) -> Select[Any]:
+    """The positions of the selected resources in order, at least the first `count`."""
+    driving = selection.driving
+    values = 0 if driving is None else selection.conditions[driving].values
+    is_mergeable = order.by is OrderBy.CREATED and values * len(selection.conditions) <= _MAX_MERGED_CONDITIONS
     if values < 2 or not is_mergeable:
-        source = _source(selection, order.by)
-        return _in_order(select(source.value.label("value"), source.id.label("id")), source, order)
-    # Along each value they are in order, all together they are not: so each is walked, and what is found merged.
-    walks = []
+        scan = _index_scan(selection, order.by)
+        return _ordered(select(scan.value.label("value"), scan.id.label("id")), scan, order)
+    # The index is ordered within each value but not across values: scan each value, then merge.
+    scans = []
     for index in range(values):
         where = [
             labels.c.plural == bindparam("plural"),
-            labels.c.key == bindparam(f"key_{leader}"),
-            labels.c.value == bindparam(f"value_{leader}_{index}"),
-            *_probes(selection, labels.c.resource_id),
+            labels.c.key == bindparam(f"key_{driving}"),
+            labels.c.value == bindparam(f"value_{driving}_{index}"),
+            *_lookups(selection, labels.c.resource_id),
         ]
-        source = _Source(labels, where, labels.c.created_time, labels.c.resource_id)
-        one = _in_order(select(source.value.label("value"), source.id.label("id")), source, order)
-        walks.append(select(one.limit(count).subquery()))
-    merged = union_all(*walks).subquery("merged")
+        scan = _IndexScan(labels, where, labels.c.created_time, labels.c.resource_id)
+        one = _ordered(select(scan.value.label("value"), scan.id.label("id")), scan, order)
+        scans.append(select(one.limit(count).subquery()))
+    merged = union_all(*scans).subquery("merged")
     columns = (merged.c.value, merged.c.id)
     return select(*columns).order_by(*(each.desc() if order.is_descending else each for each in columns))
 
 
-def _in_order(wanted: Select[Any], source: _Source, order: Order) -> Select[Any]:
+def _ordered(wanted: Select[Any], scan: _IndexScan, order: ListOrder) -> Select[Any]:
     is_single = order.by is OrderBy.ID
-    wanted = wanted.select_from(source.table).where(*source.where)
-    if order.has_place:
-        here: Any = source.id if is_single else tuple_(source.value, source.id)
-        place: Any = bindparam("after_id")
+    wanted = wanted.select_from(scan.table).where(*scan.where)
+    if order.has_position:
+        here: Any = scan.id if is_single else tuple_(scan.value, scan.id)
+        position: Any = bindparam("after_id")
         if not is_single:
-            place = tuple_(
-                bindparam("after", type_=source.value.type), bindparam("after_id", type_=source.id.type)
-            )
-        wanted = wanted.where(here < place if order.is_descending else here > place)
-    columns = [source.id] if is_single else [source.value, source.id]
+            position = tuple_(bindparam("after", type_=scan.value.type), bindparam("after_id", type_=scan.id.type))
+        wanted = wanted.where(here < position if order.is_descending else here > position)
+    columns = [scan.id] if is_single else [scan.value, scan.id]
     return wanted.order_by(*(column.desc() if order.is_descending else column for column in columns))
 
 
-def _along(number: int, condition: LabelCondition) -> list[ColumnElement[bool]]:
-    """The labels that fulfil a condition, of all resources of the kind."""
+def _matching_labels(number: int, condition: LabelCondition) -> list[ColumnElement[bool]]:
+    """Select the labels of a plural that satisfy a condition."""
     return [
         labels.c.plural == bindparam("plural"),
         labels.c.key == bindparam(f"key_{number}"),
-        _holds(labels.c.number if condition.operator in NUMERIC else labels.c.value, number, condition),
+        _is_satisfied(labels.c.number if condition.operator in NUMERIC else labels.c.value, number, condition),
     ]
 
 
-def _probes(selection: Selection, resource_id: ColumnElement[Any]) -> list[ColumnElement[bool]]:
-    """Whether a resource fulfils the conditions that do not lead."""
+def _lookups(selection: Selection, resource_id: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+    """The conditions other than the driving one, looked up for one resource."""
     return [
-        _probe(number, condition, resource_id)
+        _lookup(number, condition, resource_id)
         for number, condition in enumerate(selection.conditions)
-        if number != selection.leader
+        if number != selection.driving
     ]
 
 
-def _probe(number: int, condition: LabelCondition, resource_id: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Looks one label up, for one resource.
+def _lookup(number: int, condition: LabelCondition, resource_id: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Look up one label of one resource and test it.
 
-    Not by EXISTS, which PostgreSQL takes for a join: of thirty it would spend seconds on the order, and of two it
-    may read a whole table for the sake of one page.
+    Not by EXISTS, which PostgreSQL plans as a join: with thirty it would spend seconds on planning, and with two
+    it may read a whole table for one page.
     """
     other = labels.alias(f"label_{number}")
     found = (
@@ -264,11 +261,11 @@ def _probe(number: int, condition: LabelCondition, resource_id: ColumnElement[An
         .where(other.c.resource_id == resource_id, other.c.key == bindparam(f"key_{number}"))
         .scalar_subquery()
     )
-    return _holds(found, number, condition)
+    return _is_satisfied(found, number, condition)
 
 
-def _holds(found: ColumnElement[Any], number: int, condition: LabelCondition) -> ColumnElement[bool]:
-    """Whether a condition holds for what was found: a label's value, or the number in it, or null for none."""
+def _is_satisfied(found: ColumnElement[Any], number: int, condition: LabelCondition) -> ColumnElement[bool]:
+    """Test a condition on what was found: a label's value, its number, or null if there is no label."""
     values = [bindparam(f"value_{number}_{index}", type_=found.type) for index in range(condition.values)]
     one_of = found.in_(values) if len(values) > 1 else found == values[0] if values else false()
     match condition.operator:

@@ -1,8 +1,8 @@
-"""Lists of resources: which index is walked, and from where.
+"""Lists of resources: chooses the index to scan, and where to start.
 
-Every list is a walk along an index from a place: the first page is as cheap as the last, in a fleet of any size.
-An offset is turned into a place first, which passes over index entries alone. A whole kind is fetched without the
-place of each document, which is a quarter cheaper; the last place is looked up by the index.
+Every list scans an index from a position, so the last page costs as much as the first, in a fleet of any size. An
+offset is first converted to a position, which skips index entries only. For an unfiltered list, reading the
+documents without their positions is a quarter cheaper; the last position is then looked up in the index.
 """
 
 from __future__ import annotations
@@ -17,62 +17,64 @@ from sentinel.drivers.sql.fleet.list_statements import (
     EVERYTHING,
     NUMERIC,
     LabelCondition,
-    Order,
+    ListOrder,
+    ListShape,
     Selection,
-    Stretch,
 )
 from sentinel.ports.fleet_store import ListPosition, ListQuery, ListResult
 
-FURTHEST = 2**62
-"""No list is longer, and no database counts much further."""
+MAX_OFFSET = 2**62
+"""Larger offsets are cut to this: no list is longer, and both databases can represent it."""
 
 
 def find(session: Session, query: ListQuery) -> ListResult:
-    """Answers a query."""
-    values = _values_of(query)
+    """Run a query."""
+    values = _parameters(query)
     conditions = tuple(LabelCondition(each.operator, len(_operands(each))) for each in query.requirements)
-    leader = None if query.parent is not None else _leader(session, conditions, values)
-    selection = Selection(query.parent is not None, conditions, leader)
-    place = query.after
-    if place is None and query.offset:
-        order = Order(query.order_by, query.is_descending, has_place=False)
-        passing = min(query.offset - 1, FURTHEST)
-        passed = session.rows(list_statements.place_at(selection, order), passed=passing, **values)
-        if not passed:
-            return ListResult((), 0, _total(session, selection, values) if query.counts else None, None)
-        place = ListPosition(passed[0][0], passed[0][1])
-    if place is not None:
-        values |= {"after": place.value, "after_id": place.id}
-    order = Order(query.order_by, query.is_descending, has_place=place is not None)
-    stretch = Stretch(selection, order, query.limit)
-    if selection == EVERYTHING and not session.is_snapshot:
-        return _find_at_once(session, stretch, values, counts=query.counts)
-    total = _total(session, selection, values) if query.counts else None
+    driving = None if query.parent is not None else _choose_driving(session, conditions, values)
+    selection = Selection(query.parent is not None, conditions, driving)
+    position = query.after
+    if position is None and query.offset:
+        order = ListOrder(query.order_by, query.is_descending, has_position=False)
+        skipped = min(query.offset - 1, MAX_OFFSET)
+        found = session.rows(list_statements.position_at_offset(selection, order), skipped=skipped, **values)
+        if not found:
+            return ListResult((), 0, _total(session, selection, values) if query.wants_total else None, None)
+        position = ListPosition(found[0][0], found[0][1])
+    if position is not None:
+        values |= {"after": position.value, "after_id": position.id}
+    order = ListOrder(query.order_by, query.is_descending, has_position=position is not None)
+    shape = ListShape(selection, order, query.limit)
+    if selection == EVERYTHING and not session.has_snapshot:
+        return _find_in_one_statement(session, shape, values, wants_total=query.wants_total)
+    total = _total(session, selection, values) if query.wants_total else None
     if selection == EVERYTHING:
-        pieces, count = _fetch(session, stretch, values, joins=query.may_join and session.joins)
-        places = session.rows(list_statements.places_at_end(stretch), **values) if count == stretch.limit else ()
-        return ListResult(pieces, count, total, _last(places))
-    found = session.rows(list_statements.documents_with_places(stretch), **values)
-    page = found[: stretch.limit]
-    last = ListPosition(page[-1][1], page[-1][2]) if len(found) > stretch.limit else None
+        documents, count = _fetch(session, shape, values, joins=query.may_join and session.joins_bytes)
+        positions = session.rows(list_statements.last_positions(shape), **values) if count == shape.limit else ()
+        return ListResult(documents, count, total, _last(positions))
+    found = session.rows(list_statements.documents_with_positions(shape), **values)
+    page = found[: shape.limit]
+    last = ListPosition(page[-1][1], page[-1][2]) if len(found) > shape.limit else None
     return ListResult([row[0] for row in page], len(page), total, last)
 
 
-def _find_at_once(session: Session, stretch: Stretch, values: Mapping[str, Value], *, counts: bool) -> ListResult:
-    """By one statement, so that it is of one moment."""
-    found = session.rows(list_statements.page_at_once(stretch, counts), **values)
+def _find_in_one_statement(
+    session: Session, shape: ListShape, values: Mapping[str, Value], *, wants_total: bool
+) -> ListResult:
+    """Read an unfiltered list with one statement, so that all parts come from one snapshot."""
+    found = session.rows(list_statements.page_in_one_statement(shape, wants_total), **values)
     count = len(found)
     while count and found[count - 1][0] is None:
         count -= 1
     documents = [row[0] for row in found[:count]]
-    beside = [row[1:] for row in found[count:]]
-    total = int(beside.pop()[0]) if counts else None
-    return ListResult(documents, count, total, _last(beside))
+    rest = [row[1:] for row in found[count:]]
+    total = int(rest.pop()[0]) if wants_total else None
+    return ListResult(documents, count, total, _last(rest))
 
 
-def _last(places: Sequence[Row]) -> ListPosition | None:
-    """Of the last place and the one behind it: the former, where there is the latter."""
-    return ListPosition(places[0][0], places[0][1]) if len(places) > 1 else None
+def _last(positions: Sequence[Row]) -> ListPosition | None:
+    """The position of the page's last resource, or None if no other follows it."""
+    return ListPosition(positions[0][0], positions[0][1]) if len(positions) > 1 else None
 
 
 def _total(session: Session, selection: Selection, values: Mapping[str, Value]) -> int:
@@ -80,17 +82,17 @@ def _total(session: Session, selection: Selection, values: Mapping[str, Value]) 
 
 
 def _fetch(
-    session: Session, stretch: Stretch, values: Mapping[str, Value], *, joins: bool
+    session: Session, shape: ListShape, values: Mapping[str, Value], *, joins: bool
 ) -> tuple[Sequence[bytes], int]:
     if joins:
         with suppress(TooLong):
-            joined, count = session.rows(list_statements.documents_joined(stretch), **values)[0]
+            joined, count = session.rows(list_statements.documents_joined(shape), **values)[0]
             return (joined,) if count else (), count
-    documents = [row[0] for row in session.rows(list_statements.documents_alone(stretch), **values)]
+    documents = [row[0] for row in session.rows(list_statements.documents_only(shape), **values)]
     return documents, len(documents)
 
 
-def _values_of(query: ListQuery) -> dict[str, Value]:
+def _parameters(query: ListQuery) -> dict[str, Value]:
     values: dict[str, Value] = {"plural": query.plural}
     if query.parent is not None:
         values["parent"] = query.parent
@@ -101,20 +103,24 @@ def _values_of(query: ListQuery) -> dict[str, Value]:
 
 
 def _operands(requirement: Requirement) -> Sequence[Value]:
-    """What labels are compared with; nothing where no label could compare."""
+    """The values that labels are compared with; empty if no label can match."""
     if requirement.operator in NUMERIC:
         bound = as_integer(requirement.values[0])
         return () if bound is None else (bound,)
     return requirement.values
 
 
-def _leader(session: Session, conditions: Sequence[LabelCondition], values: Mapping[str, Value]) -> int | None:
-    """Of the conditions that say what is there, the one that selects fewest."""
+def _choose_driving(
+    session: Session, conditions: Sequence[LabelCondition], values: Mapping[str, Value]
+) -> int | None:
+    """Choose the most selective of the conditions that an index scan can start from."""
     exact = [number for number, each in enumerate(conditions) if each.operator is Operator.IN]
     if len(exact) > 1:
-        return min(
-            exact,
-            key=lambda number: session.rows(list_statements.sample(number, conditions[number]), **values)[0][0],
-        )
-    vague = [number for number, each in enumerate(conditions) if each.operator in (Operator.EXISTS, *NUMERIC)]
-    return next(iter(exact + vague), None)
+
+        def count(number: int) -> int:
+            statement = list_statements.sampled_count(number, conditions[number])
+            return int(session.rows(statement, **values)[0][0])
+
+        return min(exact, key=count)
+    others = [number for number, each in enumerate(conditions) if each.operator in (Operator.EXISTS, *NUMERIC)]
+    return next(iter(exact + others), None)

@@ -1,14 +1,13 @@
-"""A report in two statements, where nobody comes in between.
+"""Optimistic writes: most reports take two statements instead of a locking transaction.
 
-Most of what is written are reports that say again what is known: their resource gets newer timestamps, and nothing
-that it is found or counted by changes. With a database behind a network every statement is a journey, and such a
-report would make four: begin, lock, write, commit. So the work is first given this instead of a transaction. It
-reads without a lock, and what was written goes out as one statement that takes effect only where the resource is
-still at the version that was read. Where it is not, and where the work wants more than that, nothing has
-happened, and it is run again in a transaction that locks.
+Most reports repeat what is known. They change timestamps in the resource's row, but no label, wait or counter. In
+a database behind a network every statement is a round trip, and a transaction needs four: begin, lock, write and
+commit. So the work first runs without a transaction. It reads the resource without a lock, and its changes are
+written by one statement that takes effect only if the resource still has the version that was read. If it does
+not, or if the work needs more than this, nothing was written, and the work runs again in a locking transaction.
 
-Only for a resource that is a family of its own root: whoever has the family's lock may write its other members
-without looking at them again.
+Only a resource that is its own root can be written this way: a transaction that holds a family's lock may write
+other members of the family without checking their version.
 """
 
 from __future__ import annotations
@@ -20,57 +19,61 @@ from sqlalchemy import bindparam
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
 from sentinel.drivers.sql import audit
-from sentinel.drivers.sql.engine.statements import BriefSession, NeedsTransaction, Statement
+from sentinel.drivers.sql.engine.statements import AutocommitSession, NeedsTransaction, Statement
 from sentinel.drivers.sql.fleet import rows
 from sentinel.drivers.sql.fleet.tables import resources
-from sentinel.drivers.sql.fleet.transaction import READ, is_described_alike, written
+from sentinel.drivers.sql.fleet.transaction import READ, changes_status_only, status_update
 from sentinel.ports.audit import AuditEntry
 from sentinel.ports.fleet_store import FleetTransaction, StoredResource
 from sentinel.ports.idempotency import StoredResponse
 
 T = TypeVar("T")
 
-_written = written(resources.c.id == bindparam("written_id"), resources.c.version == bindparam("read_version"))
-_WRITE_AND_RECORD = Statement(audit.recording_if(_written))
+_UPDATE_IF_UNCHANGED = Statement(
+    audit.insert_for_each_row_of(
+        status_update(resources.c.id == bindparam("written_id"), resources.c.version == bindparam("read_version"))
+    )
+)
 
 
-def attempt(session: BriefSession, work: Callable[[FleetTransaction], T]) -> T:
-    """Runs the work without a transaction. Raises `NeedsTransaction`, or what the work does."""
-    tried = _Attempt(session)
-    result = work(tried)
-    tried.finish()
-    return result
+class OptimisticTransaction:
+    """A `FleetTransaction` for one resource, written once, with one audit entry.
 
+    Every other call raises `NeedsTransaction`.
+    """
 
-class _Attempt:
-    """Stands in for a transaction: one resource, written once, with one entry in the audit."""
-
-    def __init__(self, session: BriefSession) -> None:
+    def __init__(self, session: AutocommitSession) -> None:
         self._session = session
-        self._has_looked = False
+        self._has_read = False
         self._before: StoredResource | None = None
         self._after: StoredResource | None = None
         self._entry: AuditEntry | None = None
-        self._is_hopeless = False
-        """The work needs more than this; also where it keeps that to itself."""
+        self._needs_transaction = False
+        """Remembered, because the work may suppress the exception."""
+
+    def perform(self, work: Callable[[FleetTransaction], T]) -> T:
+        """Run the work and write its changes. Raises `NeedsTransaction`, or what the work raises."""
+        result = work(self)
+        self._write()
+        return result
 
     def lock(self, resource_id: str) -> StoredResource | None:
-        if self._has_looked:
+        if self._has_read:
             self._give_up()
-        self._has_looked = True
-        # Before the first statement: a task that waits must not hold a connection.
+        self._has_read = True
+        # Before the first statement, so that a waiting task holds no connection.
         self._session.lock_key(resource_id)
         found = self._session.rows(READ, resource_id=resource_id)
         if not found:
             return None
-        self._before = rows.stored(found[0])
+        self._before = rows.to_resource(found[0])
         if self._before.root != resource_id:
             self._give_up()
         return self._before
 
     def update(self, resource: StoredResource) -> None:
         before = self._before
-        if before is None or self._after is not None or not _is_found_alike(before, resource):
+        if before is None or self._after is not None or not _changes_row_only(before, resource):
             self._give_up()
         self._after = resource
 
@@ -79,19 +82,22 @@ class _Attempt:
             self._give_up()
         self._entry = entry
 
-    def finish(self) -> None:
-        """Writes what is to be written."""
+    def _write(self) -> None:
         before, after, entry = self._before, self._after, self._entry
-        if after is None and entry is None and not self._is_hopeless:
+        if after is None and entry is None and not self._needs_transaction:
             return
-        if before is None or after is None or entry is None or self._is_hopeless:
+        if before is None or after is None or entry is None or self._needs_transaction:
             self._give_up()
-        values = rows.changing(after) | audit.values(entry)
+        values = rows.status_columns(after) | audit.values(entry)
         values |= {"written_id": after.id, "read_version": before.version}
-        if not self._session.run(_WRITE_AND_RECORD, **values):
+        if not self._session.run(_UPDATE_IF_UNCHANGED, **values):
             self._give_up()
 
-    # --- What takes a transaction -------------------------------------------------------------------------------
+    def _give_up(self) -> NoReturn:
+        self._needs_transaction = True
+        raise NeedsTransaction
+
+    # --- Calls that need a transaction --------------------------------------------------------------------------
 
     def children(self, resource_id: str) -> Sequence[StoredResource]:
         self._give_up()
@@ -117,17 +123,13 @@ class _Attempt:
     def remember(self, response: StoredResponse) -> None:
         self._give_up()
 
-    def _give_up(self) -> NoReturn:
-        self._is_hopeless = True
-        raise NeedsTransaction
 
-
-def _is_found_alike(before: StoredResource, after: StoredResource) -> bool:
-    """Whether nothing but the resource's own row changes, to a version that tells the two apart."""
+def _changes_row_only(before: StoredResource, after: StoredResource) -> bool:
+    """Whether only the resource's own row changes, and its version increases."""
     return (
         before.id == after.id
         and before.version < after.version
         and before.is_ready == after.is_ready
         and before.waiting == after.waiting
-        and is_described_alike(before, after)
+        and changes_status_only(before, after)
     )

@@ -1,4 +1,4 @@
-"""Resources, reports and generations to rows, and back."""
+"""Encoding of resources, reports and generations as rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import msgspec
 from sqlalchemy import Select, select
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
-from sentinel.drivers.sql.engine.columns import micros, moment
+from sentinel.drivers.sql.engine.columns import from_micros, to_micros
 from sentinel.drivers.sql.engine.statements import Row, Value
 from sentinel.drivers.sql.fleet import tables
 from sentinel.ports.fleet_store import StoredResource
 
 _resource = tables.resources.c
-STORED: Select[tuple[object, ...]] = select(
+RESOURCE: Select[tuple[object, ...]] = select(
     _resource.id,
     _resource.plural,
     _resource.name,
@@ -30,91 +30,87 @@ STORED: Select[tuple[object, ...]] = select(
     _resource.document,
     _resource.statuses,
 )
-"""Everything of a resource, in the order in which `stored` reads it."""
+"""All columns of a resource, in the order that `to_resource` expects."""
 
-_WORTH_PACKING = 256
-_PACKED = zlib.compress(b"")[:1]
-"""What is packed begins like this, and what begins like this is packed; no JSON does."""
+_MIN_COMPRESSED = 256
+_ZLIB_HEADER = zlib.compress(b"")[:1]
+"""Marks compressed statuses: JSON never begins with this byte, and other bytes that do are compressed too."""
 
-_encode = msgspec.json.Encoder().encode
-_texts = msgspec.json.Decoder(dict[str, str])
-_moments = msgspec.json.Decoder(dict[str, int])
+encode = msgspec.json.Encoder().encode
+_labels = msgspec.json.Decoder(dict[str, str])
+_waiting = msgspec.json.Decoder(dict[str, int])
 _discarded = msgspec.json.Decoder(DiscardedReport)
 _generation = msgspec.json.Decoder(GenerationRecord)
 
 
-def stored(row: Row) -> StoredResource:
+def to_resource(row: Row) -> StoredResource:
     return StoredResource(
         id=row[0],
         plural=row[1],
         name=row[2],
         parent=row[3],
         root=row[4],
-        created_time=moment(row[5]),
-        updated_time=moment(row[6]),
+        created_time=from_micros(row[5]),
+        updated_time=from_micros(row[6]),
         version=row[7],
         is_ready=bool(row[8]),
         adapters=row[9],
-        labels=_texts.decode(row[10]),
-        waiting={adapter: moment(since) for adapter, since in _moments.decode(row[11]).items()},
+        labels=_labels.decode(row[10]),
+        waiting={adapter: from_micros(since) for adapter, since in _waiting.decode(row[11]).items()},
         document=row[12],
-        statuses=_unpacked(row[13]),
+        statuses=_decompress(row[13]),
     )
 
 
-def changing(resource: StoredResource) -> dict[str, Value]:
-    """What a report may change of a resource."""
+def status_columns(resource: StoredResource) -> dict[str, Value]:
+    """The columns that a report may change."""
     return {
         "version": resource.version,
         "is_ready": resource.is_ready,
-        "waiting": _encode({adapter: micros(since) for adapter, since in resource.waiting.items()}),
+        "waiting": encode({adapter: to_micros(since) for adapter, since in resource.waiting.items()}),
         "document": resource.document,
-        "statuses": _packed(resource.statuses),
+        "statuses": _compress(resource.statuses),
     }
 
 
-def described(resource: StoredResource) -> dict[str, Value]:
-    """What only its owner changes, or the server's configuration."""
+def description_columns(resource: StoredResource) -> dict[str, Value]:
+    """The columns that only the resource's owner or the server's configuration changes."""
     return {
-        "labels": _encode(resource.labels),
-        "updated_time": micros(resource.updated_time),
+        "labels": encode(resource.labels),
+        "updated_time": to_micros(resource.updated_time),
         "adapters": resource.adapters,
     }
 
 
-def lasting(resource: StoredResource) -> dict[str, Value]:
-    """What never changes."""
+def _immutable_columns(resource: StoredResource) -> dict[str, Value]:
     return {
         "id": resource.id,
         "plural": resource.plural,
         "name": resource.name,
         "parent": resource.parent,
         "root": resource.root,
-        "created_time": micros(resource.created_time),
+        "created_time": to_micros(resource.created_time),
     }
 
 
-def _packed(statuses: bytes) -> bytes:
-    """Reports say much the same again and again. A list has to pass over them to get at the next document."""
-    is_worth = len(statuses) >= _WORTH_PACKING or statuses.startswith(_PACKED)
-    return zlib.compress(statuses, level=1) if is_worth else statuses
+def all_columns(resource: StoredResource) -> dict[str, Value]:
+    return _immutable_columns(resource) | status_columns(resource) | description_columns(resource)
 
 
-def _unpacked(statuses: bytes) -> bytes:
-    return zlib.decompress(statuses) if statuses.startswith(_PACKED) else statuses
+def _compress(statuses: bytes) -> bytes:
+    """Compress long statuses: they repeat themselves, and a list has to read past them to the next document."""
+    if len(statuses) >= _MIN_COMPRESSED or statuses.startswith(_ZLIB_HEADER):
+        return zlib.compress(statuses, level=1)
+    return statuses
 
 
-def encode_report(report: DiscardedReport) -> bytes:
-    return _encode(report)
+def _decompress(statuses: bytes) -> bytes:
+    return zlib.decompress(statuses) if statuses.startswith(_ZLIB_HEADER) else statuses
 
 
-def discarded(row: Row) -> DiscardedReport:
+def to_discarded(row: Row) -> DiscardedReport:
     return _discarded.decode(row[0])
 
 
-def encode_generation(record: GenerationRecord) -> bytes:
-    return _encode(record)
-
-
-def generation(row: Row) -> GenerationRecord:
+def to_generation(row: Row) -> GenerationRecord:
     return _generation.decode(row[0])

@@ -1,21 +1,21 @@
-"""The fleet store over SQL, from one source for SQLite and PostgreSQL: what differs between them is their
-`Database`, which says how a piece of work gets a session and a transaction."""
+"""The fleet store on SQL, for both SQLite and PostgreSQL. Their `SqlDatabase` hides the differences: how work gets
+a session and a transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import BindParameter, bindparam, delete, func, select, tuple_, union_all
+from sqlalchemy import BindParameter, ColumnElement, Table, bindparam, delete, func, select, tuple_, union_all
 
 from sentinel.core.fleet.documents import DiscardedReport, GenerationRecord
-from sentinel.drivers.sql import transaction
-from sentinel.drivers.sql.engine.columns import NUMBER, micros, moment
-from sentinel.drivers.sql.engine.statements import Row, Session, SqlDatabase, Statement
+from sentinel.drivers.sql.engine.columns import NUMBER, from_micros, to_micros
+from sentinel.drivers.sql.engine.statements import NeedsTransaction, Row, Session, SqlDatabase, Statement
 from sentinel.drivers.sql.fleet import lists, rows
-from sentinel.drivers.sql.fleet.lists import FURTHEST
-from sentinel.drivers.sql.fleet.optimistic import attempt
+from sentinel.drivers.sql.fleet.lists import MAX_OFFSET
+from sentinel.drivers.sql.fleet.optimistic import OptimisticTransaction
 from sentinel.drivers.sql.fleet.tables import (
     counts,
     discarded,
@@ -35,31 +35,23 @@ from sentinel.ports.fleet_store import (
 
 T = TypeVar("T")
 
-_of_resource: BindParameter[str] = bindparam("resource_id")
-_DISCARDED = Statement(
-    select(discarded.c.report)
-    .where(discarded.c.resource_id == _of_resource)
-    .order_by(discarded.c.id.desc())
-    .limit(bindparam("limit"))
-    .offset(bindparam("offset", type_=NUMBER))
-)
-_COUNT_DISCARDED = Statement(
-    select(func.count()).select_from(discarded).where(discarded.c.resource_id == _of_resource)
-)
-_HISTORY = Statement(
-    select(generations.c.record)
-    .where(generations.c.resource_id == _of_resource)
-    .order_by(generations.c.id.desc())
-    .limit(bindparam("limit"))
-    .offset(bindparam("offset", type_=NUMBER))
-)
-_COUNT_HISTORY = Statement(
-    select(func.count()).select_from(generations).where(generations.c.resource_id == _of_resource)
-)
+
+def _newest_first(table: Table, column: ColumnElement[Any]) -> tuple[Statement, Statement]:
+    """Statements for a page of one resource's rows, and for how many there are."""
+    of_resource = table.c.resource_id == bindparam("resource_id")
+    page = select(column).where(of_resource).order_by(table.c.id.desc())
+    return (
+        Statement(page.limit(bindparam("limit")).offset(bindparam("offset", type_=NUMBER))),
+        Statement(select(func.count()).select_from(table).where(of_resource)),
+    )
+
+
+_DISCARDED = _newest_first(discarded, discarded.c.report)
+_HISTORY = _newest_first(generations, generations.c.record)
 
 
 def _outdated() -> Statement:
-    """Both sides of the adapters in question, each by the index; `<>` would look at every resource."""
+    """Two index ranges, below and above the given adapters; `<>` would scan every resource."""
     sides = []
     for other in (resources.c.adapters < bindparam("adapters"), resources.c.adapters > bindparam("adapters")):
         side = (
@@ -103,19 +95,21 @@ _EXPIRE_HISTORY = Statement(delete(generations).where(generations.c.id.in_(_olde
 
 
 class SqlFleetStore:
-    """Where the fleet API keeps everything: `ports.fleet_store.FleetStore` in a SQL database."""
+    """`ports.fleet_store.FleetStore` in a SQL database."""
 
     def __init__(self, database: SqlDatabase) -> None:
         self._database = database
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        return await transaction.transact(
-            self._database, SqlFleetTransaction, work, briefly=lambda session: attempt(session, work)
-        )
+        with suppress(NeedsTransaction):
+            return await self._database.write_optimistically(
+                lambda session: OptimisticTransaction(session).perform(work)
+            )
+        return await self._database.write(lambda session: SqlFleetTransaction(session).perform(work))
 
     async def get(self, resource_id: str) -> StoredResource | None:
         found = await self._database.read(lambda session: session.rows(READ, resource_id=resource_id))
-        return rows.stored(found[0]) if found else None
+        return rows.to_resource(found[0]) if found else None
 
     async def find(self, query: ListQuery) -> ListResult:
         return await self._database.read(lambda session: lists.find(session, query))
@@ -123,14 +117,14 @@ class SqlFleetStore:
     async def discarded(
         self, resource_id: str, *, limit: int, offset: int
     ) -> tuple[Sequence[DiscardedReport], int]:
-        found, total = await self._page(_DISCARDED, _COUNT_DISCARDED, resource_id, limit=limit, offset=offset)
-        return [rows.discarded(row) for row in found], total
+        found, total = await self._page(_DISCARDED, resource_id, limit=limit, offset=offset)
+        return [rows.to_discarded(row) for row in found], total
 
     async def history(
         self, resource_id: str, *, limit: int, offset: int
     ) -> tuple[Sequence[GenerationRecord], int]:
-        found, total = await self._page(_HISTORY, _COUNT_HISTORY, resource_id, limit=limit, offset=offset)
-        return [rows.generation(row) for row in found], total
+        found, total = await self._page(_HISTORY, resource_id, limit=limit, offset=offset)
+        return [rows.to_generation(row) for row in found], total
 
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
         found = await self._database.read(
@@ -145,17 +139,17 @@ class SqlFleetStore:
         ]
 
     async def longest_waits(self) -> Sequence[LongestWait]:
-        def hop(session: Session) -> list[LongestWait]:
-            # From pair to pair by the index: there are few, and never mind how many resources wait.
+        def skip_scan(session: Session) -> list[LongestWait]:
+            # One index lookup per plural and adapter, however many resources wait.
             found: list[LongestWait] = []
             last = session.rows(_NEXT_WAIT, plural="", adapter="")
             while last:
                 plural, adapter, since = last[0]
-                found.append(LongestWait(plural, adapter, moment(since)))
+                found.append(LongestWait(plural, adapter, from_micros(since)))
                 last = session.rows(_NEXT_WAIT, plural=plural, adapter=adapter)
             return found
 
-        return await self._database.read(hop)
+        return await self._database.read(skip_scan)
 
     async def expire_discarded(self, before: datetime, *, limit: int) -> int:
         return await self._expire(_EXPIRE_DISCARDED, before, limit)
@@ -165,14 +159,16 @@ class SqlFleetStore:
 
     async def _expire(self, statement: Statement, before: datetime, limit: int) -> int:
         return await self._database.write(
-            lambda session: session.run(statement, before=micros(before), limit=limit)
+            lambda session: session.run(statement, before=to_micros(before), limit=limit)
         )
 
     async def _page(
-        self, page: Statement, total: Statement, resource_id: str, *, limit: int, offset: int
+        self, statements: tuple[Statement, Statement], resource_id: str, *, limit: int, offset: int
     ) -> tuple[Sequence[Row], int]:
-        def both(session: Session) -> tuple[Sequence[Row], int]:
-            found = session.rows(page, resource_id=resource_id, limit=limit, offset=min(offset, FURTHEST))
+        page, total = statements
+
+        def read(session: Session) -> tuple[Sequence[Row], int]:
+            found = session.rows(page, resource_id=resource_id, limit=limit, offset=min(offset, MAX_OFFSET))
             return found, int(session.rows(total, resource_id=resource_id)[0][0])
 
-        return await self._database.read(both)
+        return await self._database.read(read)

@@ -1,4 +1,4 @@
-"""The fleet's tables, as both databases have them.
+"""The fleet's tables.
 
 Statements are built from these definitions. The migrations create the tables, and a test compares the two.
 """
@@ -18,29 +18,21 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from sentinel.drivers.sql.engine.columns import NUMBER, TEXT
+from sentinel.drivers.sql.engine.columns import NUMBER, TEXT, required
 
 metadata = MetaData()
 
 resources = Table(
     "fleet_resources",
     metadata,
-    Column("id", TEXT, nullable=False),
-    Column("plural", TEXT, nullable=False),
-    Column("name", TEXT, nullable=False),
-    Column("parent", TEXT, nullable=False),
-    Column("root", TEXT, nullable=False),
-    Column("created_time", NUMBER, nullable=False),
-    Column("updated_time", NUMBER, nullable=False),
-    Column("version", NUMBER, nullable=False),
+    *required(TEXT, "id", "plural", "name", "parent", "root"),
+    *required(NUMBER, "created_time", "updated_time", "version"),
     Column("is_ready", Boolean, nullable=False),
     Column("adapters", TEXT, nullable=False),
-    # Once more what `labels` and `waits` index, so that a resource is read by one statement.
-    Column("labels", LargeBinary, nullable=False),
-    Column("waiting", LargeBinary, nullable=False),
-    # The long ones last: SQLite reads a row from its start, and lists want no statuses.
-    Column("document", LargeBinary, nullable=False),
-    Column("statuses", LargeBinary, nullable=False),
+    # Copies of the rows in `labels` and `waits`, so that one statement reads a whole resource.
+    *required(LargeBinary(), "labels", "waiting"),
+    # Long columns last: SQLite reads a row from its start, and lists skip the statuses.
+    *required(LargeBinary(), "document", "statuses"),
     PrimaryKeyConstraint("id", name="fleet_resources_id"),
     UniqueConstraint("plural", "parent", "name", name="fleet_resources_name"),
     Index("fleet_resources_by_created", "plural", "created_time", "id"),
@@ -55,10 +47,9 @@ labels = Table(
     "fleet_labels",
     metadata,
     Column("resource_id", TEXT, ForeignKey(resources.c.id, ondelete="CASCADE"), nullable=False),
-    Column("key", TEXT, nullable=False),
-    Column("value", TEXT, nullable=False),
+    *required(TEXT, "key", "value"),
     Column("number", NUMBER, nullable=True),
-    # The resource's own, so that a filtered list is walked in its order by this table's index alone.
+    # Copies of the resource's columns, so that a filtered list reads only this table's index.
     Column("plural", TEXT, nullable=False),
     Column("created_time", NUMBER, nullable=False),
     PrimaryKeyConstraint("resource_id", "key", name="fleet_labels_key"),
@@ -71,8 +62,7 @@ waits = Table(
     "fleet_waits",
     metadata,
     Column("resource_id", TEXT, ForeignKey(resources.c.id, ondelete="CASCADE"), nullable=False),
-    Column("adapter", TEXT, nullable=False),
-    Column("plural", TEXT, nullable=False),
+    *required(TEXT, "adapter", "plural"),
     Column("since", NUMBER, nullable=False),
     PrimaryKeyConstraint("resource_id", "adapter", name="fleet_waits_adapter"),
     Index("fleet_waits_by_since", "plural", "adapter", "since"),
@@ -84,7 +74,7 @@ counts = Table(
     metadata,
     Column("plural", TEXT, nullable=False),
     Column("is_ready", Boolean, nullable=False),
-    # Several rows for one number, so that those who create resources at the same time seldom wait for each other.
+    # One counter is spread over several rows, so that concurrent transactions rarely wait for each other.
     Column("slot", Integer, nullable=False),
     Column("total", NUMBER, nullable=False),
     PrimaryKeyConstraint("plural", "is_ready", "slot", name="fleet_counts_slot"),
@@ -106,12 +96,11 @@ discarded = Table(
 generations = Table(
     "fleet_generations",
     metadata,
-    # A number of its own: an id that was given once may be given again when its resource is gone, and then its
-    # generations begin anew.
+    # Not the generation: when a removed resource's id is reused, its generations restart at 1.
     Column("id", NUMBER, autoincrement=True, nullable=False),
     Column("resource_id", TEXT, nullable=False),
     Column("time", NUMBER, nullable=False),
-    # A newer one is there, or the resource is gone: what may be forgotten is found without passing over the rest.
+    # True once there is a newer generation or the resource is removed; indexed to find what may expire.
     Column("is_past", Boolean, nullable=False),
     Column("record", LargeBinary, nullable=False),
     PrimaryKeyConstraint("id", name="fleet_generations_id"),

@@ -1,1 +1,1 @@
-"""One module for each revision, never changed once it is released."""
+"""One module per revision. A released revision never changes."""

@@ -1,4 +1,4 @@
-"""The fleet: resources, what they are found by, their reports and history, and the audit."""
+"""The fleet: resources, their labels, reports and history, and the audit."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def upgrade() -> None:
     )
     op.create_index("fleet_answers_by_time", "fleet_answers", ["time"])
     if op.get_bind().dialect.name == "postgresql":
-        # A resource with its statuses is 2 to 6 kB: kept in its row, it is not compressed and read from elsewhere
-        # for every list, and a report that finds room beside it touches no index.
+        # A resource with its statuses is 2 to 6 kB. In its row, a list reads it without decompressing it from the
+        # TOAST table. With free space on the page, a report updates no index.
         op.execute("ALTER TABLE fleet_resources SET (toast_tuple_target = 8160, fillfactor = 70)")
         op.execute("ALTER TABLE fleet_counts SET (fillfactor = 20)")

@@ -1,6 +1,6 @@
-"""One audit and one table of idempotency keys for all components: what the fleet has kept by itself moves there.
+"""One audit and one table of idempotency keys for all components; the fleet's own rows move there.
 
-An audit entry names a kind in the place of a plural, and the generation in its detail.
+An audit entry now names the kind instead of the plural, and the generation in its detail.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Document(msgspec.Struct):
 
 def upgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
-        # An older server that still runs must not write behind the statements that copy the rows.
+        # An older server may still run; it must not write rows after they were copied.
         op.execute("LOCK TABLE fleet_audit, fleet_answers IN ACCESS EXCLUSIVE MODE")
     audit = op.create_table(
         "audit_entries",
@@ -62,7 +62,7 @@ def upgrade() -> None:
     )
     _move_entries(op.get_bind(), audit)
     op.drop_table("fleet_audit")
-    # After the rows: sorting them once is cheaper than keeping each index in order.
+    # After the rows: building an index once is cheaper than updating it for every row.
     op.create_index("audit_entries_by_actor", "audit_entries", ["actor", "id"])
     op.create_index("audit_entries_by_action", "audit_entries", ["action", "id"])
     op.create_index("audit_entries_by_resource", "audit_entries", ["resource_id", "id"])
@@ -83,7 +83,7 @@ def upgrade() -> None:
 
 
 def _move_entries(connection: sa.Connection, audit: sa.Table) -> None:
-    """In one statement: there may be millions, and none of them passes through this process."""
+    """Copy the entries in one statement: millions of them would be slow to pass through this process."""
     kinds = _kinds(connection)
     kind = sa.case(kinds, value=_old.c.plural, else_=_old.c.plural) if kinds else _old.c.plural
     detail = sa.case(
@@ -110,7 +110,7 @@ def _move_entries(connection: sa.Connection, audit: sa.Table) -> None:
 
 
 def _kinds(connection: sa.Connection) -> dict[str, str]:
-    """The kind of each plural in the audit: as a live resource has it, else the default, else absent."""
+    """The kind of each plural in the audit: from an existing resource, else the default, else absent."""
     kinds: dict[str, str] = {}
     for plural in connection.scalars(sa.select(_old.c.plural).distinct()).all():
         newest = (

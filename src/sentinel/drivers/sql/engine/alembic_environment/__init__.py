@@ -1,1 +1,1 @@
-"""How Alembic is run; the revisions themselves are those of a `History`."""
+"""Alembic's environment. The revisions come from a `History`."""

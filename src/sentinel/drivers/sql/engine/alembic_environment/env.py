@@ -1,4 +1,4 @@
-"""How Alembic runs a migration: on the connection it is given, within the transaction that is open on it."""
+"""Runs a migration on the given connection, in its open transaction."""
 
 from __future__ import annotations
 

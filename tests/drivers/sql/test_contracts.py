@@ -1,0 +1,42 @@
+"""The stores on SQLite and PostgreSQL keep the promises of their ports, as those in memory do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.audit import AuditContract
+from tests.contract.fleet_store import FleetStoreContract
+from tests.contract.idempotency import IdempotencyContract
+from tests.support.databases.contract_databases import PostgresqlStores, SqliteStores
+
+
+class OnSqlite:
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> SqliteStores:
+        return SqliteStores(tmp_path)
+
+
+class OnPostgresql:
+    @pytest.fixture
+    def stores(self, postgresql_database: str) -> PostgresqlStores:
+        return PostgresqlStores(postgresql_database)
+
+
+class TestFleetStoreOnSqlite(OnSqlite, FleetStoreContract): ...
+
+
+class TestFleetStoreOnPostgresql(OnPostgresql, FleetStoreContract): ...
+
+
+class TestAuditOnSqlite(OnSqlite, AuditContract): ...
+
+
+class TestAuditOnPostgresql(OnPostgresql, AuditContract): ...
+
+
+class TestIdempotencyOnSqlite(OnSqlite, IdempotencyContract): ...
+
+
+class TestIdempotencyOnPostgresql(OnPostgresql, IdempotencyContract): ...
