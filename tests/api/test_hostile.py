@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sentinel.web.routing import Method, Route
-from sentinel.web.strictjson import DEEPEST
+from sentinel.web.strict_json import DEEPEST
 from tests.support.databases import backends
 from tests.support.fleet.api_client import ROOT, FleetClient, Reply
 

@@ -92,7 +92,7 @@ async def test_a_resource_becomes_ready_when_an_adapter_is_required_no_longer() 
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns"))
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(upkeep_of(after).reaggregate_outdated):
             await until(after, "clusters", "dns")
 
         status = (await after.get("clusters/c"))["status"]
@@ -106,7 +106,7 @@ async def test_a_resource_is_ready_no_longer_when_another_adapter_is_required() 
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns", "more"))
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(upkeep_of(after).reaggregate_outdated):
             await until(after, "clusters", "dns,more")
 
         status = (await after.get("clusters/c"))["status"]
@@ -123,7 +123,7 @@ async def test_a_resource_that_is_marked_before_its_turn_is_aggregated_anew_all_
         after = await restarted(before, requiring("dns", "more"))
         await after.call("POST", f"clusters/c/{mark}")
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(upkeep_of(after).reaggregate_outdated):
             await until(after, "clusters", "dns,more")
 
         assert (await after.get("clusters/c"))["status"]["phase"] == "NotReady"
@@ -135,7 +135,7 @@ async def test_a_deletion_ends_when_nobody_is_waited_for_any_longer() -> None:
         await before.call("DELETE", "clusters/c")
         after = await restarted(before, requiring())
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(upkeep_of(after).reaggregate_outdated):
             await until(after, "clusters", "")
 
         (await after.call("GET", "clusters/c")).refuses(404)
@@ -149,7 +149,7 @@ async def test_more_than_one_batch_is_brought_up_to_date() -> None:
             await before.create("clusters", f"c{number}")
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(upkeep_of(after).reaggregate_outdated):
             await until(after, "clusters", "other")
 
         page = await after.get("clusters", size=1000, fields="status.conditions")
@@ -162,7 +162,7 @@ async def test_what_is_up_to_date_is_left_alone() -> None:
         etag = (await before.call("GET", "clusters/c")).etag
         after = await restarted(before, requiring("dns"))
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(upkeep_of(after).reaggregate_outdated):
             await until(after, "clusters", "dns")
 
         assert (await after.call("GET", "clusters/c")).etag == etag
@@ -175,7 +175,7 @@ async def test_a_database_that_fails_is_tried_again() -> None:
         await before.create("clusters", "c", id="c")
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(upkeep_of(after).reaggregate_outdated):
             await after.clock.until_asleep()
             await after.later(60)  # long enough for two failures, and the pauses after them
             await until(after, "clusters", "other")
@@ -202,7 +202,7 @@ async def test_a_resource_that_cannot_be_read_is_named_once_and_keeps_no_other_f
         await spoil(before, "c0000")
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(upkeep_of(after).reaggregate_outdated):
             async with asyncio.timeout(AMPLE):
                 while len(await after.store.outdated("clusters", "other", limit=2)) > 1:
                     pass  # each call lets the others run
@@ -220,7 +220,7 @@ async def test_a_whole_batch_that_cannot_be_read_comes_once(caplog: pytest.LogCa
         await spoil(before, *ids)
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(upkeep_of(after).reaggregate_outdated):
             async with asyncio.timeout(AMPLE):
                 while "upkeep.aggregated" not in (record.getMessage() for record in caplog.records):
                     await after.store.populations()  # lets the others run
@@ -229,7 +229,10 @@ async def test_a_whole_batch_that_cannot_be_read_comes_once(caplog: pytest.LogCa
 
 
 async def test_the_loop_waits_to_be_stopped_and_then_ends() -> None:
-    async with FleetClient(kinds=requiring("dns")) as fleet, running(upkeep_of(fleet).aggregate_anew) as stopping:
+    async with (
+        FleetClient(kinds=requiring("dns")) as fleet,
+        running(upkeep_of(fleet).reaggregate_outdated) as stopping,
+    ):
         await until(fleet, "clusters", "dns")
 
         assert not stopping.requested
@@ -242,7 +245,7 @@ async def test_the_public_names_come_and_go_with_the_setting(emits: bool) -> Non
         after = FleetClient(backend=before.backend, emits_public_names=emits)
         cluster = next(kind for kind in after.kinds if kind.plural == "clusters")
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(upkeep_of(after).reaggregate_outdated):
             await until(after, "clusters", after.service.aggregated_for(cluster))
 
         shown = await after.get(f"clusters/{made['id']}")
@@ -346,7 +349,7 @@ class Faulty(MemoryFleetStore):
 
 
 @pytest.mark.parametrize(
-    "loop_of", [lambda fleet: retention_of(fleet).run, lambda fleet: upkeep_of(fleet).aggregate_anew]
+    "loop_of", [lambda fleet: retention_of(fleet).run, lambda fleet: upkeep_of(fleet).reaggregate_outdated]
 )
 async def test_a_loop_survives_what_nobody_expected(
     loop_of: Callable[[FleetClient], Loop], caplog: pytest.LogCaptureFixture

@@ -43,7 +43,7 @@ class Maintenance:
         self._clock = clock
         self._log = log
 
-    async def aggregate_anew(self, stopping: Stopping) -> None:
+    async def reaggregate_outdated(self, stopping: Stopping) -> None:
         """Brings the conditions of every resource up to the adapters that its kind requires, then waits."""
         failures = 0
         while not stopping.requested:

@@ -72,7 +72,7 @@ class Created(msgspec.Struct, frozen=True):
 class ReportObserver(Protocol):
     """Hears of what cannot be seen in the store afterwards."""
 
-    def report_taken(self) -> None: ...
+    def report_stored(self) -> None: ...
 
     def report_discarded(self, reason: DiscardReason) -> None: ...
 
@@ -294,7 +294,7 @@ class FleetService:
         if isinstance(outcome, reports.Discarded):
             self._observer.report_discarded(outcome.reason)
         else:
-            self._observer.report_taken()
+            self._observer.report_stored()
         return outcome
 
     def aggregated_for(self, kind: KindRules) -> str:

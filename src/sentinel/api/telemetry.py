@@ -52,7 +52,7 @@ class FleetTelemetry:
             registry=registry,
         )
 
-    def report_taken(self) -> None:
+    def report_stored(self) -> None:
         """A report was stored."""
         self._reports.inc()
 

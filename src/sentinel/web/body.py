@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from sentinel.web import problem, strictjson
+from sentinel.web import problem, strict_json
 from sentinel.web.asgi import Receive
 from sentinel.web.problem import shown
 from sentinel.web.routing import AnyBody, Body, BytesBody
@@ -51,7 +51,7 @@ async def read(receive: Receive, headers: Mapping[str, str], declared: AnyBody) 
     if not has_body:  # a server that passes a body on without saying how it came
         _check_headers(headers, declared)
     if is_json:
-        strictjson.check(content)
+        strict_json.check(content)
     return content
 
 

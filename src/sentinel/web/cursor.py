@@ -15,7 +15,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
-from sentinel.web import problem, strictjson
+from sentinel.web import problem, strict_json
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def decode(text: str, type: type[T], *, query: object) -> T:  # noqa: A002  # ms
             raise ValueError("too long")
         content = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         place = content[_FINGERPRINT:]
-        strictjson.check(place)
+        strict_json.check(place)
         decoded = msgspec.json.decode(place, type=type)
     except (ValueError, binascii.Error, problem.Problem):
         message = "expected the value of next from an earlier page of this list, got something else"

@@ -18,7 +18,7 @@ from msgspec import inspect
 from sentinel.runtime.settings.report import closest
 from sentinel.web import problem
 from sentinel.web.problem import FieldError, Problem, shown
-from sentinel.web.strictjson import join
+from sentinel.web.strict_json import join
 
 T = TypeVar("T")
 

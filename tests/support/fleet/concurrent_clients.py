@@ -25,7 +25,7 @@ KINDS: Sequence[dict[str, object]] = (
 )
 
 
-class Ledger:
+class SentRequests:
     """What the clients of one resource have sent, and what they were answered."""
 
     def __init__(self, path: str) -> None:
@@ -46,7 +46,7 @@ class Ledger:
         return self._began + timedelta(microseconds=next(self._moments))
 
 
-async def patcher(fleet: FleetHttp, ledger: Ledger, member: str, *, rounds: int) -> None:
+async def patcher(fleet: FleetHttp, ledger: SentRequests, member: str, *, rounds: int) -> None:
     """Changes a member of the spec that is its own, and repeats itself, which changes nothing."""
     for value in range(rounds):
         patch = {"spec": {member: value}}
@@ -65,7 +65,7 @@ async def patcher(fleet: FleetHttp, ledger: Ledger, member: str, *, rounds: int)
         ledger.spec[member] = value
 
 
-async def reporter(fleet: FleetHttp, ledger: Ledger, adapter: str, *, rounds: int) -> None:
+async def reporter(fleet: FleetHttp, ledger: SentRequests, adapter: str, *, rounds: int) -> None:
     """Reports on the newest generation it knows of; another one may report as the same adapter beside it."""
     for number in range(rounds):
         generation, at = ledger.generation, ledger.moment()
@@ -85,7 +85,7 @@ async def reporter(fleet: FleetHttp, ledger: Ledger, adapter: str, *, rounds: in
             ledger.discarded += 1
 
 
-def clients(fleet: FleetHttp, ledger: Ledger, *, count: int, rounds: int) -> list[Awaitable[None]]:
+def clients(fleet: FleetHttp, ledger: SentRequests, *, count: int, rounds: int) -> list[Awaitable[None]]:
     """So many clients of one resource: half of them patch, half of them report."""
     return [
         patcher(fleet, ledger, f"member_{number}", rounds=rounds)
@@ -95,7 +95,7 @@ def clients(fleet: FleetHttp, ledger: Ledger, *, count: int, rounds: int) -> lis
     ]
 
 
-async def storm(works: Sequence[Awaitable[None]]) -> None:
+async def run_concurrently(works: Sequence[Awaitable[None]]) -> None:
     """All at once; the first that fails fails all."""
     async with asyncio.TaskGroup() as group:
         for work in works:
@@ -106,7 +106,7 @@ async def _awaited(work: Awaitable[None]) -> None:
     await work
 
 
-async def verify(fleet: FleetHttp, ledger: Ledger) -> None:
+async def verify(fleet: FleetHttp, ledger: SentRequests) -> None:
     """Compares a resource with the sequential model of all that was done to it."""
     changes = len(ledger.versions)
     document, statuses = await fleet.read(ledger.path)

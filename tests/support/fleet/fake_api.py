@@ -49,7 +49,7 @@ class Fault(StrEnum):
     """No answer until the client goes away or the server stops."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class FakeResponse(msgspec.Struct, frozen=True):
     """Any answer at all."""
 
     status: int = 200
@@ -58,7 +58,7 @@ class Answer(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
 
 
-class Received(msgspec.Struct, frozen=True):
+class ReceivedRequest(msgspec.Struct, frozen=True):
     """A request as it arrived."""
 
     number: int
@@ -75,15 +75,15 @@ class Received(msgspec.Struct, frozen=True):
         return int(self.query.get("page", "0"))
 
 
-Script: TypeAlias = Callable[[Received], Fault | Answer | None]
+Script: TypeAlias = Callable[[ReceivedRequest], Fault | FakeResponse | None]
 
 
-def every(nth: int, *faults: Fault | Answer) -> Script:
+def every(nth: int, *faults: Fault | FakeResponse) -> Script:
     """Spoils every nth request, with each fault in turn."""
     return lambda request: None if request.number % nth else faults[request.number // nth % len(faults)]
 
 
-def only(number: int, fault: Fault | Answer) -> Script:
+def only(number: int, fault: Fault | FakeResponse) -> Script:
     """Spoils one request."""
     return lambda request: fault if request.number == number else None
 
@@ -174,7 +174,7 @@ class FleetServer:
     ) -> None:
         self.shape = shape
         self.script = script
-        self.received: list[Received] = []
+        self.received: list[ReceivedRequest] = []
         self.hung_up = asyncio.Event()
         """Set when a client has gone away from a request that hung."""
         self._newest_first = newest_first
@@ -245,7 +245,7 @@ class FleetServer:
             "last_updated_time": at.isoformat(),
         }
 
-    async def requests(self, count: int, *, within: float = 10) -> list[Received]:
+    async def requests(self, count: int, *, within: float = 10) -> list[ReceivedRequest]:
         """Waits until so many requests have arrived."""
         async with asyncio.timeout(within), self._arrived:
             await self._arrived.wait_for(lambda: len(self.received) >= count)
@@ -257,7 +257,7 @@ class FleetServer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
-        received = Received(
+        received = ReceivedRequest(
             len(self.received) + 1,
             request.raw_path,
             dict(request.query),
@@ -271,7 +271,7 @@ class FleetServer:
         match fault:
             case None:
                 return web.json_response(body=msgspec.json.encode(self._page(received)))
-            case Answer():
+            case FakeResponse():
                 return web.Response(
                     status=fault.status,
                     body=fault.body,
@@ -311,7 +311,7 @@ class FleetServer:
             raise
         return web.Response(status=503)
 
-    def _page(self, received: Received, *, keep: float = 1) -> object:
+    def _page(self, received: ReceivedRequest, *, keep: float = 1) -> object:
         size = min(int(received.query.get("size", "100")), self._cap)
         selected = {row: self._rows[row] for row in sorted(self._rows, reverse=self._newest_first)}
         if self._honours_selector:

@@ -41,7 +41,7 @@ AMPLE = timedelta(seconds=60)
 """Ends a test in which somebody waits for somebody for ever."""
 NEVER = datetime(1, 1, 2, tzinfo=UTC)
 """Nothing is older."""
-MOST_PAGES = 1_000
+MAX_PAGES = 1_000
 
 
 class Stores(ABC):
@@ -283,7 +283,7 @@ async def history_of(
 async def walk(store: FleetStore, query: ListQuery) -> list[str]:
     """From the query's place to the end, by cursor."""
     seen: list[str] = []
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         found = await store.find(query)
         assert len(found.documents) <= query.limit
         seen += ids(found)
@@ -291,7 +291,7 @@ async def walk(store: FleetStore, query: ListQuery) -> list[str]:
             return seen
         assert len(found.documents) == query.limit
         query = msgspec.structs.replace(query, after=found.last)
-    raise AssertionError(f"no end after {MOST_PAGES} pages")
+    raise AssertionError(f"no end after {MAX_PAGES} pages")
 
 
 async def select(store: FleetStore, *requirements: Requirement, plural: str = "clusters") -> list[str]:

@@ -54,7 +54,7 @@ def build_api(
     )
     upkeep = Maintenance(service=service, store=store, kinds=kinds, clock=clock, log=log)
     return BuiltComponent(
-        part=Part(name="api", loops=(upkeep.aggregate_anew,), registry=registry),
+        part=Part(name="api", loops=(upkeep.reaggregate_outdated,), registry=registry),
         web=Component(routes=routes.routes(kinds, service), permissions=access.PERMISSIONS),
         retained=retained(store, settings.retention),
         refresh=measured.refresh_if_stale,

@@ -73,7 +73,7 @@ class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     """For a service whose parts come and go while it runs."""
     on_reload: Step | None = None
     """What SIGHUP does; None: it stops the service."""
-    has_large_answers: bool = False
+    has_large_responses: bool = False
     """Whether it sends bodies of many megabytes; the allocator is then told to keep large blocks."""
 
 
@@ -127,7 +127,7 @@ def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | N
         dynamic=assembly.dynamic,
         on_reload=assembly.on_reload,
     )
-    if assembly.has_large_answers:
+    if assembly.has_large_responses:
         process.settle_memory()
     return process.main(service, log=context.log)
 

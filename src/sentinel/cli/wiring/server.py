@@ -77,7 +77,7 @@ class BuiltServer(msgspec.Struct, frozen=True, kw_only=True):
                 **description,
                 "insecure": self.settings.insecure,
             },
-            has_large_answers=True,
+            has_large_responses=True,
         )
 
     @property

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.problem_codes import Code
-from sentinel.web import strictjson
+from sentinel.web import strict_json
 from sentinel.web.problem import FieldError, Problem
 
 INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -23,19 +23,19 @@ VALUES = st.recursive(
 
 def refusal(body: bytes) -> Problem:
     with pytest.raises(Problem) as refused:
-        strictjson.check(body)
+        strict_json.check(body)
     return refused.value
 
 
 @given(VALUES, st.booleans())
 def test_whatever_json_dumps_of_plain_values_is_taken(value: object, is_ascii: bool) -> None:
-    strictjson.check(json.dumps(value, ensure_ascii=is_ascii).encode())
+    strict_json.check(json.dumps(value, ensure_ascii=is_ascii).encode())
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_taken_or_refused_and_nothing_else(body: bytes) -> None:
     try:
-        strictjson.check(body)
+        strict_json.check(body)
     except Problem as refused:
         assert refused.status == 400
         assert refused.errors
@@ -95,7 +95,7 @@ def test_what_others_would_read_differently_is_refused_by_name(body: bytes, fiel
     [b'"\\ud83d\\ude00"', b"9223372036854775807", b"-9223372036854775808", b"1e308", b'"[[[[[[[["', b"[[], {}]"],
 )
 def test_what_only_looks_suspicious_is_taken(body: bytes) -> None:
-    strictjson.check(body)
+    strict_json.check(body)
 
 
 @pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")])
@@ -103,7 +103,7 @@ def test_64_levels_are_taken(brackets: tuple[bytes, bytes]) -> None:
     opening, closing = brackets
     times = 64 // (opening.count(b"[") + opening.count(b"{"))
 
-    strictjson.check(opening * times + b"0" + closing * times)
+    strict_json.check(opening * times + b"0" + closing * times)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_long_name_is_cut_where_it_would_be_repeated() -> None:
 
 
 def test_many_brackets_side_by_side_are_not_deep() -> None:
-    strictjson.check(b"[" + b"[{}]," * 10_000 + b"[]]")
+    strict_json.check(b"[" + b"[{}]," * 10_000 + b"[]]")
 
 
 def test_brackets_that_do_not_match_are_a_syntax_error() -> None:
