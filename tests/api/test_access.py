@@ -11,17 +11,16 @@ from sentinel.cli.wiring.server import audit_component, build_database
 from sentinel.core.access import ANONYMOUS, Action, Identity, Role, combine
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.runtime.clock import SystemClock
-from sentinel.web.access import AUDIT
-from sentinel.web.audit import Auditor
-from sentinel.web.identity import NOBODY
+from sentinel.web.audit import READ_AUDIT, Auditor
+from sentinel.web.identity import UNAUTHENTICATED
 from tests.support.fleet.api_client import DEFAULT, PERMISSIONS, FleetClient
 from tests.support.fleet.every_route import Family
 
-ACTIONS = [READ, WRITE, FORCE_DELETE, REPORT, AUDIT]
+ACTIONS = [READ, WRITE, FORCE_DELETE, REPORT, READ_AUDIT]
 ALLOWED: dict[Role, set[Action]] = {
     Role.VIEWER: {READ},
     Role.OPERATOR: {READ, WRITE},
-    Role.ADMIN: {READ, WRITE, FORCE_DELETE, AUDIT},
+    Role.ADMIN: {READ, WRITE, FORCE_DELETE, READ_AUDIT},
     Role.PULSE: {READ},
     Role.ADAPTER: {READ, REPORT},
     Role.AGENT: set(),
@@ -52,7 +51,7 @@ def test_who_may_do_more_may_do_all_that_others_may(lesser: Role, greater: Role)
 def test_adapters_alone_report_and_agents_do_nothing_over_rest() -> None:
     assert PERMISSIONS.roles(REPORT) == (Role.ADAPTER,)
     assert not any(Role.AGENT in PERMISSIONS.roles(action) for action in PERMISSIONS.actions)
-    assert not any(PERMISSIONS.permits(NOBODY, action) for action in PERMISSIONS.actions)
+    assert not any(PERMISSIONS.permits(UNAUTHENTICATED, action) for action in PERMISSIONS.actions)
 
 
 def test_every_action_that_a_role_may_do_is_one_that_a_route_asks_for() -> None:

@@ -7,7 +7,7 @@ from tests.support.fleet.api_client import Body, FleetClient
 
 AUDIT = "/api/v1/audit"
 SECRET = "hunter2-in-the-spec"
-MOST_PAGES = 20
+MAX_PAGES = 20
 
 
 async def entries(fleet: FleetClient, **query: object) -> list[Body]:
@@ -124,7 +124,7 @@ async def test_the_newest_come_first_and_the_rest_behind_a_cursor(fleet: FleetCl
     walked: list[Body] = []
     query: dict[str, object] = {"size": 4}
     sizes = []
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await fleet.get(AUDIT, **query)
         walked += page["items"]
         sizes.append(page["size"])

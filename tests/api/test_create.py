@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sentinel.api.service import CHILDREN_PER_RESOURCE
+from sentinel.api.service import MAX_CHILDREN
 from sentinel.core.access import Identity, Role
 from tests.support.fleet.api_client import DEFAULT, ROOT, Body, FleetClient
 
@@ -294,7 +294,7 @@ async def test_the_usual_kinds_are_served_where_no_file_says_otherwise() -> None
 
 async def test_a_family_is_bounded(fleet: FleetClient) -> None:
     parent = (await fleet.create())["id"]
-    for number in range(CHILDREN_PER_RESOURCE):
+    for number in range(MAX_CHILDREN):
         assert (await fleet.call("POST", f"clusters/{parent}/nodepools", {"name": f"n{number}"})).status == 201
 
     reply = await fleet.call("POST", f"clusters/{parent}/nodepools", {"name": "one more"})

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sentinel.web.routing import Method, Route
-from sentinel.web.strict_json import DEEPEST
+from sentinel.web.strict_json import MAX_DEPTH
 from tests.support.databases import backends
 from tests.support.fleet.api_client import ROOT, FleetClient, Reply
 
@@ -71,7 +71,7 @@ async def test_ten_thousand_levels_are_too_deep(
         for end in (closing * levels, b""):
             body = around % (b'{"x":' + opening * levels + b"1" + end + b"}")
             reply = await send(fleet, method, path, body)
-            reply.refuses(400, field + step * (DEEPEST - 2), code="HYPERFLEET-VAL-003")
+            reply.refuses(400, field + step * (MAX_DEPTH - 2), code="HYPERFLEET-VAL-003")
 
 
 @pytest.mark.parametrize(("method", "path", "around", "field"), BODIES)

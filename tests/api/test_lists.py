@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fleet.api_client import ROOT, Body, FleetClient
 
-MOST_PAGES = 50
+MAX_PAGES = 50
 """Ends a walk that would go round for ever."""
 
 ORDERS = [
@@ -24,7 +24,7 @@ async def walk(fleet: FleetClient, path: str = "clusters", **query: object) -> l
     """The pages of a walk by cursor."""
     pages = [await fleet.get(path, **query)]
     while (after := pages[-1]["next"]) is not None:
-        assert len(pages) < MOST_PAGES
+        assert len(pages) < MAX_PAGES
         pages.append(await fleet.get(path, after=after, **query))
     return pages
 
@@ -211,7 +211,7 @@ async def test_a_walk_meets_all_that_stays_however_much_comes_and_goes(fleet: Fl
         await fleet.later(1)
     walked: list[str] = []
     query: dict[str, object] = {"size": 2, "order": order}
-    for step in range(MOST_PAGES):
+    for step in range(MAX_PAGES):
         page = await fleet.get("manifests", **query)
         walked += names(page)
         if page["next"] is None:

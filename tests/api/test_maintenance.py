@@ -246,7 +246,7 @@ async def test_the_public_names_come_and_go_with_the_setting(emits: bool) -> Non
         cluster = next(kind for kind in after.kinds if kind.plural == "clusters")
 
         async with running(upkeep_of(after).reaggregate_outdated):
-            await until(after, "clusters", after.service.aggregated_for(cluster))
+            await until(after, "clusters", after.service.aggregation_key(cluster))
 
         shown = await after.get(f"clusters/{made['id']}")
 

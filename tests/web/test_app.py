@@ -14,11 +14,11 @@ from sentinel.runtime.probes.health import Health
 from sentinel.runtime.probes.metrics import Metrics
 from sentinel.runtime.probes.pages import metrics_pages, probe_pages
 from sentinel.web import problem
-from sentinel.web.app import BadRoutes, check_routes
+from sentinel.web.app import BadRoutes, check_routes, page_routes
 from sentinel.web.asgi import App, Message
+from sentinel.web.body import MERGE_PATCH, Body
 from sentinel.web.identity import Guard
-from sentinel.web.pages import page_routes
-from sentinel.web.routing import MERGE_PATCH, OPEN, Body, Method, Parameter, Request, Response, Route
+from sentinel.web.routing import OPEN, Method, Parameter, Request, Response, Route
 from tests.web.calling import PERMISSIONS, WRITE, answering, app_of, call, raising, route, scope
 
 FINE = answering(Response(body=b"{}"))

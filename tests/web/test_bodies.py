@@ -9,8 +9,9 @@ import pytest
 
 from sentinel.web import forms, openapi
 from sentinel.web.asgi import App
+from sentinel.web.body import AnyBody, Body, BytesBody, FormBody, TextBody
 from sentinel.web.problem import Problem
-from sentinel.web.routing import AnyBody, Body, BytesBody, FormBody, Method, Request, Response, TextBody
+from sentinel.web.routing import Method, Request, Response
 from tests.web.calling import PERMISSIONS, answering, app_of, call, route
 
 KDL = "application/kdl"
@@ -188,7 +189,7 @@ def test_a_form_that_is_not_text_or_has_too_many_fields_is_refused(body: bytes) 
 
 
 def test_a_form_may_have_as_many_fields_as_the_limit_says() -> None:
-    assert len(forms.parse(b"&".join([b"a=1"] * forms.MOST_FIELDS)).get_all("a")) == forms.MOST_FIELDS
+    assert len(forms.parse(b"&".join([b"a=1"] * forms.MAX_FIELDS)).get_all("a")) == forms.MAX_FIELDS
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_schemas_of_the_same_name_are_refused() -> None:
     other = msgspec.defstruct("Thing", [("size", int)], module="elsewhere")
     hub = Component(routes=[route(answering(Response()), path="/things", responses=giving(other))])
 
-    with pytest.raises(ValueError, match="got several called Thing"):
+    with pytest.raises(ValueError, match="got several schemas called Thing"):
         application(FLEET, hub)
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from sentinel.ports.errors import Unavailable
 from sentinel.web import errors
+from sentinel.web.body import Body
 from sentinel.web.openapi import Info, document
 from sentinel.web.problem import FieldError
-from sentinel.web.routing import Body, Method, Response
+from sentinel.web.routing import Method, Response
 from tests.web.calling import PERMISSIONS, answering, app_of, call, raising, route
 
 

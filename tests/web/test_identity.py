@@ -11,7 +11,7 @@ from sentinel.core.access import ANONYMOUS, Action, Identity, Role
 from sentinel.core.problem_codes import Code
 from sentinel.runtime.listening import is_loopback
 from sentinel.testing.identities import MemoryIdentities
-from sentinel.web.identity import NOBODY, Guard
+from sentinel.web.identity import UNAUTHENTICATED, Guard
 from sentinel.web.problem import Problem
 from sentinel.web.routing import OPEN, Open
 from tests.web.calling import FORCE_DELETE, PERMISSIONS, READ, WRITE
@@ -46,7 +46,7 @@ def guard() -> Guard:
 
 
 def test_a_guard_without_identities_has_to_be_insecure_on_purpose() -> None:
-    with pytest.raises(ValueError, match="insecure on purpose"):
+    with pytest.raises(ValueError, match="expected identities"):
         Guard(identities=[])
 
 
@@ -130,8 +130,8 @@ async def test_a_role_may_do_what_the_matrix_says_and_nothing_else(role: Role, a
 
 
 async def test_an_open_route_needs_no_token_and_gives_no_rights(guard: Guard) -> None:
-    assert await admit(guard, OPEN, {}) == NOBODY
-    assert not any(PERMISSIONS.permits(NOBODY, action) for action in PERMISSIONS.actions)
+    assert await admit(guard, OPEN, {}) == UNAUTHENTICATED
+    assert not any(PERMISSIONS.permits(UNAUTHENTICATED, action) for action in PERMISSIONS.actions)
 
 
 async def test_an_insecure_server_takes_whoever_has_no_token_for_anonymous() -> None:

@@ -141,9 +141,9 @@ async def test_a_client_that_has_gone_is_499() -> None:
     recorder = Recorder()
 
     async def gone(request: Request) -> Response:
-        from sentinel.web.body import Disconnected
+        from sentinel.web.asgi import ClientDisconnected
 
-        raise Disconnected
+        raise ClientDisconnected
 
     await call(app_of(route(gone), observers=[recorder]), "GET", "/things")
 
@@ -221,7 +221,7 @@ async def test_a_request_that_takes_too_long_is_a_503_and_its_handler_is_cancell
             raise
         raise AssertionError
 
-    answered = await call(app_of(route(endless), deadline=timedelta(milliseconds=10)), "GET", "/things")
+    answered = await call(app_of(route(endless), request_timeout=timedelta(milliseconds=10)), "GET", "/things")
 
     assert (answered.status, answered.json["code"]) == (503, "HYPERFLEET-SVC-002")
     assert answered.headers["retry-after"] == "1"
@@ -230,7 +230,7 @@ async def test_a_request_that_takes_too_long_is_a_503_and_its_handler_is_cancell
 
 async def test_too_many_requests_at_once_are_refused_but_probes_are_answered() -> None:
     held = Held()
-    app = app_of(route(held), route(FINE, path="/healthz", action=OPEN, is_quiet=True), most_at_once=1)
+    app = app_of(route(held), route(FINE, path="/healthz", action=OPEN, is_quiet=True), max_concurrent_requests=1)
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(call(app, "GET", "/things"))
         async with asyncio.timeout(WAIT):

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from sentinel.web.body import Body
 from sentinel.web.openapi import Info, document, openapi_routes
-from sentinel.web.routing import OPEN, Body, Method, Parameter, Response, ResponseSpec
+from sentinel.web.routing import OPEN, Method, Parameter, Response, ResponseSpec
 from tests.web.calling import FORCE_DELETE, PERMISSIONS, WRITE, answering, app_of, call, route
 
 FINE = answering(Response(body=b"{}"))

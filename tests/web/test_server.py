@@ -14,7 +14,8 @@ import pytest
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import ListenError
 from sentinel.web.asgi import App, Receive, Scope, Send
-from sentinel.web.routing import Body, Method, Request, Response
+from sentinel.web.body import Body
+from sentinel.web.routing import Method, Request, Response
 from sentinel.web.server import Server
 from tests.web.calling import LOG, answering, app_of, route
 from tests.web.serving import LOOPBACK, WAIT, Running, client_of, serving
@@ -209,7 +210,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_given_up() -> None:
         assert last["type"] == "http.disconnect"
         is_gone.set()
 
-    server = Server(answer, address=LOOPBACK, log=LOG, patience=timedelta(milliseconds=1))
+    server = Server(answer, address=LOOPBACK, log=LOG, send_timeout=timedelta(milliseconds=1))
     await server.open()
     _, writer = await asyncio.open_connection("127.0.0.1", server.address.port, limit=1)
     writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -295,7 +296,7 @@ async def test_under_a_lifecycle_it_is_a_part_that_leaves_signals_alone() -> Non
 
 async def test_a_request_that_never_ends_is_cut_off_when_the_drain_is_over() -> None:
     held = Held()
-    server = Server(app_of(route(held)), address=LOOPBACK, log=LOG, closing=timedelta(milliseconds=50))
+    server = Server(app_of(route(held)), address=LOOPBACK, log=LOG, close_timeout=timedelta(milliseconds=50))
     running = Running(server, drain=timedelta(milliseconds=50))
 
     async with asyncio.timeout(WAIT), asyncio.TaskGroup() as tasks:

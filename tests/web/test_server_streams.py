@@ -123,7 +123,7 @@ async def test_a_stream_ends_with_its_client_even_if_a_request_waits_behind_it()
 
 async def test_a_client_that_takes_nothing_of_a_stream_is_given_up() -> None:
     flood = Flood()
-    server = Server(app_of(route(flood)), address=LOOPBACK, log=LOG, patience=timedelta(milliseconds=1))
+    server = Server(app_of(route(flood)), address=LOOPBACK, log=LOG, send_timeout=timedelta(milliseconds=1))
     await server.open()
     _, writer = await connect(server, limit=1)
 

@@ -72,7 +72,7 @@ async def test_a_stream_outlives_the_deadline_of_requests() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain")
 
-    listener = Listener(app_of(route(handler), deadline=timedelta(seconds=1)))
+    listener = Listener(app_of(route(handler), request_timeout=timedelta(seconds=1)))
 
     await listener.listen()
 
@@ -97,7 +97,7 @@ async def test_a_stream_whose_head_cannot_be_sent_in_time_is_closed() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content, content_type="text/plain")
 
-    listener = Listener(app_of(route(handler), deadline=timedelta(seconds=1)), takes=-1)
+    listener = Listener(app_of(route(handler), request_timeout=timedelta(seconds=1)), takes=-1)
 
     await listener.listen()
 
@@ -108,7 +108,7 @@ async def test_a_stream_whose_head_cannot_be_sent_in_time_is_closed() -> None:
 @virtual_time
 async def test_a_stream_takes_no_place_among_requests_at_once() -> None:
     feed = Feed(b"one")
-    app = app_of(route(feed), route(answering(Response(body=b"{}")), path="/other"), most_at_once=1)
+    app = app_of(route(feed), route(answering(Response(body=b"{}")), path="/other"), max_concurrent_requests=1)
     listener = Listener(app)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
@@ -127,7 +127,7 @@ async def test_one_stream_too_many_is_a_503_and_closed_unread() -> None:
     async def second(request: Request) -> Stream:
         return Stream(content=refused, content_type="text/plain")
 
-    app = app_of(route(feed), route(second, path="/second"), most_streams=1)
+    app = app_of(route(feed), route(second, path="/second"), max_streams=1)
     listener = Listener(app)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
@@ -143,7 +143,7 @@ async def test_one_stream_too_many_is_a_503_and_closed_unread() -> None:
 
 @virtual_time
 async def test_a_stream_that_ends_makes_room_for_another() -> None:
-    app = app_of(route(Feed(b"one", is_endless=False)), most_streams=1)
+    app = app_of(route(Feed(b"one", is_endless=False)), max_streams=1)
 
     for _ in range(3):
         listener = Listener(app)
@@ -350,7 +350,7 @@ async def test_head_has_the_head_of_a_stream_and_closes_it_unread() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content, content_type="text/event-stream")
 
-    listener = Listener(app_of(route(handler), most_streams=1), method="HEAD")
+    listener = Listener(app_of(route(handler), max_streams=1), method="HEAD")
 
     await listener.listen()
 

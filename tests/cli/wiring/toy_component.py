@@ -19,8 +19,9 @@ from sentinel.runtime.lifecycle.part import Part
 from sentinel.web import idempotency
 from sentinel.web.app import Component
 from sentinel.web.audit import Auditor
+from sentinel.web.body import Body
 from sentinel.web.errors import Conflict, NotFound
-from sentinel.web.routing import Body, Method, Parameter, Request, Response, ResponseSpec, Route
+from sentinel.web.routing import Method, Parameter, Request, Response, ResponseSpec, Route
 
 READ, WRITE = Action("toy.read"), Action("toy.write")
 PERMISSIONS = table("toy", {Role.VIEWER: (READ,), Role.OPERATOR: (Role.VIEWER, WRITE)})

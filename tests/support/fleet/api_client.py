@@ -21,7 +21,7 @@ from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.identities import MemoryIdentities
-from sentinel.web import access as server_access
+from sentinel.web import audit as server_audit
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
 from sentinel.web.audit import Auditor, audit_routes
@@ -31,7 +31,7 @@ from tests.support.databases.backends import Backend
 
 Body = dict[str, Any]
 ROOT = "/api/hyperfleet/v1"
-PERMISSIONS = combine(fleet_access.PERMISSIONS, server_access.PERMISSIONS)
+PERMISSIONS = combine(fleet_access.PERMISSIONS, server_audit.PERMISSIONS)
 
 KINDS = Kinds(
     (

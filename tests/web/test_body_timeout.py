@@ -10,9 +10,9 @@ import pytest
 from sentinel.testing.loop import run
 from sentinel.web import body
 from sentinel.web.asgi import Message, Receive
-from sentinel.web.middleware import DEADLINE
+from sentinel.web.body import Body
+from sentinel.web.middleware import REQUEST_TIMEOUT
 from sentinel.web.problem import Problem
-from sentinel.web.routing import Body
 
 
 def refusal(receive: Receive) -> Problem:
@@ -46,4 +46,4 @@ def test_a_body_that_comes_byte_by_byte_is_given_up_before_the_request_is() -> N
         return {"type": "http.request", "body": b" ", "more_body": True}
 
     assert refusal(dripping).status == 408
-    assert timedelta(0) < waited < DEADLINE - timedelta(seconds=5)
+    assert timedelta(0) < waited < REQUEST_TIMEOUT - timedelta(seconds=5)

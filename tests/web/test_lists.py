@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.web import cursor
+from sentinel.web import lists
 from sentinel.web.problem import Problem
 
 
@@ -25,39 +25,39 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 def refusal(text: str) -> Problem:
     with pytest.raises(Problem) as refused:
-        cursor.decode(text, Place, query=QUERY)
+        lists.decode_cursor(text, Place, query=QUERY)
     return refused.value
 
 
 @given(TEXT | st.integers(min_value=-(2**63), max_value=2**63 - 1), TEXT)
 def test_a_cursor_brings_back_its_place(value: str | int, id_: str) -> None:
-    text = cursor.encode(Place(value, id_), query=QUERY)
+    text = lists.encode_cursor(Place(value, id_), query=QUERY)
 
-    assert cursor.decode(text, Place, query=QUERY) == Place(value, id_)
+    assert lists.decode_cursor(text, Place, query=QUERY) == Place(value, id_)
 
 
 def test_a_cursor_needs_no_escaping_in_a_url() -> None:
-    text = cursor.encode(Place("\u00ff" * 40, "?&=/+"), query=QUERY)
+    text = lists.encode_cursor(Place("\u00ff" * 40, "?&=/+"), query=QUERY)
 
     assert set(text) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 def test_the_order_of_keys_in_a_query_does_not_matter() -> None:
-    text = cursor.encode(PLACE, query={"a": 1, "b": 2})
+    text = lists.encode_cursor(PLACE, query={"a": 1, "b": 2})
 
-    assert cursor.decode(text, Place, query={"b": 2, "a": 1}) == PLACE
+    assert lists.decode_cursor(text, Place, query={"b": 2, "a": 1}) == PLACE
 
 
 def test_the_cursor_of_another_query_is_refused() -> None:
-    refused = refusal(cursor.encode(PLACE, query=("nodepools", {})))
+    refused = refusal(lists.encode_cursor(PLACE, query=("nodepools", {})))
 
     assert refused.status == 400
     assert refused.errors[0].field == "after"
-    assert "this very query" in refused.errors[0].message
+    assert "the same query" in refused.errors[0].message
 
 
 def forged(content: bytes) -> str:
-    genuine = base64.urlsafe_b64decode(cursor.encode(PLACE, query=QUERY) + "==")
+    genuine = base64.urlsafe_b64decode(lists.encode_cursor(PLACE, query=QUERY) + "==")
     return base64.urlsafe_b64encode(genuine[:8] + content).decode().rstrip("=")
 
 
