@@ -55,7 +55,7 @@ async def test_every_write_leaves_an_entry(fleet: FleetClient) -> None:
     ]
 
 
-async def test_an_entry_says_who_from_where_when_and_in_which_request() -> None:
+async def test_an_entry_has_actor_address_time_and_request_id() -> None:
     identities = [Identity("ops", Role.OPERATOR), Identity("root", Role.ADMIN)]
     async with FleetClient(identities=identities) as fleet:
         await fleet.later(7)
@@ -77,7 +77,7 @@ async def test_an_entry_says_who_from_where_when_and_in_which_request() -> None:
     }
 
 
-async def test_a_request_id_is_made_where_none_is_given(fleet: FleetClient) -> None:
+async def test_a_request_id_is_generated_if_none_is_given(fleet: FleetClient) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "c"})
 
     assert (await entries(fleet))[0]["request_id"] == reply.headers["x-request-id"]
@@ -93,13 +93,13 @@ async def test_writes_of_one_request_share_its_id(fleet: FleetClient) -> None:
     assert [entry["request_id"] for entry in deletions] == [reply.headers["x-request-id"]] * 2
 
 
-async def test_nothing_of_a_spec_label_or_report_is_in_it(fleet: FleetClient) -> None:
+async def test_entries_contain_no_spec_label_or_report(fleet: FleetClient) -> None:
     await eventful(fleet)
 
     assert SECRET.encode() not in (await fleet.call("GET", AUDIT, size=1000)).content
 
 
-async def test_what_was_refused_discarded_or_changed_nothing_is_not_in_it(fleet: FleetClient) -> None:
+async def test_rejected_discarded_and_void_writes_have_no_entry(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
     for method, path, body in (
         ("POST", "clusters", {"name": "c"}),
@@ -117,7 +117,7 @@ async def test_what_was_refused_discarded_or_changed_nothing_is_not_in_it(fleet:
     assert [entry["action"] for entry in await entries(fleet)] == ["create"]
 
 
-async def test_the_newest_come_first_and_the_rest_behind_a_cursor(fleet: FleetClient) -> None:
+async def test_the_newest_come_first_and_a_cursor_leads_to_the_rest(fleet: FleetClient) -> None:
     await eventful(fleet)
     whole = (await fleet.get(AUDIT, size=1000))["items"]
 
@@ -139,7 +139,7 @@ async def test_the_newest_come_first_and_the_rest_behind_a_cursor(fleet: FleetCl
     assert [entry["time"] for entry in whole] == sorted((entry["time"] for entry in whole), reverse=True)
 
 
-async def test_entries_of_one_moment_keep_their_order(fleet: FleetClient) -> None:
+async def test_entries_with_equal_times_keep_their_order(fleet: FleetClient) -> None:
     for number in range(20):
         await fleet.create("manifests", f"m{number}", id=f"m{number}")
 
@@ -156,7 +156,7 @@ async def test_entries_are_filtered(fleet: FleetClient) -> None:
     assert len(await entries(fleet, actor="anonymous")) == 11
 
 
-async def test_a_cursor_of_another_filter_is_refused(fleet: FleetClient) -> None:
+async def test_a_cursor_of_another_filter_is_rejected(fleet: FleetClient) -> None:
     await eventful(fleet)
     page = await fleet.get(AUDIT, size=1, action="create")
 
@@ -171,7 +171,7 @@ async def test_pages_of_the_audit_are_bounded(fleet: FleetClient) -> None:
     (await fleet.call("GET", AUDIT, page=2)).refuses(400, "page")
 
 
-async def test_an_adapters_report_is_signed_by_the_adapter() -> None:
+async def test_the_actor_of_a_report_is_the_adapter() -> None:
     identities = [Identity("root", Role.ADMIN), Identity("dns-token", Role.ADAPTER, "dns")]
     async with FleetClient(identities=identities) as fleet:
         await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, token="root")

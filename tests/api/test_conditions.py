@@ -78,13 +78,13 @@ async def cluster(fleet: FleetClient) -> Cluster:
 # --- Ready -------------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_holds_before_anybody_has_reported(cluster: Cluster) -> None:
+async def test_conditions_are_false_before_the_first_report(cluster: Cluster) -> None:
     await cluster.shows("Ready", "False", generation=1, updated=0, transition=0)
     await cluster.shows("Available", "False", generation=1, updated=0, transition=0)
     assert (await cluster.condition("Available"))["reason"] == "AdaptersMissingReports"
 
 
-async def test_it_is_ready_when_every_required_adapter_says_so_at_its_generation(cluster: Cluster) -> None:
+async def test_ready_needs_every_required_adapter_at_the_generation(cluster: Cluster) -> None:
     await cluster.says("dns", "True", generation=1, second=10)
     await cluster.shows("Ready", "False", generation=1, updated=10, transition=0)
     await cluster.says("validation", "True", generation=1, second=20)
@@ -94,7 +94,7 @@ async def test_it_is_ready_when_every_required_adapter_says_so_at_its_generation
     await cluster.shows("Available", "True", generation=1, updated=10, transition=10)
 
 
-async def test_the_latest_moment_at_which_an_adapter_turned_available_is_kept(cluster: Cluster) -> None:
+async def test_the_transition_time_is_that_of_the_last_adapter(cluster: Cluster) -> None:
     assert "last_progress_time" not in await cluster.status()
 
     await cluster.says("validation", "True", generation=1, second=10)
@@ -108,7 +108,7 @@ async def test_the_latest_moment_at_which_an_adapter_turned_available_is_kept(cl
     assert (seconds(done["last_progress_time"]), done["progress_count"]) == (30, 2)
 
 
-async def test_a_reason_names_the_adapters_in_question(cluster: Cluster) -> None:
+async def test_the_message_names_the_adapters_that_are_waited_for(cluster: Cluster) -> None:
     await cluster.says("dns", "True", generation=1, second=10)
 
     ready, available = await cluster.condition("Ready"), await cluster.condition("Available")
@@ -120,7 +120,7 @@ async def test_a_reason_names_the_adapters_in_question(cluster: Cluster) -> None
     assert (available["reason"], "[validation]" in available["message"]) == ("AdaptersMissingReports", True)
 
 
-async def test_ready_falls_when_an_adapter_fails(cluster: Cluster) -> None:
+async def test_ready_becomes_false_when_an_adapter_fails(cluster: Cluster) -> None:
     await cluster.becomes_ready()
     await cluster.says("dns", "False", generation=1, second=30)
 
@@ -128,14 +128,14 @@ async def test_ready_falls_when_an_adapter_fails(cluster: Cluster) -> None:
     assert (await cluster.condition("Ready"))["reason"] == "ReconciledMissingAdapters"
 
 
-async def test_ready_falls_with_every_change_of_the_spec_at_that_moment(cluster: Cluster) -> None:
+async def test_ready_becomes_false_at_the_time_of_a_spec_change(cluster: Cluster) -> None:
     await cluster.becomes_ready()
     await cluster.changes(second=40)
 
     await cluster.shows("Ready", "False", generation=2, updated=40, transition=40)
 
 
-async def test_ready_rises_again_at_the_new_generation(cluster: Cluster) -> None:
+async def test_ready_becomes_true_at_the_new_generation(cluster: Cluster) -> None:
     await cluster.becomes_ready()
     await cluster.changes(second=40)
     await cluster.becomes_ready(generation=2, second=50)
@@ -145,7 +145,7 @@ async def test_ready_rises_again_at_the_new_generation(cluster: Cluster) -> None
     assert (await cluster.condition("Ready"))["created_time"] == 0
 
 
-async def test_a_repeated_report_moves_the_update_and_not_the_transition(cluster: Cluster) -> None:
+async def test_a_repeated_report_moves_only_the_update_time(cluster: Cluster) -> None:
     await cluster.becomes_ready()
     await cluster.becomes_ready(second=100)
 
@@ -155,14 +155,14 @@ async def test_a_repeated_report_moves_the_update_and_not_the_transition(cluster
 # --- Available: the five rules -----------------------------------------------------------------------------------
 
 
-async def test_an_adapter_cannot_go_back_behind_its_own_generation(cluster: Cluster) -> None:
+async def test_an_adapter_cannot_report_an_older_generation(cluster: Cluster) -> None:
     await cluster.changes(second=1)
     await cluster.says("dns", "True", generation=2, second=10)
 
     await cluster.says("dns", "False", generation=1, second=20, status=204)
 
 
-async def test_unknown_leaves_everything_as_it_was(cluster: Cluster) -> None:
+async def test_unknown_changes_nothing(cluster: Cluster) -> None:
     await cluster.becomes_ready()
     before = await cluster.status()
 
@@ -171,7 +171,7 @@ async def test_unknown_leaves_everything_as_it_was(cluster: Cluster) -> None:
     assert await cluster.status() == before
 
 
-async def test_available_becomes_true_at_an_older_generation_that_all_agree_on(cluster: Cluster) -> None:
+async def test_available_becomes_true_at_an_older_common_generation(cluster: Cluster) -> None:
     await cluster.changes(second=5)
     await cluster.becomes_ready(generation=1)
 
@@ -191,7 +191,7 @@ async def test_available_does_not_become_true_at_mixed_generations(cluster: Clus
     assert "validation=2" in available["message"]
 
 
-async def test_available_falls_when_its_own_generation_is_reported_broken(cluster: Cluster) -> None:
+async def test_available_becomes_false_when_its_generation_breaks(cluster: Cluster) -> None:
     await cluster.becomes_ready()
     await cluster.says("dns", "False", generation=1, second=30)
 
@@ -199,7 +199,7 @@ async def test_available_falls_when_its_own_generation_is_reported_broken(cluste
     assert (await cluster.condition("Available"))["reason"] == "AdapterReportedNotAvailable"
 
 
-async def test_available_stands_when_another_generation_is_reported_broken(cluster: Cluster) -> None:
+async def test_available_stays_true_when_another_generation_breaks(cluster: Cluster) -> None:
     await cluster.becomes_ready()
     await cluster.changes(second=40)
     await cluster.says("dns", "False", generation=2, second=50)
@@ -232,7 +232,7 @@ async def test_some_adapters_at_the_new_generation_leave_the_old_one_available(
     await cluster.shows("Available", "True", generation=1, updated=10, transition=10)
 
 
-async def test_a_cluster_that_was_broken_is_not_available_by_one_adapter_at_the_new_generation(
+async def test_one_adapter_does_not_make_a_broken_cluster_available(
     cluster: Cluster,
 ) -> None:
     await cluster.becomes_ready()
@@ -275,7 +275,7 @@ async def test_the_observed_generation_is_the_lowest_that_all_have_reported(clus
     assert seen == [0, 0, 1, 1, 2]
 
 
-async def test_each_required_adapter_that_reported_has_a_condition(cluster: Cluster) -> None:
+async def test_each_reporting_required_adapter_has_a_condition(cluster: Cluster) -> None:
     await cluster.says("dns", "False", generation=1, second=10)
     await cluster.says("extra", "True", generation=1, second=11)
 
@@ -307,20 +307,20 @@ async def test_a_kind_without_required_adapters_is_never_ready(fleet: FleetClien
     assert (ready["status"], ready["observed_generation"], ready["reason"]) == ("False", 1, "NoRequiredAdapters")
 
 
-async def test_children_do_not_keep_a_living_parent_from_being_ready(cluster: Cluster) -> None:
+async def test_a_parent_can_be_ready_without_its_children(cluster: Cluster) -> None:
     await cluster.fleet.create("clusters/one/nodepools", "pool")
     await cluster.becomes_ready()
 
     assert (await cluster.status())["phase"] == "Ready"
 
 
-async def test_the_public_names_are_left_out_unless_asked_for(cluster: Cluster) -> None:
+async def test_public_names_are_off_by_default(cluster: Cluster) -> None:
     kinds = {condition["type"] for condition in (await cluster.status())["conditions"]}
 
     assert kinds == {"Ready", "Available"}
 
 
-async def test_the_public_names_say_the_same_where_they_are_asked_for() -> None:
+async def test_public_names_mirror_the_conditions_if_enabled() -> None:
     async with FleetClient(emits_public_names=True) as fleet:
         await fleet.create("clusters", "one", id="one")
         cluster = Cluster(fleet)
@@ -332,7 +332,7 @@ async def test_the_public_names_say_the_same_where_they_are_asked_for() -> None:
             assert {**await cluster.condition(theirs), "type": ours} == await cluster.condition(ours)
 
 
-async def test_gauges_tell_readiness_and_the_longest_wait(cluster: Cluster) -> None:
+async def test_gauges_show_readiness_and_the_longest_wait(cluster: Cluster) -> None:
     fleet = cluster.fleet
     await fleet.create("clusters", "two", id="two")
     await cluster.becomes_ready()
@@ -350,7 +350,7 @@ async def test_gauges_tell_readiness_and_the_longest_wait(cluster: Cluster) -> N
     assert sample("longest_not_ready_seconds", kind="NodePool", adapter="validation") == 0
 
 
-async def test_gauges_are_read_again_after_a_second_and_not_before(fleet: FleetClient) -> None:
+async def test_gauges_are_refreshed_at_most_once_a_second(fleet: FleetClient) -> None:
     def resources() -> float | None:
         labels = {"kind": "Manifest", "ready": "false"}
         return fleet.registry.get_sample_value("hyperfleet_api_resources", labels)
@@ -366,7 +366,7 @@ async def test_gauges_are_read_again_after_a_second_and_not_before(fleet: FleetC
     assert (at_once, resources()) == (0, 1)
 
 
-async def test_gauges_stay_as_they_are_while_the_database_does_not_answer() -> None:
+async def test_gauges_keep_their_values_while_the_database_is_down() -> None:
     faults: list[Fault] = []
     backend = backends.memory(faults=lambda _: faults[0] if faults else None)
     async with FleetClient(backend=backend) as fleet:

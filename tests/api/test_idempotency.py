@@ -90,13 +90,13 @@ async def test_a_repeated_creation_happens_once(fleet: FleetClient) -> None:
     assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
 
 
-async def test_without_a_key_a_repetition_is_a_conflict(fleet: FleetClient) -> None:
+async def test_without_a_key_a_repeated_request_is_a_conflict(fleet: FleetClient) -> None:
     await fleet.create("clusters", "a")
 
     (await fleet.call("POST", "clusters", {"name": "a"})).refuses(409)
 
 
-async def test_the_first_answer_is_given_again_whatever_has_happened_since(fleet: FleetClient) -> None:
+async def test_the_first_response_is_replayed_after_later_changes(fleet: FleetClient) -> None:
     first = await create(fleet, {"name": "a", "id": "a"})
     await fleet.call("PATCH", "clusters/a", {"spec": {"x": 1}})
 
@@ -105,7 +105,7 @@ async def test_the_first_answer_is_given_again_whatever_has_happened_since(fleet
     assert (second.status, second.content, second.etag) == (201, first.content, first.etag)
 
 
-async def test_the_answer_outlives_the_resource(fleet: FleetClient) -> None:
+async def test_the_response_is_replayed_after_the_resource_is_removed(fleet: FleetClient) -> None:
     first = await create(fleet, {"name": "a", "id": "a"}, path="manifests")
     await fleet.call("DELETE", "manifests/a")
 
@@ -125,14 +125,14 @@ async def test_another_key_is_another_creation(fleet: FleetClient) -> None:
     ("path", "body"),
     [("clusters", {"name": "b"}), ("clusters", {"name": "a", "spec": {"x": 1}}), ("manifests", {"name": "a"})],
 )
-async def test_a_key_for_another_request_is_refused(fleet: FleetClient, path: str, body: Body) -> None:
+async def test_a_key_of_another_request_is_rejected(fleet: FleetClient, path: str, body: Body) -> None:
     await create(fleet, {"name": "a"})
 
     (await create(fleet, body, path=path)).refuses(422)
     assert (await fleet.get("manifests"))["total"] == 0
 
 
-async def test_a_key_below_another_parent_is_another_request(fleet: FleetClient) -> None:
+async def test_another_parent_makes_it_another_request(fleet: FleetClient) -> None:
     for parent in "pq":
         await fleet.create("clusters", parent, id=parent)
     await create(fleet, {"name": "a"}, path="clusters/p/nodepools")
@@ -140,7 +140,7 @@ async def test_a_key_below_another_parent_is_another_request(fleet: FleetClient)
     (await create(fleet, {"name": "a"}, path="clusters/q/nodepools")).refuses(422)
 
 
-async def test_a_refused_creation_does_not_use_up_its_key(fleet: FleetClient) -> None:
+async def test_a_rejected_creation_does_not_use_its_key(fleet: FleetClient) -> None:
     (await create(fleet, {"name": " bad"})).refuses(400, "name")
     taken = await fleet.create("manifests", "a", id="a")
     (await create(fleet, {"name": "a"}, path="manifests")).refuses(409)
@@ -157,13 +157,13 @@ async def test_keys_belong_to_their_actor() -> None:
         assert (await create(fleet, {"name": "b"}, token="two")).status == 201
 
 
-async def test_a_key_is_bounded_and_printable(fleet: FleetClient) -> None:
+async def test_a_key_is_limited_and_printable(fleet: FleetClient) -> None:
     assert (await create(fleet, {"name": "a"}, key="x" * 255)).status == 201
     for key in ("x" * 256, "a\x07b"):
         (await create(fleet, {"name": "b"}, key=key)).refuses(400, "Idempotency-Key")
 
 
-async def test_racing_repetitions_make_one_resource(fleet: FleetClient) -> None:
+async def test_concurrent_repetitions_create_one_resource(fleet: FleetClient) -> None:
     replies = await asyncio.gather(*(create(fleet, {"name": "a"}) for _ in range(10)))
 
     assert {reply.status for reply in replies} == {201}
@@ -172,7 +172,7 @@ async def test_racing_repetitions_make_one_resource(fleet: FleetClient) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"id": "a"}])
-async def test_a_repetition_that_lost_the_race_is_answered_like_the_winner(given: Body) -> None:
+async def test_a_repetition_that_lost_the_race_gets_the_same_response(given: Body) -> None:
     # On a database that runs transactions side by side, the loser finds name, id and key taken all at once.
     async with FleetClient(backend=backends.memory(fleet=LateRecall)) as fleet:
         first, second = (
@@ -185,14 +185,14 @@ async def test_a_repetition_that_lost_the_race_is_answered_like_the_winner(given
     assert second.headers["idempotent-replayed"] == "true"
 
 
-async def test_a_key_that_stays_contested_is_a_conflict_and_leaves_nothing() -> None:
+async def test_a_key_that_stays_taken_is_a_conflict() -> None:
     async with FleetClient(backend=backends.memory(fleet=Contest)) as fleet:
         (await create(fleet, {"name": "a"})).refuses(409, code="HYPERFLEET-CNF-001")
 
         assert (await fleet.get("clusters"))["total"] == 0
 
 
-async def test_a_lost_answer_can_be_asked_for_again() -> None:
+async def test_a_request_can_be_repeated_after_a_lost_response() -> None:
     faults = iter([Fault.AFTER_COMMIT])
     backend = backends.memory(faults=lambda call: next(faults, None) if call == "transact" else None)
     async with FleetClient(backend=backend) as fleet:
@@ -215,7 +215,7 @@ async def test_a_transaction_run_twice_leaves_one_resource() -> None:
         assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
 
 
-async def test_the_same_request_in_other_words_is_a_repetition(fleet: FleetClient) -> None:
+async def test_a_differently_encoded_request_is_a_repetition(fleet: FleetClient) -> None:
     headers = {"Idempotency-Key": "k", "content-type": "application/json"}
     path = f"{ROOT}/clusters"
 

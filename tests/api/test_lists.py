@@ -54,7 +54,7 @@ async def test_items_are_what_a_get_returns_byte_for_byte(fleet: FleetClient) ->
     assert listed.json["items"] == [created.json]
 
 
-async def test_a_page_has_a_hundred_items_unless_told_otherwise(fleet: FleetClient) -> None:
+async def test_a_page_has_a_hundred_items_by_default(fleet: FleetClient) -> None:
     for number in range(101):
         await fleet.create("clusters", f"c{number}")
 
@@ -63,7 +63,7 @@ async def test_a_page_has_a_hundred_items_unless_told_otherwise(fleet: FleetClie
     assert (page["page"], page["size"], page["total"], len(page["items"])) == (1, 100, 101, 100)
 
 
-async def test_size_in_the_body_is_how_many_came(fleet: FleetClient) -> None:
+async def test_size_is_the_number_of_items_returned(fleet: FleetClient) -> None:
     await some(fleet, "a", "b", "c")
 
     first, second = await fleet.get("clusters", size=2), await fleet.get("clusters", size=2, page=2)
@@ -73,7 +73,7 @@ async def test_size_in_the_body_is_how_many_came(fleet: FleetClient) -> None:
     assert (first["next"] is None, second["next"] is None) == (False, True)
 
 
-async def test_a_page_beyond_the_end_is_empty_and_knows_the_total(fleet: FleetClient) -> None:
+async def test_a_page_beyond_the_end_is_empty_and_has_the_total(fleet: FleetClient) -> None:
     await some(fleet, "a")
 
     for number in (2, 1_000_000):
@@ -120,7 +120,7 @@ async def test_a_page_may_have_one_to_a_thousand_items(fleet: FleetClient, size:
         ("after", "x" * 5000),
     ],
 )
-async def test_a_parameter_that_will_not_do_is_named(fleet: FleetClient, parameter: str, value: object) -> None:
+async def test_an_invalid_parameter_is_named(fleet: FleetClient, parameter: str, value: object) -> None:
     reply = await fleet.send("GET", f"{ROOT}/clusters", query={parameter: value})
 
     reply.refuses(400, parameter)
@@ -135,7 +135,7 @@ async def test_unknown_and_repeated_parameters_are_named(fleet: FleetClient) -> 
 # --- Nested lists ------------------------------------------------------------------------------------------------
 
 
-async def test_a_nested_list_has_the_children_of_that_parent_alone(fleet: FleetClient) -> None:
+async def test_a_nested_list_has_only_children_of_its_parent(fleet: FleetClient) -> None:
     await fleet.create("clusters", "a", id="a")
     await fleet.create("clusters", "b", id="b")
     for parent, name in (("a", "1"), ("b", "2"), ("a", "3")):
@@ -150,7 +150,7 @@ async def test_a_nested_list_has_the_children_of_that_parent_alone(fleet: FleetC
     assert (names(flat), flat["total"]) == (["1", "2", "3"], 3)
 
 
-async def test_a_list_below_a_parent_that_is_not_there_is_not_found(fleet: FleetClient) -> None:
+async def test_a_list_below_a_missing_parent_is_not_found(fleet: FleetClient) -> None:
     await fleet.create("manifests", "m", id="m")
 
     for parent in ("missing", "m"):
@@ -170,14 +170,14 @@ async def test_a_nested_list_is_walked_by_cursor(fleet: FleetClient) -> None:
 # --- Orders and cursors ------------------------------------------------------------------------------------------
 
 
-async def test_the_oldest_come_first_unless_told_otherwise(fleet: FleetClient) -> None:
+async def test_the_oldest_come_first_by_default(fleet: FleetClient) -> None:
     await some(fleet, "c", "a", "b")
 
     assert names(await fleet.get("clusters")) == ["c", "a", "b"]
     assert names(await fleet.get("clusters", order="created_time desc")) == ["b", "a", "c"]
 
 
-async def test_lists_are_ordered_as_asked(fleet: FleetClient) -> None:
+async def test_lists_follow_the_requested_order(fleet: FleetClient) -> None:
     made = await some(fleet, "b", "c", "a")
     await fleet.call("PATCH", f"clusters/{made[1]['id']}", {"spec": {"x": 1}})
 
@@ -190,7 +190,7 @@ async def test_lists_are_ordered_as_asked(fleet: FleetClient) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_a_walk_meets_everything_once_in_every_order(fleet: FleetClient, order: str) -> None:
+async def test_a_walk_returns_each_item_once_in_every_order(fleet: FleetClient, order: str) -> None:
     # All of one moment: only the id tells them apart.
     await some(fleet, *"hgfedcba", seconds=0)
 
@@ -204,7 +204,7 @@ async def test_a_walk_meets_everything_once_in_every_order(fleet: FleetClient, o
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_a_walk_meets_all_that_stays_however_much_comes_and_goes(fleet: FleetClient, order: str) -> None:
+async def test_a_walk_returns_all_that_stays_despite_changes(fleet: FleetClient, order: str) -> None:
     made = {}
     for name in "bdfhjl":
         made[name] = await fleet.create("manifests", name)
@@ -229,7 +229,7 @@ async def test_a_walk_meets_all_that_stays_however_much_comes_and_goes(fleet: Fl
     assert len(set(walked)) == len(walked)
 
 
-async def test_the_total_is_counted_once_and_carried(fleet: FleetClient) -> None:
+async def test_the_total_is_counted_on_the_first_page(fleet: FleetClient) -> None:
     await some(fleet, "a", "b", "c")
     first = await fleet.get("clusters", size=2)
     await some(fleet, "d")
@@ -240,14 +240,14 @@ async def test_the_total_is_counted_once_and_carried(fleet: FleetClient) -> None
     assert (await fleet.get("clusters", size=2, page=2))["total"] == 4
 
 
-async def test_the_size_of_a_page_may_change_within_a_walk(fleet: FleetClient) -> None:
+async def test_the_page_size_may_change_during_a_walk(fleet: FleetClient) -> None:
     await some(fleet, *"abcd")
     first = await fleet.get("clusters", size=1)
 
     assert names(await fleet.get("clusters", size=3, after=first["next"])) == ["b", "c", "d"]
 
 
-async def test_fields_may_change_within_a_walk(fleet: FleetClient) -> None:
+async def test_fields_may_change_during_a_walk(fleet: FleetClient) -> None:
     await some(fleet, *"ab")
     first = await fleet.get("clusters", size=1)
 
@@ -266,7 +266,7 @@ async def test_fields_may_change_within_a_walk(fleet: FleetClient) -> None:
         ("nodepools", {}),
     ],
 )
-async def test_a_cursor_of_another_query_is_refused(
+async def test_a_cursor_of_another_query_is_rejected(
     fleet: FleetClient, path: str, changed: dict[str, object]
 ) -> None:
     await some(fleet, *"ab")
@@ -277,7 +277,7 @@ async def test_a_cursor_of_another_query_is_refused(
     reply.refuses(400, "after")
 
 
-async def test_a_cursor_of_one_parent_is_not_one_of_another(fleet: FleetClient) -> None:
+async def test_a_cursor_of_another_parent_is_rejected(fleet: FleetClient) -> None:
     for parent in "ab":
         await fleet.create("clusters", parent, id=parent)
         for name in "xy":
@@ -288,7 +288,7 @@ async def test_a_cursor_of_one_parent_is_not_one_of_another(fleet: FleetClient) 
     (await fleet.call("GET", "nodepools", after=first["next"])).refuses(400, "after")
 
 
-async def test_a_cursor_cut_short_is_refused(fleet: FleetClient) -> None:
+async def test_a_truncated_cursor_is_rejected(fleet: FleetClient) -> None:
     await some(fleet, *"ab")
     after = (await fleet.get("clusters", size=1))["next"]
 
@@ -296,7 +296,7 @@ async def test_a_cursor_cut_short_is_refused(fleet: FleetClient) -> None:
         (await fleet.call("GET", "clusters", after=broken)).refuses(400, "after")
 
 
-async def test_a_page_beside_a_cursor_is_refused(fleet: FleetClient) -> None:
+async def test_a_page_with_a_cursor_is_rejected(fleet: FleetClient) -> None:
     await some(fleet, *"ab")
     after = (await fleet.get("clusters", size=1))["next"]
 
@@ -350,7 +350,7 @@ async def test_a_selection_is_walked_by_cursor(fleet: FleetClient) -> None:
     assert {page["total"] for page in pages} == {5}
 
 
-async def test_a_selection_follows_the_labels(fleet: FleetClient) -> None:
+async def test_a_selection_follows_changed_labels(fleet: FleetClient) -> None:
     await fleet.create("clusters", "a", id="a", labels={"region": "east"})
     await fleet.call("PATCH", "clusters/a", {"labels": {"region": "west"}})
 
@@ -358,7 +358,7 @@ async def test_a_selection_follows_the_labels(fleet: FleetClient) -> None:
     assert (await fleet.get("clusters", labels="region=west"))["total"] == 1
 
 
-async def test_a_bad_selector_says_where(fleet: FleetClient) -> None:
+async def test_an_invalid_selector_gives_the_position(fleet: FleetClient) -> None:
     document = (await fleet.call("GET", "clusters", labels="region=east,,")).refuses(400, "labels")
 
     assert "column 13" in document["detail"]
@@ -383,7 +383,9 @@ async def test_a_bad_selector_says_where(fleet: FleetClient) -> None:
         ("nothing,such", {"id": "a"}),
     ],
 )
-async def test_only_the_fields_asked_for_come_and_the_id(fleet: FleetClient, fields: str, expected: Body) -> None:
+async def test_only_the_requested_fields_and_the_id_are_returned(
+    fleet: FleetClient, fields: str, expected: Body
+) -> None:
     await fleet.create("clusters", "one", id="a", labels={"example.com/x": "y"}, spec={"a": {"b": 1, "c": 2}})
 
     page = await fleet.get("clusters", fields=fields)
@@ -392,7 +394,7 @@ async def test_only_the_fields_asked_for_come_and_the_id(fleet: FleetClient, fie
     assert (page["page"], page["size"], page["total"], page["next"]) == (1, 1, 1, None)
 
 
-async def test_fields_of_a_child_reach_its_owner(fleet: FleetClient) -> None:
+async def test_fields_can_select_the_owner_of_a_child(fleet: FleetClient) -> None:
     cluster = await fleet.create("clusters", "one", id="a")
     await fleet.create("clusters/a/nodepools", "x", id="p")
 
@@ -403,7 +405,7 @@ async def test_fields_of_a_child_reach_its_owner(fleet: FleetClient) -> None:
     ]
 
 
-async def test_a_member_that_looks_like_the_id_below_the_spec_stays_there(fleet: FleetClient) -> None:
+async def test_an_id_inside_the_spec_stays_there(fleet: FleetClient) -> None:
     await fleet.create("clusters", "one", id="a", spec={"id": "other"})
 
     assert (await fleet.get("clusters", fields="spec.id"))["items"] == [{"id": "a", "spec": {"id": "other"}}]
@@ -412,7 +414,7 @@ async def test_a_member_that_looks_like_the_id_below_the_spec_stays_there(fleet:
 # --- What else is in a list --------------------------------------------------------------------------------------
 
 
-async def test_resources_on_their_way_out_are_listed(fleet: FleetClient) -> None:
+async def test_deleting_resources_are_listed(fleet: FleetClient) -> None:
     await fleet.create("clusters", "a", id="a")
     await fleet.call("DELETE", "clusters/a")
 
@@ -421,7 +423,7 @@ async def test_resources_on_their_way_out_are_listed(fleet: FleetClient) -> None
     assert "deleted_time" in page["items"][0]
 
 
-async def test_a_list_is_json_with_next_at_its_end(fleet: FleetClient) -> None:
+async def test_next_is_the_last_member_of_a_list(fleet: FleetClient) -> None:
     reply = await fleet.call("GET", "clusters")
 
     assert reply.headers["content-type"] == "application/json"

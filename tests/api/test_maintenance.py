@@ -85,7 +85,7 @@ async def restarted(fleet: FleetClient, kinds: Kinds) -> FleetClient:
 # --- Aggregating anew --------------------------------------------------------------------------------------------
 
 
-async def test_a_resource_becomes_ready_when_an_adapter_is_required_no_longer() -> None:
+async def test_a_resource_becomes_ready_without_a_former_adapter() -> None:
     async with FleetClient(kinds=requiring("dns", "slow")) as before:
         await before.create("clusters", "c", id="c")
         await before.later(5)
@@ -100,7 +100,7 @@ async def test_a_resource_becomes_ready_when_an_adapter_is_required_no_longer() 
         assert status["last_updated_time"] == "2025-01-01T00:00:05Z"
 
 
-async def test_a_resource_is_ready_no_longer_when_another_adapter_is_required() -> None:
+async def test_a_resource_is_not_ready_without_a_new_adapter() -> None:
     async with FleetClient(kinds=requiring("dns")) as before:
         await before.create("clusters", "c", id="c")
         await before.reports("clusters/c", "dns")
@@ -116,7 +116,7 @@ async def test_a_resource_is_ready_no_longer_when_another_adapter_is_required() 
 
 
 @pytest.mark.parametrize("mark", ["pause", "pulse"])
-async def test_a_resource_that_is_marked_before_its_turn_is_aggregated_anew_all_the_same(mark: str) -> None:
+async def test_a_resource_is_reaggregated_after_a_pulse_or_pause(mark: str) -> None:
     async with FleetClient(kinds=requiring("dns")) as before:
         await before.create("clusters", "c", id="c")
         await before.reports("clusters/c", "dns")
@@ -129,7 +129,7 @@ async def test_a_resource_that_is_marked_before_its_turn_is_aggregated_anew_all_
         assert (await after.get("clusters/c"))["status"]["phase"] == "NotReady"
 
 
-async def test_a_deletion_ends_when_nobody_is_waited_for_any_longer() -> None:
+async def test_a_deletion_completes_when_no_adapter_is_required() -> None:
     async with FleetClient(kinds=requiring("gone")) as before:
         await before.create("clusters", "c", id="c")
         await before.call("DELETE", "clusters/c")
@@ -143,7 +143,7 @@ async def test_a_deletion_ends_when_nobody_is_waited_for_any_longer() -> None:
         assert (entry["action"], entry["actor"], entry["resource_id"]) == ("remove", "sentinel", "c")
 
 
-async def test_more_than_one_batch_is_brought_up_to_date() -> None:
+async def test_more_than_one_batch_is_reaggregated() -> None:
     async with FleetClient(kinds=requiring("dns")) as before:
         for number in range(BATCH + 1):
             await before.create("clusters", f"c{number}")
@@ -156,7 +156,7 @@ async def test_more_than_one_batch_is_brought_up_to_date() -> None:
         assert all("[other]" in each["status"]["conditions"][0]["message"] for each in page["items"])
 
 
-async def test_what_is_up_to_date_is_left_alone() -> None:
+async def test_an_up_to_date_resource_is_not_written() -> None:
     async with FleetClient(kinds=requiring("dns")) as before:
         await before.create("clusters", "c", id="c")
         etag = (await before.call("GET", "clusters/c")).etag
@@ -168,7 +168,7 @@ async def test_what_is_up_to_date_is_left_alone() -> None:
         assert (await after.call("GET", "clusters/c")).etag == etag
 
 
-async def test_a_database_that_fails_is_tried_again() -> None:
+async def test_reaggregation_is_retried_after_a_database_failure() -> None:
     faults = iter([Fault.BEFORE_COMMIT, Fault.BEFORE_COMMIT])
     backend = backends.memory(faults=lambda call: next(faults, None) if call == "outdated" else None)
     async with FleetClient(kinds=requiring("dns"), backend=backend) as before:
@@ -193,7 +193,7 @@ async def spoil(fleet: FleetClient, *ids: str) -> None:
     await fleet.store.transact(work)
 
 
-async def test_a_resource_that_cannot_be_read_is_named_once_and_keeps_no_other_from_being_refreshed(
+async def test_an_unreadable_resource_is_logged_once_and_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with FleetClient(kinds=requiring("dns")) as before:
@@ -211,7 +211,7 @@ async def test_a_resource_that_cannot_be_read_is_named_once_and_keeps_no_other_f
         assert [record.__dict__["fields"]["resource_id"] for record in failures] == ["c0000"]
 
 
-async def test_a_whole_batch_that_cannot_be_read_comes_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreadable_batch_is_tried_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with FleetClient(kinds=requiring("dns")) as before:
         ids = [f"c{number:04}" for number in range(BATCH)]
@@ -228,7 +228,7 @@ async def test_a_whole_batch_that_cannot_be_read_comes_once(caplog: pytest.LogCa
         assert [record.getMessage() for record in caplog.records].count("upkeep.failed") == BATCH
 
 
-async def test_the_loop_waits_to_be_stopped_and_then_ends() -> None:
+async def test_the_loop_ends_when_it_is_stopped() -> None:
     async with (
         FleetClient(kinds=requiring("dns")) as fleet,
         running(upkeep_of(fleet).reaggregate_outdated) as stopping,
@@ -239,7 +239,7 @@ async def test_the_loop_waits_to_be_stopped_and_then_ends() -> None:
 
 
 @pytest.mark.parametrize("emits", [True, False])
-async def test_the_public_names_come_and_go_with_the_setting(emits: bool) -> None:
+async def test_public_names_follow_the_setting(emits: bool) -> None:
     async with FleetClient(emits_public_names=not emits) as before:
         made = await before.create()
         after = FleetClient(backend=before.backend, emits_public_names=emits)
@@ -285,7 +285,7 @@ async def remains(fleet: FleetClient) -> dict[str, int]:
         (4.5, {"discarded": 0, "answers": 0, "history": 1, "audit": 0}),
     ],
 )
-async def test_what_is_older_than_retention_allows_is_forgotten(
+async def test_rows_older_than_their_retention_are_deleted(
     used: FleetClient, hours: float, kept: dict[str, int]
 ) -> None:
     async with running(retention_of(used).run):
@@ -296,14 +296,14 @@ async def test_what_is_older_than_retention_allows_is_forgotten(
     assert await remains(used) == kept
 
 
-async def test_the_newest_generation_is_kept_as_long_as_its_resource(used: FleetClient) -> None:
+async def test_the_newest_generation_is_kept_with_its_resource(used: FleetClient) -> None:
     await used.later(86400 * 365)
     await retention_of(used).expire()
 
     assert [each["generation"] for each in (await used.get("clusters/c/history"))["items"]] == [2]
 
 
-async def test_the_history_of_what_is_gone_is_forgotten_whole(fleet: FleetClient) -> None:
+async def test_the_history_of_a_removed_resource_expires(fleet: FleetClient) -> None:
     await fleet.create("manifests", "m", id="m")
     await fleet.call("DELETE", "manifests/m")
     await fleet.later(3600 * 3 + 1)
@@ -312,14 +312,14 @@ async def test_the_history_of_what_is_gone_is_forgotten_whole(fleet: FleetClient
     (await fleet.call("GET", "manifests/m/history")).refuses(404)
 
 
-async def test_retention_looks_every_minute(used: FleetClient) -> None:
+async def test_retention_runs_every_minute(used: FleetClient) -> None:
     async with running(retention_of(used).run):
         await used.clock.until_asleep()
 
         assert used.clock.wake_times == [used.clock.now() + EVERY]
 
 
-async def test_more_than_one_batch_is_forgotten_at_a_time(fleet: FleetClient) -> None:
+async def test_more_than_one_batch_expires_at_a_time(fleet: FleetClient) -> None:
     for number in range(BATCH + 1):
         await fleet.create("manifests", f"m{number}")
     await fleet.later(3600 * 5)
@@ -351,7 +351,7 @@ class Faulty(MemoryFleetStore):
 @pytest.mark.parametrize(
     "loop_of", [lambda fleet: retention_of(fleet).run, lambda fleet: upkeep_of(fleet).reaggregate_outdated]
 )
-async def test_a_loop_survives_what_nobody_expected(
+async def test_a_loop_survives_an_unexpected_error(
     loop_of: Callable[[FleetClient], Loop], caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = backends.memory(fleet=Faulty)
@@ -366,7 +366,7 @@ async def test_a_loop_survives_what_nobody_expected(
     assert "upkeep.failed" in [record.getMessage() for record in caplog.records]
 
 
-async def test_retention_survives_a_database_that_fails() -> None:
+async def test_retention_survives_a_database_failure() -> None:
     faults = iter([Fault.BEFORE_COMMIT])
     backend = backends.memory(faults=lambda call: next(faults, None) if call == "expire_audit" else None)
     async with FleetClient(backend=backend) as fleet:

@@ -79,12 +79,12 @@ def served() -> Iterator[Served]:
 
 
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
-def test_answers_to_documented_requests_are_documented(served: Served, path: str, method: str) -> None:
+def test_responses_to_valid_requests_are_documented(served: Served, path: str, method: str) -> None:
     hold_against_document(served, path, method, GenerationMode.POSITIVE)
 
 
 @pytest.mark.parametrize(("path", "method"), SPOILABLE)
-def test_answers_to_spoilt_requests_are_documented(served: Served, path: str, method: str) -> None:
+def test_responses_to_invalid_requests_are_documented(served: Served, path: str, method: str) -> None:
     hold_against_document(served, path, method, GenerationMode.NEGATIVE)
 
 

@@ -66,7 +66,7 @@ def test_every_route_is_in_the_matrix_and_has_an_action() -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_a_role_may_do_what_the_matrix_says_and_nothing_else(role: Role) -> None:
+async def test_a_role_may_do_exactly_what_the_matrix_says(role: Role) -> None:
     async with FleetClient(identities=IDENTITIES) as fleet:
         for number, ((method, path), (permitted, status)) in enumerate(ROUTES):
             family = Family(fleet, number)
@@ -80,7 +80,7 @@ async def test_a_role_may_do_what_the_matrix_says_and_nothing_else(role: Role) -
                 reply.refuses(403, code="HYPERFLEET-AUZ-001")
 
 
-async def test_nobody_may_do_anything_without_a_token_or_with_a_wrong_one() -> None:
+async def test_a_missing_or_wrong_token_is_a_401_everywhere() -> None:
     async with FleetClient(identities=IDENTITIES) as fleet:
         family = Family(fleet, 0)
         await family.create(token="admin")
@@ -100,7 +100,7 @@ async def test_nobody_may_do_anything_without_a_token_or_with_a_wrong_one() -> N
         assert (await fleet.call("GET", "/api/v1/audit", token="admin")).content == before
 
 
-async def test_without_protection_anybody_may_do_everything(fleet: FleetClient) -> None:
+async def test_an_insecure_server_permits_everything(fleet: FleetClient) -> None:
     for number, ((method, path), (_, status)) in enumerate(ROUTES):
         family = Family(fleet, number)
         await family.create()
@@ -110,7 +110,7 @@ async def test_without_protection_anybody_may_do_everything(fleet: FleetClient) 
         assert reply.status == status, (method, path, reply)
 
 
-async def test_an_adapter_reports_as_itself_alone() -> None:
+async def test_an_adapter_reports_only_as_itself() -> None:
     async with FleetClient(identities=IDENTITIES) as fleet:
         family = Family(fleet, 0)
         await family.create(token="admin")
@@ -122,7 +122,7 @@ async def test_an_adapter_reports_as_itself_alone() -> None:
         assert [item["adapter"] for item in listed] == ["dns"]
 
 
-async def test_an_adapter_without_a_name_reports_as_nobody() -> None:
+async def test_an_adapter_token_without_a_name_cannot_report() -> None:
     async with FleetClient(identities=[*IDENTITIES, Identity("nameless", Role.ADAPTER)]) as fleet:
         await Family(fleet, 0).create(token="admin")
 
@@ -133,14 +133,14 @@ async def test_an_adapter_without_a_name_reports_as_nobody() -> None:
             assert reply.status in (400, 403)
 
 
-async def test_without_protection_reports_come_under_any_name(fleet: FleetClient) -> None:
+async def test_an_insecure_server_accepts_any_adapter_name(fleet: FleetClient) -> None:
     await fleet.create("clusters", "one", id="one")
 
     assert (await fleet.reports("clusters/one", "dns", "validation", "anything")).status == 201
     assert (await fleet.get("/api/v1/audit"))["items"][0]["actor"] == "anonymous"
 
 
-async def test_who_may_not_learns_nothing_of_what_is_there() -> None:
+async def test_a_403_does_not_reveal_whether_a_resource_exists() -> None:
     async with FleetClient(identities=IDENTITIES) as fleet:
         await Family(fleet, 0).create(token="admin")
 
@@ -165,7 +165,7 @@ async def test_who_may_not_learns_nothing_of_what_is_there() -> None:
         ({"Host": "[::1]:8000"}, 200),
     ],
 )
-async def test_without_protection_other_sites_are_refused(
+async def test_an_insecure_server_rejects_other_sites(
     fleet: FleetClient, headers: dict[str, str], status: int
 ) -> None:
     reply = await fleet.call("GET", "clusters", headers=headers)
@@ -173,7 +173,7 @@ async def test_without_protection_other_sites_are_refused(
     assert reply.status == status
 
 
-async def test_with_protection_the_name_of_the_server_does_not_matter() -> None:
+async def test_a_secure_server_accepts_any_host() -> None:
     async with FleetClient(identities=IDENTITIES) as fleet:
         reply = await fleet.call(
             "GET", "clusters", token="viewer", headers={"Host": "fleet.example.com", "Origin": "https://x.example"}
@@ -182,7 +182,7 @@ async def test_with_protection_the_name_of_the_server_does_not_matter() -> None:
         assert reply.status == 200
 
 
-async def test_methods_that_a_path_does_not_have_are_refused(fleet: FleetClient) -> None:
+async def test_unsupported_methods_are_rejected(fleet: FleetClient) -> None:
     for path in ("clusters", "clusters/one", "clusters/one/statuses", "resources/one", "/api/v1/audit"):
         for method in ("POST", "PUT", "PATCH", "DELETE", "TRACE"):
             where = path if path.startswith("/") else f"{ROOT}/{path}"

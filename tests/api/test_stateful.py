@@ -436,7 +436,7 @@ def _step(machine: FleetMachine, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_long_walk_ends_where_the_model_does(seed: int) -> None:
+def test_a_long_random_walk_matches_the_model(seed: int) -> None:
     # Farther than a search for the shortest failure would go: whole families come, are ready, and go.
     chance = random.Random(seed)  # noqa: S311  # to be repeated, not to be unpredictable
     machine = FleetMachine()

@@ -25,7 +25,7 @@ class Hanging(MemoryFleetStore):
         raise AssertionError
 
 
-def test_a_scrape_does_not_wait_for_a_database_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_scrape_does_not_wait_for_a_hanging_database(caplog: pytest.LogCaptureFixture) -> None:
     async def scrape() -> timedelta:
         clock = SimulatedClock()
         began = clock.now()

@@ -8,7 +8,7 @@ from tests.support.fleet.api_client import ROOT, FleetClient
 from tests.support.fleet.every_route import Family
 
 
-async def test_every_route_says_so_and_when_to_try_again() -> None:
+async def test_every_route_is_a_503_with_retry_after() -> None:
     faults: list[Fault] = []
     backend = backends.memory(faults=lambda _: faults[0] if faults else None)
     async with FleetClient(backend=backend) as fleet:
@@ -25,7 +25,7 @@ async def test_every_route_says_so_and_when_to_try_again() -> None:
             assert reply.headers["retry-after"] == "1"
 
 
-async def test_every_write_survives_a_race_that_it_lost() -> None:
+async def test_every_write_is_retried_after_a_lost_race() -> None:
     async with (
         FleetClient(backend=backends.memory(faults=lambda _: Fault.LOST_RACE)) as twice,
         FleetClient() as once,

@@ -1,4 +1,4 @@
-"""A client that announces a body and does not send it, or hardly."""
+"""A client that announces a body and sends it slowly or not at all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.testing.loop import run
+from sentinel.testing.loop import simulated
 from sentinel.web import body
 from sentinel.web.asgi import Message, Receive
 from sentinel.web.body import Body
@@ -15,35 +15,32 @@ from sentinel.web.middleware import REQUEST_TIMEOUT
 from sentinel.web.problem import Problem
 
 
-def refusal(receive: Receive) -> Problem:
-    """Of a body that comes like this."""
-
-    async def read() -> None:
-        headers = {"content-length": "100", "content-type": "application/json"}
+async def rejection(receive: Receive) -> Problem:
+    headers = {"content-length": "100", "content-type": "application/json"}
+    with pytest.raises(Problem) as rejected:
         await body.read(receive, headers, Body(type=object, limit=1000))
-
-    with pytest.raises(Problem) as refused:
-        run(read())
-    return refused.value
+    return rejected.value
 
 
-def test_a_body_that_does_not_come_is_the_clients_fault() -> None:
-    async def silent() -> Message:
+@simulated
+async def test_a_body_that_does_not_arrive_is_a_408() -> None:
+    async def receive() -> Message:
         await asyncio.Event().wait()
-        raise AssertionError("nobody sets it")
+        raise AssertionError("unreachable")
 
-    assert refusal(silent).status == 408
+    assert (await rejection(receive)).status == 408
 
 
-def test_a_body_that_comes_byte_by_byte_is_given_up_before_the_request_is() -> None:
+@simulated
+async def test_a_slow_body_times_out_before_the_request_does() -> None:
     waited = timedelta(0)
 
-    async def dripping() -> Message:
+    async def receive() -> Message:
         nonlocal waited
         pause = timedelta(seconds=6)
         await asyncio.sleep(pause.total_seconds())
         waited += pause
         return {"type": "http.request", "body": b" ", "more_body": True}
 
-    assert refusal(dripping).status == 408
+    assert (await rejection(receive)).status == 408
     assert timedelta(0) < waited < REQUEST_TIMEOUT - timedelta(seconds=5)

@@ -56,7 +56,7 @@ async def test_ten_megabytes_are_too_large(
     (await send(fleet, method, path, body)).refuses(413, code="HYPERFLEET-LMT-002")
 
 
-async def test_a_body_that_lies_about_its_size_is_cut_off(fleet: FleetClient) -> None:
+async def test_a_body_longer_than_its_content_length_is_rejected(fleet: FleetClient) -> None:
     reply = await send(fleet, "POST", "clusters", b"x" * 2_000_000, content_length="10")
 
     reply.refuses(413)
@@ -90,7 +90,7 @@ async def test_ten_thousand_levels_are_too_deep(
         b'"\\udc00\\ud800"',
     ],
 )
-async def test_values_that_nobody_could_keep_are_named(
+async def test_values_that_cannot_be_stored_are_named(
     fleet: FleetClient, method: str, path: str, around: bytes, field: str, value: bytes
 ) -> None:
     (await send(fleet, method, path, around % (b'{"y":1,"x":' + value + b"}"))).refuses(400, field)
@@ -107,7 +107,7 @@ async def test_duplicate_keys_are_named(
 
 @pytest.mark.parametrize(("method", "path", "around", "_field"), BODIES)
 @pytest.mark.parametrize("value", [b'{"x":"\xff"}', b'{"x":"\xc0\x80"}', b'{"x":"\xed\xa0\x80"}', b'{"\xfe":1}'])
-async def test_what_is_not_utf8_is_refused_with_its_place(
+async def test_invalid_utf8_is_rejected_with_its_position(
     fleet: FleetClient, method: str, path: str, around: bytes, _field: str, value: bytes
 ) -> None:
     document = (await send(fleet, method, path, around % value)).refuses(400, "", code="HYPERFLEET-VAL-003")
@@ -139,13 +139,13 @@ async def test_what_is_not_utf8_is_refused_with_its_place(
         b'{"a":' * 40 + b"]" * 40,
     ],
 )
-async def test_what_is_not_json_is_refused(fleet: FleetClient, body: bytes) -> None:
+async def test_invalid_json_is_rejected(fleet: FleetClient, body: bytes) -> None:
     for method, path in (("POST", "clusters"), ("PATCH", "clusters/one"), ("PUT", "clusters/one/statuses")):
         (await send(fleet, method, path, body)).refuses(400, "", code="HYPERFLEET-VAL-003")
 
 
 @pytest.mark.parametrize("body", [b"null", b"1", b'"x"', b"[]", b"true", b'[{"name":"a"}]'])
-async def test_json_that_is_no_object_is_refused(fleet: FleetClient, body: bytes) -> None:
+async def test_json_that_is_not_an_object_is_rejected(fleet: FleetClient, body: bytes) -> None:
     for method, path in (
         ("POST", "clusters"),
         ("PATCH", "clusters/one"),
@@ -163,7 +163,7 @@ async def test_a_thousand_labels_are_too_many(fleet: FleetClient) -> None:
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "/", "a/b/c", "ä", "a\n", '"', "x" * 1000, "a.", "__proto__"])
-async def test_labels_with_strange_keys_are_named(fleet: FleetClient, key: str) -> None:
+async def test_labels_with_invalid_keys_are_named(fleet: FleetClient, key: str) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "n", "labels": {key: "v"}})
 
     assert reply.status == 400
@@ -187,7 +187,7 @@ async def test_a_member_of_the_wrong_type_is_named(fleet: FleetClient, member: s
 
 
 @pytest.mark.parametrize("member", ["Name", "status", "generation", "deleted_time", "", "a.b", "x" * 500, "$ref"])
-async def test_members_that_nobody_knows_are_named(fleet: FleetClient, member: str) -> None:
+async def test_unknown_members_are_named(fleet: FleetClient, member: str) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "n", member: 1})
 
     assert reply.status == 400
@@ -208,7 +208,7 @@ async def test_members_that_nobody_knows_are_named(fleet: FleetClient, member: s
         ({"content-length": "x"}, 201),
     ],
 )
-async def test_headers_that_lie_are_refused_or_passed_over(
+async def test_wrong_headers_are_rejected_or_ignored(
     fleet: FleetClient, headers: dict[str, str], status: int
 ) -> None:
     reply = await fleet.send("POST", f"{ROOT}/clusters", b'{"name":"n"}', headers=JSON | headers)
@@ -237,7 +237,7 @@ async def test_headers_that_lie_are_refused_or_passed_over(
         "ONE",
     ],
 )
-async def test_strange_ids_find_nothing(fleet: FleetClient, segment: str) -> None:
+async def test_unusual_ids_are_not_found(fleet: FleetClient, segment: str) -> None:
     for path in (f"clusters/{segment}", f"clusters/{segment}/statuses", f"clusters/{segment}/nodepools"):
         reply = await fleet.call("GET", path)
         assert reply.status == 404, reply
@@ -271,14 +271,14 @@ async def test_a_nul_in_a_path_is_named(fleet: FleetClient) -> None:
         (b"size", "size"),
     ],
 )
-async def test_strange_parameters_are_named(fleet: FleetClient, query: bytes, field: str) -> None:
+async def test_invalid_parameters_are_named(fleet: FleetClient, query: bytes, field: str) -> None:
     (await fleet.send("GET", f"{ROOT}/clusters", query=query)).refuses(400, field)
 
 
 @pytest.mark.parametrize(
     "query", [b"labels=%ff", b"%ff=1", b"&".join(b"a%d=1" % number for number in range(1000))]
 )
-async def test_a_query_that_cannot_be_read_is_refused(fleet: FleetClient, query: bytes) -> None:
+async def test_a_malformed_query_is_rejected(fleet: FleetClient, query: bytes) -> None:
     assert (await fleet.send("GET", f"{ROOT}/clusters", query=query)).status == 400
 
 
@@ -286,7 +286,7 @@ async def test_a_query_that_cannot_be_read_is_refused(fleet: FleetClient, query:
     "header", ["If-Match", "If-None-Match", "Idempotency-Key", "Authorization", "X-Request-Id"]
 )
 @pytest.mark.parametrize("value", ["", "\xff", "x" * 10_000, '"' * 1000, ",", "\x7f", "*" * 100])
-async def test_strange_headers_are_no_fault_of_the_server(fleet: FleetClient, header: str, value: str) -> None:
+async def test_unusual_headers_cause_no_server_error(fleet: FleetClient, header: str, value: str) -> None:
     for method, path, body in (
         ("GET", "clusters/one", None),
         ("POST", "clusters", {"name": "n"}),
@@ -296,7 +296,7 @@ async def test_strange_headers_are_no_fault_of_the_server(fleet: FleetClient, he
         assert (await fleet.call(method, path, body, headers={header: value})).status < 500
 
 
-async def test_a_secret_in_a_request_is_not_in_the_answer(fleet: FleetClient) -> None:
+async def test_a_secret_in_a_request_is_not_in_the_response(fleet: FleetClient) -> None:
     reply = await fleet.call("GET", "clusters", headers={"Authorization": "Bearer hunter2"}, size=0)
 
     assert b"hunter2" not in reply.content
@@ -334,7 +334,7 @@ async def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         1,
     ],
 )
-async def test_a_forged_cursor_is_a_page_or_refused(stored: FleetClient, mark: object) -> None:
+async def test_a_forged_cursor_gives_a_page_or_a_400(stored: FleetClient, mark: object) -> None:
     real = (await stored.get("clusters", size=1))["next"]
     fingerprint = _unpadded(real)[:8]
 
@@ -430,9 +430,7 @@ def victim(runner: asyncio.Runner) -> FleetClient:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(attempt=attempts())
-def test_no_request_is_a_fault_of_the_server(
-    runner: asyncio.Runner, victim: FleetClient, attempt: Attempt
-) -> None:
+def test_no_request_causes_a_server_error(runner: asyncio.Runner, victim: FleetClient, attempt: Attempt) -> None:
     reply = runner.run(
         victim.send(
             attempt.route.method.value, attempt.path, attempt.body, headers=attempt.headers, query=attempt.query
