@@ -1,4 +1,4 @@
-"""The table of the fleet API's permissions, with what every server adds to it."""
+"""The permissions of the fleet API and of every server."""
 
 from __future__ import annotations
 
@@ -83,4 +83,4 @@ async def test_a_403_names_role_caller_and_action(method: str, path: str, detail
 
         reply = await fleet.call(method, path, token="edge")
 
-        assert reply.refuses(403, code="HYPERFLEET-AUZ-001")["detail"] == detail
+        assert reply.assert_problem(403, code="HYPERFLEET-AUZ-001")["detail"] == detail

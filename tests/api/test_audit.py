@@ -1,4 +1,4 @@
-"""The audit: every write leaves a trace, of who and what, and of nothing that is nobody's business."""
+"""The audit log: every write has an entry, and no entry contains user data."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ MAX_PAGES = 20
 
 
 async def entries(fleet: FleetClient, **query: object) -> list[Body]:
-    """Oldest first."""
+    """Return all entries, oldest first."""
     items: list[Body] = (await fleet.get(AUDIT, size=1000, **query))["items"]
     return items[::-1]
 
 
-async def eventful(fleet: FleetClient) -> None:
-    """One write of every sort, a second apart."""
+async def make_every_write(fleet: FleetClient) -> None:
+    """Make one write of every kind, a second apart."""
     for method, path, body in (
         ("POST", "clusters", {"name": "c", "id": "c", "spec": {"password": SECRET}, "labels": {"l": SECRET}}),
         ("PATCH", "clusters/c", {"spec": {"password": SECRET * 2}}),
@@ -36,7 +36,7 @@ async def eventful(fleet: FleetClient) -> None:
 
 
 async def test_every_write_leaves_an_entry(fleet: FleetClient) -> None:
-    await eventful(fleet)
+    await make_every_write(fleet)
 
     found = [(each["action"], each["kind"], each["resource_id"], each["detail"]) for each in await entries(fleet)]
 
@@ -94,7 +94,7 @@ async def test_writes_of_one_request_share_its_id(fleet: FleetClient) -> None:
 
 
 async def test_entries_contain_no_spec_label_or_report(fleet: FleetClient) -> None:
-    await eventful(fleet)
+    await make_every_write(fleet)
 
     assert SECRET.encode() not in (await fleet.call("GET", AUDIT, size=1000)).content
 
@@ -118,7 +118,7 @@ async def test_rejected_discarded_and_void_writes_have_no_entry(fleet: FleetClie
 
 
 async def test_the_newest_come_first_and_a_cursor_leads_to_the_rest(fleet: FleetClient) -> None:
-    await eventful(fleet)
+    await make_every_write(fleet)
     whole = (await fleet.get(AUDIT, size=1000))["items"]
 
     walked: list[Body] = []
@@ -132,7 +132,7 @@ async def test_the_newest_come_first_and_a_cursor_leads_to_the_rest(fleet: Fleet
             break
         query["after"] = page["next"]
         await fleet.later(1)
-        await fleet.create("manifests", f"m{len(walked)}")  # newer than where the walk stands
+        await fleet.create("manifests", f"m{len(walked)}")  # newer than the cursor
 
     assert walked == whole
     assert sizes == [4, 4, 3]
@@ -147,7 +147,7 @@ async def test_entries_with_equal_times_keep_their_order(fleet: FleetClient) -> 
 
 
 async def test_entries_are_filtered(fleet: FleetClient) -> None:
-    await eventful(fleet)
+    await make_every_write(fleet)
 
     assert {entry["resource_id"] for entry in await entries(fleet, resource_id="m")} == {"m"}
     assert len(await entries(fleet, action="create")) == 2
@@ -157,18 +157,18 @@ async def test_entries_are_filtered(fleet: FleetClient) -> None:
 
 
 async def test_a_cursor_of_another_filter_is_rejected(fleet: FleetClient) -> None:
-    await eventful(fleet)
+    await make_every_write(fleet)
     page = await fleet.get(AUDIT, size=1, action="create")
 
     assert (await fleet.get(AUDIT, size=1, action="create", after=page["next"]))["items"]
-    (await fleet.call("GET", AUDIT, size=1, action="delete", after=page["next"])).refuses(400, "after")
-    (await fleet.call("GET", AUDIT, after="nonsense")).refuses(400, "after")
+    (await fleet.call("GET", AUDIT, size=1, action="delete", after=page["next"])).assert_problem(400, "after")
+    (await fleet.call("GET", AUDIT, after="nonsense")).assert_problem(400, "after")
 
 
 async def test_pages_of_the_audit_are_bounded(fleet: FleetClient) -> None:
     for size in (0, 1001):
-        (await fleet.call("GET", AUDIT, size=size)).refuses(400, "size")
-    (await fleet.call("GET", AUDIT, page=2)).refuses(400, "page")
+        (await fleet.call("GET", AUDIT, size=size)).assert_problem(400, "size")
+    (await fleet.call("GET", AUDIT, page=2)).assert_problem(400, "page")
 
 
 async def test_the_actor_of_a_report_is_the_adapter() -> None:

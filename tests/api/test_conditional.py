@@ -1,4 +1,4 @@
-"""ETags: writing only what has been seen, and reading only what is new."""
+"""Conditional requests: `If-Match` and `If-None-Match`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def get(fleet: FleetClient, condition: str, path: str = "clusters/one") ->
 
 @pytest.fixture
 async def etag(fleet: FleetClient) -> str:
-    """Of the cluster `one`, as it was created."""
+    """The ETag of the new cluster `one`."""
     return (await fleet.call("POST", "clusters", {"name": "one", "id": "one"})).etag
 
 
@@ -46,14 +46,14 @@ async def test_a_write_with_the_current_etag_succeeds(fleet: FleetClient, etag: 
 async def test_a_write_with_an_outdated_etag_is_rejected(fleet: FleetClient, etag: str) -> None:
     await patch(fleet, etag, a=1)
 
-    (await patch(fleet, etag, b=1)).refuses(412, code="HYPERFLEET-CNF-002")
+    (await patch(fleet, etag, b=1)).assert_problem(412, code="HYPERFLEET-CNF-002")
     assert (await fleet.get("clusters/one"))["spec"] == {"a": 1}
 
 
 async def test_a_report_changes_the_etag(fleet: FleetClient, etag: str) -> None:
     await fleet.reports("clusters/one", "dns")
 
-    (await patch(fleet, etag, a=1)).refuses(412)
+    (await patch(fleet, etag, a=1)).assert_problem(412)
 
 
 @pytest.mark.parametrize("condition", ["*", '"nope", {}', '{}, "nope"'])
@@ -65,23 +65,23 @@ async def test_one_matching_etag_of_several_is_enough(fleet: FleetClient, etag: 
 async def test_a_weak_or_different_etag_does_not_match_a_write(
     fleet: FleetClient, etag: str, condition: str
 ) -> None:
-    (await patch(fleet, condition.format(etag), a=1)).refuses(412)
+    (await patch(fleet, condition.format(etag), a=1)).assert_problem(412)
 
 
 @pytest.mark.parametrize("condition", ["", '"1', '"a" "b"', "W/", "*, *"])
 async def test_an_invalid_etag_is_rejected(fleet: FleetClient, etag: str, condition: str) -> None:
-    (await patch(fleet, condition, a=1)).refuses(400, "If-Match")
-    (await get(fleet, condition)).refuses(400, "If-None-Match")
+    (await patch(fleet, condition, a=1)).assert_problem(400, "If-Match")
+    (await get(fleet, condition)).assert_problem(400, "If-None-Match")
 
 
 async def test_a_star_does_not_match_a_missing_resource(fleet: FleetClient) -> None:
-    (await patch(fleet, "*", a=1)).refuses(404)
+    (await patch(fleet, "*", a=1)).assert_problem(404)
 
 
 async def test_a_deletion_can_be_conditional(fleet: FleetClient, etag: str) -> None:
     await patch(fleet, "*", a=1)
 
-    (await fleet.call("DELETE", "clusters/one", headers={"If-Match": etag})).refuses(412)
+    (await fleet.call("DELETE", "clusters/one", headers={"If-Match": etag})).assert_problem(412)
     assert "deleted_time" not in await fleet.get("clusters/one")
     current = (await fleet.call("GET", "clusters/one")).etag
     assert (await fleet.call("DELETE", "clusters/one", headers={"If-Match": current})).status == 202
@@ -90,8 +90,8 @@ async def test_a_deletion_can_be_conditional(fleet: FleetClient, etag: str) -> N
 async def test_the_precondition_is_checked_before_the_state(fleet: FleetClient, etag: str) -> None:
     await fleet.call("DELETE", "clusters/one")
 
-    (await patch(fleet, etag, a=1)).refuses(412)
-    (await patch(fleet, "*", a=1)).refuses(409)
+    (await patch(fleet, etag, a=1)).assert_problem(412)
+    (await patch(fleet, "*", a=1)).assert_problem(409)
 
 
 @pytest.mark.parametrize("condition", ["{}", "W/{}", "*", '"x", {}'])

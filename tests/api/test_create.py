@@ -91,7 +91,7 @@ async def test_an_id_can_be_given(fleet: FleetClient) -> None:
 async def test_an_id_that_is_not_a_safe_segment_is_rejected(fleet: FleetClient, given: str) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "east", "id": given})
 
-    reply.refuses(400, "id")
+    reply.assert_problem(400, "id")
 
 
 async def test_ids_are_unique_across_all_kinds(fleet: FleetClient) -> None:
@@ -99,7 +99,7 @@ async def test_ids_are_unique_across_all_kinds(fleet: FleetClient) -> None:
 
     reply = await fleet.call("POST", "manifests", {"name": "other", "id": "one"})
 
-    reply.refuses(409, code="HYPERFLEET-CNF-001")
+    reply.assert_problem(409, code="HYPERFLEET-CNF-001")
 
 
 async def test_a_name_is_unique_within_a_kind(fleet: FleetClient) -> None:
@@ -107,7 +107,7 @@ async def test_a_name_is_unique_within_a_kind(fleet: FleetClient) -> None:
 
     reply = await fleet.call("POST", "clusters", {"name": "east"})
 
-    assert '"east"' in reply.refuses(409, code="HYPERFLEET-CNF-001")["detail"]
+    assert '"east"' in reply.assert_problem(409, code="HYPERFLEET-CNF-001")["detail"]
 
 
 async def test_another_kind_or_parent_may_use_the_same_name(fleet: FleetClient) -> None:
@@ -116,22 +116,22 @@ async def test_another_kind_or_parent_may_use_the_same_name(fleet: FleetClient) 
 
     assert (await fleet.call("POST", "manifests", {"name": "a"})).status == 201
     assert (await fleet.call("POST", f"clusters/{second['id']}/nodepools", {"name": "a"})).status == 201
-    (await fleet.call("POST", f"clusters/{first['id']}/nodepools", {"name": "a"})).refuses(409)
+    (await fleet.call("POST", f"clusters/{first['id']}/nodepools", {"name": "a"})).assert_problem(409)
 
 
 async def test_a_rejected_creation_stores_nothing(fleet: FleetClient) -> None:
     await fleet.create("clusters", "east")
     await fleet.call("POST", "clusters", {"name": "east", "id": "second"})
 
-    (await fleet.call("GET", "resources/second")).refuses(404)
+    (await fleet.call("GET", "resources/second")).assert_problem(404)
     assert (await fleet.get("clusters"))["total"] == 1
     assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
 
 
 async def test_the_kind_is_optional_and_must_match_the_path(fleet: FleetClient) -> None:
     assert (await fleet.call("POST", "clusters", {"name": "a", "kind": "Cluster"})).status == 201
-    (await fleet.call("POST", "clusters", {"name": "b", "kind": "NodePool"})).refuses(400, "kind")
-    (await fleet.call("POST", "clusters", {"name": "b", "kind": "cluster"})).refuses(400, "kind")
+    (await fleet.call("POST", "clusters", {"name": "b", "kind": "NodePool"})).assert_problem(400, "kind")
+    (await fleet.call("POST", "clusters", {"name": "b", "kind": "cluster"})).assert_problem(400, "kind")
 
 
 async def test_a_child_created_below_its_parent_refers_to_it(fleet: FleetClient) -> None:
@@ -165,7 +165,7 @@ async def test_a_child_can_be_created_flat_with_an_owner_reference(fleet: FleetC
 async def test_a_flat_child_without_an_owner_is_rejected(fleet: FleetClient) -> None:
     reply = await fleet.call("POST", "nodepools", {"name": "workers"})
 
-    reply.refuses(400, "owner_references.id")
+    reply.assert_problem(400, "owner_references.id")
 
 
 @pytest.mark.parametrize("owner", ["missing", "man", ".."])
@@ -174,13 +174,13 @@ async def test_a_flat_child_of_a_wrong_owner_is_rejected(fleet: FleetClient, own
 
     reply = await fleet.call("POST", "nodepools", {"name": "workers", "owner_references": {"id": owner}})
 
-    reply.refuses(400, "owner_references.id")
+    reply.assert_problem(400, "owner_references.id")
 
 
 async def test_a_child_below_a_missing_parent_is_not_found(fleet: FleetClient) -> None:
     reply = await fleet.call("POST", "clusters/missing/nodepools", {"name": "workers"})
 
-    reply.refuses(404, code="HYPERFLEET-NTF-001")
+    reply.assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
 async def test_an_owner_reference_must_agree_with_the_path(fleet: FleetClient) -> None:
@@ -189,7 +189,7 @@ async def test_an_owner_reference_must_agree_with_the_path(fleet: FleetClient) -
 
     reply = await fleet.call("POST", "clusters/a/nodepools", {"name": "x", "owner_references": {"id": "b"}})
 
-    reply.refuses(400, "owner_references.id")
+    reply.assert_problem(400, "owner_references.id")
     assert await fleet.create("clusters/a/nodepools", "y", owner_references={"id": "a"})
 
 
@@ -202,14 +202,14 @@ async def test_an_owner_reference_must_describe_the_owner_correctly(
 
     reply = await fleet.call("POST", "nodepools", {"name": "x", "owner_references": {**right, member: wrong}})
 
-    reply.refuses(400, f"owner_references.{member}")
+    reply.assert_problem(400, f"owner_references.{member}")
     assert await fleet.create("nodepools", "x", owner_references=right)
 
 
 async def test_a_kind_without_a_parent_accepts_no_owner(fleet: FleetClient) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "x", "owner_references": {"id": "y"}})
 
-    reply.refuses(400, "owner_references")
+    reply.assert_problem(400, "owner_references")
 
 
 async def test_a_resource_is_not_found_under_another_kind_or_parent(fleet: FleetClient) -> None:
@@ -223,18 +223,18 @@ async def test_a_resource_is_not_found_under_another_kind_or_parent(fleet: Fleet
         f"clusters/{pool['id']}",
         f"clusters/{other['id']}/nodepools/{pool['id']}/statuses",
     ):
-        (await fleet.call("GET", path)).refuses(404, code="HYPERFLEET-NTF-001")
+        (await fleet.call("GET", path)).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
 async def test_an_unknown_path_differs_from_a_missing_resource(fleet: FleetClient) -> None:
-    (await fleet.call("GET", "clusters/gone")).refuses(404, code="HYPERFLEET-NTF-001")
-    (await fleet.call("GET", "clusterz/gone")).refuses(404, code="HYPERFLEET-NTF-000")
-    (await fleet.call("GET", "resources")).refuses(404, code="HYPERFLEET-NTF-000")
+    (await fleet.call("GET", "clusters/gone")).assert_problem(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "clusterz/gone")).assert_problem(404, code="HYPERFLEET-NTF-000")
+    (await fleet.call("GET", "resources")).assert_problem(404, code="HYPERFLEET-NTF-000")
 
 
 @pytest.mark.parametrize("name", ["", " ", " a", "a ", "a\tb", "a\nb", "\u200b", "x" * 256])
 async def test_a_name_must_be_printable(fleet: FleetClient, name: str) -> None:
-    (await fleet.call("POST", "clusters", {"name": name})).refuses(400, "name")
+    (await fleet.call("POST", "clusters", {"name": name})).assert_problem(400, "name")
 
 
 async def test_a_name_may_be_as_long_as_the_limit(fleet: FleetClient) -> None:
@@ -246,24 +246,28 @@ async def test_all_errors_are_reported_at_once(fleet: FleetClient) -> None:
         "POST", "clusters", {"name": " a", "kind": "Nope", "labels": {"-": "x", "ok": "v"}, "spec": {}}
     )
 
-    reply.refuses(400, "name", "labels.-", "kind")
+    reply.assert_problem(400, "name", "labels.-", "kind")
 
 
 async def test_labels_are_limited_in_number_and_length(fleet: FleetClient) -> None:
     most = {f"k{number}": "v" for number in range(64)}
 
     assert (await fleet.call("POST", "clusters", {"name": "a", "labels": most})).status == 201
-    (await fleet.call("POST", "clusters", {"name": "b", "labels": {**most, "one-more": "v"}})).refuses(
+    (await fleet.call("POST", "clusters", {"name": "b", "labels": {**most, "one-more": "v"}})).assert_problem(
         400, "labels"
     )
-    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"k": "v" * 64}})).refuses(400, "labels.k")
-    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"k" * 64: "v"}})).refuses(
+    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"k": "v" * 64}})).assert_problem(
+        400, "labels.k"
+    )
+    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"k" * 64: "v"}})).assert_problem(
         400, "labels." + "k" * 64
     )
 
 
 async def test_a_label_must_be_text(fleet: FleetClient) -> None:
-    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"fine": "v", "k": 1}})).refuses(400, "labels.k")
+    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"fine": "v", "k": 1}})).assert_problem(
+        400, "labels.k"
+    )
 
 
 async def test_the_size_of_a_spec_is_limited(fleet: FleetClient) -> None:
@@ -271,7 +275,7 @@ async def test_the_size_of_a_spec_is_limited(fleet: FleetClient) -> None:
 
     assert (await fleet.call("POST", "clusters", {"name": "a", "spec": {"text": "x" * largest}})).status == 201
     reply = await fleet.call("POST", "clusters", {"name": "b", "spec": {"text": "x" * (largest + 1)}})
-    reply.refuses(400, "spec")
+    reply.assert_problem(400, "spec")
 
 
 async def test_the_creator_of_a_resource_is_stored() -> None:
@@ -299,4 +303,4 @@ async def test_the_number_of_children_is_limited(fleet: FleetClient) -> None:
 
     reply = await fleet.call("POST", f"clusters/{parent}/nodepools", {"name": "one more"})
 
-    reply.refuses(409)
+    reply.assert_problem(409)

@@ -1,4 +1,4 @@
-"""Deleting: soft, by families, at the adapters' pace or by force."""
+"""Deleting: finalization by adapters, families, and force-delete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.fleet.api_client import THREE_LEVELS, Body, FleetClient
 
 
 async def three_levels(fleet: FleetClient) -> None:
-    """A cluster (two adapters), its node pool (one), and a machine of that (none)."""
+    """Create a cluster (two adapters), its node pool (one), and its machine (none)."""
     await fleet.create("clusters", "c", id="c")
     await fleet.create("clusters/c/nodepools", "n", id="n")
     await fleet.create("nodepools/n/machines", "m", id="m")
@@ -19,7 +19,7 @@ async def exists(fleet: FleetClient, resource_id: str) -> bool:
 
 
 async def actions(fleet: FleetClient) -> list[tuple[str, str]]:
-    """What the audit says was done to which, in order."""
+    """Return the actions and resources in the audit log, in order."""
     items = (await fleet.get("/api/v1/audit", size=1000))["items"]
     return [(entry["action"], entry["resource_id"]) for entry in reversed(items)]
 
@@ -36,7 +36,7 @@ def ready(body: Body) -> Body:
     return condition
 
 
-# --- Soft --------------------------------------------------------------------------------------------------------
+# --- Deletion ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_deleted_resource_stays_with_a_deleted_time(fleet: FleetClient) -> None:
@@ -68,10 +68,10 @@ async def test_deleting_again_changes_nothing(fleet: FleetClient) -> None:
 
 
 async def test_a_missing_resource_cannot_be_deleted(fleet: FleetClient) -> None:
-    (await fleet.call("DELETE", "clusters/missing")).refuses(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("DELETE", "clusters/missing")).assert_problem(404, code="HYPERFLEET-NTF-001")
     await three_levels(fleet)
-    (await fleet.call("DELETE", "clusters/other/nodepools/n")).refuses(404)
-    (await fleet.call("DELETE", "machines/n")).refuses(404)
+    (await fleet.call("DELETE", "clusters/other/nodepools/n")).assert_problem(404)
+    (await fleet.call("DELETE", "machines/n")).assert_problem(404)
 
 
 async def test_without_required_adapters_it_is_removed_at_once(fleet: FleetClient) -> None:
@@ -80,7 +80,7 @@ async def test_without_required_adapters_it_is_removed_at_once(fleet: FleetClien
     reply = await fleet.call("DELETE", "manifests/one")
 
     assert (reply.status, reply.json["generation"], "deleted_time" in reply.json) == (202, 2, True)
-    (await fleet.call("GET", "manifests/one")).refuses(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "manifests/one")).assert_problem(404, code="HYPERFLEET-NTF-001")
     assert (await fleet.get("manifests"))["total"] == 0
     assert (await actions(fleet))[-2:] == [("delete", "one"), ("remove", "one")]
 
@@ -93,7 +93,7 @@ async def test_the_name_of_a_removed_resource_can_be_reused(fleet: FleetClient) 
     await fleet.call("DELETE", f"clusters/{clusters['id']}")
 
     assert (await fleet.call("POST", "manifests", {"name": "one"})).status == 201
-    (await fleet.call("POST", "clusters", {"name": "one"})).refuses(409)
+    (await fleet.call("POST", "clusters", {"name": "one"})).assert_problem(409)
 
 
 async def test_a_deleting_resource_cannot_be_patched(fleet: FleetClient) -> None:
@@ -101,18 +101,18 @@ async def test_a_deleting_resource_cannot_be_patched(fleet: FleetClient) -> None
     await fleet.call("DELETE", "clusters/c")
 
     for patch in ({"spec": {"a": 1}}, {}):
-        (await fleet.call("PATCH", "clusters/c", patch)).refuses(409, code="HYPERFLEET-CNF-001")
+        (await fleet.call("PATCH", "clusters/c", patch)).assert_problem(409, code="HYPERFLEET-CNF-001")
 
 
 async def test_a_deleting_parent_accepts_no_child(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
     await fleet.call("DELETE", "clusters/c")
 
-    (await fleet.call("POST", "clusters/c/nodepools", {"name": "n"})).refuses(409)
-    (await fleet.call("POST", "nodepools", {"name": "n", "owner_references": {"id": "c"}})).refuses(409)
+    (await fleet.call("POST", "clusters/c/nodepools", {"name": "n"})).assert_problem(409)
+    (await fleet.call("POST", "nodepools", {"name": "n", "owner_references": {"id": "c"}})).assert_problem(409)
 
 
-# --- Finalisation ------------------------------------------------------------------------------------------------
+# --- Finalization ------------------------------------------------------------------------------------------------
 
 
 async def test_it_is_removed_when_all_required_adapters_finalized(fleet: FleetClient) -> None:
@@ -124,7 +124,7 @@ async def test_it_is_removed_when_all_required_adapters_finalized(fleet: FleetCl
     await finalize(fleet, "clusters/c", "validation")
 
     assert not await exists(fleet, "c")
-    (await fleet.call("GET", "clusters/c/statuses")).refuses(404)
+    (await fleet.call("GET", "clusters/c/statuses")).assert_problem(404)
     assert (await actions(fleet))[-2:] == [("report", "c"), ("remove", "c")]
 
 
@@ -178,7 +178,7 @@ async def test_children_are_deleted_with_their_parent(fleet: FleetClient) -> Non
 
     await fleet.call("DELETE", "clusters/c")
 
-    assert not await exists(fleet, "m")  # nothing keeps it
+    assert not await exists(fleet, "m")  # requires no adapter
     pool = await fleet.get("nodepools/n")
     assert (pool["generation"], "deleted_time" in pool) == (2, True)
     assert (await actions(fleet))[-4:] == [("delete", "m"), ("remove", "m"), ("delete", "n"), ("delete", "c")]
@@ -274,8 +274,8 @@ async def test_force_on_the_last_child_removes_its_deleting_parent(fleet: FleetC
 async def test_force_on_a_live_resource_is_rejected(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
 
-    (await fleet.call("POST", "clusters/c/force-delete", {"reason": "r"})).refuses(409)
-    (await fleet.call("POST", "clusters/missing/force-delete", {"reason": "r"})).refuses(404)
+    (await fleet.call("POST", "clusters/c/force-delete", {"reason": "r"})).assert_problem(409)
+    (await fleet.call("POST", "clusters/missing/force-delete", {"reason": "r"})).assert_problem(404)
     assert await exists(fleet, "c")
 
 
@@ -293,7 +293,7 @@ async def test_force_needs_a_reason(fleet: FleetClient, body: Body, field: str) 
     await fleet.create("clusters", "c", id="c")
     await fleet.call("DELETE", "clusters/c")
 
-    (await fleet.call("POST", "clusters/c/force-delete", body)).refuses(400, field)
+    (await fleet.call("POST", "clusters/c/force-delete", body)).assert_problem(400, field)
     assert await exists(fleet, "c")
 
 
@@ -303,4 +303,4 @@ async def test_a_blank_reason_is_rejected(fleet: FleetClient) -> None:
 
     reply = await fleet.call("POST", f"clusters/{made['id']}/force-delete", {"reason": "  "})
 
-    reply.refuses(400, "reason")
+    reply.assert_problem(400, "reason")

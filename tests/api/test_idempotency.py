@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a creation that may be repeated."""
+"""`Idempotency-Key`: repeated creations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class LateRecall(MemoryFleetStore):
-    """A store where the second transaction does not see, at first, what the one before it has committed."""
+    """A store whose second transaction does not recall the response that the first has committed."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)
@@ -31,13 +31,13 @@ class LateRecall(MemoryFleetStore):
         if self._transactions != 2:
             return await super().transact(work)
 
-        def blind(transaction: FleetTransaction) -> T:
-            return work(cast("FleetTransaction", _Blind(transaction)))
+        def work_without_recall(transaction: FleetTransaction) -> T:
+            return work(cast("FleetTransaction", _RecallsNothing(transaction)))
 
-        return await super().transact(blind)
+        return await super().transact(work_without_recall)
 
 
-class _Blind:
+class _RecallsNothing:
     """A transaction that recalls nothing."""
 
     def __init__(self, transaction: FleetTransaction) -> None:
@@ -50,8 +50,8 @@ class _Blind:
         return getattr(self._transaction, name)
 
 
-class _Contested:
-    """A transaction that always finds its key remembered by somebody at the same moment."""
+class _LosesEveryRace:
+    """A transaction whose key another one always stores first."""
 
     def __init__(self, transaction: FleetTransaction) -> None:
         self._transaction = transaction
@@ -63,11 +63,13 @@ class _Contested:
         return getattr(self._transaction, name)
 
 
-class Contest(MemoryFleetStore):
+class ContestedStore(MemoryFleetStore):
     """A store where every race for a key is lost."""
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        return await super().transact(lambda transaction: work(cast("FleetTransaction", _Contested(transaction))))
+        return await super().transact(
+            lambda transaction: work(cast("FleetTransaction", _LosesEveryRace(transaction)))
+        )
 
 
 async def create(
@@ -93,7 +95,7 @@ async def test_a_repeated_creation_happens_once(fleet: FleetClient) -> None:
 async def test_without_a_key_a_repeated_request_is_a_conflict(fleet: FleetClient) -> None:
     await fleet.create("clusters", "a")
 
-    (await fleet.call("POST", "clusters", {"name": "a"})).refuses(409)
+    (await fleet.call("POST", "clusters", {"name": "a"})).assert_problem(409)
 
 
 async def test_the_first_response_is_replayed_after_later_changes(fleet: FleetClient) -> None:
@@ -128,7 +130,7 @@ async def test_another_key_is_another_creation(fleet: FleetClient) -> None:
 async def test_a_key_of_another_request_is_rejected(fleet: FleetClient, path: str, body: Body) -> None:
     await create(fleet, {"name": "a"})
 
-    (await create(fleet, body, path=path)).refuses(422)
+    (await create(fleet, body, path=path)).assert_problem(422)
     assert (await fleet.get("manifests"))["total"] == 0
 
 
@@ -137,13 +139,13 @@ async def test_another_parent_makes_it_another_request(fleet: FleetClient) -> No
         await fleet.create("clusters", parent, id=parent)
     await create(fleet, {"name": "a"}, path="clusters/p/nodepools")
 
-    (await create(fleet, {"name": "a"}, path="clusters/q/nodepools")).refuses(422)
+    (await create(fleet, {"name": "a"}, path="clusters/q/nodepools")).assert_problem(422)
 
 
 async def test_a_rejected_creation_does_not_use_its_key(fleet: FleetClient) -> None:
-    (await create(fleet, {"name": " bad"})).refuses(400, "name")
+    (await create(fleet, {"name": " bad"})).assert_problem(400, "name")
     taken = await fleet.create("manifests", "a", id="a")
-    (await create(fleet, {"name": "a"}, path="manifests")).refuses(409)
+    (await create(fleet, {"name": "a"}, path="manifests")).assert_problem(409)
     await fleet.call("DELETE", f"manifests/{taken['id']}")
 
     assert (await create(fleet, {"name": "a"}, path="manifests")).status == 201
@@ -153,14 +155,14 @@ async def test_keys_belong_to_their_actor() -> None:
     async with FleetClient(identities=[Identity("one", Role.OPERATOR), Identity("two", Role.OPERATOR)]) as fleet:
         await create(fleet, {"name": "a"}, token="one")
 
-        (await create(fleet, {"name": "a"}, token="two")).refuses(409)
+        (await create(fleet, {"name": "a"}, token="two")).assert_problem(409)
         assert (await create(fleet, {"name": "b"}, token="two")).status == 201
 
 
 async def test_a_key_is_limited_and_printable(fleet: FleetClient) -> None:
     assert (await create(fleet, {"name": "a"}, key="x" * 255)).status == 201
     for key in ("x" * 256, "a\x07b"):
-        (await create(fleet, {"name": "b"}, key=key)).refuses(400, "Idempotency-Key")
+        (await create(fleet, {"name": "b"}, key=key)).assert_problem(400, "Idempotency-Key")
 
 
 async def test_concurrent_repetitions_create_one_resource(fleet: FleetClient) -> None:
@@ -173,7 +175,7 @@ async def test_concurrent_repetitions_create_one_resource(fleet: FleetClient) ->
 
 @pytest.mark.parametrize("given", [{}, {"id": "a"}])
 async def test_a_repetition_that_lost_the_race_gets_the_same_response(given: Body) -> None:
-    # On a database that runs transactions side by side, the loser finds name, id and key taken all at once.
+    # With concurrent transactions, the loser finds name, id and key taken at once.
     async with FleetClient(backend=backends.memory(fleet=LateRecall)) as fleet:
         first, second = (
             await create(fleet, {"name": "a", **given}),
@@ -186,8 +188,8 @@ async def test_a_repetition_that_lost_the_race_gets_the_same_response(given: Bod
 
 
 async def test_a_key_that_stays_taken_is_a_conflict() -> None:
-    async with FleetClient(backend=backends.memory(fleet=Contest)) as fleet:
-        (await create(fleet, {"name": "a"})).refuses(409, code="HYPERFLEET-CNF-001")
+    async with FleetClient(backend=backends.memory(fleet=ContestedStore)) as fleet:
+        (await create(fleet, {"name": "a"})).assert_problem(409, code="HYPERFLEET-CNF-001")
 
         assert (await fleet.get("clusters"))["total"] == 0
 
@@ -200,7 +202,7 @@ async def test_a_request_can_be_repeated_after_a_lost_response() -> None:
         again = await create(fleet, {"name": "a"})
 
         assert "retry-after" in lost.headers
-        lost.refuses(503, code="HYPERFLEET-SVC-001")
+        lost.assert_problem(503, code="HYPERFLEET-SVC-001")
         assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
         assert (await fleet.get("clusters"))["total"] == 1
 

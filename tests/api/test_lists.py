@@ -8,7 +8,7 @@ import pytest
 from tests.support.fleet.api_client import ROOT, Body, FleetClient
 
 MAX_PAGES = 50
-"""Ends a walk that would go round for ever."""
+"""A walk with more pages has not ended."""
 
 ORDERS = [
     "",
@@ -21,7 +21,7 @@ def names(page: Body) -> list[str]:
 
 
 async def walk(fleet: FleetClient, path: str = "clusters", **query: object) -> list[Body]:
-    """The pages of a walk by cursor."""
+    """Return all pages, following the cursor."""
     pages = [await fleet.get(path, **query)]
     while (after := pages[-1]["next"]) is not None:
         assert len(pages) < MAX_PAGES
@@ -29,8 +29,8 @@ async def walk(fleet: FleetClient, path: str = "clusters", **query: object) -> l
     return pages
 
 
-async def some(fleet: FleetClient, *given: str, seconds: float = 1) -> list[Body]:
-    """Clusters with these names, one after the other."""
+async def create_clusters(fleet: FleetClient, *given: str, seconds: float = 1) -> list[Body]:
+    """Create clusters with these names, a second apart."""
     made = []
     for name in given:
         made.append(await fleet.create("clusters", name))
@@ -64,7 +64,7 @@ async def test_a_page_has_a_hundred_items_by_default(fleet: FleetClient) -> None
 
 
 async def test_size_is_the_number_of_items_returned(fleet: FleetClient) -> None:
-    await some(fleet, "a", "b", "c")
+    await create_clusters(fleet, "a", "b", "c")
 
     first, second = await fleet.get("clusters", size=2), await fleet.get("clusters", size=2, page=2)
 
@@ -74,7 +74,7 @@ async def test_size_is_the_number_of_items_returned(fleet: FleetClient) -> None:
 
 
 async def test_a_page_beyond_the_end_is_empty_and_has_the_total(fleet: FleetClient) -> None:
-    await some(fleet, "a")
+    await create_clusters(fleet, "a")
 
     for number in (2, 1_000_000):
         page = await fleet.get("clusters", page=number)
@@ -82,7 +82,7 @@ async def test_a_page_beyond_the_end_is_empty_and_has_the_total(fleet: FleetClie
 
 
 async def test_a_full_last_page_has_no_next(fleet: FleetClient) -> None:
-    await some(fleet, "a", "b")
+    await create_clusters(fleet, "a", "b")
 
     assert (await fleet.get("clusters", size=2))["next"] is None
 
@@ -123,13 +123,13 @@ async def test_a_page_may_have_one_to_a_thousand_items(fleet: FleetClient, size:
 async def test_an_invalid_parameter_is_named(fleet: FleetClient, parameter: str, value: object) -> None:
     reply = await fleet.send("GET", f"{ROOT}/clusters", query={parameter: value})
 
-    reply.refuses(400, parameter)
+    reply.assert_problem(400, parameter)
 
 
 async def test_unknown_and_repeated_parameters_are_named(fleet: FleetClient) -> None:
     reply = await fleet.send("GET", "/api/hyperfleet/v1/clusters", query=b"label=a&size=1&size=2&search=x")
 
-    reply.refuses(400, "size", "label", "search")
+    reply.assert_problem(400, "size", "label", "search")
 
 
 # --- Nested lists ------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ async def test_a_list_below_a_missing_parent_is_not_found(fleet: FleetClient) ->
     await fleet.create("manifests", "m", id="m")
 
     for parent in ("missing", "m"):
-        (await fleet.call("GET", f"clusters/{parent}/nodepools")).refuses(404, code="HYPERFLEET-NTF-001")
+        (await fleet.call("GET", f"clusters/{parent}/nodepools")).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
 async def test_a_nested_list_is_walked_by_cursor(fleet: FleetClient) -> None:
@@ -171,14 +171,14 @@ async def test_a_nested_list_is_walked_by_cursor(fleet: FleetClient) -> None:
 
 
 async def test_the_oldest_come_first_by_default(fleet: FleetClient) -> None:
-    await some(fleet, "c", "a", "b")
+    await create_clusters(fleet, "c", "a", "b")
 
     assert names(await fleet.get("clusters")) == ["c", "a", "b"]
     assert names(await fleet.get("clusters", order="created_time desc")) == ["b", "a", "c"]
 
 
 async def test_lists_follow_the_requested_order(fleet: FleetClient) -> None:
-    made = await some(fleet, "b", "c", "a")
+    made = await create_clusters(fleet, "b", "c", "a")
     await fleet.call("PATCH", f"clusters/{made[1]['id']}", {"spec": {"x": 1}})
 
     assert names(await fleet.get("clusters", order="name")) == ["a", "b", "c"]
@@ -191,8 +191,8 @@ async def test_lists_follow_the_requested_order(fleet: FleetClient) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 async def test_a_walk_returns_each_item_once_in_every_order(fleet: FleetClient, order: str) -> None:
-    # All of one moment: only the id tells them apart.
-    await some(fleet, *"hgfedcba", seconds=0)
+    # All have the same time, so only the id orders them.
+    await create_clusters(fleet, *"hgfedcba", seconds=0)
 
     pages = await walk(fleet, size=3, order=order)
 
@@ -217,7 +217,7 @@ async def test_a_walk_returns_all_that_stays_despite_changes(fleet: FleetClient,
         if page["next"] is None:
             break
         query["after"] = page["next"]
-        # Those that were met go, the very one that the cursor stands at among them; others come on either side.
+        # Remove listed ones, including the one at the cursor, and insert others on either side of it.
         for name in names(page):
             if name in made:
                 await fleet.call("DELETE", f"manifests/{made.pop(name)['id']}")
@@ -230,9 +230,9 @@ async def test_a_walk_returns_all_that_stays_despite_changes(fleet: FleetClient,
 
 
 async def test_the_total_is_counted_on_the_first_page(fleet: FleetClient) -> None:
-    await some(fleet, "a", "b", "c")
+    await create_clusters(fleet, "a", "b", "c")
     first = await fleet.get("clusters", size=2)
-    await some(fleet, "d")
+    await create_clusters(fleet, "d")
 
     second = await fleet.get("clusters", size=2, after=first["next"])
 
@@ -241,14 +241,14 @@ async def test_the_total_is_counted_on_the_first_page(fleet: FleetClient) -> Non
 
 
 async def test_the_page_size_may_change_during_a_walk(fleet: FleetClient) -> None:
-    await some(fleet, *"abcd")
+    await create_clusters(fleet, *"abcd")
     first = await fleet.get("clusters", size=1)
 
     assert names(await fleet.get("clusters", size=3, after=first["next"])) == ["b", "c", "d"]
 
 
 async def test_fields_may_change_during_a_walk(fleet: FleetClient) -> None:
-    await some(fleet, *"ab")
+    await create_clusters(fleet, *"ab")
     first = await fleet.get("clusters", size=1)
 
     second = await fleet.get("clusters", size=1, after=first["next"], fields="name")
@@ -269,12 +269,12 @@ async def test_fields_may_change_during_a_walk(fleet: FleetClient) -> None:
 async def test_a_cursor_of_another_query_is_rejected(
     fleet: FleetClient, path: str, changed: dict[str, object]
 ) -> None:
-    await some(fleet, *"ab")
+    await create_clusters(fleet, *"ab")
     first = await fleet.get("clusters", size=1)
 
     reply = await fleet.send("GET", f"{ROOT}/{path}", query={"after": first["next"], **changed})
 
-    reply.refuses(400, "after")
+    reply.assert_problem(400, "after")
 
 
 async def test_a_cursor_of_another_parent_is_rejected(fleet: FleetClient) -> None:
@@ -284,23 +284,23 @@ async def test_a_cursor_of_another_parent_is_rejected(fleet: FleetClient) -> Non
             await fleet.create(f"clusters/{parent}/nodepools", name)
     first = await fleet.get("clusters/a/nodepools", size=1)
 
-    (await fleet.call("GET", "clusters/b/nodepools", after=first["next"])).refuses(400, "after")
-    (await fleet.call("GET", "nodepools", after=first["next"])).refuses(400, "after")
+    (await fleet.call("GET", "clusters/b/nodepools", after=first["next"])).assert_problem(400, "after")
+    (await fleet.call("GET", "nodepools", after=first["next"])).assert_problem(400, "after")
 
 
 async def test_a_truncated_cursor_is_rejected(fleet: FleetClient) -> None:
-    await some(fleet, *"ab")
+    await create_clusters(fleet, *"ab")
     after = (await fleet.get("clusters", size=1))["next"]
 
     for broken in (after[:-3], after[:5], after + "AA", after.swapcase(), f" {after}"):
-        (await fleet.call("GET", "clusters", after=broken)).refuses(400, "after")
+        (await fleet.call("GET", "clusters", after=broken)).assert_problem(400, "after")
 
 
 async def test_a_page_with_a_cursor_is_rejected(fleet: FleetClient) -> None:
-    await some(fleet, *"ab")
+    await create_clusters(fleet, *"ab")
     after = (await fleet.get("clusters", size=1))["next"]
 
-    (await fleet.call("GET", "clusters", after=after, page=2)).refuses(400, "page")
+    (await fleet.call("GET", "clusters", after=after, page=2)).assert_problem(400, "page")
 
 
 # --- Selectors ---------------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ async def test_a_selection_follows_changed_labels(fleet: FleetClient) -> None:
 
 
 async def test_an_invalid_selector_gives_the_position(fleet: FleetClient) -> None:
-    document = (await fleet.call("GET", "clusters", labels="region=east,,")).refuses(400, "labels")
+    document = (await fleet.call("GET", "clusters", labels="region=east,,")).assert_problem(400, "labels")
 
     assert "column 13" in document["detail"]
 
@@ -411,7 +411,7 @@ async def test_an_id_inside_the_spec_stays_there(fleet: FleetClient) -> None:
     assert (await fleet.get("clusters", fields="spec.id"))["items"] == [{"id": "a", "spec": {"id": "other"}}]
 
 
-# --- What else is in a list --------------------------------------------------------------------------------------
+# --- Other -------------------------------------------------------------------------------------------------------
 
 
 async def test_deleting_resources_are_listed(fleet: FleetClient) -> None:

@@ -1,4 +1,4 @@
-"""What the server does on its own: conditions that follow the kinds, and forgetting."""
+"""Background work: reaggregation after a change of the kinds, and retention."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.support.databases import backends
 from tests.support.fleet.api_client import FleetClient
 
-AMPLE = 10
-"""Seconds after which somebody waits for ever."""
+TIMEOUT = 10
+"""In seconds; only a failing test waits this long."""
 RETENTION = FleetRetentionSettings(
     audit=timedelta(hours=4), discarded=timedelta(hours=1), history=timedelta(hours=3), answers=timedelta(hours=2)
 )
@@ -36,7 +36,7 @@ def requiring(*adapters: str) -> Kinds:
     return Kinds((KindRules("clusters", "Cluster", "", adapters), KindRules("nodepools", "NodePool", "clusters")))
 
 
-def upkeep_of(fleet: FleetClient) -> Maintenance:
+def maintenance_of(fleet: FleetClient) -> Maintenance:
     return Maintenance(
         service=fleet.service,
         store=fleet.store,
@@ -60,29 +60,29 @@ def retention_of(fleet: FleetClient) -> Retention:
 
 @asynccontextmanager
 async def running(loop: Loop) -> AsyncIterator[Stopping]:
-    """Runs a loop, and sees to it that it ends when it is asked to."""
+    """Run a loop, and check that it ends when it is stopped."""
     stopping = Stopping()
-    async with asyncio.timeout(AMPLE), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
         tasks.create_task(loop(stopping))
         yield stopping
         stopping.request()
 
 
-async def until(fleet: FleetClient, plural: str, adapters: str) -> None:
-    """Waits until nothing is outdated."""
-    async with asyncio.timeout(AMPLE):
+async def until_reaggregated(fleet: FleetClient, plural: str, adapters: str) -> None:
+    """Wait until no resource is outdated."""
+    async with asyncio.timeout(TIMEOUT):
         while await fleet.store.outdated(plural, adapters, limit=1):
-            pass  # each call lets the others run
+            pass  # each call yields to the other tasks
 
 
 async def restarted(fleet: FleetClient, kinds: Kinds) -> FleetClient:
-    """A server with other kinds on the same store, a minute later."""
+    """Return a server with other kinds on the same store, a minute later."""
     client = FleetClient(kinds=kinds, backend=fleet.backend)
     await client.clock.advance(fleet.clock.now() + timedelta(minutes=1) - client.clock.now())
     return client
 
 
-# --- Aggregating anew --------------------------------------------------------------------------------------------
+# --- Reaggregation -----------------------------------------------------------------------------------------------
 
 
 async def test_a_resource_becomes_ready_without_a_former_adapter() -> None:
@@ -92,8 +92,8 @@ async def test_a_resource_becomes_ready_without_a_former_adapter() -> None:
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns"))
 
-        async with running(upkeep_of(after).reaggregate_outdated):
-            await until(after, "clusters", "dns")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "dns")
 
         status = (await after.get("clusters/c"))["status"]
         assert (status["phase"], status["observed_generation"]) == ("Ready", 1)
@@ -106,8 +106,8 @@ async def test_a_resource_is_not_ready_without_a_new_adapter() -> None:
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns", "more"))
 
-        async with running(upkeep_of(after).reaggregate_outdated):
-            await until(after, "clusters", "dns,more")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "dns,more")
 
         status = (await after.get("clusters/c"))["status"]
         assert (status["phase"], status["observed_generation"]) == ("NotReady", 0)
@@ -123,8 +123,8 @@ async def test_a_resource_is_reaggregated_after_a_pulse_or_pause(mark: str) -> N
         after = await restarted(before, requiring("dns", "more"))
         await after.call("POST", f"clusters/c/{mark}")
 
-        async with running(upkeep_of(after).reaggregate_outdated):
-            await until(after, "clusters", "dns,more")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "dns,more")
 
         assert (await after.get("clusters/c"))["status"]["phase"] == "NotReady"
 
@@ -135,10 +135,10 @@ async def test_a_deletion_completes_when_no_adapter_is_required() -> None:
         await before.call("DELETE", "clusters/c")
         after = await restarted(before, requiring())
 
-        async with running(upkeep_of(after).reaggregate_outdated):
-            await until(after, "clusters", "")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "")
 
-        (await after.call("GET", "clusters/c")).refuses(404)
+        (await after.call("GET", "clusters/c")).assert_problem(404)
         entry = (await after.get("/api/v1/audit"))["items"][0]
         assert (entry["action"], entry["actor"], entry["resource_id"]) == ("remove", "sentinel", "c")
 
@@ -149,8 +149,8 @@ async def test_more_than_one_batch_is_reaggregated() -> None:
             await before.create("clusters", f"c{number}")
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).reaggregate_outdated):
-            await until(after, "clusters", "other")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "other")
 
         page = await after.get("clusters", size=1000, fields="status.conditions")
         assert all("[other]" in each["status"]["conditions"][0]["message"] for each in page["items"])
@@ -162,8 +162,8 @@ async def test_an_up_to_date_resource_is_not_written() -> None:
         etag = (await before.call("GET", "clusters/c")).etag
         after = await restarted(before, requiring("dns"))
 
-        async with running(upkeep_of(after).reaggregate_outdated):
-            await until(after, "clusters", "dns")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "dns")
 
         assert (await after.call("GET", "clusters/c")).etag == etag
 
@@ -175,14 +175,14 @@ async def test_reaggregation_is_retried_after_a_database_failure() -> None:
         await before.create("clusters", "c", id="c")
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).reaggregate_outdated):
+        async with running(maintenance_of(after).reaggregate_outdated):
             await after.clock.until_asleep()
-            await after.later(60)  # long enough for two failures, and the pauses after them
-            await until(after, "clusters", "other")
+            await after.later(60)  # enough for two failures and their backoff
+            await until_reaggregated(after, "clusters", "other")
 
 
-async def spoil(fleet: FleetClient, *ids: str) -> None:
-    """Makes what is stored of these resources unreadable."""
+async def make_unreadable(fleet: FleetClient, *ids: str) -> None:
+    """Overwrite the documents of these resources with invalid JSON."""
 
     def work(transaction: FleetTransaction) -> None:
         for resource_id in ids:
@@ -199,13 +199,13 @@ async def test_an_unreadable_resource_is_logged_once_and_skipped(
     async with FleetClient(kinds=requiring("dns")) as before:
         for number in range(BATCH + 1):
             await before.create("clusters", f"c{number}", id=f"c{number:04}")
-        await spoil(before, "c0000")
+        await make_unreadable(before, "c0000")
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).reaggregate_outdated):
-            async with asyncio.timeout(AMPLE):
+        async with running(maintenance_of(after).reaggregate_outdated):
+            async with asyncio.timeout(TIMEOUT):
                 while len(await after.store.outdated("clusters", "other", limit=2)) > 1:
-                    pass  # each call lets the others run
+                    pass  # each call yields to the other tasks
 
         failures = [record for record in caplog.records if record.getMessage() == "upkeep.failed"]
         assert [record.__dict__["fields"]["resource_id"] for record in failures] == ["c0000"]
@@ -217,13 +217,13 @@ async def test_an_unreadable_batch_is_tried_once(caplog: pytest.LogCaptureFixtur
         ids = [f"c{number:04}" for number in range(BATCH)]
         for resource_id in ids:
             await before.create("clusters", resource_id, id=resource_id)
-        await spoil(before, *ids)
+        await make_unreadable(before, *ids)
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).reaggregate_outdated):
-            async with asyncio.timeout(AMPLE):
+        async with running(maintenance_of(after).reaggregate_outdated):
+            async with asyncio.timeout(TIMEOUT):
                 while "upkeep.aggregated" not in (record.getMessage() for record in caplog.records):
-                    await after.store.populations()  # lets the others run
+                    await after.store.populations()  # yields to the other tasks
 
         assert [record.getMessage() for record in caplog.records].count("upkeep.failed") == BATCH
 
@@ -231,9 +231,9 @@ async def test_an_unreadable_batch_is_tried_once(caplog: pytest.LogCaptureFixtur
 async def test_the_loop_ends_when_it_is_stopped() -> None:
     async with (
         FleetClient(kinds=requiring("dns")) as fleet,
-        running(upkeep_of(fleet).reaggregate_outdated) as stopping,
+        running(maintenance_of(fleet).reaggregate_outdated) as stopping,
     ):
-        await until(fleet, "clusters", "dns")
+        await until_reaggregated(fleet, "clusters", "dns")
 
         assert not stopping.requested
 
@@ -245,27 +245,27 @@ async def test_public_names_follow_the_setting(emits: bool) -> None:
         after = FleetClient(backend=before.backend, emits_public_names=emits)
         cluster = next(kind for kind in after.kinds if kind.plural == "clusters")
 
-        async with running(upkeep_of(after).reaggregate_outdated):
-            await until(after, "clusters", after.service.aggregation_key(cluster))
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", after.service.aggregation_key(cluster))
 
         shown = await after.get(f"clusters/{made['id']}")
 
     assert ("Reconciled" in {each["type"] for each in shown["status"]["conditions"]}) is emits
 
 
-# --- Forgetting --------------------------------------------------------------------------------------------------
+# --- Retention ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-async def used(fleet: FleetClient) -> FleetClient:
-    """A fleet with audit entries, discarded reports, two generations and a remembered answer, all of now."""
+async def populated(fleet: FleetClient) -> FleetClient:
+    """A fleet with audit entries, a discarded report, two generations and a stored response."""
     await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, headers={"Idempotency-Key": "k"})
     await fleet.call("PATCH", "clusters/c", {"spec": {"a": 1}})
     await fleet.call("POST", "clusters/c/statuses", fleet.report("dns", generation=9))
     return fleet
 
 
-async def remains(fleet: FleetClient) -> dict[str, int]:
+async def count_rows(fleet: FleetClient) -> dict[str, int]:
     repeated = await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, headers={"Idempotency-Key": "k"})
     return {
         "discarded": (await fleet.get("clusters/c/statuses/discarded"))["total"],
@@ -286,21 +286,21 @@ async def remains(fleet: FleetClient) -> dict[str, int]:
     ],
 )
 async def test_rows_older_than_their_retention_are_deleted(
-    used: FleetClient, hours: float, kept: dict[str, int]
+    populated: FleetClient, hours: float, kept: dict[str, int]
 ) -> None:
-    async with running(retention_of(used).run):
-        await used.clock.until_asleep()
-        await used.clock.advance(timedelta(hours=hours) - used.clock.now().resolution)
-        await used.clock.until_asleep()
+    async with running(retention_of(populated).run):
+        await populated.clock.until_asleep()
+        await populated.clock.advance(timedelta(hours=hours) - populated.clock.now().resolution)
+        await populated.clock.until_asleep()
 
-    assert await remains(used) == kept
+    assert await count_rows(populated) == kept
 
 
-async def test_the_newest_generation_is_kept_with_its_resource(used: FleetClient) -> None:
-    await used.later(86400 * 365)
-    await retention_of(used).expire()
+async def test_the_newest_generation_is_kept_with_its_resource(populated: FleetClient) -> None:
+    await populated.later(86400 * 365)
+    await retention_of(populated).expire()
 
-    assert [each["generation"] for each in (await used.get("clusters/c/history"))["items"]] == [2]
+    assert [each["generation"] for each in (await populated.get("clusters/c/history"))["items"]] == [2]
 
 
 async def test_the_history_of_a_removed_resource_expires(fleet: FleetClient) -> None:
@@ -309,14 +309,14 @@ async def test_the_history_of_a_removed_resource_expires(fleet: FleetClient) -> 
     await fleet.later(3600 * 3 + 1)
     await retention_of(fleet).expire()
 
-    (await fleet.call("GET", "manifests/m/history")).refuses(404)
+    (await fleet.call("GET", "manifests/m/history")).assert_problem(404)
 
 
-async def test_retention_runs_every_minute(used: FleetClient) -> None:
-    async with running(retention_of(used).run):
-        await used.clock.until_asleep()
+async def test_retention_runs_every_minute(populated: FleetClient) -> None:
+    async with running(retention_of(populated).run):
+        await populated.clock.until_asleep()
 
-        assert used.clock.wake_times == [used.clock.now() + EVERY]
+        assert populated.clock.wake_times == [populated.clock.now() + EVERY]
 
 
 async def test_more_than_one_batch_expires_at_a_time(fleet: FleetClient) -> None:
@@ -330,12 +330,12 @@ async def test_more_than_one_batch_expires_at_a_time(fleet: FleetClient) -> None
     assert (await fleet.get("/api/v1/audit"))["size"] == 0
 
 
-class Faulty(MemoryFleetStore):
-    """A store that fails once, in a way that nobody has thought of."""
+class FailsOnce(MemoryFleetStore):
+    """A store with a bug that shows once."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)
-        self.bugs = [ArithmeticError("nobody expects this")]
+        self.bugs = [ArithmeticError("a bug")]
 
     async def expire_history(self, before: datetime, *, limit: int) -> int:
         if self.bugs:
@@ -349,19 +349,19 @@ class Faulty(MemoryFleetStore):
 
 
 @pytest.mark.parametrize(
-    "loop_of", [lambda fleet: retention_of(fleet).run, lambda fleet: upkeep_of(fleet).reaggregate_outdated]
+    "loop_of", [lambda fleet: retention_of(fleet).run, lambda fleet: maintenance_of(fleet).reaggregate_outdated]
 )
 async def test_a_loop_survives_an_unexpected_error(
     loop_of: Callable[[FleetClient], Loop], caplog: pytest.LogCaptureFixture
 ) -> None:
-    backend = backends.memory(fleet=Faulty)
+    backend = backends.memory(fleet=FailsOnce)
     async with FleetClient(backend=backend) as fleet, running(loop_of(fleet)) as stopping:
         await fleet.clock.until_asleep()
         await fleet.clock.advance(EVERY)
 
         assert not stopping.requested
 
-    assert isinstance(backend.fleet, Faulty)
+    assert isinstance(backend.fleet, FailsOnce)
     assert not backend.fleet.bugs
     assert "upkeep.failed" in [record.getMessage() for record in caplog.records]
 

@@ -1,4 +1,4 @@
-"""Changing resources: merge patches, and what counts as a change."""
+"""Merge patches, and when they raise the generation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPEC: Body = {"replicas": 3, "network": {"cidr": "10.0.0.0/8", "zones": ["a", "b
 
 
 async def patched(fleet: FleetClient, patch: object, **created: object) -> tuple[Body, Body]:
-    """A cluster before and after a patch."""
+    """Return a cluster before and after a patch."""
     before = await fleet.create("clusters", "one", id="one", **({"spec": SPEC} | created))
     await fleet.later(5)
     reply = await fleet.call("PATCH", "clusters/one", patch)
@@ -143,7 +143,7 @@ async def test_a_change_clears_ready_and_keeps_available(fleet: FleetClient) -> 
 async def test_changing_an_immutable_field_is_rejected(fleet: FleetClient, member: str, value: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
-    (await fleet.call("PATCH", "clusters/one", {member: value, "spec": {"a": 1}})).refuses(400, member)
+    (await fleet.call("PATCH", "clusters/one", {member: value, "spec": {"a": 1}})).assert_problem(400, member)
     assert (await fleet.get("clusters/one"))["generation"] == 1
 
 
@@ -153,7 +153,7 @@ async def test_changing_an_immutable_field_is_rejected(fleet: FleetClient, membe
 async def test_server_fields_in_a_patch_are_rejected(fleet: FleetClient, member: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
-    (await fleet.call("PATCH", "clusters/one", {member: {}})).refuses(400, member)
+    (await fleet.call("PATCH", "clusters/one", {member: {}})).assert_problem(400, member)
 
 
 @pytest.mark.parametrize(
@@ -174,13 +174,13 @@ async def test_server_fields_in_a_patch_are_rejected(fleet: FleetClient, member:
 async def test_a_patch_of_the_wrong_type_is_rejected(fleet: FleetClient, patch: object, field: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
-    (await fleet.call("PATCH", "clusters/one", patch)).refuses(400, field)
+    (await fleet.call("PATCH", "clusters/one", patch)).assert_problem(400, field)
 
 
 async def test_labels_are_limited_after_the_patch(fleet: FleetClient) -> None:
     await fleet.create("clusters", "one", id="one", labels={f"k{number}": "v" for number in range(64)})
 
-    (await fleet.call("PATCH", "clusters/one", {"labels": {"more": "v"}})).refuses(400, "labels")
+    (await fleet.call("PATCH", "clusters/one", {"labels": {"more": "v"}})).assert_problem(400, "labels")
     swapped = await fleet.call("PATCH", "clusters/one", {"labels": {"more": "v", "k0": None}})
     assert (swapped.status, len(swapped.json["labels"])) == (200, 64)
 
@@ -188,7 +188,7 @@ async def test_labels_are_limited_after_the_patch(fleet: FleetClient) -> None:
 async def test_the_size_of_a_spec_is_limited_after_the_patch(fleet: FleetClient) -> None:
     await fleet.create("clusters", "one", id="one", spec={"a": "x" * 300_000})
 
-    (await fleet.call("PATCH", "clusters/one", {"spec": {"b": "x" * 300_000}})).refuses(400, "spec")
+    (await fleet.call("PATCH", "clusters/one", {"spec": {"b": "x" * 300_000}})).assert_problem(400, "spec")
 
 
 @pytest.mark.parametrize("content_type", ["application/merge-patch+json", "application/json; charset=utf-8"])
@@ -206,7 +206,7 @@ async def test_other_patch_formats_are_rejected(fleet: FleetClient, content_type
 
     reply = await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}}, headers={"Content-Type": content_type})
 
-    reply.refuses(415)
+    reply.assert_problem(415)
 
 
 async def test_a_child_is_patched_by_its_nested_path(fleet: FleetClient) -> None:
@@ -216,11 +216,11 @@ async def test_a_child_is_patched_by_its_nested_path(fleet: FleetClient) -> None
     reply = await fleet.call("PATCH", "clusters/one/nodepools/pool", {"spec": {"a": 1}})
 
     assert reply.json["generation"] == 2
-    (await fleet.call("PATCH", "clusters/other/nodepools/pool", {"spec": {"a": 2}})).refuses(404)
+    (await fleet.call("PATCH", "clusters/other/nodepools/pool", {"spec": {"a": 2}})).assert_problem(404)
 
 
 async def test_a_missing_resource_cannot_be_patched(fleet: FleetClient) -> None:
-    (await fleet.call("PATCH", "clusters/missing", {"spec": {}})).refuses(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("PATCH", "clusters/missing", {"spec": {}})).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
 async def test_concurrent_patches_raise_the_generation_once_each(fleet: FleetClient) -> None:
@@ -235,7 +235,7 @@ async def test_concurrent_patches_raise_the_generation_once_each(fleet: FleetCli
 
 
 async def test_times_never_decrease_when_the_clock_is_set_back(fleet: FleetClient) -> None:
-    # A server whose clock is an hour ahead has written before this one.
+    # Another server, whose clock is an hour ahead, has written before.
     async with FleetClient(backend=fleet.backend) as ahead:
         await ahead.later(3600)
         await ahead.create("clusters", "one", id="one")
@@ -272,5 +272,5 @@ async def test_history_outlives_its_resource(fleet: FleetClient) -> None:
     await fleet.call("DELETE", "manifests/one")
 
     assert (await fleet.get("manifests/one/history"))["total"] == 2
-    (await fleet.call("GET", "manifests/never/history")).refuses(404)
-    (await fleet.call("GET", "clusters/two/history")).refuses(404)
+    (await fleet.call("GET", "manifests/never/history")).assert_problem(404)
+    (await fleet.call("GET", "clusters/two/history")).assert_problem(404)

@@ -1,4 +1,4 @@
-"""Pulse, pause and resume: marks on a resource that the pulse honours."""
+"""Pulse, pause and resume: the fields of a resource that the pulse reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.fleet.api_client import FleetClient
 
 @pytest.fixture
 async def one(fleet: FleetClient) -> str:
-    """The path of a cluster, which has been there for a while."""
+    """The path of a cluster that was created a while ago."""
     await fleet.create("clusters", "one", id="one")
     await fleet.later(60)
     return "clusters/one"
@@ -79,7 +79,7 @@ async def test_a_deleting_resource_accepts_the_request(fleet: FleetClient, one: 
 
 @pytest.mark.parametrize("verb", ["pulse", "pause", "resume"])
 async def test_a_missing_resource_is_not_found(fleet: FleetClient, verb: str) -> None:
-    (await fleet.call("POST", f"clusters/missing/{verb}")).refuses(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("POST", f"clusters/missing/{verb}")).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
 @pytest.mark.parametrize("verb", ["pulse", "pause", "resume"])

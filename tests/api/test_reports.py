@@ -1,4 +1,4 @@
-"""Adapters' reports: stored, discarded with a reason, or refused with the field at fault."""
+"""Adapters' reports: stored, discarded with a reason, or rejected with the invalid field."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 @pytest.fixture(autouse=True)
 async def _one(fleet: FleetClient) -> None:
-    """A cluster at generation 2, which requires dns and validation."""
+    """Create a cluster at generation 2 that requires dns and validation."""
     await fleet.create("clusters", "one", id="one")
     await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}})
     await fleet.later(3600)
@@ -31,7 +31,7 @@ async def status_of(fleet: FleetClient) -> Body:
     return status
 
 
-def discarded_as(reply: Reply, reason: str) -> None:
+def assert_discarded(reply: Reply, reason: str) -> None:
     assert (reply.status, reply.content) == (204, b""), reply
     assert reply.headers["discard-reason"] == reason
     assert "content-type" not in reply.headers
@@ -163,7 +163,7 @@ async def test_a_resource_has_at_most_a_hundred_adapters(fleet: FleetClient) -> 
     for number in range(100):
         assert (await send(fleet, fleet.report(f"a{number}", generation=2))).status == 201
 
-    (await send(fleet, fleet.report("one-too-many", generation=2))).refuses(409)
+    (await send(fleet, fleet.report("one-too-many", generation=2))).assert_problem(409)
     assert (await send(fleet, fleet.report("a7", generation=2))).status == 201
 
 
@@ -176,13 +176,13 @@ async def test_no_concurrent_report_is_lost(fleet: FleetClient) -> None:
     assert [item["adapter"] for item in (await fleet.get(STATUSES))["items"]] == sorted(names)
 
 
-# --- Where -------------------------------------------------------------------------------------------------------
+# --- Paths -------------------------------------------------------------------------------------------------------
 
 
 async def test_a_report_on_a_missing_resource_is_not_found(fleet: FleetClient) -> None:
     for path in ("clusters/missing/statuses", "manifests/one/statuses", "clusters/two/nodepools/one/statuses"):
-        (await send(fleet, fleet.report("dns"), path=path)).refuses(404, code="HYPERFLEET-NTF-001")
-    (await fleet.call("GET", "clusters/missing/statuses")).refuses(404, code="HYPERFLEET-NTF-001")
+        (await send(fleet, fleet.report("dns"), path=path)).assert_problem(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "clusters/missing/statuses")).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
 async def test_a_child_can_be_reported_on_by_its_nested_path(fleet: FleetClient) -> None:
@@ -224,28 +224,28 @@ async def test_the_page_size_of_short_lists_is_limited(
 ) -> None:
     reply = await fleet.send("GET", f"/api/hyperfleet/v1/{path}", query={parameter: value})
 
-    reply.refuses(400, parameter)
+    reply.assert_problem(400, parameter)
 
 
 # --- Discarded ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_report_on_a_future_generation_is_discarded(fleet: FleetClient) -> None:
-    discarded_as(await send(fleet, fleet.report("dns", generation=3)), "future_generation")
+    assert_discarded(await send(fleet, fleet.report("dns", generation=3)), "future_generation")
 
 
 async def test_a_report_on_a_former_generation_is_discarded(fleet: FleetClient) -> None:
     await send(fleet, fleet.report("dns", generation=2))
     await fleet.later(1)
 
-    discarded_as(await send(fleet, fleet.report("dns", generation=1)), "stale_generation")
+    assert_discarded(await send(fleet, fleet.report("dns", generation=1)), "stale_generation")
 
 
 async def test_an_earlier_time_at_the_same_generation_is_discarded(fleet: FleetClient) -> None:
     now = fleet.clock.now()
     await send(fleet, fleet.report("dns", generation=2, at=now))
 
-    discarded_as(await send(fleet, fleet.report("dns", generation=2, at=now - MICROSECOND)), "stale_time")
+    assert_discarded(await send(fleet, fleet.report("dns", generation=2, at=now - MICROSECOND)), "stale_time")
     assert (await send(fleet, fleet.report("dns", generation=2, at=now, available="False"))).status == 201
 
 
@@ -260,7 +260,7 @@ async def test_unknown_is_discarded_after_a_known_status(fleet: FleetClient) -> 
     await send(fleet, fleet.report("dns", generation=1))
     await fleet.later(1)
 
-    discarded_as(await send(fleet, fleet.report("dns", generation=2, available="Unknown")), "unknown")
+    assert_discarded(await send(fleet, fleet.report("dns", generation=2, available="Unknown")), "unknown")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
@@ -314,7 +314,7 @@ async def test_discarded_reports_are_limited_and_paged(fleet: FleetClient) -> No
 
     assert (first["total"], last["size"]) == (50, 10)
     assert (first["items"][0]["adapter"], last["items"][-1]["adapter"]) == ("a54", "a5")
-    (await fleet.call("GET", "clusters/missing/statuses/discarded")).refuses(404)
+    (await fleet.call("GET", "clusters/missing/statuses/discarded")).assert_problem(404)
 
 
 async def test_discarded_reports_are_removed_with_their_resource(fleet: FleetClient) -> None:
@@ -369,7 +369,7 @@ async def test_a_second_unknown_is_discarded_at_any_generation(fleet: FleetClien
     await send(fleet, fleet.report("dns", generation=1, available="Unknown"))
     await fleet.later(1)
 
-    discarded_as(await send(fleet, fleet.report("dns", generation=2, available="Unknown")), "unknown")
+    assert_discarded(await send(fleet, fleet.report("dns", generation=2, available="Unknown")), "unknown")
     assert (await fleet.get(STATUSES))["items"][0]["observed_generation"] == 1
 
 
@@ -379,7 +379,7 @@ async def test_a_known_status_replaces_the_first_unknown(fleet: FleetClient) -> 
     assert (await send(fleet, fleet.report("dns", generation=2))).status == 201
 
 
-# --- Refused -----------------------------------------------------------------------------------------------------
+# --- Rejected ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ async def test_the_time_of_a_report_must_be_plausible(fleet: FleetClient, offset
 
     assert reply.status == status
     if status == 400:
-        reply.refuses(400, "observed_time")
+        reply.assert_problem(400, "observed_time")
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ async def test_the_time_of_a_report_must_be_plausible(fleet: FleetClient, offset
     ],
 )
 async def test_an_invalid_field_is_named(fleet: FleetClient, changed: Body, field: str) -> None:
-    (await send(fleet, {**fleet.report("dns", generation=2), **changed})).refuses(400, field)
+    (await send(fleet, {**fleet.report("dns", generation=2), **changed})).assert_problem(400, field)
     assert (await fleet.get(STATUSES))["total"] == 0
 
 
@@ -437,7 +437,7 @@ async def test_a_missing_field_is_named(fleet: FleetClient, field: str) -> None:
     body = fleet.report("dns", generation=2)
     del body[field]
 
-    (await send(fleet, body)).refuses(400, field)
+    (await send(fleet, body)).assert_problem(400, field)
 
 
 @pytest.mark.parametrize(
@@ -460,14 +460,14 @@ async def test_an_invalid_condition_is_named(fleet: FleetClient, changed: Body, 
     body = fleet.report("dns", generation=2)
     body["conditions"].append({"type": "Custom", "status": "True", **changed})
 
-    (await send(fleet, body)).refuses(400, f"conditions[3].{field}")
+    (await send(fleet, body)).assert_problem(400, f"conditions[3].{field}")
 
 
 async def test_the_number_of_conditions_is_limited(fleet: FleetClient) -> None:
     body = fleet.report("dns", generation=2)
     body["conditions"] += [{"type": f"C{number}", "status": "True"} for number in range(48)]
 
-    (await send(fleet, body)).refuses(400, "conditions")
+    (await send(fleet, body)).assert_problem(400, "conditions")
 
 
 @pytest.mark.parametrize("missing", ["Applied", "Available", "Health"])
@@ -475,18 +475,20 @@ async def test_a_missing_mandatory_condition_is_named(fleet: FleetClient, missin
     body = fleet.report("dns", generation=2)
     body["conditions"] = [each for each in body["conditions"] if each["type"] != missing]
 
-    assert missing in (await send(fleet, body)).refuses(400, "conditions")["detail"]
+    assert missing in (await send(fleet, body)).assert_problem(400, "conditions")["detail"]
 
 
 async def test_staleness_is_checked_before_mandatory_conditions(fleet: FleetClient) -> None:
-    discarded_as(await send(fleet, {**fleet.report("dns", generation=3), "conditions": []}), "future_generation")
+    assert_discarded(
+        await send(fleet, {**fleet.report("dns", generation=3), "conditions": []}), "future_generation"
+    )
 
 
 async def test_several_errors_are_named_at_once(fleet: FleetClient) -> None:
     body = fleet.report("-", generation=0)
     body["conditions"].append({"type": "", "status": "True"})
 
-    (await send(fleet, body)).refuses(400, "adapter", "observed_generation", "conditions[3].type")
+    (await send(fleet, body)).assert_problem(400, "adapter", "observed_generation", "conditions[3].type")
 
 
 async def test_a_rejected_report_keeps_the_stored_one(fleet: FleetClient) -> None:
@@ -497,4 +499,4 @@ async def test_a_rejected_report_keeps_the_stored_one(fleet: FleetClient) -> Non
 
 
 async def test_the_limit_of_a_report_is_below_that_of_a_resource(fleet: FleetClient) -> None:
-    (await send(fleet, fleet.report("dns", generation=2, extra="x" * 256 * 1024))).refuses(413)
+    (await send(fleet, fleet.report("dns", generation=2, extra="x" * 256 * 1024))).assert_problem(413)

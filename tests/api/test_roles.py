@@ -1,4 +1,4 @@
-"""Who may do what: every route with every role, and what a new route must not forget."""
+"""Permissions: every route with every role."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sentinel.web.routing import Open
 from tests.support.fleet.api_client import ROOT, FleetClient
 from tests.support.fleet.every_route import Family
 
-PEOPLE = {Role.VIEWER, Role.OPERATOR, Role.ADMIN}
-READERS = PEOPLE | {Role.PULSE, Role.ADAPTER}
+HUMAN_ROLES = {Role.VIEWER, Role.OPERATOR, Role.ADMIN}
+READERS = HUMAN_ROLES | {Role.PULSE, Role.ADAPTER}
 WRITERS = {Role.OPERATOR, Role.ADMIN}
 
 IDENTITIES = [Identity(role.value, role, "dns" if role is Role.ADAPTER else "") for role in Role]
 
-BELOW_A_COLLECTION: dict[tuple[str, str], tuple[set[Role], int]] = {
+FLAT_AND_NESTED: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("GET", ""): (READERS, 200),
     ("POST", ""): (WRITERS, 201),
     ("GET", "/{id}"): (READERS, 200),
@@ -26,8 +26,8 @@ BELOW_A_COLLECTION: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("PUT", "/{id}/statuses"): ({Role.ADAPTER}, 201),
     ("POST", "/{id}/force-delete"): ({Role.ADMIN}, 409),
 }
-"""Who may, and what they get; the resource is alive."""
-BELOW_A_FLAT_ONE: dict[tuple[str, str], tuple[set[Role], int]] = {
+"""The permitted roles and the response status, for a live resource."""
+FLAT_ONLY: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("GET", "/{id}/statuses/discarded"): (READERS, 200),
     ("GET", "/{id}/waiting"): (READERS, 200),
     ("GET", "/{id}/history"): (READERS, 200),
@@ -35,7 +35,7 @@ BELOW_A_FLAT_ONE: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("POST", "/{id}/pause"): (WRITERS, 202),
     ("POST", "/{id}/resume"): (WRITERS, 202),
 }
-ACROSS: dict[tuple[str, str], tuple[set[Role], int]] = {
+ALL_KINDS: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("GET", f"{ROOT}/kinds"): (READERS, 200),
     ("GET", f"{ROOT}/resources/{{id}}"): (READERS, 200),
     ("GET", f"{ROOT}/resources/{{id}}/waiting"): (READERS, 200),
@@ -44,13 +44,13 @@ ACROSS: dict[tuple[str, str], tuple[set[Role], int]] = {
 
 
 def matrix() -> dict[tuple[str, str], tuple[set[Role], int]]:
-    """Every route of the kinds that these tests serve, written down here and not taken from the table."""
-    found = dict(ACROSS)
+    """Return every route with its roles, listed here instead of derived from the route table."""
+    found = dict(ALL_KINDS)
     for flat in ("clusters", "nodepools", "machines", "manifests"):
-        for (method, rest), who in (BELOW_A_COLLECTION | BELOW_A_FLAT_ONE).items():
+        for (method, rest), who in (FLAT_AND_NESTED | FLAT_ONLY).items():
             found[method, f"{ROOT}/{flat}{rest}"] = who
     for nested in ("clusters/{parent_id}/nodepools", "nodepools/{parent_id}/machines"):
-        for (method, rest), who in BELOW_A_COLLECTION.items():
+        for (method, rest), who in FLAT_AND_NESTED.items():
             found[method, f"{ROOT}/{nested}{rest}"] = who
     return found
 
@@ -77,7 +77,7 @@ async def test_a_role_may_do_exactly_what_the_matrix_says(role: Role) -> None:
             if role in permitted:
                 assert reply.status == status, (method, path, reply)
             else:
-                reply.refuses(403, code="HYPERFLEET-AUZ-001")
+                reply.assert_problem(403, code="HYPERFLEET-AUZ-001")
 
 
 async def test_a_missing_or_wrong_token_is_a_401_everywhere() -> None:
@@ -95,7 +95,7 @@ async def test_a_missing_or_wrong_token_is_a_401_everywhere() -> None:
             ):
                 reply = await family.try_route(method, path, headers=headers)
 
-                reply.refuses(401, code=code)
+                reply.assert_problem(401, code=code)
                 assert reply.headers["www-authenticate"] == challenge
         assert (await fleet.call("GET", "/api/v1/audit", token="admin")).content == before
 
@@ -116,7 +116,7 @@ async def test_an_adapter_reports_only_as_itself() -> None:
         await family.create(token="admin")
         path = "clusters/clusters-0/statuses"
 
-        (await fleet.call("POST", path, fleet.report("validation"), token="adapter")).refuses(403)
+        (await fleet.call("POST", path, fleet.report("validation"), token="adapter")).assert_problem(403)
         assert (await fleet.call("POST", path, fleet.report("dns"), token="adapter")).status == 201
         listed = (await fleet.call("GET", path, token="adapter")).json["items"]
         assert [item["adapter"] for item in listed] == ["dns"]
@@ -190,5 +190,5 @@ async def test_unsupported_methods_are_rejected(fleet: FleetClient) -> None:
             if (method, template) in matrix():
                 continue
             reply = await fleet.call(method, path)
-            reply.refuses(405)
+            reply.assert_problem(405)
             assert "GET" in reply.headers["allow"]

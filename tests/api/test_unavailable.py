@@ -1,4 +1,4 @@
-"""A database that does not answer: the client is told to try again, on every route."""
+"""A database failure is a 503 with Retry-After on every route."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ async def test_every_route_is_a_503_with_retry_after() -> None:
         faults.append(Fault.BEFORE_COMMIT)
         for route in fleet.routes:
             if route.path == f"{ROOT}/kinds":
-                continue  # asks no database
+                continue  # does not use the database
 
             reply = await family.try_route(route.method.value, route.path)
 
-            reply.refuses(503, code="HYPERFLEET-SVC-001")
+            reply.assert_problem(503, code="HYPERFLEET-SVC-001")
             assert reply.headers["retry-after"] == "1"
 
 

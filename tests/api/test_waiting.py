@@ -1,4 +1,4 @@
-"""What a resource waits for, and which kinds are served: what clients cannot tell from a document."""
+"""What a resource waits for, and which kinds are served."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ async def test_a_deletion_waits_for_finalizers_and_direct_children(fleet: FleetC
 async def test_a_resource_of_another_kind_is_not_found(fleet: FleetClient) -> None:
     await fleet.create(id="one")
 
-    (await fleet.call("GET", "manifests/one/waiting")).refuses(404, code="HYPERFLEET-NTF-001")
-    (await fleet.call("GET", "resources/two/waiting")).refuses(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "manifests/one/waiting")).assert_problem(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "resources/two/waiting")).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
 async def test_the_kinds_are_listed_in_file_order(fleet: FleetClient) -> None:

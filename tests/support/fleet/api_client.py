@@ -73,7 +73,7 @@ class Reply(msgspec.Struct):
         """The fields that a problem names, in its order."""
         return [error["field"] for error in self.json.get("errors", ())]
 
-    def refuses(self, status: int, *fields: str, code: str = "") -> Body:
+    def assert_problem(self, status: int, *fields: str, code: str = "") -> Body:
         """Asserts that this is a problem with this status, which names exactly these fields; its document."""
         assert self.status == status, self
         assert self.headers["content-type"] == "application/problem+json"
