@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sentinel.api.access import FORCE_DELETE, READ, REPORT, WRITE
+from sentinel.api.kinds import DEFAULT
 from sentinel.api.settings import FleetApiSettings
 from sentinel.cli.wiring.api import build_api
 from sentinel.cli.wiring.server import audit_component, build_database
@@ -13,8 +14,8 @@ from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.runtime.clock import SystemClock
 from sentinel.web.audit import READ_AUDIT, Auditor
 from sentinel.web.identity import UNAUTHENTICATED
-from tests.support.fleet.api_client import DEFAULT, PERMISSIONS, FleetClient
-from tests.support.fleet.every_route import Family
+from tests.api.every_route import Family
+from tests.support.fleet.api_client import PERMISSIONS, FleetClient
 
 ACTIONS = [READ, WRITE, FORCE_DELETE, REPORT, READ_AUDIT]
 ALLOWED: dict[Role, set[Action]] = {

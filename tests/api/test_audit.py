@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sentinel.core.access import Identity, Role
-from tests.support.fleet.api_client import Body, FleetClient
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import Body
 
 AUDIT = "/api/v1/audit"
 SECRET = "hunter2-in-the-spec"

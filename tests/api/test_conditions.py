@@ -12,7 +12,8 @@ import pytest
 
 from sentinel.testing.database import Fault
 from tests.support.databases import backends
-from tests.support.fleet.api_client import Body, FleetClient
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import Body
 
 START = datetime.fromisoformat("2025-01-01T00:00:00Z")
 

@@ -6,9 +6,11 @@ import re
 
 import pytest
 
+from sentinel.api.kinds import DEFAULT
 from sentinel.api.service import MAX_CHILDREN
 from sentinel.core.access import Identity, Role
-from tests.support.fleet.api_client import DEFAULT, ROOT, Body, FleetClient
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import ROOT, Body
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

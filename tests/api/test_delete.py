@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet.api_client import THREE_LEVELS, Body, FleetClient
+from tests.support.fleet.api_client import THREE_LEVELS, FleetClient
+from tests.support.fleet.http_client import Body
 
 
 async def three_levels(fleet: FleetClient) -> None:

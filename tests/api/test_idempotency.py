@@ -14,7 +14,8 @@ from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from sentinel.testing.database import Fault, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.support.databases import backends
-from tests.support.fleet.api_client import ROOT, Body, FleetClient, Reply
+from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.http_client import ROOT, Body
 
 T = TypeVar("T")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.support.fleet.api_client import ROOT, Body, FleetClient
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import ROOT, Body
 
 MAX_PAGES = 50
 """A walk with more pages has not ended."""

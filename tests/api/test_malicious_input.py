@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from sentinel.web.routing import Method, Route
 from sentinel.web.strict_json import MAX_DEPTH
 from tests.support.databases import backends
-from tests.support.fleet.api_client import ROOT, FleetClient, Reply
+from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.http_client import ROOT
 
 JSON = {"content-type": "application/json"}
 BODIES = [

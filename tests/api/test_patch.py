@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.support.fleet.api_client import ROOT, Body, FleetClient
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import ROOT, Body
 
 SPEC: Body = {"replicas": 3, "network": {"cidr": "10.0.0.0/8", "zones": ["a", "b"]}, "ratio": 1}
 

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.fleet.api_client import Body, FleetClient, Reply
+from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.http_client import Body
 
 STATUSES = "clusters/one/statuses"
 SECOND = timedelta(seconds=1)

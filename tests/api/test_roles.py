@@ -6,8 +6,9 @@ import pytest
 
 from sentinel.core.access import Identity, Role
 from sentinel.web.routing import Open
-from tests.support.fleet.api_client import ROOT, FleetClient
-from tests.support.fleet.every_route import Family
+from tests.api.every_route import Family
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import ROOT
 
 HUMAN_ROLES = {Role.VIEWER, Role.OPERATOR, Role.ADMIN}
 READERS = HUMAN_ROLES | {Role.PULSE, Role.ADAPTER}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from sentinel.testing.database import Fault
+from tests.api.every_route import Family
 from tests.support.databases import backends
-from tests.support.fleet.api_client import ROOT, FleetClient
-from tests.support.fleet.every_route import Family
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import ROOT
 
 
 async def test_every_route_is_a_503_with_retry_after() -> None:
