@@ -18,7 +18,7 @@ import msgspec
 from bench.alternating import OURS, Way, cheapest
 from sentinel.api.request_bodies import NewResource
 from sentinel.core.fleet.documents import Report
-from sentinel.web import decoding, strictjson
+from sentinel.web import decoding, strict_json
 from tests.support.fleet.http_client import report
 
 ALONE = "msgspec alone"
@@ -58,7 +58,7 @@ async def _ways(body: bytes, struct: type[msgspec.Struct]) -> dict[str, float]:
     hooked = json.JSONDecoder(object_pairs_hook=_members, parse_int=int, parse_float=float)
 
     def ours() -> None:
-        strictjson.check(body)
+        strict_json.check(body)
         decoding.decode(body, struct)
 
     def once() -> None:

@@ -1,4 +1,4 @@
-"""The fleet API that tests of its behaviour talk to."""
+"""The fleet API that the tests call."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.support.fleet.api_client import FleetClient
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[FleetClient]:
-    """A fleet API on an empty store in memory, where everybody may do everything."""
+    """An insecure fleet API with an empty store in memory."""
     async with FleetClient() as client:
         yield client

@@ -1,27 +1,27 @@
-"""The table of the fleet API's permissions, with what every server adds to it."""
+"""The permissions of the fleet API and of every server."""
 
 from __future__ import annotations
 
 import pytest
 
 from sentinel.api.access import FORCE_DELETE, READ, REPORT, WRITE
+from sentinel.api.kinds import DEFAULT
 from sentinel.api.settings import FleetApiSettings
 from sentinel.cli.wiring.api import build_api
 from sentinel.cli.wiring.server import audit_component, build_database
 from sentinel.core.access import ANONYMOUS, Action, Identity, Role, combine
 from sentinel.drivers.sql.audit import SqlAuditLog
 from sentinel.runtime.clock import SystemClock
-from sentinel.web.access import AUDIT
-from sentinel.web.audit import Auditor
-from sentinel.web.identity import NOBODY
-from tests.support.fleet.api_client import DEFAULT, PERMISSIONS, FleetClient
-from tests.support.fleet.every_route import Family
+from sentinel.web.audit import READ_AUDIT, Auditor
+from sentinel.web.identity import UNAUTHENTICATED
+from tests.api.every_route import Family
+from tests.support.fleet.api_client import PERMISSIONS, FleetClient
 
-ACTIONS = [READ, WRITE, FORCE_DELETE, REPORT, AUDIT]
+ACTIONS = [READ, WRITE, FORCE_DELETE, REPORT, READ_AUDIT]
 ALLOWED: dict[Role, set[Action]] = {
     Role.VIEWER: {READ},
     Role.OPERATOR: {READ, WRITE},
-    Role.ADMIN: {READ, WRITE, FORCE_DELETE, AUDIT},
+    Role.ADMIN: {READ, WRITE, FORCE_DELETE, READ_AUDIT},
     Role.PULSE: {READ},
     Role.ADAPTER: {READ, REPORT},
     Role.AGENT: set(),
@@ -35,27 +35,27 @@ def test_each_role_may_do_what_it_is_for_and_nothing_else(role: Role, action: Ac
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_nobody_in_particular_may_do_everything_where_there_is_no_protection(action: Action) -> None:
+def test_anonymous_may_do_everything_on_an_insecure_server(action: Action) -> None:
     assert PERMISSIONS.permits(ANONYMOUS, action)
 
 
 @pytest.mark.parametrize(
     ("lesser", "greater"), [(Role.VIEWER, Role.OPERATOR), (Role.OPERATOR, Role.ADMIN), (Role.PULSE, Role.ADAPTER)]
 )
-def test_who_may_do_more_may_do_all_that_others_may(lesser: Role, greater: Role) -> None:
+def test_a_higher_role_may_do_all_that_a_lower_one_may(lesser: Role, greater: Role) -> None:
     assert ALLOWED[lesser] < ALLOWED[greater]
     for action in PERMISSIONS.actions:
         roles = PERMISSIONS.roles(action)
         assert lesser not in roles or greater in roles
 
 
-def test_adapters_alone_report_and_agents_do_nothing_over_rest() -> None:
+def test_only_adapters_report_and_agents_have_no_permission() -> None:
     assert PERMISSIONS.roles(REPORT) == (Role.ADAPTER,)
     assert not any(Role.AGENT in PERMISSIONS.roles(action) for action in PERMISSIONS.actions)
-    assert not any(PERMISSIONS.permits(NOBODY, action) for action in PERMISSIONS.actions)
+    assert not any(PERMISSIONS.permits(UNAUTHENTICATED, action) for action in PERMISSIONS.actions)
 
 
-def test_every_action_that_a_role_may_do_is_one_that_a_route_asks_for() -> None:
+def test_every_permitted_action_is_used_by_a_route() -> None:
     assert {route.action for route in FleetClient().routes} == PERMISSIONS.actions == set(ACTIONS)
 
 
@@ -78,10 +78,10 @@ def test_the_server_is_built_with_these_permissions() -> None:
         ("GET", "/api/v1/audit", "the role agent of edge may not audit"),
     ],
 )
-async def test_a_refusal_says_who_may_not_do_what(method: str, path: str, detail: str) -> None:
+async def test_a_403_names_role_caller_and_action(method: str, path: str, detail: str) -> None:
     async with FleetClient(identities=[Identity("edge", Role.AGENT), Identity("admin", Role.ADMIN)]) as fleet:
         await Family(fleet, 0).create(token="admin")
 
         reply = await fleet.call(method, path, token="edge")
 
-        assert reply.refuses(403, code="HYPERFLEET-AUZ-001")["detail"] == detail
+        assert reply.assert_problem(403, code="HYPERFLEET-AUZ-001")["detail"] == detail

@@ -1,23 +1,24 @@
-"""The audit: every write leaves a trace, of who and what, and of nothing that is nobody's business."""
+"""The audit log: every write has an entry, and no entry contains user data."""
 
 from __future__ import annotations
 
 from sentinel.core.access import Identity, Role
-from tests.support.fleet.api_client import Body, FleetClient
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import Body
 
 AUDIT = "/api/v1/audit"
 SECRET = "hunter2-in-the-spec"
-MOST_PAGES = 20
+MAX_PAGES = 20
 
 
 async def entries(fleet: FleetClient, **query: object) -> list[Body]:
-    """Oldest first."""
+    """Return all entries, oldest first."""
     items: list[Body] = (await fleet.get(AUDIT, size=1000, **query))["items"]
     return items[::-1]
 
 
-async def eventful(fleet: FleetClient) -> None:
-    """One write of every sort, a second apart."""
+async def make_every_write(fleet: FleetClient) -> None:
+    """Make one write of every kind, a second apart."""
     for method, path, body in (
         ("POST", "clusters", {"name": "c", "id": "c", "spec": {"password": SECRET}, "labels": {"l": SECRET}}),
         ("PATCH", "clusters/c", {"spec": {"password": SECRET * 2}}),
@@ -36,7 +37,7 @@ async def eventful(fleet: FleetClient) -> None:
 
 
 async def test_every_write_leaves_an_entry(fleet: FleetClient) -> None:
-    await eventful(fleet)
+    await make_every_write(fleet)
 
     found = [(each["action"], each["kind"], each["resource_id"], each["detail"]) for each in await entries(fleet)]
 
@@ -55,7 +56,7 @@ async def test_every_write_leaves_an_entry(fleet: FleetClient) -> None:
     ]
 
 
-async def test_an_entry_says_who_from_where_when_and_in_which_request() -> None:
+async def test_an_entry_has_actor_address_time_and_request_id() -> None:
     identities = [Identity("ops", Role.OPERATOR), Identity("root", Role.ADMIN)]
     async with FleetClient(identities=identities) as fleet:
         await fleet.later(7)
@@ -77,7 +78,7 @@ async def test_an_entry_says_who_from_where_when_and_in_which_request() -> None:
     }
 
 
-async def test_a_request_id_is_made_where_none_is_given(fleet: FleetClient) -> None:
+async def test_a_request_id_is_generated_if_none_is_given(fleet: FleetClient) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "c"})
 
     assert (await entries(fleet))[0]["request_id"] == reply.headers["x-request-id"]
@@ -93,13 +94,13 @@ async def test_writes_of_one_request_share_its_id(fleet: FleetClient) -> None:
     assert [entry["request_id"] for entry in deletions] == [reply.headers["x-request-id"]] * 2
 
 
-async def test_nothing_of_a_spec_label_or_report_is_in_it(fleet: FleetClient) -> None:
-    await eventful(fleet)
+async def test_entries_contain_no_spec_label_or_report(fleet: FleetClient) -> None:
+    await make_every_write(fleet)
 
     assert SECRET.encode() not in (await fleet.call("GET", AUDIT, size=1000)).content
 
 
-async def test_what_was_refused_discarded_or_changed_nothing_is_not_in_it(fleet: FleetClient) -> None:
+async def test_rejected_discarded_and_void_writes_have_no_entry(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
     for method, path, body in (
         ("POST", "clusters", {"name": "c"}),
@@ -117,14 +118,14 @@ async def test_what_was_refused_discarded_or_changed_nothing_is_not_in_it(fleet:
     assert [entry["action"] for entry in await entries(fleet)] == ["create"]
 
 
-async def test_the_newest_come_first_and_the_rest_behind_a_cursor(fleet: FleetClient) -> None:
-    await eventful(fleet)
+async def test_the_newest_come_first_and_a_cursor_leads_to_the_rest(fleet: FleetClient) -> None:
+    await make_every_write(fleet)
     whole = (await fleet.get(AUDIT, size=1000))["items"]
 
     walked: list[Body] = []
     query: dict[str, object] = {"size": 4}
     sizes = []
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await fleet.get(AUDIT, **query)
         walked += page["items"]
         sizes.append(page["size"])
@@ -132,14 +133,14 @@ async def test_the_newest_come_first_and_the_rest_behind_a_cursor(fleet: FleetCl
             break
         query["after"] = page["next"]
         await fleet.later(1)
-        await fleet.create("manifests", f"m{len(walked)}")  # newer than where the walk stands
+        await fleet.create("manifests", f"m{len(walked)}")  # newer than the cursor
 
     assert walked == whole
     assert sizes == [4, 4, 3]
     assert [entry["time"] for entry in whole] == sorted((entry["time"] for entry in whole), reverse=True)
 
 
-async def test_entries_of_one_moment_keep_their_order(fleet: FleetClient) -> None:
+async def test_entries_with_equal_times_keep_their_order(fleet: FleetClient) -> None:
     for number in range(20):
         await fleet.create("manifests", f"m{number}", id=f"m{number}")
 
@@ -147,7 +148,7 @@ async def test_entries_of_one_moment_keep_their_order(fleet: FleetClient) -> Non
 
 
 async def test_entries_are_filtered(fleet: FleetClient) -> None:
-    await eventful(fleet)
+    await make_every_write(fleet)
 
     assert {entry["resource_id"] for entry in await entries(fleet, resource_id="m")} == {"m"}
     assert len(await entries(fleet, action="create")) == 2
@@ -156,22 +157,22 @@ async def test_entries_are_filtered(fleet: FleetClient) -> None:
     assert len(await entries(fleet, actor="anonymous")) == 11
 
 
-async def test_a_cursor_of_another_filter_is_refused(fleet: FleetClient) -> None:
-    await eventful(fleet)
+async def test_a_cursor_of_another_filter_is_rejected(fleet: FleetClient) -> None:
+    await make_every_write(fleet)
     page = await fleet.get(AUDIT, size=1, action="create")
 
     assert (await fleet.get(AUDIT, size=1, action="create", after=page["next"]))["items"]
-    (await fleet.call("GET", AUDIT, size=1, action="delete", after=page["next"])).refuses(400, "after")
-    (await fleet.call("GET", AUDIT, after="nonsense")).refuses(400, "after")
+    (await fleet.call("GET", AUDIT, size=1, action="delete", after=page["next"])).assert_problem(400, "after")
+    (await fleet.call("GET", AUDIT, after="nonsense")).assert_problem(400, "after")
 
 
 async def test_pages_of_the_audit_are_bounded(fleet: FleetClient) -> None:
     for size in (0, 1001):
-        (await fleet.call("GET", AUDIT, size=size)).refuses(400, "size")
-    (await fleet.call("GET", AUDIT, page=2)).refuses(400, "page")
+        (await fleet.call("GET", AUDIT, size=size)).assert_problem(400, "size")
+    (await fleet.call("GET", AUDIT, page=2)).assert_problem(400, "page")
 
 
-async def test_an_adapters_report_is_signed_by_the_adapter() -> None:
+async def test_the_actor_of_a_report_is_the_adapter() -> None:
     identities = [Identity("root", Role.ADMIN), Identity("dns-token", Role.ADAPTER, "dns")]
     async with FleetClient(identities=identities) as fleet:
         await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, token="root")

@@ -1,4 +1,4 @@
-"""ETags: writing only what has been seen, and reading only what is new."""
+"""Conditional requests: `If-Match` and `If-None-Match`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def get(fleet: FleetClient, condition: str, path: str = "clusters/one") ->
 
 @pytest.fixture
 async def etag(fleet: FleetClient) -> str:
-    """Of the cluster `one`, as it was created."""
+    """The ETag of the new cluster `one`."""
     return (await fleet.call("POST", "clusters", {"name": "one", "id": "one"})).etag
 
 
@@ -36,74 +36,74 @@ async def test_every_write_changes_the_etag_and_reading_does_not(fleet: FleetCli
     assert len(set(seen)) == 5
 
 
-async def test_a_write_on_what_was_seen_succeeds(fleet: FleetClient, etag: str) -> None:
+async def test_a_write_with_the_current_etag_succeeds(fleet: FleetClient, etag: str) -> None:
     reply = await patch(fleet, etag, a=1)
 
     assert (reply.status, reply.json["generation"]) == (200, 2)
     assert reply.etag != etag
 
 
-async def test_a_write_on_what_has_changed_is_refused(fleet: FleetClient, etag: str) -> None:
+async def test_a_write_with_an_outdated_etag_is_rejected(fleet: FleetClient, etag: str) -> None:
     await patch(fleet, etag, a=1)
 
-    (await patch(fleet, etag, b=1)).refuses(412, code="HYPERFLEET-CNF-002")
+    (await patch(fleet, etag, b=1)).assert_problem(412, code="HYPERFLEET-CNF-002")
     assert (await fleet.get("clusters/one"))["spec"] == {"a": 1}
 
 
-async def test_a_report_in_between_counts_as_a_change(fleet: FleetClient, etag: str) -> None:
+async def test_a_report_changes_the_etag(fleet: FleetClient, etag: str) -> None:
     await fleet.reports("clusters/one", "dns")
 
-    (await patch(fleet, etag, a=1)).refuses(412)
+    (await patch(fleet, etag, a=1)).assert_problem(412)
 
 
 @pytest.mark.parametrize("condition", ["*", '"nope", {}', '{}, "nope"'])
-async def test_any_of_several_etags_will_do(fleet: FleetClient, etag: str, condition: str) -> None:
+async def test_one_matching_etag_of_several_is_enough(fleet: FleetClient, etag: str, condition: str) -> None:
     assert (await patch(fleet, condition.format(etag), a=1)).status == 200
 
 
 @pytest.mark.parametrize("condition", ["W/{}", '"nope"', 'W/{}, "nope"', "nope"])
-async def test_a_weak_or_another_etag_matches_no_write(fleet: FleetClient, etag: str, condition: str) -> None:
-    (await patch(fleet, condition.format(etag), a=1)).refuses(412)
+async def test_a_weak_or_different_etag_does_not_match_a_write(
+    fleet: FleetClient, etag: str, condition: str
+) -> None:
+    (await patch(fleet, condition.format(etag), a=1)).assert_problem(412)
 
 
 @pytest.mark.parametrize("condition", ["", '"1', '"a" "b"', "W/", "*, *"])
-async def test_what_is_no_etag_is_refused(fleet: FleetClient, etag: str, condition: str) -> None:
-    (await patch(fleet, condition, a=1)).refuses(400, "If-Match")
-    (await get(fleet, condition)).refuses(400, "If-None-Match")
+async def test_an_invalid_etag_is_rejected(fleet: FleetClient, etag: str, condition: str) -> None:
+    (await patch(fleet, condition, a=1)).assert_problem(400, "If-Match")
+    (await get(fleet, condition)).assert_problem(400, "If-None-Match")
 
 
-async def test_a_star_does_not_make_what_is_not_there(fleet: FleetClient) -> None:
-    (await patch(fleet, "*", a=1)).refuses(404)
+async def test_a_star_does_not_match_a_missing_resource(fleet: FleetClient) -> None:
+    (await patch(fleet, "*", a=1)).assert_problem(404)
 
 
 async def test_a_deletion_can_be_conditional(fleet: FleetClient, etag: str) -> None:
     await patch(fleet, "*", a=1)
 
-    (await fleet.call("DELETE", "clusters/one", headers={"If-Match": etag})).refuses(412)
+    (await fleet.call("DELETE", "clusters/one", headers={"If-Match": etag})).assert_problem(412)
     assert "deleted_time" not in await fleet.get("clusters/one")
     current = (await fleet.call("GET", "clusters/one")).etag
     assert (await fleet.call("DELETE", "clusters/one", headers={"If-Match": current})).status == 202
 
 
-async def test_the_condition_is_judged_before_the_state(fleet: FleetClient, etag: str) -> None:
+async def test_the_precondition_is_checked_before_the_state(fleet: FleetClient, etag: str) -> None:
     await fleet.call("DELETE", "clusters/one")
 
-    (await patch(fleet, etag, a=1)).refuses(412)
-    (await patch(fleet, "*", a=1)).refuses(409)
+    (await patch(fleet, etag, a=1)).assert_problem(412)
+    (await patch(fleet, "*", a=1)).assert_problem(409)
 
 
 @pytest.mark.parametrize("condition", ["{}", "W/{}", "*", '"x", {}'])
 @pytest.mark.parametrize("path", ["clusters/one", "resources/one"])
-async def test_what_the_client_has_is_not_sent_again(
-    fleet: FleetClient, etag: str, condition: str, path: str
-) -> None:
+async def test_a_known_version_is_not_sent_again(fleet: FleetClient, etag: str, condition: str, path: str) -> None:
     reply = await get(fleet, condition.format(etag), path)
 
     assert (reply.status, reply.content, reply.etag) == (304, b"", etag)
     assert "content-length" not in reply.headers
 
 
-async def test_what_is_new_is_sent(fleet: FleetClient, etag: str) -> None:
+async def test_a_new_version_is_sent(fleet: FleetClient, etag: str) -> None:
     await patch(fleet, "*", a=1)
 
     reply = await get(fleet, etag)
@@ -111,14 +111,14 @@ async def test_what_is_new_is_sent(fleet: FleetClient, etag: str) -> None:
     assert (reply.status, reply.json["generation"]) == (200, 2)
 
 
-async def test_head_says_what_get_would_without_the_body(fleet: FleetClient, etag: str) -> None:
+async def test_head_has_the_headers_of_get_without_a_body(fleet: FleetClient, etag: str) -> None:
     reply = await fleet.call("HEAD", "clusters/one")
 
     assert (reply.status, reply.etag) == (200, etag)
     assert (await fleet.call("HEAD", "clusters/missing")).status == 404
 
 
-async def test_an_id_that_is_given_a_second_time_has_other_etags(fleet: FleetClient) -> None:
+async def test_a_reused_id_has_different_etags(fleet: FleetClient) -> None:
     first = await fleet.call("POST", "manifests", {"id": "m1", "name": "one"})
     await fleet.call("DELETE", "manifests/m1")
     await fleet.later()

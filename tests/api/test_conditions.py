@@ -1,6 +1,6 @@
 """`Available`, `Ready` and the flat fields, as clients see them after each report.
 
-The rules themselves are proven in `core`; here each is seen once through the API, with its timestamps.
+The tests of `core` prove the rules. Here each is checked once through the API, with its timestamps.
 """
 
 from __future__ import annotations
@@ -12,36 +12,37 @@ import pytest
 
 from sentinel.testing.database import Fault
 from tests.support.databases import backends
-from tests.support.fleet.api_client import Body, FleetClient
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import Body
 
 START = datetime.fromisoformat("2025-01-01T00:00:00Z")
 
 
 class Cluster:
-    """One cluster that requires dns and validation, and what becomes of it."""
+    """A cluster that requires dns and validation."""
 
     def __init__(self, fleet: FleetClient) -> None:
         self.fleet = fleet
 
-    async def at(self, second: int) -> None:
-        """Moves on to this second."""
+    async def advance_to(self, second: int) -> None:
         await self.fleet.clock.advance(START + timedelta(seconds=second) - self.fleet.clock.now())
 
-    async def says(self, adapter: str, available: str, *, generation: int, second: int, status: int = 201) -> None:
-        """A report, observed at this second."""
-        await self.at(second)
+    async def report(
+        self, adapter: str, available: str, *, generation: int, second: int, status: int = 201
+    ) -> None:
+        """Report at this second."""
+        await self.advance_to(second)
         body = self.fleet.report(adapter, available=available, generation=generation)
         reply = await self.fleet.call("POST", "clusters/one/statuses", body)
         assert reply.status == status, reply
 
-    async def becomes_ready(self, *, generation: int = 1, second: int = 10) -> None:
-        """Both adapters report, the second one a second later."""
-        await self.says("dns", "True", generation=generation, second=second)
-        await self.says("validation", "True", generation=generation, second=second + 1)
+    async def make_ready(self, *, generation: int = 1, second: int = 10) -> None:
+        """Report as both adapters, a second apart."""
+        await self.report("dns", "True", generation=generation, second=second)
+        await self.report("validation", "True", generation=generation, second=second + 1)
 
-    async def changes(self, *, second: int) -> None:
-        """A new spec."""
-        await self.at(second)
+    async def change_spec(self, *, second: int) -> None:
+        await self.advance_to(second)
         reply = await self.fleet.call("PATCH", "clusters/one", {"spec": {"at": second}})
         assert reply.status == 200
 
@@ -50,12 +51,13 @@ class Cluster:
         return status
 
     async def condition(self, kind: str) -> Body:
-        """The condition, with its times as seconds."""
+        """Return a condition with its times in seconds."""
         found = {each["type"]: each for each in (await self.status())["conditions"]}[kind]
         return {key: seconds(value) if key.endswith("_time") else value for key, value in found.items()}
 
-    async def shows(self, kind: str, status: str, *, generation: int, updated: int, transition: int) -> None:
-        """Asserts what a condition says, and since when."""
+    async def assert_condition(
+        self, kind: str, status: str, *, generation: int, updated: int, transition: int
+    ) -> None:
         found = await self.condition(kind)
         assert (
             found["status"],
@@ -78,38 +80,38 @@ async def cluster(fleet: FleetClient) -> Cluster:
 # --- Ready -------------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_holds_before_anybody_has_reported(cluster: Cluster) -> None:
-    await cluster.shows("Ready", "False", generation=1, updated=0, transition=0)
-    await cluster.shows("Available", "False", generation=1, updated=0, transition=0)
+async def test_conditions_are_false_before_the_first_report(cluster: Cluster) -> None:
+    await cluster.assert_condition("Ready", "False", generation=1, updated=0, transition=0)
+    await cluster.assert_condition("Available", "False", generation=1, updated=0, transition=0)
     assert (await cluster.condition("Available"))["reason"] == "AdaptersMissingReports"
 
 
-async def test_it_is_ready_when_every_required_adapter_says_so_at_its_generation(cluster: Cluster) -> None:
-    await cluster.says("dns", "True", generation=1, second=10)
-    await cluster.shows("Ready", "False", generation=1, updated=10, transition=0)
-    await cluster.says("validation", "True", generation=1, second=20)
+async def test_ready_needs_every_required_adapter_at_the_generation(cluster: Cluster) -> None:
+    await cluster.report("dns", "True", generation=1, second=10)
+    await cluster.assert_condition("Ready", "False", generation=1, updated=10, transition=0)
+    await cluster.report("validation", "True", generation=1, second=20)
 
-    # As of the oldest of the reports.
-    await cluster.shows("Ready", "True", generation=1, updated=10, transition=10)
-    await cluster.shows("Available", "True", generation=1, updated=10, transition=10)
+    # The time of the oldest report.
+    await cluster.assert_condition("Ready", "True", generation=1, updated=10, transition=10)
+    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=10)
 
 
-async def test_the_latest_moment_at_which_an_adapter_turned_available_is_kept(cluster: Cluster) -> None:
+async def test_the_transition_time_is_that_of_the_last_adapter(cluster: Cluster) -> None:
     assert "last_progress_time" not in await cluster.status()
 
-    await cluster.says("validation", "True", generation=1, second=10)
-    await cluster.says("dns", "False", generation=1, second=11)
-    await cluster.says("validation", "True", generation=1, second=20)
+    await cluster.report("validation", "True", generation=1, second=10)
+    await cluster.report("dns", "False", generation=1, second=11)
+    await cluster.report("validation", "True", generation=1, second=20)
     halfway = await cluster.status()
-    await cluster.says("dns", "True", generation=1, second=30)
+    await cluster.report("dns", "True", generation=1, second=30)
     done = await cluster.status()
 
     assert (seconds(halfway["last_progress_time"]), halfway["progress_count"]) == (10, 1)
     assert (seconds(done["last_progress_time"]), done["progress_count"]) == (30, 2)
 
 
-async def test_a_reason_names_the_adapters_in_question(cluster: Cluster) -> None:
-    await cluster.says("dns", "True", generation=1, second=10)
+async def test_the_message_names_the_adapters_that_are_waited_for(cluster: Cluster) -> None:
+    await cluster.report("dns", "True", generation=1, second=10)
 
     ready, available = await cluster.condition("Ready"), await cluster.condition("Available")
 
@@ -120,69 +122,69 @@ async def test_a_reason_names_the_adapters_in_question(cluster: Cluster) -> None
     assert (available["reason"], "[validation]" in available["message"]) == ("AdaptersMissingReports", True)
 
 
-async def test_ready_falls_when_an_adapter_fails(cluster: Cluster) -> None:
-    await cluster.becomes_ready()
-    await cluster.says("dns", "False", generation=1, second=30)
+async def test_ready_becomes_false_when_an_adapter_fails(cluster: Cluster) -> None:
+    await cluster.make_ready()
+    await cluster.report("dns", "False", generation=1, second=30)
 
-    await cluster.shows("Ready", "False", generation=1, updated=11, transition=11)
+    await cluster.assert_condition("Ready", "False", generation=1, updated=11, transition=11)
     assert (await cluster.condition("Ready"))["reason"] == "ReconciledMissingAdapters"
 
 
-async def test_ready_falls_with_every_change_of_the_spec_at_that_moment(cluster: Cluster) -> None:
-    await cluster.becomes_ready()
-    await cluster.changes(second=40)
+async def test_ready_becomes_false_at_the_time_of_a_spec_change(cluster: Cluster) -> None:
+    await cluster.make_ready()
+    await cluster.change_spec(second=40)
 
-    await cluster.shows("Ready", "False", generation=2, updated=40, transition=40)
+    await cluster.assert_condition("Ready", "False", generation=2, updated=40, transition=40)
 
 
-async def test_ready_rises_again_at_the_new_generation(cluster: Cluster) -> None:
-    await cluster.becomes_ready()
-    await cluster.changes(second=40)
-    await cluster.becomes_ready(generation=2, second=50)
+async def test_ready_becomes_true_at_the_new_generation(cluster: Cluster) -> None:
+    await cluster.make_ready()
+    await cluster.change_spec(second=40)
+    await cluster.make_ready(generation=2, second=50)
 
-    await cluster.shows("Ready", "True", generation=2, updated=50, transition=50)
-    await cluster.shows("Available", "True", generation=2, updated=50, transition=10)
+    await cluster.assert_condition("Ready", "True", generation=2, updated=50, transition=50)
+    await cluster.assert_condition("Available", "True", generation=2, updated=50, transition=10)
     assert (await cluster.condition("Ready"))["created_time"] == 0
 
 
-async def test_a_repeated_report_moves_the_update_and_not_the_transition(cluster: Cluster) -> None:
-    await cluster.becomes_ready()
-    await cluster.becomes_ready(second=100)
+async def test_a_repeated_report_moves_only_the_update_time(cluster: Cluster) -> None:
+    await cluster.make_ready()
+    await cluster.make_ready(second=100)
 
-    await cluster.shows("Ready", "True", generation=1, updated=100, transition=10)
+    await cluster.assert_condition("Ready", "True", generation=1, updated=100, transition=10)
 
 
 # --- Available: the five rules -----------------------------------------------------------------------------------
 
 
-async def test_an_adapter_cannot_go_back_behind_its_own_generation(cluster: Cluster) -> None:
-    await cluster.changes(second=1)
-    await cluster.says("dns", "True", generation=2, second=10)
+async def test_an_adapter_cannot_report_an_older_generation(cluster: Cluster) -> None:
+    await cluster.change_spec(second=1)
+    await cluster.report("dns", "True", generation=2, second=10)
 
-    await cluster.says("dns", "False", generation=1, second=20, status=204)
+    await cluster.report("dns", "False", generation=1, second=20, status=204)
 
 
-async def test_unknown_leaves_everything_as_it_was(cluster: Cluster) -> None:
-    await cluster.becomes_ready()
+async def test_unknown_changes_nothing(cluster: Cluster) -> None:
+    await cluster.make_ready()
     before = await cluster.status()
 
-    await cluster.says("dns", "Unknown", generation=1, second=60, status=204)
+    await cluster.report("dns", "Unknown", generation=1, second=60, status=204)
 
     assert await cluster.status() == before
 
 
-async def test_available_becomes_true_at_an_older_generation_that_all_agree_on(cluster: Cluster) -> None:
-    await cluster.changes(second=5)
-    await cluster.becomes_ready(generation=1)
+async def test_available_becomes_true_at_an_older_common_generation(cluster: Cluster) -> None:
+    await cluster.change_spec(second=5)
+    await cluster.make_ready(generation=1)
 
-    await cluster.shows("Available", "True", generation=1, updated=10, transition=10)
-    await cluster.shows("Ready", "False", generation=2, updated=5, transition=0)
+    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=10)
+    await cluster.assert_condition("Ready", "False", generation=2, updated=5, transition=0)
 
 
 async def test_available_does_not_become_true_at_mixed_generations(cluster: Cluster) -> None:
-    await cluster.changes(second=5)
-    await cluster.says("dns", "True", generation=1, second=10)
-    await cluster.says("validation", "True", generation=2, second=20)
+    await cluster.change_spec(second=5)
+    await cluster.report("dns", "True", generation=1, second=10)
+    await cluster.report("validation", "True", generation=2, second=20)
 
     available = await cluster.condition("Available")
 
@@ -191,54 +193,54 @@ async def test_available_does_not_become_true_at_mixed_generations(cluster: Clus
     assert "validation=2" in available["message"]
 
 
-async def test_available_falls_when_its_own_generation_is_reported_broken(cluster: Cluster) -> None:
-    await cluster.becomes_ready()
-    await cluster.says("dns", "False", generation=1, second=30)
+async def test_available_becomes_false_when_its_generation_breaks(cluster: Cluster) -> None:
+    await cluster.make_ready()
+    await cluster.report("dns", "False", generation=1, second=30)
 
-    await cluster.shows("Available", "False", generation=1, updated=30, transition=30)
+    await cluster.assert_condition("Available", "False", generation=1, updated=30, transition=30)
     assert (await cluster.condition("Available"))["reason"] == "AdapterReportedNotAvailable"
 
 
-async def test_available_stands_when_another_generation_is_reported_broken(cluster: Cluster) -> None:
-    await cluster.becomes_ready()
-    await cluster.changes(second=40)
-    await cluster.says("dns", "False", generation=2, second=50)
+async def test_available_stays_true_when_another_generation_breaks(cluster: Cluster) -> None:
+    await cluster.make_ready()
+    await cluster.change_spec(second=40)
+    await cluster.report("dns", "False", generation=2, second=50)
 
-    await cluster.shows("Available", "True", generation=1, updated=10, transition=10)
-    await cluster.shows("Ready", "False", generation=2, updated=50, transition=40)
+    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=10)
+    await cluster.assert_condition("Ready", "False", generation=2, updated=50, transition=40)
 
 
 # --- The three edge cases ----------------------------------------------------------------------------------------
 
 
 async def test_work_in_progress_on_a_ready_cluster_leaves_it_ready(cluster: Cluster) -> None:
-    await cluster.becomes_ready()
-    await cluster.says("validation", "Unknown", generation=1, second=1810, status=204)
+    await cluster.make_ready()
+    await cluster.report("validation", "Unknown", generation=1, second=1810, status=204)
 
     assert (await cluster.status())["phase"] == "Ready"
-    await cluster.says("validation", "True", generation=1, second=1820)
-    await cluster.shows("Ready", "True", generation=1, updated=10, transition=10)
+    await cluster.report("validation", "True", generation=1, second=1820)
+    await cluster.assert_condition("Ready", "True", generation=1, updated=10, transition=10)
 
 
 @pytest.mark.parametrize("said", ["True", "False"])
 async def test_some_adapters_at_the_new_generation_leave_the_old_one_available(
     cluster: Cluster, said: str
 ) -> None:
-    await cluster.becomes_ready()
-    await cluster.changes(second=40)
-    await cluster.says("dns", said, generation=2, second=50)
+    await cluster.make_ready()
+    await cluster.change_spec(second=40)
+    await cluster.report("dns", said, generation=2, second=50)
 
     assert (await cluster.status())["phase"] == "NotReady"
-    await cluster.shows("Available", "True", generation=1, updated=10, transition=10)
+    await cluster.assert_condition("Available", "True", generation=1, updated=10, transition=10)
 
 
-async def test_a_cluster_that_was_broken_is_not_available_by_one_adapter_at_the_new_generation(
+async def test_one_adapter_does_not_make_a_broken_cluster_available(
     cluster: Cluster,
 ) -> None:
-    await cluster.becomes_ready()
-    await cluster.says("dns", "False", generation=1, second=30)
-    await cluster.changes(second=40)
-    await cluster.says("dns", "True", generation=2, second=50)
+    await cluster.make_ready()
+    await cluster.report("dns", "False", generation=1, second=30)
+    await cluster.change_spec(second=40)
+    await cluster.report("dns", "True", generation=2, second=50)
 
     available = await cluster.condition("Available")
     assert (available["status"], available["observed_generation"]) == ("False", 2)
@@ -249,9 +251,9 @@ async def test_a_cluster_that_was_broken_is_not_available_by_one_adapter_at_the_
 
 
 async def test_the_flat_fields_follow_ready(cluster: Cluster) -> None:
-    await cluster.becomes_ready()
-    await cluster.changes(second=40)
-    await cluster.says("dns", "True", generation=2, second=50)
+    await cluster.make_ready()
+    await cluster.change_spec(second=40)
+    await cluster.report("dns", "True", generation=2, second=50)
 
     status, ready = await cluster.status(), await cluster.condition("Ready")
 
@@ -262,36 +264,36 @@ async def test_the_flat_fields_follow_ready(cluster: Cluster) -> None:
 
 async def test_the_observed_generation_is_the_lowest_that_all_have_reported(cluster: Cluster) -> None:
     seen = [(await cluster.status())["observed_generation"]]
-    await cluster.says("dns", "False", generation=1, second=10)
+    await cluster.report("dns", "False", generation=1, second=10)
     seen.append((await cluster.status())["observed_generation"])
-    await cluster.says("validation", "True", generation=1, second=11)
+    await cluster.report("validation", "True", generation=1, second=11)
     seen.append((await cluster.status())["observed_generation"])
-    await cluster.changes(second=20)
-    await cluster.says("dns", "True", generation=2, second=21)
+    await cluster.change_spec(second=20)
+    await cluster.report("dns", "True", generation=2, second=21)
     seen.append((await cluster.status())["observed_generation"])
-    await cluster.says("validation", "False", generation=2, second=22)
+    await cluster.report("validation", "False", generation=2, second=22)
     seen.append((await cluster.status())["observed_generation"])
 
     assert seen == [0, 0, 1, 1, 2]
 
 
-async def test_each_required_adapter_that_reported_has_a_condition(cluster: Cluster) -> None:
-    await cluster.says("dns", "False", generation=1, second=10)
-    await cluster.says("extra", "True", generation=1, second=11)
+async def test_each_reporting_required_adapter_has_a_condition(cluster: Cluster) -> None:
+    await cluster.report("dns", "False", generation=1, second=10)
+    await cluster.report("extra", "True", generation=1, second=11)
 
     kinds = [condition["type"] for condition in (await cluster.status())["conditions"]]
 
     assert kinds == ["Ready", "Available", "DnsSuccessful"]
-    await cluster.shows("DnsSuccessful", "False", generation=1, updated=10, transition=10)
+    await cluster.assert_condition("DnsSuccessful", "False", generation=1, updated=10, transition=10)
     mirrored = await cluster.condition("DnsSuccessful")
     assert (mirrored["reason"], mirrored["message"]) == ("Said", "as it is")
 
 
 async def test_an_adapter_that_is_not_required_changes_no_condition(cluster: Cluster) -> None:
-    await cluster.becomes_ready()
+    await cluster.make_ready()
     before = await cluster.status()
 
-    await cluster.says("extra", "False", generation=1, second=30)
+    await cluster.report("extra", "False", generation=1, second=30)
 
     assert await cluster.status() == before
 
@@ -307,36 +309,36 @@ async def test_a_kind_without_required_adapters_is_never_ready(fleet: FleetClien
     assert (ready["status"], ready["observed_generation"], ready["reason"]) == ("False", 1, "NoRequiredAdapters")
 
 
-async def test_children_do_not_keep_a_living_parent_from_being_ready(cluster: Cluster) -> None:
+async def test_a_parent_can_be_ready_without_its_children(cluster: Cluster) -> None:
     await cluster.fleet.create("clusters/one/nodepools", "pool")
-    await cluster.becomes_ready()
+    await cluster.make_ready()
 
     assert (await cluster.status())["phase"] == "Ready"
 
 
-async def test_the_public_names_are_left_out_unless_asked_for(cluster: Cluster) -> None:
+async def test_public_names_are_off_by_default(cluster: Cluster) -> None:
     kinds = {condition["type"] for condition in (await cluster.status())["conditions"]}
 
     assert kinds == {"Ready", "Available"}
 
 
-async def test_the_public_names_say_the_same_where_they_are_asked_for() -> None:
+async def test_public_names_mirror_the_conditions_if_enabled() -> None:
     async with FleetClient(emits_public_names=True) as fleet:
         await fleet.create("clusters", "one", id="one")
         cluster = Cluster(fleet)
-        await cluster.becomes_ready()
-        await cluster.changes(second=40)
-        await cluster.says("dns", "True", generation=2, second=50)
+        await cluster.make_ready()
+        await cluster.change_spec(second=40)
+        await cluster.report("dns", "True", generation=2, second=50)
 
         for ours, theirs in (("Ready", "Reconciled"), ("Available", "LastKnownReconciled")):
             assert {**await cluster.condition(theirs), "type": ours} == await cluster.condition(ours)
 
 
-async def test_gauges_tell_readiness_and_the_longest_wait(cluster: Cluster) -> None:
+async def test_gauges_show_readiness_and_the_longest_wait(cluster: Cluster) -> None:
     fleet = cluster.fleet
     await fleet.create("clusters", "two", id="two")
-    await cluster.becomes_ready()
-    await cluster.at(60)
+    await cluster.make_ready()
+    await cluster.advance_to(60)
 
     await fleet.telemetry.refresh_if_stale()
 
@@ -350,7 +352,7 @@ async def test_gauges_tell_readiness_and_the_longest_wait(cluster: Cluster) -> N
     assert sample("longest_not_ready_seconds", kind="NodePool", adapter="validation") == 0
 
 
-async def test_gauges_are_read_again_after_a_second_and_not_before(fleet: FleetClient) -> None:
+async def test_gauges_are_refreshed_at_most_once_a_second(fleet: FleetClient) -> None:
     def resources() -> float | None:
         labels = {"kind": "Manifest", "ready": "false"}
         return fleet.registry.get_sample_value("hyperfleet_api_resources", labels)
@@ -366,7 +368,7 @@ async def test_gauges_are_read_again_after_a_second_and_not_before(fleet: FleetC
     assert (at_once, resources()) == (0, 1)
 
 
-async def test_gauges_stay_as_they_are_while_the_database_does_not_answer() -> None:
+async def test_gauges_keep_their_values_while_the_database_is_down() -> None:
     faults: list[Fault] = []
     backend = backends.memory(faults=lambda _: faults[0] if faults else None)
     async with FleetClient(backend=backend) as fleet:

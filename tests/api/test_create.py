@@ -6,9 +6,11 @@ import re
 
 import pytest
 
-from sentinel.api.service import CHILDREN_PER_RESOURCE
+from sentinel.api.kinds import DEFAULT
+from sentinel.api.service import MAX_CHILDREN
 from sentinel.core.access import Identity, Role
-from tests.support.fleet.api_client import DEFAULT, ROOT, Body, FleetClient
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import ROOT, Body
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -18,7 +20,7 @@ async def family(fleet: FleetClient) -> tuple[Body, Body]:
     return cluster, await fleet.create(f"clusters/{cluster['id']}/nodepools", "workers")
 
 
-async def test_a_new_resource_is_answered_whole(fleet: FleetClient) -> None:
+async def test_the_response_has_the_whole_new_resource(fleet: FleetClient) -> None:
     reply = await fleet.call(
         "POST", "clusters", {"name": "east", "labels": {"region": "us-east"}, "spec": {"replicas": 3}}
     )
@@ -48,7 +50,7 @@ async def test_a_new_resource_is_answered_whole(fleet: FleetClient) -> None:
     assert [condition["type"] for condition in status["conditions"]] == ["Ready", "Available"]
 
 
-async def test_conditions_are_there_from_the_start(fleet: FleetClient) -> None:
+async def test_a_new_resource_has_conditions(fleet: FleetClient) -> None:
     created = await fleet.create("clusters", "east")
 
     for condition in created["status"]["conditions"]:
@@ -66,7 +68,7 @@ async def test_conditions_are_there_from_the_start(fleet: FleetClient) -> None:
         assert condition["created_time"] == condition["last_updated_time"] == created["created_time"]
 
 
-async def test_a_new_resource_says_where_it_is(fleet: FleetClient) -> None:
+async def test_a_new_resource_has_a_location(fleet: FleetClient) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "east"})
 
     assert reply.headers["location"] == reply.json["href"]
@@ -88,50 +90,50 @@ async def test_an_id_can_be_given(fleet: FleetClient) -> None:
 
 
 @pytest.mark.parametrize("given", ["", ".", "..", "a/b", "a b", "ä", "a%2Fb", "x" * 129, "a\n"])
-async def test_an_id_that_is_no_safe_segment_is_refused(fleet: FleetClient, given: str) -> None:
+async def test_an_id_that_is_not_a_safe_segment_is_rejected(fleet: FleetClient, given: str) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "east", "id": given})
 
-    reply.refuses(400, "id")
+    reply.assert_problem(400, "id")
 
 
-async def test_ids_are_unique_over_all_kinds(fleet: FleetClient) -> None:
+async def test_ids_are_unique_across_all_kinds(fleet: FleetClient) -> None:
     await fleet.create("clusters", "east", id="one")
 
     reply = await fleet.call("POST", "manifests", {"name": "other", "id": "one"})
 
-    reply.refuses(409, code="HYPERFLEET-CNF-001")
+    reply.assert_problem(409, code="HYPERFLEET-CNF-001")
 
 
-async def test_a_name_is_taken_once_within_a_kind(fleet: FleetClient) -> None:
+async def test_a_name_is_unique_within_a_kind(fleet: FleetClient) -> None:
     await fleet.create("clusters", "east")
 
     reply = await fleet.call("POST", "clusters", {"name": "east"})
 
-    assert '"east"' in reply.refuses(409, code="HYPERFLEET-CNF-001")["detail"]
+    assert '"east"' in reply.assert_problem(409, code="HYPERFLEET-CNF-001")["detail"]
 
 
-async def test_the_same_name_in_another_kind_or_below_another_parent_is_free(fleet: FleetClient) -> None:
+async def test_another_kind_or_parent_may_use_the_same_name(fleet: FleetClient) -> None:
     first, second = await fleet.create("clusters", "a"), await fleet.create("clusters", "b")
     await fleet.create(f"clusters/{first['id']}/nodepools", "a")
 
     assert (await fleet.call("POST", "manifests", {"name": "a"})).status == 201
     assert (await fleet.call("POST", f"clusters/{second['id']}/nodepools", {"name": "a"})).status == 201
-    (await fleet.call("POST", f"clusters/{first['id']}/nodepools", {"name": "a"})).refuses(409)
+    (await fleet.call("POST", f"clusters/{first['id']}/nodepools", {"name": "a"})).assert_problem(409)
 
 
-async def test_a_refused_creation_leaves_nothing(fleet: FleetClient) -> None:
+async def test_a_rejected_creation_stores_nothing(fleet: FleetClient) -> None:
     await fleet.create("clusters", "east")
     await fleet.call("POST", "clusters", {"name": "east", "id": "second"})
 
-    (await fleet.call("GET", "resources/second")).refuses(404)
+    (await fleet.call("GET", "resources/second")).assert_problem(404)
     assert (await fleet.get("clusters"))["total"] == 1
     assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
 
 
-async def test_the_kind_may_be_left_out_and_must_otherwise_match_the_path(fleet: FleetClient) -> None:
+async def test_the_kind_is_optional_and_must_match_the_path(fleet: FleetClient) -> None:
     assert (await fleet.call("POST", "clusters", {"name": "a", "kind": "Cluster"})).status == 201
-    (await fleet.call("POST", "clusters", {"name": "b", "kind": "NodePool"})).refuses(400, "kind")
-    (await fleet.call("POST", "clusters", {"name": "b", "kind": "cluster"})).refuses(400, "kind")
+    (await fleet.call("POST", "clusters", {"name": "b", "kind": "NodePool"})).assert_problem(400, "kind")
+    (await fleet.call("POST", "clusters", {"name": "b", "kind": "cluster"})).assert_problem(400, "kind")
 
 
 async def test_a_child_created_below_its_parent_refers_to_it(fleet: FleetClient) -> None:
@@ -162,25 +164,25 @@ async def test_a_child_can_be_created_flat_with_an_owner_reference(fleet: FleetC
     assert (await fleet.get(f"clusters/{cluster['id']}/nodepools"))["items"] == [pool]
 
 
-async def test_a_flat_child_without_an_owner_is_refused(fleet: FleetClient) -> None:
+async def test_a_flat_child_without_an_owner_is_rejected(fleet: FleetClient) -> None:
     reply = await fleet.call("POST", "nodepools", {"name": "workers"})
 
-    reply.refuses(400, "owner_references.id")
+    reply.assert_problem(400, "owner_references.id")
 
 
 @pytest.mark.parametrize("owner", ["missing", "man", ".."])
-async def test_a_flat_child_of_nothing_or_of_another_kind_is_refused(fleet: FleetClient, owner: str) -> None:
+async def test_a_flat_child_of_a_wrong_owner_is_rejected(fleet: FleetClient, owner: str) -> None:
     await fleet.create("manifests", "m", id="man")
 
     reply = await fleet.call("POST", "nodepools", {"name": "workers", "owner_references": {"id": owner}})
 
-    reply.refuses(400, "owner_references.id")
+    reply.assert_problem(400, "owner_references.id")
 
 
-async def test_a_child_below_a_parent_that_is_not_there_is_not_found(fleet: FleetClient) -> None:
+async def test_a_child_below_a_missing_parent_is_not_found(fleet: FleetClient) -> None:
     reply = await fleet.call("POST", "clusters/missing/nodepools", {"name": "workers"})
 
-    reply.refuses(404, code="HYPERFLEET-NTF-001")
+    reply.assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
 async def test_an_owner_reference_must_agree_with_the_path(fleet: FleetClient) -> None:
@@ -189,12 +191,12 @@ async def test_an_owner_reference_must_agree_with_the_path(fleet: FleetClient) -
 
     reply = await fleet.call("POST", "clusters/a/nodepools", {"name": "x", "owner_references": {"id": "b"}})
 
-    reply.refuses(400, "owner_references.id")
+    reply.assert_problem(400, "owner_references.id")
     assert await fleet.create("clusters/a/nodepools", "y", owner_references={"id": "a"})
 
 
 @pytest.mark.parametrize(("member", "wrong"), [("kind", "Manifest"), ("href", "/elsewhere")])
-async def test_what_an_owner_reference_says_of_the_owner_must_be_right(
+async def test_an_owner_reference_must_describe_the_owner_correctly(
     fleet: FleetClient, member: str, wrong: str
 ) -> None:
     cluster = await fleet.create("clusters", "a", id="a")
@@ -202,14 +204,14 @@ async def test_what_an_owner_reference_says_of_the_owner_must_be_right(
 
     reply = await fleet.call("POST", "nodepools", {"name": "x", "owner_references": {**right, member: wrong}})
 
-    reply.refuses(400, f"owner_references.{member}")
+    reply.assert_problem(400, f"owner_references.{member}")
     assert await fleet.create("nodepools", "x", owner_references=right)
 
 
-async def test_a_kind_without_a_parent_takes_no_owner(fleet: FleetClient) -> None:
+async def test_a_kind_without_a_parent_accepts_no_owner(fleet: FleetClient) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "x", "owner_references": {"id": "y"}})
 
-    reply.refuses(400, "owner_references")
+    reply.assert_problem(400, "owner_references")
 
 
 async def test_a_resource_is_not_found_under_another_kind_or_parent(fleet: FleetClient) -> None:
@@ -223,58 +225,62 @@ async def test_a_resource_is_not_found_under_another_kind_or_parent(fleet: Fleet
         f"clusters/{pool['id']}",
         f"clusters/{other['id']}/nodepools/{pool['id']}/statuses",
     ):
-        (await fleet.call("GET", path)).refuses(404, code="HYPERFLEET-NTF-001")
+        (await fleet.call("GET", path)).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
-async def test_a_path_that_is_none_is_told_from_a_resource_that_is_gone(fleet: FleetClient) -> None:
-    (await fleet.call("GET", "clusters/gone")).refuses(404, code="HYPERFLEET-NTF-001")
-    (await fleet.call("GET", "clusterz/gone")).refuses(404, code="HYPERFLEET-NTF-000")
-    (await fleet.call("GET", "resources")).refuses(404, code="HYPERFLEET-NTF-000")
+async def test_an_unknown_path_differs_from_a_missing_resource(fleet: FleetClient) -> None:
+    (await fleet.call("GET", "clusters/gone")).assert_problem(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "clusterz/gone")).assert_problem(404, code="HYPERFLEET-NTF-000")
+    (await fleet.call("GET", "resources")).assert_problem(404, code="HYPERFLEET-NTF-000")
 
 
 @pytest.mark.parametrize("name", ["", " ", " a", "a ", "a\tb", "a\nb", "\u200b", "x" * 256])
-async def test_a_name_is_printable_text(fleet: FleetClient, name: str) -> None:
-    (await fleet.call("POST", "clusters", {"name": name})).refuses(400, "name")
+async def test_a_name_must_be_printable(fleet: FleetClient, name: str) -> None:
+    (await fleet.call("POST", "clusters", {"name": name})).assert_problem(400, "name")
 
 
 async def test_a_name_may_be_as_long_as_the_limit(fleet: FleetClient) -> None:
     assert len((await fleet.create("clusters", "x" * 255))["name"]) == 255
 
 
-async def test_everything_that_is_wrong_is_said_at_once(fleet: FleetClient) -> None:
+async def test_all_errors_are_reported_at_once(fleet: FleetClient) -> None:
     reply = await fleet.call(
         "POST", "clusters", {"name": " a", "kind": "Nope", "labels": {"-": "x", "ok": "v"}, "spec": {}}
     )
 
-    reply.refuses(400, "name", "labels.-", "kind")
+    reply.assert_problem(400, "name", "labels.-", "kind")
 
 
-async def test_labels_are_bounded_in_number_and_length(fleet: FleetClient) -> None:
+async def test_labels_are_limited_in_number_and_length(fleet: FleetClient) -> None:
     most = {f"k{number}": "v" for number in range(64)}
 
     assert (await fleet.call("POST", "clusters", {"name": "a", "labels": most})).status == 201
-    (await fleet.call("POST", "clusters", {"name": "b", "labels": {**most, "one-more": "v"}})).refuses(
+    (await fleet.call("POST", "clusters", {"name": "b", "labels": {**most, "one-more": "v"}})).assert_problem(
         400, "labels"
     )
-    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"k": "v" * 64}})).refuses(400, "labels.k")
-    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"k" * 64: "v"}})).refuses(
+    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"k": "v" * 64}})).assert_problem(
+        400, "labels.k"
+    )
+    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"k" * 64: "v"}})).assert_problem(
         400, "labels." + "k" * 64
     )
 
 
 async def test_a_label_must_be_text(fleet: FleetClient) -> None:
-    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"fine": "v", "k": 1}})).refuses(400, "labels.k")
+    (await fleet.call("POST", "clusters", {"name": "b", "labels": {"fine": "v", "k": 1}})).assert_problem(
+        400, "labels.k"
+    )
 
 
-async def test_a_spec_is_bounded(fleet: FleetClient) -> None:
+async def test_the_size_of_a_spec_is_limited(fleet: FleetClient) -> None:
     largest = 512 * 1024 - len('{"text":""}')
 
     assert (await fleet.call("POST", "clusters", {"name": "a", "spec": {"text": "x" * largest}})).status == 201
     reply = await fleet.call("POST", "clusters", {"name": "b", "spec": {"text": "x" * (largest + 1)}})
-    reply.refuses(400, "spec")
+    reply.assert_problem(400, "spec")
 
 
-async def test_who_made_a_resource_is_kept() -> None:
+async def test_the_creator_of_a_resource_is_stored() -> None:
     async with FleetClient(identities=[Identity("ops", Role.OPERATOR), Identity("eve", Role.ADMIN)]) as fleet:
         created = (await fleet.call("POST", "clusters", {"name": "a"}, token="ops")).json
         patched = (await fleet.call("PATCH", f"clusters/{created['id']}", {"spec": {"a": 1}}, token="eve")).json
@@ -283,7 +289,7 @@ async def test_who_made_a_resource_is_kept() -> None:
     assert (patched["created_by"], patched["updated_by"]) == ("ops", "eve")
 
 
-async def test_the_usual_kinds_are_served_where_no_file_says_otherwise() -> None:
+async def test_the_default_kinds_are_served_without_a_kinds_file() -> None:
     async with FleetClient(kinds=DEFAULT) as fleet:
         cluster = await fleet.create("clusters", "a")
         for plural in ("manifests", "workloads", f"clusters/{cluster['id']}/nodepools"):
@@ -292,11 +298,11 @@ async def test_the_usual_kinds_are_served_where_no_file_says_otherwise() -> None
             assert created["status"]["observed_generation"] == 0
 
 
-async def test_a_family_is_bounded(fleet: FleetClient) -> None:
+async def test_the_number_of_children_is_limited(fleet: FleetClient) -> None:
     parent = (await fleet.create())["id"]
-    for number in range(CHILDREN_PER_RESOURCE):
+    for number in range(MAX_CHILDREN):
         assert (await fleet.call("POST", f"clusters/{parent}/nodepools", {"name": f"n{number}"})).status == 201
 
     reply = await fleet.call("POST", f"clusters/{parent}/nodepools", {"name": "one more"})
 
-    reply.refuses(409)
+    reply.assert_problem(409)

@@ -1,14 +1,15 @@
-"""Deleting: soft, by families, at the adapters' pace or by force."""
+"""Deleting: finalization by adapters, families, and force-delete."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.fleet.api_client import THREE_LEVELS, Body, FleetClient
+from tests.support.fleet.api_client import THREE_LEVELS, FleetClient
+from tests.support.fleet.http_client import Body
 
 
 async def three_levels(fleet: FleetClient) -> None:
-    """A cluster (two adapters), its node pool (one), and a machine of that (none)."""
+    """Create a cluster (two adapters), its node pool (one), and its machine (none)."""
     await fleet.create("clusters", "c", id="c")
     await fleet.create("clusters/c/nodepools", "n", id="n")
     await fleet.create("nodepools/n/machines", "m", id="m")
@@ -19,7 +20,7 @@ async def exists(fleet: FleetClient, resource_id: str) -> bool:
 
 
 async def actions(fleet: FleetClient) -> list[tuple[str, str]]:
-    """What the audit says was done to which, in order."""
+    """Return the actions and resources in the audit log, in order."""
     items = (await fleet.get("/api/v1/audit", size=1000))["items"]
     return [(entry["action"], entry["resource_id"]) for entry in reversed(items)]
 
@@ -36,10 +37,10 @@ def ready(body: Body) -> Body:
     return condition
 
 
-# --- Soft --------------------------------------------------------------------------------------------------------
+# --- Deletion ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_deleted_resource_is_marked_and_stays(fleet: FleetClient) -> None:
+async def test_a_deleted_resource_stays_with_a_deleted_time(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c", spec={"a": 1})
     await fleet.reports("clusters/c", "dns", "validation")
     await fleet.later(5)
@@ -67,25 +68,25 @@ async def test_deleting_again_changes_nothing(fleet: FleetClient) -> None:
     assert (await actions(fleet)).count(("delete", "c")) == 1
 
 
-async def test_what_is_not_there_cannot_be_deleted(fleet: FleetClient) -> None:
-    (await fleet.call("DELETE", "clusters/missing")).refuses(404, code="HYPERFLEET-NTF-001")
+async def test_a_missing_resource_cannot_be_deleted(fleet: FleetClient) -> None:
+    (await fleet.call("DELETE", "clusters/missing")).assert_problem(404, code="HYPERFLEET-NTF-001")
     await three_levels(fleet)
-    (await fleet.call("DELETE", "clusters/other/nodepools/n")).refuses(404)
-    (await fleet.call("DELETE", "machines/n")).refuses(404)
+    (await fleet.call("DELETE", "clusters/other/nodepools/n")).assert_problem(404)
+    (await fleet.call("DELETE", "machines/n")).assert_problem(404)
 
 
-async def test_without_required_adapters_it_goes_at_once(fleet: FleetClient) -> None:
+async def test_without_required_adapters_it_is_removed_at_once(fleet: FleetClient) -> None:
     await fleet.create("manifests", "one", id="one")
 
     reply = await fleet.call("DELETE", "manifests/one")
 
     assert (reply.status, reply.json["generation"], "deleted_time" in reply.json) == (202, 2, True)
-    (await fleet.call("GET", "manifests/one")).refuses(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "manifests/one")).assert_problem(404, code="HYPERFLEET-NTF-001")
     assert (await fleet.get("manifests"))["total"] == 0
     assert (await actions(fleet))[-2:] == [("delete", "one"), ("remove", "one")]
 
 
-async def test_a_name_is_free_again_when_its_resource_is_gone(fleet: FleetClient) -> None:
+async def test_the_name_of_a_removed_resource_can_be_reused(fleet: FleetClient) -> None:
     await fleet.create("manifests", "one")
     clusters = await fleet.create("clusters", "one")
     manifest = (await fleet.get("manifests"))["items"][0]
@@ -93,7 +94,7 @@ async def test_a_name_is_free_again_when_its_resource_is_gone(fleet: FleetClient
     await fleet.call("DELETE", f"clusters/{clusters['id']}")
 
     assert (await fleet.call("POST", "manifests", {"name": "one"})).status == 201
-    (await fleet.call("POST", "clusters", {"name": "one"})).refuses(409)
+    (await fleet.call("POST", "clusters", {"name": "one"})).assert_problem(409)
 
 
 async def test_a_deleting_resource_cannot_be_patched(fleet: FleetClient) -> None:
@@ -101,21 +102,21 @@ async def test_a_deleting_resource_cannot_be_patched(fleet: FleetClient) -> None
     await fleet.call("DELETE", "clusters/c")
 
     for patch in ({"spec": {"a": 1}}, {}):
-        (await fleet.call("PATCH", "clusters/c", patch)).refuses(409, code="HYPERFLEET-CNF-001")
+        (await fleet.call("PATCH", "clusters/c", patch)).assert_problem(409, code="HYPERFLEET-CNF-001")
 
 
-async def test_a_deleting_parent_takes_no_child(fleet: FleetClient) -> None:
+async def test_a_deleting_parent_accepts_no_child(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
     await fleet.call("DELETE", "clusters/c")
 
-    (await fleet.call("POST", "clusters/c/nodepools", {"name": "n"})).refuses(409)
-    (await fleet.call("POST", "nodepools", {"name": "n", "owner_references": {"id": "c"}})).refuses(409)
+    (await fleet.call("POST", "clusters/c/nodepools", {"name": "n"})).assert_problem(409)
+    (await fleet.call("POST", "nodepools", {"name": "n", "owner_references": {"id": "c"}})).assert_problem(409)
 
 
-# --- Finalisation ------------------------------------------------------------------------------------------------
+# --- Finalization ------------------------------------------------------------------------------------------------
 
 
-async def test_it_goes_when_every_required_adapter_has_finalised(fleet: FleetClient) -> None:
+async def test_it_is_removed_when_all_required_adapters_finalized(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
     await fleet.call("DELETE", "clusters/c")
 
@@ -124,11 +125,11 @@ async def test_it_goes_when_every_required_adapter_has_finalised(fleet: FleetCli
     await finalize(fleet, "clusters/c", "validation")
 
     assert not await exists(fleet, "c")
-    (await fleet.call("GET", "clusters/c/statuses")).refuses(404)
+    (await fleet.call("GET", "clusters/c/statuses")).assert_problem(404)
     assert (await actions(fleet))[-2:] == [("report", "c"), ("remove", "c")]
 
 
-async def test_only_reports_at_the_generation_of_the_deletion_finalise(fleet: FleetClient) -> None:
+async def test_only_reports_at_the_deletion_generation_finalize(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
     await finalize(fleet, "clusters/c", "dns", "validation", generation=1)
     assert await exists(fleet, "c")
@@ -142,7 +143,7 @@ async def test_only_reports_at_the_generation_of_the_deletion_finalise(fleet: Fl
     assert not await exists(fleet, "c")
 
 
-async def test_finalised_is_worth_nothing_on_a_live_resource(fleet: FleetClient) -> None:
+async def test_finalized_has_no_effect_on_a_live_resource(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
 
     await finalize(fleet, "clusters/c", "dns", "validation", generation=1)
@@ -150,7 +151,7 @@ async def test_finalised_is_worth_nothing_on_a_live_resource(fleet: FleetClient)
     assert await exists(fleet, "c")
 
 
-async def test_an_adapter_that_is_not_required_is_not_waited_for_and_finalises_nothing(fleet: FleetClient) -> None:
+async def test_an_adapter_that_is_not_required_is_ignored(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
     await fleet.call("DELETE", "clusters/c")
 
@@ -161,7 +162,7 @@ async def test_an_adapter_that_is_not_required_is_not_waited_for_and_finalises_n
     assert not await exists(fleet, "c")
 
 
-async def test_available_alone_does_not_finalise(fleet: FleetClient) -> None:
+async def test_available_alone_does_not_finalize(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
     await fleet.call("DELETE", "clusters/c")
 
@@ -178,13 +179,13 @@ async def test_children_are_deleted_with_their_parent(fleet: FleetClient) -> Non
 
     await fleet.call("DELETE", "clusters/c")
 
-    assert not await exists(fleet, "m")  # nothing keeps it
+    assert not await exists(fleet, "m")  # requires no adapter
     pool = await fleet.get("nodepools/n")
     assert (pool["generation"], "deleted_time" in pool) == (2, True)
     assert (await actions(fleet))[-4:] == [("delete", "m"), ("remove", "m"), ("delete", "n"), ("delete", "c")]
 
 
-async def test_a_parent_stays_until_its_last_child_is_gone(fleet: FleetClient) -> None:
+async def test_a_parent_stays_until_its_last_child_is_removed(fleet: FleetClient) -> None:
     await three_levels(fleet)
     await fleet.create("clusters/c/nodepools", "n2", id="n2")
     await fleet.call("DELETE", "clusters/c")
@@ -225,7 +226,7 @@ async def test_a_child_deleted_before_its_parent_is_deleted_once(fleet: FleetCli
     assert not await exists(fleet, "c")
 
 
-async def test_a_child_that_goes_leaves_a_living_parent_alone(fleet: FleetClient) -> None:
+async def test_removing_a_child_does_not_change_a_live_parent(fleet: FleetClient) -> None:
     await three_levels(fleet)
     before = await fleet.call("GET", "nodepools/n")
 
@@ -238,7 +239,7 @@ async def test_a_child_that_goes_leaves_a_living_parent_alone(fleet: FleetClient
 # --- By force ----------------------------------------------------------------------------------------------------
 
 
-async def test_force_removes_what_is_being_deleted(fleet: FleetClient) -> None:
+async def test_force_removes_a_deleting_resource(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
     await fleet.call("DELETE", "clusters/c")
 
@@ -250,7 +251,7 @@ async def test_force_removes_what_is_being_deleted(fleet: FleetClient) -> None:
     assert (entry["resource_id"], entry["detail"]) == ("c", "the zone is gone")
 
 
-async def test_force_takes_the_family_children_first(fleet: FleetClient) -> None:
+async def test_force_removes_children_before_their_parent(fleet: FleetClient) -> None:
     await three_levels(fleet)
     await fleet.call("DELETE", "clusters/c")
 
@@ -260,7 +261,7 @@ async def test_force_takes_the_family_children_first(fleet: FleetClient) -> None
     assert (await actions(fleet))[-2:] == [("force-delete", "n"), ("force-delete", "c")]
 
 
-async def test_force_on_the_last_child_lets_its_parent_go(fleet: FleetClient) -> None:
+async def test_force_on_the_last_child_removes_its_deleting_parent(fleet: FleetClient) -> None:
     await three_levels(fleet)
     await fleet.call("DELETE", "clusters/c")
     await finalize(fleet, "clusters/c", "dns", "validation")
@@ -271,11 +272,11 @@ async def test_force_on_the_last_child_lets_its_parent_go(fleet: FleetClient) ->
     assert not await exists(fleet, "c")
 
 
-async def test_force_on_a_live_resource_is_refused(fleet: FleetClient) -> None:
+async def test_force_on_a_live_resource_is_rejected(fleet: FleetClient) -> None:
     await fleet.create("clusters", "c", id="c")
 
-    (await fleet.call("POST", "clusters/c/force-delete", {"reason": "r"})).refuses(409)
-    (await fleet.call("POST", "clusters/missing/force-delete", {"reason": "r"})).refuses(404)
+    (await fleet.call("POST", "clusters/c/force-delete", {"reason": "r"})).assert_problem(409)
+    (await fleet.call("POST", "clusters/missing/force-delete", {"reason": "r"})).assert_problem(404)
     assert await exists(fleet, "c")
 
 
@@ -289,18 +290,18 @@ async def test_force_on_a_live_resource_is_refused(fleet: FleetClient) -> None:
         ({"reason": "r", "force": True}, "force"),
     ],
 )
-async def test_force_wants_a_reason(fleet: FleetClient, body: Body, field: str) -> None:
+async def test_force_needs_a_reason(fleet: FleetClient, body: Body, field: str) -> None:
     await fleet.create("clusters", "c", id="c")
     await fleet.call("DELETE", "clusters/c")
 
-    (await fleet.call("POST", "clusters/c/force-delete", body)).refuses(400, field)
+    (await fleet.call("POST", "clusters/c/force-delete", body)).assert_problem(400, field)
     assert await exists(fleet, "c")
 
 
-async def test_a_reason_of_blanks_is_none(fleet: FleetClient) -> None:
+async def test_a_blank_reason_is_rejected(fleet: FleetClient) -> None:
     made = await fleet.create()
     await fleet.call("DELETE", f"clusters/{made['id']}")
 
     reply = await fleet.call("POST", f"clusters/{made['id']}/force-delete", {"reason": "  "})
 
-    reply.refuses(400, "reason")
+    reply.assert_problem(400, "reason")

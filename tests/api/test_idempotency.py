@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a creation that may be repeated."""
+"""`Idempotency-Key`: repeated creations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from sentinel.ports.idempotency import KeyTaken, StoredResponse
 from sentinel.testing.database import Fault, MemoryDatabase
 from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.support.databases import backends
-from tests.support.fleet.api_client import ROOT, Body, FleetClient, Reply
+from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.http_client import ROOT, Body
 
 T = TypeVar("T")
 
 
 class LateRecall(MemoryFleetStore):
-    """A store where the second transaction does not see, at first, what the one before it has committed."""
+    """A store whose second transaction does not recall the response that the first has committed."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)
@@ -31,13 +32,13 @@ class LateRecall(MemoryFleetStore):
         if self._transactions != 2:
             return await super().transact(work)
 
-        def blind(transaction: FleetTransaction) -> T:
-            return work(cast("FleetTransaction", _Blind(transaction)))
+        def work_without_recall(transaction: FleetTransaction) -> T:
+            return work(cast("FleetTransaction", _RecallsNothing(transaction)))
 
-        return await super().transact(blind)
+        return await super().transact(work_without_recall)
 
 
-class _Blind:
+class _RecallsNothing:
     """A transaction that recalls nothing."""
 
     def __init__(self, transaction: FleetTransaction) -> None:
@@ -50,8 +51,8 @@ class _Blind:
         return getattr(self._transaction, name)
 
 
-class _Contested:
-    """A transaction that always finds its key remembered by somebody at the same moment."""
+class _LosesEveryRace:
+    """A transaction whose key another one always stores first."""
 
     def __init__(self, transaction: FleetTransaction) -> None:
         self._transaction = transaction
@@ -63,11 +64,13 @@ class _Contested:
         return getattr(self._transaction, name)
 
 
-class Contest(MemoryFleetStore):
+class ContestedStore(MemoryFleetStore):
     """A store where every race for a key is lost."""
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        return await super().transact(lambda transaction: work(cast("FleetTransaction", _Contested(transaction))))
+        return await super().transact(
+            lambda transaction: work(cast("FleetTransaction", _LosesEveryRace(transaction)))
+        )
 
 
 async def create(
@@ -90,13 +93,13 @@ async def test_a_repeated_creation_happens_once(fleet: FleetClient) -> None:
     assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
 
 
-async def test_without_a_key_a_repetition_is_a_conflict(fleet: FleetClient) -> None:
+async def test_without_a_key_a_repeated_request_is_a_conflict(fleet: FleetClient) -> None:
     await fleet.create("clusters", "a")
 
-    (await fleet.call("POST", "clusters", {"name": "a"})).refuses(409)
+    (await fleet.call("POST", "clusters", {"name": "a"})).assert_problem(409)
 
 
-async def test_the_first_answer_is_given_again_whatever_has_happened_since(fleet: FleetClient) -> None:
+async def test_the_first_response_is_replayed_after_later_changes(fleet: FleetClient) -> None:
     first = await create(fleet, {"name": "a", "id": "a"})
     await fleet.call("PATCH", "clusters/a", {"spec": {"x": 1}})
 
@@ -105,7 +108,7 @@ async def test_the_first_answer_is_given_again_whatever_has_happened_since(fleet
     assert (second.status, second.content, second.etag) == (201, first.content, first.etag)
 
 
-async def test_the_answer_outlives_the_resource(fleet: FleetClient) -> None:
+async def test_the_response_is_replayed_after_the_resource_is_removed(fleet: FleetClient) -> None:
     first = await create(fleet, {"name": "a", "id": "a"}, path="manifests")
     await fleet.call("DELETE", "manifests/a")
 
@@ -125,25 +128,25 @@ async def test_another_key_is_another_creation(fleet: FleetClient) -> None:
     ("path", "body"),
     [("clusters", {"name": "b"}), ("clusters", {"name": "a", "spec": {"x": 1}}), ("manifests", {"name": "a"})],
 )
-async def test_a_key_for_another_request_is_refused(fleet: FleetClient, path: str, body: Body) -> None:
+async def test_a_key_of_another_request_is_rejected(fleet: FleetClient, path: str, body: Body) -> None:
     await create(fleet, {"name": "a"})
 
-    (await create(fleet, body, path=path)).refuses(422)
+    (await create(fleet, body, path=path)).assert_problem(422)
     assert (await fleet.get("manifests"))["total"] == 0
 
 
-async def test_a_key_below_another_parent_is_another_request(fleet: FleetClient) -> None:
+async def test_another_parent_makes_it_another_request(fleet: FleetClient) -> None:
     for parent in "pq":
         await fleet.create("clusters", parent, id=parent)
     await create(fleet, {"name": "a"}, path="clusters/p/nodepools")
 
-    (await create(fleet, {"name": "a"}, path="clusters/q/nodepools")).refuses(422)
+    (await create(fleet, {"name": "a"}, path="clusters/q/nodepools")).assert_problem(422)
 
 
-async def test_a_refused_creation_does_not_use_up_its_key(fleet: FleetClient) -> None:
-    (await create(fleet, {"name": " bad"})).refuses(400, "name")
+async def test_a_rejected_creation_does_not_use_its_key(fleet: FleetClient) -> None:
+    (await create(fleet, {"name": " bad"})).assert_problem(400, "name")
     taken = await fleet.create("manifests", "a", id="a")
-    (await create(fleet, {"name": "a"}, path="manifests")).refuses(409)
+    (await create(fleet, {"name": "a"}, path="manifests")).assert_problem(409)
     await fleet.call("DELETE", f"manifests/{taken['id']}")
 
     assert (await create(fleet, {"name": "a"}, path="manifests")).status == 201
@@ -153,17 +156,17 @@ async def test_keys_belong_to_their_actor() -> None:
     async with FleetClient(identities=[Identity("one", Role.OPERATOR), Identity("two", Role.OPERATOR)]) as fleet:
         await create(fleet, {"name": "a"}, token="one")
 
-        (await create(fleet, {"name": "a"}, token="two")).refuses(409)
+        (await create(fleet, {"name": "a"}, token="two")).assert_problem(409)
         assert (await create(fleet, {"name": "b"}, token="two")).status == 201
 
 
-async def test_a_key_is_bounded_and_printable(fleet: FleetClient) -> None:
+async def test_a_key_is_limited_and_printable(fleet: FleetClient) -> None:
     assert (await create(fleet, {"name": "a"}, key="x" * 255)).status == 201
     for key in ("x" * 256, "a\x07b"):
-        (await create(fleet, {"name": "b"}, key=key)).refuses(400, "Idempotency-Key")
+        (await create(fleet, {"name": "b"}, key=key)).assert_problem(400, "Idempotency-Key")
 
 
-async def test_racing_repetitions_make_one_resource(fleet: FleetClient) -> None:
+async def test_concurrent_repetitions_create_one_resource(fleet: FleetClient) -> None:
     replies = await asyncio.gather(*(create(fleet, {"name": "a"}) for _ in range(10)))
 
     assert {reply.status for reply in replies} == {201}
@@ -172,8 +175,8 @@ async def test_racing_repetitions_make_one_resource(fleet: FleetClient) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"id": "a"}])
-async def test_a_repetition_that_lost_the_race_is_answered_like_the_winner(given: Body) -> None:
-    # On a database that runs transactions side by side, the loser finds name, id and key taken all at once.
+async def test_a_repetition_that_lost_the_race_gets_the_same_response(given: Body) -> None:
+    # With concurrent transactions, the loser finds name, id and key taken at once.
     async with FleetClient(backend=backends.memory(fleet=LateRecall)) as fleet:
         first, second = (
             await create(fleet, {"name": "a", **given}),
@@ -185,14 +188,14 @@ async def test_a_repetition_that_lost_the_race_is_answered_like_the_winner(given
     assert second.headers["idempotent-replayed"] == "true"
 
 
-async def test_a_key_that_stays_contested_is_a_conflict_and_leaves_nothing() -> None:
-    async with FleetClient(backend=backends.memory(fleet=Contest)) as fleet:
-        (await create(fleet, {"name": "a"})).refuses(409, code="HYPERFLEET-CNF-001")
+async def test_a_key_that_stays_taken_is_a_conflict() -> None:
+    async with FleetClient(backend=backends.memory(fleet=ContestedStore)) as fleet:
+        (await create(fleet, {"name": "a"})).assert_problem(409, code="HYPERFLEET-CNF-001")
 
         assert (await fleet.get("clusters"))["total"] == 0
 
 
-async def test_a_lost_answer_can_be_asked_for_again() -> None:
+async def test_a_request_can_be_repeated_after_a_lost_response() -> None:
     faults = iter([Fault.AFTER_COMMIT])
     backend = backends.memory(faults=lambda call: next(faults, None) if call == "transact" else None)
     async with FleetClient(backend=backend) as fleet:
@@ -200,7 +203,7 @@ async def test_a_lost_answer_can_be_asked_for_again() -> None:
         again = await create(fleet, {"name": "a"})
 
         assert "retry-after" in lost.headers
-        lost.refuses(503, code="HYPERFLEET-SVC-001")
+        lost.assert_problem(503, code="HYPERFLEET-SVC-001")
         assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
         assert (await fleet.get("clusters"))["total"] == 1
 
@@ -215,7 +218,7 @@ async def test_a_transaction_run_twice_leaves_one_resource() -> None:
         assert len((await fleet.get("/api/v1/audit"))["items"]) == 1
 
 
-async def test_the_same_request_in_other_words_is_a_repetition(fleet: FleetClient) -> None:
+async def test_a_differently_encoded_request_is_a_repetition(fleet: FleetClient) -> None:
     headers = {"Idempotency-Key": "k", "content-type": "application/json"}
     path = f"{ROOT}/clusters"
 

@@ -16,7 +16,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def test_the_usual_kinds_are_served_without_a_file() -> None:
+def test_the_default_kinds_are_served_without_a_file() -> None:
     served, problems = kinds.load(None)
 
     assert not problems
@@ -74,14 +74,14 @@ kinds:
         ("", 1, "kinds"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, line: int, field: str) -> None:
+def test_problems_have_field_and_line(tmp_path: Path, text: str, line: int, field: str) -> None:
     served, problems = kinds.load(written(tmp_path, text))
 
     assert served is None
     assert [(problem.line, problem.field) for problem in problems] == [(line, field)]
 
 
-def test_a_circle_of_parents_is_refused(tmp_path: Path) -> None:
+def test_a_cycle_of_parents_is_rejected(tmp_path: Path) -> None:
     text = "kinds:\n  - {plural: as, kind: A, parent: bs}\n  - {plural: bs, kind: B, parent: as}\n"
 
     served, problems = kinds.load(written(tmp_path, text))
@@ -90,5 +90,5 @@ def test_a_circle_of_parents_is_refused(tmp_path: Path) -> None:
     assert [problem.field for problem in problems] == ["kinds[0].parent", "kinds[1].parent"]
 
 
-def test_a_resource_of_a_kind_that_is_served_no_longer_requires_no_adapter() -> None:
+def test_a_kind_that_is_not_served_requires_no_adapter() -> None:
     assert kinds.DEFAULT.of("gone").required_adapters == ()

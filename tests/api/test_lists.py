@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.support.fleet.api_client import ROOT, Body, FleetClient
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import ROOT, Body
 
-MOST_PAGES = 50
-"""Ends a walk that would go round for ever."""
+MAX_PAGES = 50
+"""A walk with more pages has not ended."""
 
 ORDERS = [
     "",
@@ -21,16 +22,16 @@ def names(page: Body) -> list[str]:
 
 
 async def walk(fleet: FleetClient, path: str = "clusters", **query: object) -> list[Body]:
-    """The pages of a walk by cursor."""
+    """Return all pages, following the cursor."""
     pages = [await fleet.get(path, **query)]
     while (after := pages[-1]["next"]) is not None:
-        assert len(pages) < MOST_PAGES
+        assert len(pages) < MAX_PAGES
         pages.append(await fleet.get(path, after=after, **query))
     return pages
 
 
-async def some(fleet: FleetClient, *given: str, seconds: float = 1) -> list[Body]:
-    """Clusters with these names, one after the other."""
+async def create_clusters(fleet: FleetClient, *given: str, seconds: float = 1) -> list[Body]:
+    """Create clusters with these names, a second apart."""
     made = []
     for name in given:
         made.append(await fleet.create("clusters", name))
@@ -54,7 +55,7 @@ async def test_items_are_what_a_get_returns_byte_for_byte(fleet: FleetClient) ->
     assert listed.json["items"] == [created.json]
 
 
-async def test_a_page_has_a_hundred_items_unless_told_otherwise(fleet: FleetClient) -> None:
+async def test_a_page_has_a_hundred_items_by_default(fleet: FleetClient) -> None:
     for number in range(101):
         await fleet.create("clusters", f"c{number}")
 
@@ -63,8 +64,8 @@ async def test_a_page_has_a_hundred_items_unless_told_otherwise(fleet: FleetClie
     assert (page["page"], page["size"], page["total"], len(page["items"])) == (1, 100, 101, 100)
 
 
-async def test_size_in_the_body_is_how_many_came(fleet: FleetClient) -> None:
-    await some(fleet, "a", "b", "c")
+async def test_size_is_the_number_of_items_returned(fleet: FleetClient) -> None:
+    await create_clusters(fleet, "a", "b", "c")
 
     first, second = await fleet.get("clusters", size=2), await fleet.get("clusters", size=2, page=2)
 
@@ -73,8 +74,8 @@ async def test_size_in_the_body_is_how_many_came(fleet: FleetClient) -> None:
     assert (first["next"] is None, second["next"] is None) == (False, True)
 
 
-async def test_a_page_beyond_the_end_is_empty_and_knows_the_total(fleet: FleetClient) -> None:
-    await some(fleet, "a")
+async def test_a_page_beyond_the_end_is_empty_and_has_the_total(fleet: FleetClient) -> None:
+    await create_clusters(fleet, "a")
 
     for number in (2, 1_000_000):
         page = await fleet.get("clusters", page=number)
@@ -82,7 +83,7 @@ async def test_a_page_beyond_the_end_is_empty_and_knows_the_total(fleet: FleetCl
 
 
 async def test_a_full_last_page_has_no_next(fleet: FleetClient) -> None:
-    await some(fleet, "a", "b")
+    await create_clusters(fleet, "a", "b")
 
     assert (await fleet.get("clusters", size=2))["next"] is None
 
@@ -120,22 +121,22 @@ async def test_a_page_may_have_one_to_a_thousand_items(fleet: FleetClient, size:
         ("after", "x" * 5000),
     ],
 )
-async def test_a_parameter_that_will_not_do_is_named(fleet: FleetClient, parameter: str, value: object) -> None:
+async def test_an_invalid_parameter_is_named(fleet: FleetClient, parameter: str, value: object) -> None:
     reply = await fleet.send("GET", f"{ROOT}/clusters", query={parameter: value})
 
-    reply.refuses(400, parameter)
+    reply.assert_problem(400, parameter)
 
 
 async def test_unknown_and_repeated_parameters_are_named(fleet: FleetClient) -> None:
     reply = await fleet.send("GET", "/api/hyperfleet/v1/clusters", query=b"label=a&size=1&size=2&search=x")
 
-    reply.refuses(400, "size", "label", "search")
+    reply.assert_problem(400, "size", "label", "search")
 
 
 # --- Nested lists ------------------------------------------------------------------------------------------------
 
 
-async def test_a_nested_list_has_the_children_of_that_parent_alone(fleet: FleetClient) -> None:
+async def test_a_nested_list_has_only_children_of_its_parent(fleet: FleetClient) -> None:
     await fleet.create("clusters", "a", id="a")
     await fleet.create("clusters", "b", id="b")
     for parent, name in (("a", "1"), ("b", "2"), ("a", "3")):
@@ -150,11 +151,11 @@ async def test_a_nested_list_has_the_children_of_that_parent_alone(fleet: FleetC
     assert (names(flat), flat["total"]) == (["1", "2", "3"], 3)
 
 
-async def test_a_list_below_a_parent_that_is_not_there_is_not_found(fleet: FleetClient) -> None:
+async def test_a_list_below_a_missing_parent_is_not_found(fleet: FleetClient) -> None:
     await fleet.create("manifests", "m", id="m")
 
     for parent in ("missing", "m"):
-        (await fleet.call("GET", f"clusters/{parent}/nodepools")).refuses(404, code="HYPERFLEET-NTF-001")
+        (await fleet.call("GET", f"clusters/{parent}/nodepools")).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
 async def test_a_nested_list_is_walked_by_cursor(fleet: FleetClient) -> None:
@@ -170,15 +171,15 @@ async def test_a_nested_list_is_walked_by_cursor(fleet: FleetClient) -> None:
 # --- Orders and cursors ------------------------------------------------------------------------------------------
 
 
-async def test_the_oldest_come_first_unless_told_otherwise(fleet: FleetClient) -> None:
-    await some(fleet, "c", "a", "b")
+async def test_the_oldest_come_first_by_default(fleet: FleetClient) -> None:
+    await create_clusters(fleet, "c", "a", "b")
 
     assert names(await fleet.get("clusters")) == ["c", "a", "b"]
     assert names(await fleet.get("clusters", order="created_time desc")) == ["b", "a", "c"]
 
 
-async def test_lists_are_ordered_as_asked(fleet: FleetClient) -> None:
-    made = await some(fleet, "b", "c", "a")
+async def test_lists_follow_the_requested_order(fleet: FleetClient) -> None:
+    made = await create_clusters(fleet, "b", "c", "a")
     await fleet.call("PATCH", f"clusters/{made[1]['id']}", {"spec": {"x": 1}})
 
     assert names(await fleet.get("clusters", order="name")) == ["a", "b", "c"]
@@ -190,9 +191,9 @@ async def test_lists_are_ordered_as_asked(fleet: FleetClient) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_a_walk_meets_everything_once_in_every_order(fleet: FleetClient, order: str) -> None:
-    # All of one moment: only the id tells them apart.
-    await some(fleet, *"hgfedcba", seconds=0)
+async def test_a_walk_returns_each_item_once_in_every_order(fleet: FleetClient, order: str) -> None:
+    # All have the same time, so only the id orders them.
+    await create_clusters(fleet, *"hgfedcba", seconds=0)
 
     pages = await walk(fleet, size=3, order=order)
 
@@ -204,20 +205,20 @@ async def test_a_walk_meets_everything_once_in_every_order(fleet: FleetClient, o
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_a_walk_meets_all_that_stays_however_much_comes_and_goes(fleet: FleetClient, order: str) -> None:
+async def test_a_walk_returns_all_that_stays_despite_changes(fleet: FleetClient, order: str) -> None:
     made = {}
     for name in "bdfhjl":
         made[name] = await fleet.create("manifests", name)
         await fleet.later(1)
     walked: list[str] = []
     query: dict[str, object] = {"size": 2, "order": order}
-    for step in range(MOST_PAGES):
+    for step in range(MAX_PAGES):
         page = await fleet.get("manifests", **query)
         walked += names(page)
         if page["next"] is None:
             break
         query["after"] = page["next"]
-        # Those that were met go, the very one that the cursor stands at among them; others come on either side.
+        # Remove listed ones, including the one at the cursor, and insert others on either side of it.
         for name in names(page):
             if name in made:
                 await fleet.call("DELETE", f"manifests/{made.pop(name)['id']}")
@@ -229,10 +230,10 @@ async def test_a_walk_meets_all_that_stays_however_much_comes_and_goes(fleet: Fl
     assert len(set(walked)) == len(walked)
 
 
-async def test_the_total_is_counted_once_and_carried(fleet: FleetClient) -> None:
-    await some(fleet, "a", "b", "c")
+async def test_the_total_is_counted_on_the_first_page(fleet: FleetClient) -> None:
+    await create_clusters(fleet, "a", "b", "c")
     first = await fleet.get("clusters", size=2)
-    await some(fleet, "d")
+    await create_clusters(fleet, "d")
 
     second = await fleet.get("clusters", size=2, after=first["next"])
 
@@ -240,15 +241,15 @@ async def test_the_total_is_counted_once_and_carried(fleet: FleetClient) -> None
     assert (await fleet.get("clusters", size=2, page=2))["total"] == 4
 
 
-async def test_the_size_of_a_page_may_change_within_a_walk(fleet: FleetClient) -> None:
-    await some(fleet, *"abcd")
+async def test_the_page_size_may_change_during_a_walk(fleet: FleetClient) -> None:
+    await create_clusters(fleet, *"abcd")
     first = await fleet.get("clusters", size=1)
 
     assert names(await fleet.get("clusters", size=3, after=first["next"])) == ["b", "c", "d"]
 
 
-async def test_fields_may_change_within_a_walk(fleet: FleetClient) -> None:
-    await some(fleet, *"ab")
+async def test_fields_may_change_during_a_walk(fleet: FleetClient) -> None:
+    await create_clusters(fleet, *"ab")
     first = await fleet.get("clusters", size=1)
 
     second = await fleet.get("clusters", size=1, after=first["next"], fields="name")
@@ -266,41 +267,41 @@ async def test_fields_may_change_within_a_walk(fleet: FleetClient) -> None:
         ("nodepools", {}),
     ],
 )
-async def test_a_cursor_of_another_query_is_refused(
+async def test_a_cursor_of_another_query_is_rejected(
     fleet: FleetClient, path: str, changed: dict[str, object]
 ) -> None:
-    await some(fleet, *"ab")
+    await create_clusters(fleet, *"ab")
     first = await fleet.get("clusters", size=1)
 
     reply = await fleet.send("GET", f"{ROOT}/{path}", query={"after": first["next"], **changed})
 
-    reply.refuses(400, "after")
+    reply.assert_problem(400, "after")
 
 
-async def test_a_cursor_of_one_parent_is_not_one_of_another(fleet: FleetClient) -> None:
+async def test_a_cursor_of_another_parent_is_rejected(fleet: FleetClient) -> None:
     for parent in "ab":
         await fleet.create("clusters", parent, id=parent)
         for name in "xy":
             await fleet.create(f"clusters/{parent}/nodepools", name)
     first = await fleet.get("clusters/a/nodepools", size=1)
 
-    (await fleet.call("GET", "clusters/b/nodepools", after=first["next"])).refuses(400, "after")
-    (await fleet.call("GET", "nodepools", after=first["next"])).refuses(400, "after")
+    (await fleet.call("GET", "clusters/b/nodepools", after=first["next"])).assert_problem(400, "after")
+    (await fleet.call("GET", "nodepools", after=first["next"])).assert_problem(400, "after")
 
 
-async def test_a_cursor_cut_short_is_refused(fleet: FleetClient) -> None:
-    await some(fleet, *"ab")
+async def test_a_truncated_cursor_is_rejected(fleet: FleetClient) -> None:
+    await create_clusters(fleet, *"ab")
     after = (await fleet.get("clusters", size=1))["next"]
 
     for broken in (after[:-3], after[:5], after + "AA", after.swapcase(), f" {after}"):
-        (await fleet.call("GET", "clusters", after=broken)).refuses(400, "after")
+        (await fleet.call("GET", "clusters", after=broken)).assert_problem(400, "after")
 
 
-async def test_a_page_beside_a_cursor_is_refused(fleet: FleetClient) -> None:
-    await some(fleet, *"ab")
+async def test_a_page_with_a_cursor_is_rejected(fleet: FleetClient) -> None:
+    await create_clusters(fleet, *"ab")
     after = (await fleet.get("clusters", size=1))["next"]
 
-    (await fleet.call("GET", "clusters", after=after, page=2)).refuses(400, "page")
+    (await fleet.call("GET", "clusters", after=after, page=2)).assert_problem(400, "page")
 
 
 # --- Selectors ---------------------------------------------------------------------------------------------------
@@ -350,7 +351,7 @@ async def test_a_selection_is_walked_by_cursor(fleet: FleetClient) -> None:
     assert {page["total"] for page in pages} == {5}
 
 
-async def test_a_selection_follows_the_labels(fleet: FleetClient) -> None:
+async def test_a_selection_follows_changed_labels(fleet: FleetClient) -> None:
     await fleet.create("clusters", "a", id="a", labels={"region": "east"})
     await fleet.call("PATCH", "clusters/a", {"labels": {"region": "west"}})
 
@@ -358,8 +359,8 @@ async def test_a_selection_follows_the_labels(fleet: FleetClient) -> None:
     assert (await fleet.get("clusters", labels="region=west"))["total"] == 1
 
 
-async def test_a_bad_selector_says_where(fleet: FleetClient) -> None:
-    document = (await fleet.call("GET", "clusters", labels="region=east,,")).refuses(400, "labels")
+async def test_an_invalid_selector_gives_the_position(fleet: FleetClient) -> None:
+    document = (await fleet.call("GET", "clusters", labels="region=east,,")).assert_problem(400, "labels")
 
     assert "column 13" in document["detail"]
 
@@ -383,7 +384,9 @@ async def test_a_bad_selector_says_where(fleet: FleetClient) -> None:
         ("nothing,such", {"id": "a"}),
     ],
 )
-async def test_only_the_fields_asked_for_come_and_the_id(fleet: FleetClient, fields: str, expected: Body) -> None:
+async def test_only_the_requested_fields_and_the_id_are_returned(
+    fleet: FleetClient, fields: str, expected: Body
+) -> None:
     await fleet.create("clusters", "one", id="a", labels={"example.com/x": "y"}, spec={"a": {"b": 1, "c": 2}})
 
     page = await fleet.get("clusters", fields=fields)
@@ -392,7 +395,7 @@ async def test_only_the_fields_asked_for_come_and_the_id(fleet: FleetClient, fie
     assert (page["page"], page["size"], page["total"], page["next"]) == (1, 1, 1, None)
 
 
-async def test_fields_of_a_child_reach_its_owner(fleet: FleetClient) -> None:
+async def test_fields_can_select_the_owner_of_a_child(fleet: FleetClient) -> None:
     cluster = await fleet.create("clusters", "one", id="a")
     await fleet.create("clusters/a/nodepools", "x", id="p")
 
@@ -403,16 +406,16 @@ async def test_fields_of_a_child_reach_its_owner(fleet: FleetClient) -> None:
     ]
 
 
-async def test_a_member_that_looks_like_the_id_below_the_spec_stays_there(fleet: FleetClient) -> None:
+async def test_an_id_inside_the_spec_stays_there(fleet: FleetClient) -> None:
     await fleet.create("clusters", "one", id="a", spec={"id": "other"})
 
     assert (await fleet.get("clusters", fields="spec.id"))["items"] == [{"id": "a", "spec": {"id": "other"}}]
 
 
-# --- What else is in a list --------------------------------------------------------------------------------------
+# --- Other -------------------------------------------------------------------------------------------------------
 
 
-async def test_resources_on_their_way_out_are_listed(fleet: FleetClient) -> None:
+async def test_deleting_resources_are_listed(fleet: FleetClient) -> None:
     await fleet.create("clusters", "a", id="a")
     await fleet.call("DELETE", "clusters/a")
 
@@ -421,7 +424,7 @@ async def test_resources_on_their_way_out_are_listed(fleet: FleetClient) -> None
     assert "deleted_time" in page["items"][0]
 
 
-async def test_a_list_is_json_with_next_at_its_end(fleet: FleetClient) -> None:
+async def test_next_is_the_last_member_of_a_list(fleet: FleetClient) -> None:
     reply = await fleet.call("GET", "clusters")
 
     assert reply.headers["content-type"] == "application/json"

@@ -1,4 +1,4 @@
-"""What the server does on its own: conditions that follow the kinds, and forgetting."""
+"""Background work: reaggregation after a change of the kinds, and retention."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from sentinel.testing.fleet_store import MemoryFleetStore
 from tests.support.databases import backends
 from tests.support.fleet.api_client import FleetClient
 
-AMPLE = 10
-"""Seconds after which somebody waits for ever."""
+TIMEOUT = 10
+"""In seconds; only a failing test waits this long."""
 RETENTION = FleetRetentionSettings(
     audit=timedelta(hours=4), discarded=timedelta(hours=1), history=timedelta(hours=3), answers=timedelta(hours=2)
 )
@@ -36,7 +36,7 @@ def requiring(*adapters: str) -> Kinds:
     return Kinds((KindRules("clusters", "Cluster", "", adapters), KindRules("nodepools", "NodePool", "clusters")))
 
 
-def upkeep_of(fleet: FleetClient) -> Maintenance:
+def maintenance_of(fleet: FleetClient) -> Maintenance:
     return Maintenance(
         service=fleet.service,
         store=fleet.store,
@@ -60,54 +60,54 @@ def retention_of(fleet: FleetClient) -> Retention:
 
 @asynccontextmanager
 async def running(loop: Loop) -> AsyncIterator[Stopping]:
-    """Runs a loop, and sees to it that it ends when it is asked to."""
+    """Run a loop, and check that it ends when it is stopped."""
     stopping = Stopping()
-    async with asyncio.timeout(AMPLE), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
         tasks.create_task(loop(stopping))
         yield stopping
         stopping.request()
 
 
-async def until(fleet: FleetClient, plural: str, adapters: str) -> None:
-    """Waits until nothing is outdated."""
-    async with asyncio.timeout(AMPLE):
+async def until_reaggregated(fleet: FleetClient, plural: str, adapters: str) -> None:
+    """Wait until no resource is outdated."""
+    async with asyncio.timeout(TIMEOUT):
         while await fleet.store.outdated(plural, adapters, limit=1):
-            pass  # each call lets the others run
+            pass  # each call yields to the other tasks
 
 
 async def restarted(fleet: FleetClient, kinds: Kinds) -> FleetClient:
-    """A server with other kinds on the same store, a minute later."""
+    """Return a server with other kinds on the same store, a minute later."""
     client = FleetClient(kinds=kinds, backend=fleet.backend)
     await client.clock.advance(fleet.clock.now() + timedelta(minutes=1) - client.clock.now())
     return client
 
 
-# --- Aggregating anew --------------------------------------------------------------------------------------------
+# --- Reaggregation -----------------------------------------------------------------------------------------------
 
 
-async def test_a_resource_becomes_ready_when_an_adapter_is_required_no_longer() -> None:
+async def test_a_resource_becomes_ready_without_a_former_adapter() -> None:
     async with FleetClient(kinds=requiring("dns", "slow")) as before:
         await before.create("clusters", "c", id="c")
         await before.later(5)
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns"))
 
-        async with running(upkeep_of(after).aggregate_anew):
-            await until(after, "clusters", "dns")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "dns")
 
         status = (await after.get("clusters/c"))["status"]
         assert (status["phase"], status["observed_generation"]) == ("Ready", 1)
         assert status["last_updated_time"] == "2025-01-01T00:00:05Z"
 
 
-async def test_a_resource_is_ready_no_longer_when_another_adapter_is_required() -> None:
+async def test_a_resource_is_not_ready_without_a_new_adapter() -> None:
     async with FleetClient(kinds=requiring("dns")) as before:
         await before.create("clusters", "c", id="c")
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns", "more"))
 
-        async with running(upkeep_of(after).aggregate_anew):
-            await until(after, "clusters", "dns,more")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "dns,more")
 
         status = (await after.get("clusters/c"))["status"]
         assert (status["phase"], status["observed_generation"]) == ("NotReady", 0)
@@ -116,73 +116,73 @@ async def test_a_resource_is_ready_no_longer_when_another_adapter_is_required() 
 
 
 @pytest.mark.parametrize("mark", ["pause", "pulse"])
-async def test_a_resource_that_is_marked_before_its_turn_is_aggregated_anew_all_the_same(mark: str) -> None:
+async def test_a_resource_is_reaggregated_after_a_pulse_or_pause(mark: str) -> None:
     async with FleetClient(kinds=requiring("dns")) as before:
         await before.create("clusters", "c", id="c")
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns", "more"))
         await after.call("POST", f"clusters/c/{mark}")
 
-        async with running(upkeep_of(after).aggregate_anew):
-            await until(after, "clusters", "dns,more")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "dns,more")
 
         assert (await after.get("clusters/c"))["status"]["phase"] == "NotReady"
 
 
-async def test_a_deletion_ends_when_nobody_is_waited_for_any_longer() -> None:
+async def test_a_deletion_completes_when_no_adapter_is_required() -> None:
     async with FleetClient(kinds=requiring("gone")) as before:
         await before.create("clusters", "c", id="c")
         await before.call("DELETE", "clusters/c")
         after = await restarted(before, requiring())
 
-        async with running(upkeep_of(after).aggregate_anew):
-            await until(after, "clusters", "")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "")
 
-        (await after.call("GET", "clusters/c")).refuses(404)
+        (await after.call("GET", "clusters/c")).assert_problem(404)
         entry = (await after.get("/api/v1/audit"))["items"][0]
         assert (entry["action"], entry["actor"], entry["resource_id"]) == ("remove", "sentinel", "c")
 
 
-async def test_more_than_one_batch_is_brought_up_to_date() -> None:
+async def test_more_than_one_batch_is_reaggregated() -> None:
     async with FleetClient(kinds=requiring("dns")) as before:
         for number in range(BATCH + 1):
             await before.create("clusters", f"c{number}")
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).aggregate_anew):
-            await until(after, "clusters", "other")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "other")
 
         page = await after.get("clusters", size=1000, fields="status.conditions")
         assert all("[other]" in each["status"]["conditions"][0]["message"] for each in page["items"])
 
 
-async def test_what_is_up_to_date_is_left_alone() -> None:
+async def test_an_up_to_date_resource_is_not_written() -> None:
     async with FleetClient(kinds=requiring("dns")) as before:
         await before.create("clusters", "c", id="c")
         etag = (await before.call("GET", "clusters/c")).etag
         after = await restarted(before, requiring("dns"))
 
-        async with running(upkeep_of(after).aggregate_anew):
-            await until(after, "clusters", "dns")
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", "dns")
 
         assert (await after.call("GET", "clusters/c")).etag == etag
 
 
-async def test_a_database_that_fails_is_tried_again() -> None:
+async def test_reaggregation_is_retried_after_a_database_failure() -> None:
     faults = iter([Fault.BEFORE_COMMIT, Fault.BEFORE_COMMIT])
     backend = backends.memory(faults=lambda call: next(faults, None) if call == "outdated" else None)
     async with FleetClient(kinds=requiring("dns"), backend=backend) as before:
         await before.create("clusters", "c", id="c")
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).aggregate_anew):
+        async with running(maintenance_of(after).reaggregate_outdated):
             await after.clock.until_asleep()
-            await after.later(60)  # long enough for two failures, and the pauses after them
-            await until(after, "clusters", "other")
+            await after.later(60)  # enough for two failures and their backoff
+            await until_reaggregated(after, "clusters", "other")
 
 
-async def spoil(fleet: FleetClient, *ids: str) -> None:
-    """Makes what is stored of these resources unreadable."""
+async def make_unreadable(fleet: FleetClient, *ids: str) -> None:
+    """Overwrite the documents of these resources with invalid JSON."""
 
     def work(transaction: FleetTransaction) -> None:
         for resource_id in ids:
@@ -193,76 +193,79 @@ async def spoil(fleet: FleetClient, *ids: str) -> None:
     await fleet.store.transact(work)
 
 
-async def test_a_resource_that_cannot_be_read_is_named_once_and_keeps_no_other_from_being_refreshed(
+async def test_an_unreadable_resource_is_logged_once_and_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with FleetClient(kinds=requiring("dns")) as before:
         for number in range(BATCH + 1):
             await before.create("clusters", f"c{number}", id=f"c{number:04}")
-        await spoil(before, "c0000")
+        await make_unreadable(before, "c0000")
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).aggregate_anew):
-            async with asyncio.timeout(AMPLE):
+        async with running(maintenance_of(after).reaggregate_outdated):
+            async with asyncio.timeout(TIMEOUT):
                 while len(await after.store.outdated("clusters", "other", limit=2)) > 1:
-                    pass  # each call lets the others run
+                    pass  # each call yields to the other tasks
 
         failures = [record for record in caplog.records if record.getMessage() == "upkeep.failed"]
         assert [record.__dict__["fields"]["resource_id"] for record in failures] == ["c0000"]
 
 
-async def test_a_whole_batch_that_cannot_be_read_comes_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreadable_batch_is_tried_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with FleetClient(kinds=requiring("dns")) as before:
         ids = [f"c{number:04}" for number in range(BATCH)]
         for resource_id in ids:
             await before.create("clusters", resource_id, id=resource_id)
-        await spoil(before, *ids)
+        await make_unreadable(before, *ids)
         after = await restarted(before, requiring("other"))
 
-        async with running(upkeep_of(after).aggregate_anew):
-            async with asyncio.timeout(AMPLE):
+        async with running(maintenance_of(after).reaggregate_outdated):
+            async with asyncio.timeout(TIMEOUT):
                 while "upkeep.aggregated" not in (record.getMessage() for record in caplog.records):
-                    await after.store.populations()  # lets the others run
+                    await after.store.populations()  # yields to the other tasks
 
         assert [record.getMessage() for record in caplog.records].count("upkeep.failed") == BATCH
 
 
-async def test_the_loop_waits_to_be_stopped_and_then_ends() -> None:
-    async with FleetClient(kinds=requiring("dns")) as fleet, running(upkeep_of(fleet).aggregate_anew) as stopping:
-        await until(fleet, "clusters", "dns")
+async def test_the_loop_ends_when_it_is_stopped() -> None:
+    async with (
+        FleetClient(kinds=requiring("dns")) as fleet,
+        running(maintenance_of(fleet).reaggregate_outdated) as stopping,
+    ):
+        await until_reaggregated(fleet, "clusters", "dns")
 
         assert not stopping.requested
 
 
 @pytest.mark.parametrize("emits", [True, False])
-async def test_the_public_names_come_and_go_with_the_setting(emits: bool) -> None:
+async def test_public_names_follow_the_setting(emits: bool) -> None:
     async with FleetClient(emits_public_names=not emits) as before:
         made = await before.create()
         after = FleetClient(backend=before.backend, emits_public_names=emits)
         cluster = next(kind for kind in after.kinds if kind.plural == "clusters")
 
-        async with running(upkeep_of(after).aggregate_anew):
-            await until(after, "clusters", after.service.aggregated_for(cluster))
+        async with running(maintenance_of(after).reaggregate_outdated):
+            await until_reaggregated(after, "clusters", after.service.aggregation_key(cluster))
 
         shown = await after.get(f"clusters/{made['id']}")
 
     assert ("Reconciled" in {each["type"] for each in shown["status"]["conditions"]}) is emits
 
 
-# --- Forgetting --------------------------------------------------------------------------------------------------
+# --- Retention ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-async def used(fleet: FleetClient) -> FleetClient:
-    """A fleet with audit entries, discarded reports, two generations and a remembered answer, all of now."""
+async def populated(fleet: FleetClient) -> FleetClient:
+    """A fleet with audit entries, a discarded report, two generations and a stored response."""
     await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, headers={"Idempotency-Key": "k"})
     await fleet.call("PATCH", "clusters/c", {"spec": {"a": 1}})
     await fleet.call("POST", "clusters/c/statuses", fleet.report("dns", generation=9))
     return fleet
 
 
-async def remains(fleet: FleetClient) -> dict[str, int]:
+async def count_rows(fleet: FleetClient) -> dict[str, int]:
     repeated = await fleet.call("POST", "clusters", {"name": "c", "id": "c"}, headers={"Idempotency-Key": "k"})
     return {
         "discarded": (await fleet.get("clusters/c/statuses/discarded"))["total"],
@@ -282,41 +285,41 @@ async def remains(fleet: FleetClient) -> dict[str, int]:
         (4.5, {"discarded": 0, "answers": 0, "history": 1, "audit": 0}),
     ],
 )
-async def test_what_is_older_than_retention_allows_is_forgotten(
-    used: FleetClient, hours: float, kept: dict[str, int]
+async def test_rows_older_than_their_retention_are_deleted(
+    populated: FleetClient, hours: float, kept: dict[str, int]
 ) -> None:
-    async with running(retention_of(used).run):
-        await used.clock.until_asleep()
-        await used.clock.advance(timedelta(hours=hours) - used.clock.now().resolution)
-        await used.clock.until_asleep()
+    async with running(retention_of(populated).run):
+        await populated.clock.until_asleep()
+        await populated.clock.advance(timedelta(hours=hours) - populated.clock.now().resolution)
+        await populated.clock.until_asleep()
 
-    assert await remains(used) == kept
-
-
-async def test_the_newest_generation_is_kept_as_long_as_its_resource(used: FleetClient) -> None:
-    await used.later(86400 * 365)
-    await retention_of(used).expire()
-
-    assert [each["generation"] for each in (await used.get("clusters/c/history"))["items"]] == [2]
+    assert await count_rows(populated) == kept
 
 
-async def test_the_history_of_what_is_gone_is_forgotten_whole(fleet: FleetClient) -> None:
+async def test_the_newest_generation_is_kept_with_its_resource(populated: FleetClient) -> None:
+    await populated.later(86400 * 365)
+    await retention_of(populated).expire()
+
+    assert [each["generation"] for each in (await populated.get("clusters/c/history"))["items"]] == [2]
+
+
+async def test_the_history_of_a_removed_resource_expires(fleet: FleetClient) -> None:
     await fleet.create("manifests", "m", id="m")
     await fleet.call("DELETE", "manifests/m")
     await fleet.later(3600 * 3 + 1)
     await retention_of(fleet).expire()
 
-    (await fleet.call("GET", "manifests/m/history")).refuses(404)
+    (await fleet.call("GET", "manifests/m/history")).assert_problem(404)
 
 
-async def test_retention_looks_every_minute(used: FleetClient) -> None:
-    async with running(retention_of(used).run):
-        await used.clock.until_asleep()
+async def test_retention_runs_every_minute(populated: FleetClient) -> None:
+    async with running(retention_of(populated).run):
+        await populated.clock.until_asleep()
 
-        assert used.clock.wake_times == [used.clock.now() + INTERVAL]
+        assert populated.clock.wake_times == [populated.clock.now() + INTERVAL]
 
 
-async def test_more_than_one_batch_is_forgotten_at_a_time(fleet: FleetClient) -> None:
+async def test_more_than_one_batch_expires_at_a_time(fleet: FleetClient) -> None:
     for number in range(BATCH + 1):
         await fleet.create("manifests", f"m{number}")
     await fleet.later(3600 * 5)
@@ -327,12 +330,12 @@ async def test_more_than_one_batch_is_forgotten_at_a_time(fleet: FleetClient) ->
     assert (await fleet.get("/api/v1/audit"))["size"] == 0
 
 
-class Faulty(MemoryFleetStore):
-    """A store that fails once, in a way that nobody has thought of."""
+class FailsOnce(MemoryFleetStore):
+    """A store with a bug that shows once."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         super().__init__(database)
-        self.bugs = [ArithmeticError("nobody expects this")]
+        self.bugs = [ArithmeticError("a bug")]
 
     async def expire_history(self, before: datetime, *, limit: int) -> int:
         if self.bugs:
@@ -346,24 +349,24 @@ class Faulty(MemoryFleetStore):
 
 
 @pytest.mark.parametrize(
-    "loop_of", [lambda fleet: retention_of(fleet).run, lambda fleet: upkeep_of(fleet).aggregate_anew]
+    "loop_of", [lambda fleet: retention_of(fleet).run, lambda fleet: maintenance_of(fleet).reaggregate_outdated]
 )
-async def test_a_loop_survives_what_nobody_expected(
+async def test_a_loop_survives_an_unexpected_error(
     loop_of: Callable[[FleetClient], Loop], caplog: pytest.LogCaptureFixture
 ) -> None:
-    backend = backends.memory(fleet=Faulty)
+    backend = backends.memory(fleet=FailsOnce)
     async with FleetClient(backend=backend) as fleet, running(loop_of(fleet)) as stopping:
         await fleet.clock.until_asleep()
         await fleet.clock.advance(INTERVAL)
 
         assert not stopping.requested
 
-    assert isinstance(backend.fleet, Faulty)
+    assert isinstance(backend.fleet, FailsOnce)
     assert not backend.fleet.bugs
     assert "upkeep.failed" in [record.getMessage() for record in caplog.records]
 
 
-async def test_retention_survives_a_database_that_fails() -> None:
+async def test_retention_survives_a_database_failure() -> None:
     faults = iter([Fault.BEFORE_COMMIT])
     backend = backends.memory(faults=lambda call: next(faults, None) if call == "expire_audit" else None)
     async with FleetClient(backend=backend) as fleet:

@@ -1,7 +1,7 @@
-"""The OpenAPI document against the server: what the one says, the other does.
+"""The server conforms to its OpenAPI document.
 
-Requests are made from the document by schemathesis, within its schemas and beside them, and every answer is held
-against it: its status, its content type, its headers and its body.
+Schemathesis generates valid and invalid requests from the document, and checks status, content type, headers and
+body of every response.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sentinel.web import openapi
 from tests.support.fleet.api_client import PERMISSIONS, FleetClient
 
 KINDS = Kinds((KindRules("clusters", "Cluster", "", ("dns",)), KindRules("nodepools", "NodePool", "clusters")))
-"""One without a parent and one with: further kinds have the same routes."""
+"""One kind without a parent and one with. Other kinds have the same routes."""
 ROUTES = FleetClient(kinds=KINDS).routes
 OPERATIONS = [(route.path, route.method.value) for route in ROUTES]
-SPOILABLE = [(route.path, route.method.value) for route in ROUTES if route.query or route.body]
-"""What can be asked for wrongly: a path parameter that is a string always is one."""
+WITH_INVALID_REQUESTS = [(route.path, route.method.value) for route in ROUTES if route.query or route.body]
+"""Operations that have invalid requests: any string is a valid path parameter."""
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,
@@ -41,8 +41,8 @@ CHECKS = [
 EXAMPLES = 10
 
 
-class Served:
-    """A server with its document, and resources that the requests can meet."""
+class DocumentedServer:
+    """A server, its document, and resources for the requests."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner
@@ -56,13 +56,13 @@ class Served:
         runner.run(self.fleet.backend.database.open())
 
     def operation(self, path: str, method: str) -> APIOperation[Any, Any, Any, Any]:
-        """The operation, to be called in this process."""
+        """Return an operation that calls the application in process."""
         found = self._schema[path][method]
         found.app = self.fleet.app
         return found
 
-    async def furnish(self) -> dict[str, str]:
-        """A cluster with a node pool and reports, made anew since a request may be the end of it."""
+    async def create_resources(self) -> dict[str, str]:
+        """Create a cluster with a node pool and reports. Each request gets its own, because it may delete them."""
         self._names += 1
         cluster, pool = f"cluster-{self._names}", f"pool-{self._names}"
         await self.fleet.create("clusters", cluster, id=cluster, labels={"a": "b"}, spec={"x": 1})
@@ -73,22 +73,22 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served() -> Iterator[DocumentedServer]:
     with asyncio.Runner() as runner:
-        yield Served(runner)
+        yield DocumentedServer(runner)
 
 
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
-def test_answers_to_documented_requests_are_documented(served: Served, path: str, method: str) -> None:
-    hold_against_document(served, path, method, GenerationMode.POSITIVE)
+def test_responses_to_valid_requests_are_documented(served: DocumentedServer, path: str, method: str) -> None:
+    check_operation(served, path, method, GenerationMode.POSITIVE)
 
 
-@pytest.mark.parametrize(("path", "method"), SPOILABLE)
-def test_answers_to_spoilt_requests_are_documented(served: Served, path: str, method: str) -> None:
-    hold_against_document(served, path, method, GenerationMode.NEGATIVE)
+@pytest.mark.parametrize(("path", "method"), WITH_INVALID_REQUESTS)
+def test_responses_to_invalid_requests_are_documented(served: DocumentedServer, path: str, method: str) -> None:
+    check_operation(served, path, method, GenerationMode.NEGATIVE)
 
 
-def hold_against_document(served: Served, path: str, method: str, mode: GenerationMode) -> None:
+def check_operation(served: DocumentedServer, path: str, method: str, mode: GenerationMode) -> None:
     operation = served.operation(path, method)
     is_found = st.booleans() if "{" in path else st.just(False)
 
@@ -100,22 +100,22 @@ def hold_against_document(served: Served, path: str, method: str, mode: Generati
         suppress_health_check=list(HealthCheck),
     )
     @given(case=operation.as_strategy(mode), is_found=is_found)
-    def hold(case: schemathesis.Case[Any], is_found: bool) -> None:
+    def check(case: schemathesis.Case[Any], is_found: bool) -> None:
         if is_found:
-            case.path_parameters = _existing(path, served.runner.run(served.furnish()))
+            case.path_parameters = _existing(path, served.runner.run(served.create_resources()))
         response = case.call(base_url="http://localhost")
         case.validate_response(response, checks=CHECKS)
 
-    hold()
+    check()
 
 
 def _existing(path: str, ids: dict[str, str]) -> dict[str, str]:
-    """The parameters with which a path names what is there."""
+    """Return path parameters that name existing resources."""
     segments = path.split("/")
     return {segment.strip("{}"): ids[before] for before, segment in pairwise(segments) if segment.startswith("{")}
 
 
-def test_the_document_has_every_route(served: Served) -> None:
+def test_the_document_has_every_route(served: DocumentedServer) -> None:
     documented = {
         (path, method.upper())
         for path, operations in served.document["paths"].items()
@@ -126,6 +126,6 @@ def test_the_document_has_every_route(served: Served) -> None:
     assert documented == set(OPERATIONS)
 
 
-def test_the_document_is_openapi_3_1(served: Served) -> None:
+def test_the_document_is_openapi_3_1(served: DocumentedServer) -> None:
     assert served.document["openapi"].startswith("3.1.")
     assert served.document["info"]["title"] == "Fleet API"

@@ -1,4 +1,4 @@
-"""Changing resources: merge patches, and what counts as a change."""
+"""Merge patches, and when they raise the generation."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
-from tests.support.fleet.api_client import ROOT, Body, FleetClient
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import ROOT, Body
 
 SPEC: Body = {"replicas": 3, "network": {"cidr": "10.0.0.0/8", "zones": ["a", "b"]}, "ratio": 1}
 
 
 async def patched(fleet: FleetClient, patch: object, **created: object) -> tuple[Body, Body]:
-    """A cluster before and after a patch."""
+    """Return a cluster before and after a patch."""
     before = await fleet.create("clusters", "one", id="one", **({"spec": SPEC} | created))
     await fleet.later(5)
     reply = await fleet.call("PATCH", "clusters/one", patch)
@@ -33,14 +34,16 @@ async def patched(fleet: FleetClient, patch: object, **created: object) -> tuple
         ({"replicas": {"a": None, "b": 1}}, {**SPEC, "replicas": {"b": 1}}),
     ],
 )
-async def test_a_spec_is_patched_as_merge_patch_says(fleet: FleetClient, patch: Body, expected: Body) -> None:
+async def test_a_spec_is_patched_by_the_rules_of_merge_patch(
+    fleet: FleetClient, patch: Body, expected: Body
+) -> None:
     before, after = await patched(fleet, {"spec": patch})
 
     assert after["spec"] == expected
     assert (before["generation"], after["generation"]) == (1, 2)
 
 
-async def test_a_change_of_the_spec_raises_the_generation_and_moves_the_time(fleet: FleetClient) -> None:
+async def test_a_spec_change_raises_generation_and_update_time(fleet: FleetClient) -> None:
     before, after = await patched(fleet, {"spec": {"replicas": 4}})
 
     assert after["generation"] == before["generation"] + 1
@@ -55,7 +58,7 @@ async def test_a_change_of_labels_raises_the_generation_too(fleet: FleetClient) 
     assert after["generation"] == 2
 
 
-async def test_spec_and_labels_changed_together_are_one_generation(fleet: FleetClient) -> None:
+async def test_changing_spec_and_labels_is_one_generation(fleet: FleetClient) -> None:
     _, after = await patched(fleet, {"spec": {"replicas": 9}, "labels": {"b": "2"}})
 
     assert after["generation"] == 2
@@ -88,7 +91,7 @@ async def test_null_for_all_labels_removes_them_all(fleet: FleetClient) -> None:
         {"id": "one", "kind": "Cluster", "name": "one"},
     ],
 )
-async def test_a_patch_that_changes_nothing_leaves_no_trace(fleet: FleetClient, patch: Body) -> None:
+async def test_a_patch_that_changes_nothing_is_not_recorded(fleet: FleetClient, patch: Body) -> None:
     await fleet.create("clusters", "one", id="one", spec=SPEC, labels={"a": "1"})
     before = await fleet.call("GET", "clusters/one")
     await fleet.later(5)
@@ -100,7 +103,7 @@ async def test_a_patch_that_changes_nothing_leaves_no_trace(fleet: FleetClient, 
     assert (await fleet.get("clusters/one/history"))["total"] == 1
 
 
-async def test_the_order_of_keys_does_not_count(fleet: FleetClient) -> None:
+async def test_the_order_of_keys_is_not_a_change(fleet: FleetClient) -> None:
     await fleet.send(
         "POST",
         f"{ROOT}/clusters",
@@ -118,13 +121,13 @@ async def test_the_order_of_keys_does_not_count(fleet: FleetClient) -> None:
     assert reply.json["generation"] == 1
 
 
-async def test_a_change_of_type_counts(fleet: FleetClient) -> None:
+async def test_a_change_of_type_is_a_change(fleet: FleetClient) -> None:
     _, after = await patched(fleet, {"spec": {"ratio": "1"}})
 
     assert (after["spec"]["ratio"], after["generation"]) == ("1", 2)
 
 
-async def test_ready_falls_with_every_change_and_available_stays(fleet: FleetClient) -> None:
+async def test_a_change_clears_ready_and_keeps_available(fleet: FleetClient) -> None:
     await fleet.create("clusters", "one", id="one")
     await fleet.reports("clusters/one", "dns", "validation")
     assert (await fleet.get("clusters/one"))["status"]["phase"] == "Ready"
@@ -138,20 +141,20 @@ async def test_ready_falls_with_every_change_and_available_stays(fleet: FleetCli
 
 
 @pytest.mark.parametrize(("member", "value"), [("id", "two"), ("kind", "NodePool"), ("name", "two")])
-async def test_what_cannot_be_changed_is_refused(fleet: FleetClient, member: str, value: str) -> None:
+async def test_changing_an_immutable_field_is_rejected(fleet: FleetClient, member: str, value: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
-    (await fleet.call("PATCH", "clusters/one", {member: value, "spec": {"a": 1}})).refuses(400, member)
+    (await fleet.call("PATCH", "clusters/one", {member: value, "spec": {"a": 1}})).assert_problem(400, member)
     assert (await fleet.get("clusters/one"))["generation"] == 1
 
 
 @pytest.mark.parametrize(
     "member", ["generation", "status", "href", "metadata", "created_time", "deleted_time", "paused", "Spec"]
 )
-async def test_members_that_are_not_the_clients_are_refused(fleet: FleetClient, member: str) -> None:
+async def test_server_fields_in_a_patch_are_rejected(fleet: FleetClient, member: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
-    (await fleet.call("PATCH", "clusters/one", {member: {}})).refuses(400, member)
+    (await fleet.call("PATCH", "clusters/one", {member: {}})).assert_problem(400, member)
 
 
 @pytest.mark.parametrize(
@@ -169,28 +172,28 @@ async def test_members_that_are_not_the_clients_are_refused(fleet: FleetClient, 
         (1, ""),
     ],
 )
-async def test_a_patch_of_the_wrong_shape_is_refused(fleet: FleetClient, patch: object, field: str) -> None:
+async def test_a_patch_of_the_wrong_type_is_rejected(fleet: FleetClient, patch: object, field: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
-    (await fleet.call("PATCH", "clusters/one", patch)).refuses(400, field)
+    (await fleet.call("PATCH", "clusters/one", patch)).assert_problem(400, field)
 
 
-async def test_labels_are_bounded_after_the_patch(fleet: FleetClient) -> None:
+async def test_labels_are_limited_after_the_patch(fleet: FleetClient) -> None:
     await fleet.create("clusters", "one", id="one", labels={f"k{number}": "v" for number in range(64)})
 
-    (await fleet.call("PATCH", "clusters/one", {"labels": {"more": "v"}})).refuses(400, "labels")
+    (await fleet.call("PATCH", "clusters/one", {"labels": {"more": "v"}})).assert_problem(400, "labels")
     swapped = await fleet.call("PATCH", "clusters/one", {"labels": {"more": "v", "k0": None}})
     assert (swapped.status, len(swapped.json["labels"])) == (200, 64)
 
 
-async def test_a_spec_is_bounded_after_the_patch(fleet: FleetClient) -> None:
+async def test_the_size_of_a_spec_is_limited_after_the_patch(fleet: FleetClient) -> None:
     await fleet.create("clusters", "one", id="one", spec={"a": "x" * 300_000})
 
-    (await fleet.call("PATCH", "clusters/one", {"spec": {"b": "x" * 300_000}})).refuses(400, "spec")
+    (await fleet.call("PATCH", "clusters/one", {"spec": {"b": "x" * 300_000}})).assert_problem(400, "spec")
 
 
 @pytest.mark.parametrize("content_type", ["application/merge-patch+json", "application/json; charset=utf-8"])
-async def test_a_patch_comes_as_merge_patch_or_json(fleet: FleetClient, content_type: str) -> None:
+async def test_a_patch_may_be_merge_patch_or_json(fleet: FleetClient, content_type: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
     reply = await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}}, headers={"Content-Type": content_type})
@@ -199,12 +202,12 @@ async def test_a_patch_comes_as_merge_patch_or_json(fleet: FleetClient, content_
 
 
 @pytest.mark.parametrize("content_type", ["application/json-patch+json", "text/plain", ""])
-async def test_other_patches_are_refused(fleet: FleetClient, content_type: str) -> None:
+async def test_other_patch_formats_are_rejected(fleet: FleetClient, content_type: str) -> None:
     await fleet.create("clusters", "one", id="one")
 
     reply = await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}}, headers={"Content-Type": content_type})
 
-    reply.refuses(415)
+    reply.assert_problem(415)
 
 
 async def test_a_child_is_patched_by_its_nested_path(fleet: FleetClient) -> None:
@@ -214,14 +217,14 @@ async def test_a_child_is_patched_by_its_nested_path(fleet: FleetClient) -> None
     reply = await fleet.call("PATCH", "clusters/one/nodepools/pool", {"spec": {"a": 1}})
 
     assert reply.json["generation"] == 2
-    (await fleet.call("PATCH", "clusters/other/nodepools/pool", {"spec": {"a": 2}})).refuses(404)
+    (await fleet.call("PATCH", "clusters/other/nodepools/pool", {"spec": {"a": 2}})).assert_problem(404)
 
 
-async def test_what_is_not_there_cannot_be_patched(fleet: FleetClient) -> None:
-    (await fleet.call("PATCH", "clusters/missing", {"spec": {}})).refuses(404, code="HYPERFLEET-NTF-001")
+async def test_a_missing_resource_cannot_be_patched(fleet: FleetClient) -> None:
+    (await fleet.call("PATCH", "clusters/missing", {"spec": {}})).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
-async def test_concurrent_writers_raise_the_generation_once_each(fleet: FleetClient) -> None:
+async def test_concurrent_patches_raise_the_generation_once_each(fleet: FleetClient) -> None:
     await fleet.create("clusters", "one", id="one")
 
     replies = await asyncio.gather(
@@ -232,8 +235,8 @@ async def test_concurrent_writers_raise_the_generation_once_each(fleet: FleetCli
     assert (await fleet.get("clusters/one"))["spec"] == {f"k{number}": number for number in range(50)}
 
 
-async def test_the_clock_set_back_does_not_set_back_a_resource(fleet: FleetClient) -> None:
-    # A server whose clock is an hour ahead has written before this one.
+async def test_times_never_decrease_when_the_clock_is_set_back(fleet: FleetClient) -> None:
+    # Another server, whose clock is an hour ahead, has written before.
     async with FleetClient(backend=fleet.backend) as ahead:
         await ahead.later(3600)
         await ahead.create("clusters", "one", id="one")
@@ -264,11 +267,11 @@ async def test_past_generations_can_be_read_newest_first(fleet: FleetClient) -> 
     assert [each["generation"] for each in second["items"]] == [1]
 
 
-async def test_history_outlives_its_resource_and_knows_its_kind(fleet: FleetClient) -> None:
+async def test_history_outlives_its_resource(fleet: FleetClient) -> None:
     await fleet.create("manifests", "one", id="one")
     await fleet.create("manifests", "two", id="two")
     await fleet.call("DELETE", "manifests/one")
 
     assert (await fleet.get("manifests/one/history"))["total"] == 2
-    (await fleet.call("GET", "manifests/never/history")).refuses(404)
-    (await fleet.call("GET", "clusters/two/history")).refuses(404)
+    (await fleet.call("GET", "manifests/never/history")).assert_problem(404)
+    (await fleet.call("GET", "clusters/two/history")).assert_problem(404)

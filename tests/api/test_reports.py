@@ -1,4 +1,4 @@
-"""Adapters' reports: stored, discarded with a reason, or refused with the field at fault."""
+"""Adapters' reports: stored, discarded with a reason, or rejected with the invalid field."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.fleet.api_client import Body, FleetClient, Reply
+from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.http_client import Body
 
 STATUSES = "clusters/one/statuses"
 SECOND = timedelta(seconds=1)
@@ -16,7 +17,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 @pytest.fixture(autouse=True)
 async def _one(fleet: FleetClient) -> None:
-    """A cluster at generation 2, which requires dns and validation."""
+    """Create a cluster at generation 2 that requires dns and validation."""
     await fleet.create("clusters", "one", id="one")
     await fleet.call("PATCH", "clusters/one", {"spec": {"a": 1}})
     await fleet.later(3600)
@@ -31,7 +32,7 @@ async def status_of(fleet: FleetClient) -> Body:
     return status
 
 
-def discarded_as(reply: Reply, reason: str) -> None:
+def assert_discarded(reply: Reply, reason: str) -> None:
     assert (reply.status, reply.content) == (204, b""), reply
     assert reply.headers["discard-reason"] == reason
     assert "content-type" not in reply.headers
@@ -41,7 +42,7 @@ def discarded_as(reply: Reply, reason: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-async def test_a_report_is_stored_and_answered(fleet: FleetClient, method: str) -> None:
+async def test_a_report_is_stored_and_returned(fleet: FleetClient, method: str) -> None:
     body = fleet.report("dns", generation=2, data={"zone": {"id": 7}}, metadata={"job": "x"})
 
     reply = await send(fleet, body, method=method)
@@ -89,7 +90,7 @@ async def test_the_time_of_a_report_is_when_it_was_observed(fleet: FleetClient) 
     assert reply.json["last_report_time"] == "2025-01-01T00:57:00Z"
 
 
-async def test_a_time_in_another_zone_is_the_same_time(fleet: FleetClient) -> None:
+async def test_times_are_converted_to_utc(fleet: FleetClient) -> None:
     reply = await send(fleet, fleet.report("dns", generation=2, observed_time="2025-01-01T03:00:00+02:00"))
 
     assert reply.json["last_report_time"] == "2025-01-01T01:00:00Z"
@@ -127,14 +128,14 @@ async def test_conditions_beyond_the_mandatory_ones_are_kept(fleet: FleetClient)
     )
 
 
-async def test_members_that_nobody_knows_are_passed_over(fleet: FleetClient) -> None:
+async def test_unknown_members_are_ignored(fleet: FleetClient) -> None:
     body = fleet.report("dns", generation=2, sdk_version="1.2")
     body["conditions"][0]["severity"] = "low"
 
     assert (await send(fleet, body)).status == 201
 
 
-async def test_a_report_does_not_move_the_resource_itself(fleet: FleetClient) -> None:
+async def test_a_report_does_not_change_the_resource_itself(fleet: FleetClient) -> None:
     before = await fleet.get("clusters/one")
 
     await send(fleet, fleet.report("dns", generation=2))
@@ -148,12 +149,12 @@ async def test_any_adapter_may_report(fleet: FleetClient) -> None:
     assert (await status_of(fleet))["observed_generation"] == 0
 
 
-async def test_an_older_generation_is_taken_from_an_adapter_that_was_not_further(fleet: FleetClient) -> None:
+async def test_an_older_generation_is_stored_as_a_first_report(fleet: FleetClient) -> None:
     assert (await send(fleet, fleet.report("dns", generation=1))).status == 201
     assert (await send(fleet, fleet.report("dns", generation=2))).status == 201
 
 
-async def test_reports_are_taken_on_a_deleting_resource(fleet: FleetClient) -> None:
+async def test_reports_on_a_deleting_resource_are_stored(fleet: FleetClient) -> None:
     await fleet.call("DELETE", "clusters/one")
 
     assert (await send(fleet, fleet.report("dns", generation=3))).status == 201
@@ -163,11 +164,11 @@ async def test_a_resource_has_at_most_a_hundred_adapters(fleet: FleetClient) -> 
     for number in range(100):
         assert (await send(fleet, fleet.report(f"a{number}", generation=2))).status == 201
 
-    (await send(fleet, fleet.report("one-too-many", generation=2))).refuses(409)
+    (await send(fleet, fleet.report("one-too-many", generation=2))).assert_problem(409)
     assert (await send(fleet, fleet.report("a7", generation=2))).status == 201
 
 
-async def test_racing_reports_lose_none(fleet: FleetClient) -> None:
+async def test_no_concurrent_report_is_lost(fleet: FleetClient) -> None:
     names = [f"a{number}" for number in range(30)]
 
     replies = await asyncio.gather(*(send(fleet, fleet.report(name, generation=2)) for name in names))
@@ -176,16 +177,16 @@ async def test_racing_reports_lose_none(fleet: FleetClient) -> None:
     assert [item["adapter"] for item in (await fleet.get(STATUSES))["items"]] == sorted(names)
 
 
-# --- Where -------------------------------------------------------------------------------------------------------
+# --- Paths -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_report_on_nothing_is_not_found(fleet: FleetClient) -> None:
+async def test_a_report_on_a_missing_resource_is_not_found(fleet: FleetClient) -> None:
     for path in ("clusters/missing/statuses", "manifests/one/statuses", "clusters/two/nodepools/one/statuses"):
-        (await send(fleet, fleet.report("dns"), path=path)).refuses(404, code="HYPERFLEET-NTF-001")
-    (await fleet.call("GET", "clusters/missing/statuses")).refuses(404, code="HYPERFLEET-NTF-001")
+        (await send(fleet, fleet.report("dns"), path=path)).assert_problem(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "clusters/missing/statuses")).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
-async def test_a_child_is_reported_on_by_its_nested_path_too(fleet: FleetClient) -> None:
+async def test_a_child_can_be_reported_on_by_its_nested_path(fleet: FleetClient) -> None:
     await fleet.create("clusters/one/nodepools", "pool", id="pool")
 
     for method in ("POST", "PUT"):
@@ -202,7 +203,7 @@ async def test_a_child_is_reported_on_by_its_nested_path_too(fleet: FleetClient)
     assert nested == flat
 
 
-async def test_statuses_are_paged_by_the_names_of_adapters(fleet: FleetClient) -> None:
+async def test_statuses_are_paged_in_order_of_adapter_names(fleet: FleetClient) -> None:
     for name in "cabde":
         await send(fleet, fleet.report(name, generation=2))
 
@@ -219,48 +220,48 @@ async def test_statuses_are_paged_by_the_names_of_adapters(fleet: FleetClient) -
 
 @pytest.mark.parametrize(("parameter", "value"), [("size", 0), ("size", 1001), ("page", 0), ("page", "x")])
 @pytest.mark.parametrize("path", [STATUSES, f"{STATUSES}/discarded", "clusters/one/history"])
-async def test_pages_of_short_lists_are_bounded(
+async def test_the_page_size_of_short_lists_is_limited(
     fleet: FleetClient, path: str, parameter: str, value: object
 ) -> None:
     reply = await fleet.send("GET", f"/api/hyperfleet/v1/{path}", query={parameter: value})
 
-    reply.refuses(400, parameter)
+    reply.assert_problem(400, parameter)
 
 
 # --- Discarded ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_generation_that_does_not_exist_yet_is_discarded(fleet: FleetClient) -> None:
-    discarded_as(await send(fleet, fleet.report("dns", generation=3)), "future_generation")
+async def test_a_report_on_a_future_generation_is_discarded(fleet: FleetClient) -> None:
+    assert_discarded(await send(fleet, fleet.report("dns", generation=3)), "future_generation")
 
 
-async def test_a_generation_older_than_the_adapters_last_is_discarded(fleet: FleetClient) -> None:
+async def test_a_report_on_a_former_generation_is_discarded(fleet: FleetClient) -> None:
     await send(fleet, fleet.report("dns", generation=2))
     await fleet.later(1)
 
-    discarded_as(await send(fleet, fleet.report("dns", generation=1)), "stale_generation")
+    assert_discarded(await send(fleet, fleet.report("dns", generation=1)), "stale_generation")
 
 
 async def test_an_earlier_time_at_the_same_generation_is_discarded(fleet: FleetClient) -> None:
     now = fleet.clock.now()
     await send(fleet, fleet.report("dns", generation=2, at=now))
 
-    discarded_as(await send(fleet, fleet.report("dns", generation=2, at=now - MICROSECOND)), "stale_time")
+    assert_discarded(await send(fleet, fleet.report("dns", generation=2, at=now - MICROSECOND)), "stale_time")
     assert (await send(fleet, fleet.report("dns", generation=2, at=now, available="False"))).status == 201
 
 
-async def test_an_earlier_time_at_a_newer_generation_is_taken(fleet: FleetClient) -> None:
+async def test_an_earlier_time_at_a_newer_generation_is_stored(fleet: FleetClient) -> None:
     now = fleet.clock.now()
     await send(fleet, fleet.report("dns", generation=1, at=now))
 
     assert (await send(fleet, fleet.report("dns", generation=2, at=now - SECOND))).status == 201
 
 
-async def test_unknown_is_discarded_once_something_is_known(fleet: FleetClient) -> None:
+async def test_unknown_is_discarded_after_a_known_status(fleet: FleetClient) -> None:
     await send(fleet, fleet.report("dns", generation=1))
     await fleet.later(1)
 
-    discarded_as(await send(fleet, fleet.report("dns", generation=2, available="Unknown")), "unknown")
+    assert_discarded(await send(fleet, fleet.report("dns", generation=2, available="Unknown")), "unknown")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
@@ -306,7 +307,7 @@ async def test_discarded_reports_can_be_read_newest_first(fleet: FleetClient) ->
     }
 
 
-async def test_discarded_reports_are_bounded_and_paged(fleet: FleetClient) -> None:
+async def test_discarded_reports_are_limited_and_paged(fleet: FleetClient) -> None:
     for number in range(55):
         await send(fleet, fleet.report(f"a{number}", generation=3))
 
@@ -314,10 +315,10 @@ async def test_discarded_reports_are_bounded_and_paged(fleet: FleetClient) -> No
 
     assert (first["total"], last["size"]) == (50, 10)
     assert (first["items"][0]["adapter"], last["items"][-1]["adapter"]) == ("a54", "a5")
-    (await fleet.call("GET", "clusters/missing/statuses/discarded")).refuses(404)
+    (await fleet.call("GET", "clusters/missing/statuses/discarded")).assert_problem(404)
 
 
-async def test_discarded_reports_go_with_their_resource(fleet: FleetClient) -> None:
+async def test_discarded_reports_are_removed_with_their_resource(fleet: FleetClient) -> None:
     await fleet.create("manifests", "m", id="m")
     await send(fleet, fleet.report("dns", generation=9), path="manifests/m/statuses")
     await fleet.call("DELETE", "manifests/m")
@@ -365,21 +366,21 @@ async def test_the_first_unknown_is_not_aggregated(fleet: FleetClient) -> None:
     ]
 
 
-async def test_an_unknown_after_the_first_is_discarded_whatever_its_generation(fleet: FleetClient) -> None:
+async def test_a_second_unknown_is_discarded_at_any_generation(fleet: FleetClient) -> None:
     await send(fleet, fleet.report("dns", generation=1, available="Unknown"))
     await fleet.later(1)
 
-    discarded_as(await send(fleet, fleet.report("dns", generation=2, available="Unknown")), "unknown")
+    assert_discarded(await send(fleet, fleet.report("dns", generation=2, available="Unknown")), "unknown")
     assert (await fleet.get(STATUSES))["items"][0]["observed_generation"] == 1
 
 
-async def test_something_known_replaces_the_first_unknown(fleet: FleetClient) -> None:
+async def test_a_known_status_replaces_the_first_unknown(fleet: FleetClient) -> None:
     await send(fleet, fleet.report("dns", generation=2, available="Unknown"))
 
     assert (await send(fleet, fleet.report("dns", generation=2))).status == 201
 
 
-# --- Refused -----------------------------------------------------------------------------------------------------
+# --- Rejected ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -391,12 +392,12 @@ async def test_something_known_replaces_the_first_unknown(fleet: FleetClient) ->
         (-timedelta(minutes=30) - MICROSECOND, 400),
     ],
 )
-async def test_the_time_of_a_report_has_to_be_sane(fleet: FleetClient, offset: timedelta, status: int) -> None:
+async def test_the_time_of_a_report_must_be_plausible(fleet: FleetClient, offset: timedelta, status: int) -> None:
     reply = await send(fleet, fleet.report("dns", generation=2, at=fleet.clock.now() + offset))
 
     assert reply.status == status
     if status == 400:
-        reply.refuses(400, "observed_time")
+        reply.assert_problem(400, "observed_time")
 
 
 @pytest.mark.parametrize(
@@ -427,17 +428,17 @@ async def test_the_time_of_a_report_has_to_be_sane(fleet: FleetClient, offset: t
         ({"metadata": {"x": "x" * 70_000}}, "metadata"),
     ],
 )
-async def test_a_field_that_will_not_do_is_named(fleet: FleetClient, changed: Body, field: str) -> None:
-    (await send(fleet, {**fleet.report("dns", generation=2), **changed})).refuses(400, field)
+async def test_an_invalid_field_is_named(fleet: FleetClient, changed: Body, field: str) -> None:
+    (await send(fleet, {**fleet.report("dns", generation=2), **changed})).assert_problem(400, field)
     assert (await fleet.get(STATUSES))["total"] == 0
 
 
 @pytest.mark.parametrize("field", ["adapter", "observed_generation", "observed_time", "conditions"])
-async def test_a_field_that_is_missing_is_named(fleet: FleetClient, field: str) -> None:
+async def test_a_missing_field_is_named(fleet: FleetClient, field: str) -> None:
     body = fleet.report("dns", generation=2)
     del body[field]
 
-    (await send(fleet, body)).refuses(400, field)
+    (await send(fleet, body)).assert_problem(400, field)
 
 
 @pytest.mark.parametrize(
@@ -456,45 +457,47 @@ async def test_a_field_that_is_missing_is_named(fleet: FleetClient, field: str) 
         ({"message": None}, "message"),
     ],
 )
-async def test_a_condition_that_will_not_do_is_named(fleet: FleetClient, changed: Body, field: str) -> None:
+async def test_an_invalid_condition_is_named(fleet: FleetClient, changed: Body, field: str) -> None:
     body = fleet.report("dns", generation=2)
     body["conditions"].append({"type": "Custom", "status": "True", **changed})
 
-    (await send(fleet, body)).refuses(400, f"conditions[3].{field}")
+    (await send(fleet, body)).assert_problem(400, f"conditions[3].{field}")
 
 
-async def test_there_can_be_too_many_conditions(fleet: FleetClient) -> None:
+async def test_the_number_of_conditions_is_limited(fleet: FleetClient) -> None:
     body = fleet.report("dns", generation=2)
     body["conditions"] += [{"type": f"C{number}", "status": "True"} for number in range(48)]
 
-    (await send(fleet, body)).refuses(400, "conditions")
+    (await send(fleet, body)).assert_problem(400, "conditions")
 
 
 @pytest.mark.parametrize("missing", ["Applied", "Available", "Health"])
-async def test_a_mandatory_condition_that_is_missing_is_named(fleet: FleetClient, missing: str) -> None:
+async def test_a_missing_mandatory_condition_is_named(fleet: FleetClient, missing: str) -> None:
     body = fleet.report("dns", generation=2)
     body["conditions"] = [each for each in body["conditions"] if each["type"] != missing]
 
-    assert missing in (await send(fleet, body)).refuses(400, "conditions")["detail"]
+    assert missing in (await send(fleet, body)).assert_problem(400, "conditions")["detail"]
 
 
-async def test_staleness_is_judged_before_the_mandatory_conditions(fleet: FleetClient) -> None:
-    discarded_as(await send(fleet, {**fleet.report("dns", generation=3), "conditions": []}), "future_generation")
+async def test_staleness_is_checked_before_mandatory_conditions(fleet: FleetClient) -> None:
+    assert_discarded(
+        await send(fleet, {**fleet.report("dns", generation=3), "conditions": []}), "future_generation"
+    )
 
 
-async def test_several_faults_are_named_at_once(fleet: FleetClient) -> None:
+async def test_several_errors_are_named_at_once(fleet: FleetClient) -> None:
     body = fleet.report("-", generation=0)
     body["conditions"].append({"type": "", "status": "True"})
 
-    (await send(fleet, body)).refuses(400, "adapter", "observed_generation", "conditions[3].type")
+    (await send(fleet, body)).assert_problem(400, "adapter", "observed_generation", "conditions[3].type")
 
 
-async def test_a_refused_report_leaves_the_stored_one(fleet: FleetClient) -> None:
+async def test_a_rejected_report_keeps_the_stored_one(fleet: FleetClient) -> None:
     stored = await send(fleet, fleet.report("dns", generation=2))
     await send(fleet, {**fleet.report("dns", generation=2), "conditions": []})
 
     assert (await fleet.get(STATUSES))["items"] == [stored.json]
 
 
-async def test_a_report_is_smaller_than_a_resource_may_be(fleet: FleetClient) -> None:
-    (await send(fleet, fleet.report("dns", generation=2, extra="x" * 256 * 1024))).refuses(413)
+async def test_the_limit_of_a_report_is_below_that_of_a_resource(fleet: FleetClient) -> None:
+    (await send(fleet, fleet.report("dns", generation=2, extra="x" * 256 * 1024))).assert_problem(413)

@@ -1,4 +1,4 @@
-"""Who may do what: every route with every role, and what a new route must not forget."""
+"""Permissions: every route with every role."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import pytest
 
 from sentinel.core.access import Identity, Role
 from sentinel.web.routing import Open
-from tests.support.fleet.api_client import ROOT, FleetClient
-from tests.support.fleet.every_route import Family
+from tests.api.every_route import Family
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import ROOT
 
-PEOPLE = {Role.VIEWER, Role.OPERATOR, Role.ADMIN}
-READERS = PEOPLE | {Role.PULSE, Role.ADAPTER}
+HUMAN_ROLES = {Role.VIEWER, Role.OPERATOR, Role.ADMIN}
+READERS = HUMAN_ROLES | {Role.PULSE, Role.ADAPTER}
 WRITERS = {Role.OPERATOR, Role.ADMIN}
 
 IDENTITIES = [Identity(role.value, role, "dns" if role is Role.ADAPTER else "") for role in Role]
 
-BELOW_A_COLLECTION: dict[tuple[str, str], tuple[set[Role], int]] = {
+FLAT_AND_NESTED: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("GET", ""): (READERS, 200),
     ("POST", ""): (WRITERS, 201),
     ("GET", "/{id}"): (READERS, 200),
@@ -26,8 +27,8 @@ BELOW_A_COLLECTION: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("PUT", "/{id}/statuses"): ({Role.ADAPTER}, 201),
     ("POST", "/{id}/force-delete"): ({Role.ADMIN}, 409),
 }
-"""Who may, and what they get; the resource is alive."""
-BELOW_A_FLAT_ONE: dict[tuple[str, str], tuple[set[Role], int]] = {
+"""The permitted roles and the response status, for a live resource."""
+FLAT_ONLY: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("GET", "/{id}/statuses/discarded"): (READERS, 200),
     ("GET", "/{id}/waiting"): (READERS, 200),
     ("GET", "/{id}/history"): (READERS, 200),
@@ -35,7 +36,7 @@ BELOW_A_FLAT_ONE: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("POST", "/{id}/pause"): (WRITERS, 202),
     ("POST", "/{id}/resume"): (WRITERS, 202),
 }
-ACROSS: dict[tuple[str, str], tuple[set[Role], int]] = {
+ALL_KINDS: dict[tuple[str, str], tuple[set[Role], int]] = {
     ("GET", f"{ROOT}/kinds"): (READERS, 200),
     ("GET", f"{ROOT}/resources/{{id}}"): (READERS, 200),
     ("GET", f"{ROOT}/resources/{{id}}/waiting"): (READERS, 200),
@@ -44,13 +45,13 @@ ACROSS: dict[tuple[str, str], tuple[set[Role], int]] = {
 
 
 def matrix() -> dict[tuple[str, str], tuple[set[Role], int]]:
-    """Every route of the kinds that these tests serve, written down here and not taken from the table."""
-    found = dict(ACROSS)
+    """Return every route with its roles, listed here instead of derived from the route table."""
+    found = dict(ALL_KINDS)
     for flat in ("clusters", "nodepools", "machines", "manifests"):
-        for (method, rest), who in (BELOW_A_COLLECTION | BELOW_A_FLAT_ONE).items():
+        for (method, rest), who in (FLAT_AND_NESTED | FLAT_ONLY).items():
             found[method, f"{ROOT}/{flat}{rest}"] = who
     for nested in ("clusters/{parent_id}/nodepools", "nodepools/{parent_id}/machines"):
-        for (method, rest), who in BELOW_A_COLLECTION.items():
+        for (method, rest), who in FLAT_AND_NESTED.items():
             found[method, f"{ROOT}/{nested}{rest}"] = who
     return found
 
@@ -66,7 +67,7 @@ def test_every_route_is_in_the_matrix_and_has_an_action() -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_a_role_may_do_what_the_matrix_says_and_nothing_else(role: Role) -> None:
+async def test_a_role_may_do_exactly_what_the_matrix_says(role: Role) -> None:
     async with FleetClient(identities=IDENTITIES) as fleet:
         for number, ((method, path), (permitted, status)) in enumerate(ROUTES):
             family = Family(fleet, number)
@@ -77,10 +78,10 @@ async def test_a_role_may_do_what_the_matrix_says_and_nothing_else(role: Role) -
             if role in permitted:
                 assert reply.status == status, (method, path, reply)
             else:
-                reply.refuses(403, code="HYPERFLEET-AUZ-001")
+                reply.assert_problem(403, code="HYPERFLEET-AUZ-001")
 
 
-async def test_nobody_may_do_anything_without_a_token_or_with_a_wrong_one() -> None:
+async def test_a_missing_or_wrong_token_is_a_401_everywhere() -> None:
     async with FleetClient(identities=IDENTITIES) as fleet:
         family = Family(fleet, 0)
         await family.create(token="admin")
@@ -95,12 +96,12 @@ async def test_nobody_may_do_anything_without_a_token_or_with_a_wrong_one() -> N
             ):
                 reply = await family.try_route(method, path, headers=headers)
 
-                reply.refuses(401, code=code)
+                reply.assert_problem(401, code=code)
                 assert reply.headers["www-authenticate"] == challenge
         assert (await fleet.call("GET", "/api/v1/audit", token="admin")).content == before
 
 
-async def test_without_protection_anybody_may_do_everything(fleet: FleetClient) -> None:
+async def test_an_insecure_server_permits_everything(fleet: FleetClient) -> None:
     for number, ((method, path), (_, status)) in enumerate(ROUTES):
         family = Family(fleet, number)
         await family.create()
@@ -110,19 +111,19 @@ async def test_without_protection_anybody_may_do_everything(fleet: FleetClient) 
         assert reply.status == status, (method, path, reply)
 
 
-async def test_an_adapter_reports_as_itself_alone() -> None:
+async def test_an_adapter_reports_only_as_itself() -> None:
     async with FleetClient(identities=IDENTITIES) as fleet:
         family = Family(fleet, 0)
         await family.create(token="admin")
         path = "clusters/clusters-0/statuses"
 
-        (await fleet.call("POST", path, fleet.report("validation"), token="adapter")).refuses(403)
+        (await fleet.call("POST", path, fleet.report("validation"), token="adapter")).assert_problem(403)
         assert (await fleet.call("POST", path, fleet.report("dns"), token="adapter")).status == 201
         listed = (await fleet.call("GET", path, token="adapter")).json["items"]
         assert [item["adapter"] for item in listed] == ["dns"]
 
 
-async def test_an_adapter_without_a_name_reports_as_nobody() -> None:
+async def test_an_adapter_token_without_a_name_cannot_report() -> None:
     async with FleetClient(identities=[*IDENTITIES, Identity("nameless", Role.ADAPTER)]) as fleet:
         await Family(fleet, 0).create(token="admin")
 
@@ -133,14 +134,14 @@ async def test_an_adapter_without_a_name_reports_as_nobody() -> None:
             assert reply.status in (400, 403)
 
 
-async def test_without_protection_reports_come_under_any_name(fleet: FleetClient) -> None:
+async def test_an_insecure_server_accepts_any_adapter_name(fleet: FleetClient) -> None:
     await fleet.create("clusters", "one", id="one")
 
     assert (await fleet.reports("clusters/one", "dns", "validation", "anything")).status == 201
     assert (await fleet.get("/api/v1/audit"))["items"][0]["actor"] == "anonymous"
 
 
-async def test_who_may_not_learns_nothing_of_what_is_there() -> None:
+async def test_a_403_does_not_reveal_whether_a_resource_exists() -> None:
     async with FleetClient(identities=IDENTITIES) as fleet:
         await Family(fleet, 0).create(token="admin")
 
@@ -165,7 +166,7 @@ async def test_who_may_not_learns_nothing_of_what_is_there() -> None:
         ({"Host": "[::1]:8000"}, 200),
     ],
 )
-async def test_without_protection_other_sites_are_refused(
+async def test_an_insecure_server_rejects_other_sites(
     fleet: FleetClient, headers: dict[str, str], status: int
 ) -> None:
     reply = await fleet.call("GET", "clusters", headers=headers)
@@ -173,7 +174,7 @@ async def test_without_protection_other_sites_are_refused(
     assert reply.status == status
 
 
-async def test_with_protection_the_name_of_the_server_does_not_matter() -> None:
+async def test_a_secure_server_accepts_any_host() -> None:
     async with FleetClient(identities=IDENTITIES) as fleet:
         reply = await fleet.call(
             "GET", "clusters", token="viewer", headers={"Host": "fleet.example.com", "Origin": "https://x.example"}
@@ -182,7 +183,7 @@ async def test_with_protection_the_name_of_the_server_does_not_matter() -> None:
         assert reply.status == 200
 
 
-async def test_methods_that_a_path_does_not_have_are_refused(fleet: FleetClient) -> None:
+async def test_unsupported_methods_are_rejected(fleet: FleetClient) -> None:
     for path in ("clusters", "clusters/one", "clusters/one/statuses", "resources/one", "/api/v1/audit"):
         for method in ("POST", "PUT", "PATCH", "DELETE", "TRACE"):
             where = path if path.startswith("/") else f"{ROOT}/{path}"
@@ -190,5 +191,5 @@ async def test_methods_that_a_path_does_not_have_are_refused(fleet: FleetClient)
             if (method, template) in matrix():
                 continue
             reply = await fleet.call(method, path)
-            reply.refuses(405)
+            reply.assert_problem(405)
             assert "GET" in reply.headers["allow"]

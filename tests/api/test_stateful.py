@@ -1,7 +1,7 @@
-"""The fleet API against a dictionary: any sequence of requests leaves both in the same state.
+"""The fleet API against a model: any sequence of requests leaves both in the same state.
 
-The model knows nothing of `core`. It says, as plainly as can be, what the specification says: which requests
-are refused, when a generation rises, who goes with whom, and what the adapters' reports amount to.
+The model does not use `core`. It is a plain transcription of the specification: which requests are rejected, when
+a generation rises, which resources are deleted together, and how reports are aggregated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARENT = {"clusters": "", "nodepools": "clusters", "machines": "nodepools", "man
 Model = dict[str, Any]
 
 pytestmark = pytest.mark.timeout(600)
-"""Only a failure takes more than seconds: it is shrunk to the shortest sequence that shows it."""
+"""Only a failure takes longer, because it is shrunk to the shortest sequence."""
 
 which = st.integers(0, 30)
 plurals = st.sampled_from(["clusters", "clusters", "nodepools", "nodepools", "machines", "manifests"])
@@ -36,12 +36,12 @@ label_changes = st.dictionaries(st.sampled_from(["east", "size"]), st.sampled_fr
 
 
 class ModelFleet:
-    """What the fleet should be."""
+    """The expected state of the fleet."""
 
     def __init__(self) -> None:
         self.resources: dict[str, Model] = {}
 
-    # --- Requests: each says which status is due ----------------------------------------------------------------
+    # --- Requests: each returns the expected status -------------------------------------------------------------
 
     def create(self, resource_id: str, plural: str, name: str, parent: str, labels: Model, now: datetime) -> int:
         owner = self.resources.get(parent)
@@ -139,7 +139,7 @@ class ModelFleet:
         return [*children, *(deeper for child in children for deeper in self.descendants(child))]
 
     def sweep(self) -> None:
-        """Removes what is deleted, finalised by all, and without children, until nothing more goes."""
+        """Remove resources that are deleted, finalized by all and without children, until none is left."""
         while True:
             gone = [
                 each
@@ -159,22 +159,24 @@ class ModelFleet:
                 del self.resources[each]
 
     def counts(self, resource: Model, adapter: str) -> bool:
-        """Whether this adapter has said anything that counts."""
+        """Whether this adapter has a report that is aggregated."""
         return adapter in resource["reports"] and resource["reports"][adapter]["available"] != "Unknown"
 
     def aggregate(self, resource_id: str) -> None:
         resource = self.resources[resource_id]
         required = REQUIRED[resource["plural"]]
-        said = {adapter: resource["reports"][adapter] for adapter in required if self.counts(resource, adapter)}
-        resource["observed"] = min((each["generation"] for each in said.values()), default=0)
-        if set(said) != required:
+        reported = {
+            adapter: resource["reports"][adapter] for adapter in required if self.counts(resource, adapter)
+        }
+        resource["observed"] = min((each["generation"] for each in reported.values()), default=0)
+        if set(reported) != required:
             resource["observed"] = 0
-        resource["ready"] = self._ready(resource, required, said)
-        resource["available"] = self._available(resource, required, said)
+        resource["ready"] = self._ready(resource, required, reported)
+        resource["available"] = self._available(resource, required, reported)
 
-    def _ready(self, resource: Model, required: set[str], said: dict[str, Model]) -> Model:
+    def _ready(self, resource: Model, required: set[str], reported: dict[str, Model]) -> Model:
         generation, before = resource["generation"], resource["ready"]
-        current = [each for each in said.values() if each["generation"] == generation]
+        current = [each for each in reported.values() if each["generation"] == generation]
         is_ready = (
             bool(required)
             and not resource["deleted"]
@@ -190,32 +192,36 @@ class ModelFleet:
             transition = updated
         return {"is_true": is_ready, "generation": generation, "updated": updated, "transition": transition}
 
-    def _available(self, resource: Model, required: set[str], said: dict[str, Model]) -> Model:
+    def _available(self, resource: Model, required: set[str], reported: dict[str, Model]) -> Model:
         before = resource["available"] or {"is_true": False, "generation": 1}
-        generations = {each["generation"] for each in said.values()}
-        is_complete = bool(required) and set(said) == required
-        if is_complete and len(generations) == 1 and all(each["available"] == "True" for each in said.values()):
+        generations = {each["generation"] for each in reported.values()}
+        is_complete = bool(required) and set(reported) == required
+        if (
+            is_complete
+            and len(generations) == 1
+            and all(each["available"] == "True" for each in reported.values())
+        ):
             generation = generations.pop()
             return {
                 "is_true": True,
                 "generation": generation,
-                "updated": min(each["time"] for each in said.values()),
+                "updated": min(each["time"] for each in reported.values()),
             }
         felling = [
             each
-            for each in said.values()
+            for each in reported.values()
             if each["available"] == "False" and each["generation"] == before["generation"]
         ]
         if is_complete and before["is_true"]:
             if not felling:
                 return dict(before)
             return {"is_true": False, "generation": max(generations), "updated": felling[0]["time"]}
-        # When it was last updated while it is False is `core`'s to prove.
+        # The tests of `core` cover the update time while it is False.
         return {"is_true": False, "generation": max(generations, default=before["generation"]), "updated": None}
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """RFC 7396, word for word."""
+    """RFC 7396."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -228,7 +234,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 class FleetMachine(RuleBasedStateMachine):
-    """Does the same to both, and compares them after every step."""
+    """Applies each step to the API and the model, and compares them."""
 
     @initialize()
     def begin(self) -> None:
@@ -237,7 +243,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.runner.run(self.fleet.backend.database.open())
         self.model = ModelFleet()
         self.ids: list[str] = []
-        # A family to begin with, so that few steps lead far; and one of another kind.
+        # Start with a family, so that few steps reach interesting states, and with one of another kind.
         for plural in ("clusters", "nodepools", "machines", "manifests"):
             self.create(plural, "a", 0, {}, True)
 
@@ -253,7 +259,7 @@ class FleetMachine(RuleBasedStateMachine):
         return self.fleet.clock.now()
 
     def pick(self, number: int) -> tuple[str, str]:
-        """An id that was given once, and the path by which to ask for it, whether it is still there or not."""
+        """Return an id that was used once, and its path. The resource may be removed."""
         if not self.ids:
             return "never", "clusters/never"
         resource_id = self.ids[number % len(self.ids)]
@@ -281,7 +287,7 @@ class FleetMachine(RuleBasedStateMachine):
         reply = self.call("POST", path, body)
 
         if expected == 404 and not is_nested:
-            expected = 400  # it is the body that names what is not there
+            expected = 400  # the body names the missing parent
         assert reply.status == expected, reply
         if expected == 201:
             self.ids.append(resource_id)
@@ -368,7 +374,7 @@ class FleetMachine(RuleBasedStateMachine):
         return items
 
     @invariant()
-    def both_agree(self) -> None:
+    def api_matches_model(self) -> None:
         if not hasattr(self, "runner"):
             return
         found = {item["id"]: item for plural in REQUIRED for item in self._listed(plural)}
@@ -401,7 +407,7 @@ TestFleet.settings = settings(max_examples=30, stateful_step_count=30, derandomi
 
 
 def _step(machine: FleetMachine, chance: random.Random) -> None:
-    """One step, whichever; what leads far is more likely than what leads nowhere."""
+    """Take a random step. Steps that reach new states are more likely."""
     number, labels = chance.randrange(30), {"east": chance.choice("12")}
     match chance.choices(
         ["time", "create", "patch", "delete", "force", "report", "all", "mark", "select"],
@@ -436,14 +442,14 @@ def _step(machine: FleetMachine, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_long_walk_ends_where_the_model_does(seed: int) -> None:
-    # Farther than a search for the shortest failure would go: whole families come, are ready, and go.
-    chance = random.Random(seed)  # noqa: S311  # to be repeated, not to be unpredictable
+def test_a_long_random_walk_matches_the_model(seed: int) -> None:
+    # Longer than hypothesis explores: whole families are created, become ready, and are removed.
+    chance = random.Random(seed)  # noqa: S311  # must be repeatable
     machine = FleetMachine()
     machine.begin()
     try:
         for _ in range(80):
             _step(machine, chance)
-            machine.both_agree()
+            machine.api_matches_model()
     finally:
         machine.teardown()

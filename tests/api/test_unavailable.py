@@ -1,14 +1,15 @@
-"""A database that does not answer: the client is told to try again, on every route."""
+"""A database failure is a 503 with Retry-After on every route."""
 
 from __future__ import annotations
 
 from sentinel.testing.database import Fault
+from tests.api.every_route import Family
 from tests.support.databases import backends
-from tests.support.fleet.api_client import ROOT, FleetClient
-from tests.support.fleet.every_route import Family
+from tests.support.fleet.api_client import FleetClient
+from tests.support.fleet.http_client import ROOT
 
 
-async def test_every_route_says_so_and_when_to_try_again() -> None:
+async def test_every_route_is_a_503_with_retry_after() -> None:
     faults: list[Fault] = []
     backend = backends.memory(faults=lambda _: faults[0] if faults else None)
     async with FleetClient(backend=backend) as fleet:
@@ -17,15 +18,15 @@ async def test_every_route_says_so_and_when_to_try_again() -> None:
         faults.append(Fault.BEFORE_COMMIT)
         for route in fleet.routes:
             if route.path == f"{ROOT}/kinds":
-                continue  # asks no database
+                continue  # does not use the database
 
             reply = await family.try_route(route.method.value, route.path)
 
-            reply.refuses(503, code="HYPERFLEET-SVC-001")
+            reply.assert_problem(503, code="HYPERFLEET-SVC-001")
             assert reply.headers["retry-after"] == "1"
 
 
-async def test_every_write_survives_a_race_that_it_lost() -> None:
+async def test_every_write_is_retried_after_a_lost_race() -> None:
     async with (
         FleetClient(backend=backends.memory(faults=lambda _: Fault.LOST_RACE)) as twice,
         FleetClient() as once,

@@ -1,4 +1,4 @@
-"""What a resource waits for, and which kinds are served: what clients cannot tell from a document."""
+"""What a resource waits for, and which kinds are served."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.fleet.api_client import FleetClient
 
 
 @pytest.mark.parametrize("path", ["clusters/one/waiting", "resources/one/waiting"])
-async def test_the_adapters_in_the_way_are_named_with_the_moment_since_when(fleet: FleetClient, path: str) -> None:
+async def test_waiting_names_the_adapters_and_their_start_times(fleet: FleetClient, path: str) -> None:
     created = (await fleet.create(id="one"))["created_time"]
     await fleet.later(5)
     await fleet.reports("clusters/one", "validation")
@@ -22,7 +22,7 @@ async def test_the_adapters_in_the_way_are_named_with_the_moment_since_when(flee
     }
 
 
-async def test_a_ready_resource_waits_for_nobody(fleet: FleetClient) -> None:
+async def test_a_ready_resource_waits_for_nothing(fleet: FleetClient) -> None:
     await fleet.create(id="one")
     await fleet.reports("clusters/one", "validation", "dns")
 
@@ -47,11 +47,11 @@ async def test_a_deletion_waits_for_finalizers_and_direct_children(fleet: FleetC
 async def test_a_resource_of_another_kind_is_not_found(fleet: FleetClient) -> None:
     await fleet.create(id="one")
 
-    (await fleet.call("GET", "manifests/one/waiting")).refuses(404, code="HYPERFLEET-NTF-001")
-    (await fleet.call("GET", "resources/two/waiting")).refuses(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "manifests/one/waiting")).assert_problem(404, code="HYPERFLEET-NTF-001")
+    (await fleet.call("GET", "resources/two/waiting")).assert_problem(404, code="HYPERFLEET-NTF-001")
 
 
-async def test_the_kinds_are_listed_in_their_order(fleet: FleetClient) -> None:
+async def test_the_kinds_are_listed_in_file_order(fleet: FleetClient) -> None:
     body = await fleet.get("kinds")
 
     assert [(kind["plural"], kind["kind"], kind["parent"]) for kind in body["items"]] == [

@@ -11,8 +11,8 @@ from sentinel.core.labels import Operator, Requirement
 from sentinel.ports.fleet_store import FleetStore, ListPosition, ListQuery, ListResult, OrderBy, StoredResource
 from tests.support.fleet.store_records import (
     HOUR,
+    MAX_PAGES,
     MOMENT,
-    MOST_PAGES,
     SECOND,
     StoreSuite,
     find,
@@ -112,7 +112,7 @@ class ListContract(StoreSuite):
         inserted = [stored(f"cls-0{n}x", name=f"n0{n}x", created=MOMENT + n * SECOND) for n in range(5)]
         seen: list[str] = []
 
-        for turn in range(MOST_PAGES):
+        for turn in range(MAX_PAGES):
             found = await store.find(query)
             seen += ids(found)
             if found.last is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet.concurrent_clients import KINDS, REQUIRED, Ledger, clients, storm, verify
+from tests.support.fleet.concurrent_clients import KINDS, REQUIRED, SentRequests, clients, run_concurrently, verify
 from tests.support.fleet.databases import DatabaseKind, fresh_database
 from tests.support.fleet.http_client import FleetHttp
 from tests.support.processes.service import ApiProcess
@@ -48,9 +48,9 @@ async def test_fifty_writers_of_one_resource_are_serialised(
     fleet: FleetHttp,
 ) -> None:
     resource = await fleet.create("busy")
-    ledger = Ledger(f"clusters/{resource['id']}")
+    ledger = SentRequests(f"clusters/{resource['id']}")
 
-    await storm(clients(fleet, ledger, count=50, rounds=5))
+    await run_concurrently(clients(fleet, ledger, count=50, rounds=5))
 
     await verify(fleet, ledger)
     await fleet.report(ledger.path, *REQUIRED, generation=ledger.generation)
@@ -65,8 +65,8 @@ async def test_fifty_writers_of_one_resource_are_serialised(
 @pytest.mark.parametrize(("kind", "servers"), DEPLOYMENTS)
 async def test_writers_of_different_resources_do_not_affect_each_other(fleet: FleetHttp) -> None:
     resources = await asyncio.gather(*(fleet.create(f"cluster-{n}") for n in range(100)))
-    ledgers = [Ledger(f"clusters/{resource['id']}") for resource in resources]
+    ledgers = [SentRequests(f"clusters/{resource['id']}") for resource in resources]
 
-    await storm([work for ledger in ledgers for work in clients(fleet, ledger, count=20, rounds=1)])
+    await run_concurrently([work for ledger in ledgers for work in clients(fleet, ledger, count=20, rounds=1)])
 
     await asyncio.gather(*(verify(fleet, ledger) for ledger in ledgers))

@@ -16,7 +16,7 @@ import pytest
 
 from sentinel.core.pulse.listing import PageShape
 from tests.support.brokers.inbox import Inbox
-from tests.support.fleet.fake_api import Answer, Document, FleetServer, condition, make_resource
+from tests.support.fleet.fake_api import Document, FakeResponse, FleetServer, condition, make_resource
 from tests.support.processes.service import SentinelProcess
 
 PATIENCE = 60.0
@@ -186,7 +186,7 @@ async def test_coverage_finds_the_known_gaps_of_five_configurations(tmp_path: Pa
         msgspec.json.encode({"page": n + 1, "size": 500, "total": 10_000, "items": fleet[500 * n : 500 * n + 500]})
         for n in range(20)
     ]
-    async with FleetServer(script=lambda request: Answer(body=pages[request.page - 1])) as server:
+    async with FleetServer(script=lambda request: FakeResponse(body=pages[request.page - 1])) as server:
         configs = [
             write(
                 tmp_path / f"{region}.yaml",

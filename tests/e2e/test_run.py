@@ -18,7 +18,7 @@ from sentinel.core.pulse.listing import PageShape
 from tests.runtime.trace_collector import TraceCollector
 from tests.support.brokers.inbox import Inbox
 from tests.support.brokers.rabbitmq import Proxy, eventually
-from tests.support.fleet.fake_api import Answer, Fault, FleetServer, Received, every, make_resource
+from tests.support.fleet.fake_api import FakeResponse, Fault, FleetServer, ReceivedRequest, every, make_resource
 from tests.support.processes.service import SentinelProcess
 
 
@@ -231,8 +231,8 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path, inbox: Inbox) -> 
 
 # --- trouble at the API -----------------------------------------------------------------------------------------
 
-TROUBLES: dict[str, Fault | Answer] = {
-    "500": Answer(500),
+TROUBLES: dict[str, Fault | FakeResponse] = {
+    "500": FakeResponse(500),
     "garbage": Fault.GARBAGE,
     "half a page": Fault.HALF,
     "nothing": Fault.EMPTY,
@@ -246,7 +246,7 @@ async def test_an_api_failure_turns_readiness_off_until_it_recovers(
 ) -> None:
     is_broken = True
 
-    def script(request: Received) -> Fault | Answer | None:
+    def script(request: ReceivedRequest) -> Fault | FakeResponse | None:
         return TROUBLES[trouble] if is_broken else None
 
     async with FleetServer(script=script) as server:
@@ -270,8 +270,8 @@ async def test_an_api_failure_turns_readiness_off_until_it_recovers(
     assert len({subject(event) for event in events}) == 10
 
 
-async def test_a_walk_completes_though_every_seventh_request_fails(tmp_path: Path, inbox: Inbox) -> None:
-    faults = (Answer(500), Fault.GARBAGE, Fault.TRUNCATED, Fault.HALF, Fault.DROP, Answer(429))
+async def test_with_every_seventh_request_failing_a_walk_still_completes(tmp_path: Path, inbox: Inbox) -> None:
+    faults = (FakeResponse(500), Fault.GARBAGE, Fault.TRUNCATED, Fault.HALF, Fault.DROP, FakeResponse(429))
     async with FleetServer(script=every(7, *faults)) as server:
         for n in range(500):
             server.put(make_resource(f"cls-{n}", observed_generation=0))
@@ -289,7 +289,7 @@ async def test_an_api_and_a_broker_that_start_later_are_found(tmp_path: Path, in
     """Started before either can be reached; the process lives, says so, and recovers by itself."""
     is_up = False
 
-    def script(request: Received) -> Fault | Answer | None:
+    def script(request: ReceivedRequest) -> Fault | FakeResponse | None:
         return None if is_up else Fault.DROP
 
     async with FleetServer(script=script) as server, Proxy(inbox.url) as way_to_broker:
@@ -495,9 +495,9 @@ async def test_a_secret_is_in_no_log_metric_probe_dump_or_error(tmp_path: Path, 
     token_file = tmp_path / "token"
     token_file.write_text("planted-token-file-2c40\n")
 
-    def echo(request: Received) -> Answer:
+    def echo(request: ReceivedRequest) -> FakeResponse:
         """A server that repeats the token in its error."""
-        return Answer(403, f"no access with {request.headers.get('Authorization')}".encode())
+        return FakeResponse(403, f"no access with {request.headers.get('Authorization')}".encode())
 
     async with FleetServer(script=echo) as server:
         config = settings(server)

@@ -89,7 +89,7 @@ class ApiProcess:
     async def _keep_up(self, upkeep: Maintenance) -> None:
         # The fleet is really a large one, and it takes a while until it is the turn of these few.
         await asyncio.sleep(_CATCHING_UP.total_seconds() * self._random.random())
-        await upkeep.aggregate_anew(Stopping())
+        await upkeep.reaggregate_outdated(Stopping())
 
     def _keep(self, request: asyncio.Task[Any]) -> None:
         self._requests[request] = None

@@ -1,4 +1,4 @@
-"""Audit entries: what a caller has done, in the order in which it was done."""
+"""Audit entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CALLER = Caller(Identity("ops", Role.OPERATOR), "127.0.0.1", "req-42")
 
 
-def test_an_entry_says_who_did_what_to_what() -> None:
+def test_an_entry_has_actor_action_and_resource() -> None:
     auditor = Auditor(randomness=bytes)
 
     entry = auditor.entry(
@@ -34,7 +34,7 @@ def test_an_entry_says_who_did_what_to_what() -> None:
     )
 
 
-def test_entries_of_one_moment_sort_in_the_order_in_which_they_were_made() -> None:
+def test_entries_with_equal_times_sort_in_order_of_creation() -> None:
     auditor = Auditor()
 
     ids = [

@@ -14,7 +14,7 @@ from sentinel.web.asgi import App
 from sentinel.web.metrics import RequestMetrics
 from sentinel.web.openapi import Info
 from sentinel.web.routing import OPEN, Response, ResponseSpec
-from tests.web.calling import LOG, OPEN_GUARD, answering, call, raising, route
+from tests.web.asgi_client import LOG, OPEN_GUARD, call, raising, returning, route
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -31,13 +31,13 @@ def giving(type_: type[msgspec.Struct]) -> tuple[ResponseSpec, ...]:
 
 FLEET = Component(
     routes=[
-        route(answering(Response(body=b'"fleet"')), path="/clusters", tag="clusters", responses=giving(Thing))
+        route(returning(Response(body=b'"fleet"')), path="/clusters", tag="clusters", responses=giving(Thing))
     ],
     tags={"clusters": "What is managed."},
 )
 HUB = Component(
     routes=[
-        route(answering(Response(body=b'"hub"')), path="/instances", tag="instances", responses=giving(Proxy)),
+        route(returning(Response(body=b'"hub"')), path="/instances", tag="instances", responses=giving(Proxy)),
         route(raising(lambda: errors.NotFound("no such config")), path="/configs/{id}", tag="configs"),
     ],
     tags={"instances": "Proxies.", "configs": "What they run."},
@@ -46,8 +46,8 @@ INFO = Info(title="Everything", version="1", description="All of it.", tags={"do
 
 
 def application(*components: Component, **more: object) -> App:
-    probe = route(answering(Response()), path="/healthz", action=OPEN, is_documented=False)
-    return build_app([probe], components=components, info=INFO, guard=OPEN_GUARD, log=LOG, **more)  # type: ignore[arg-type]  # as given
+    probe = route(returning(Response()), path="/healthz", action=OPEN, is_documented=False)
+    return build_app([probe], components=components, info=INFO, guard=OPEN_GUARD, log=LOG, **more)  # type: ignore[arg-type]  # passed through
 
 
 async def test_every_component_is_served_on_one_listener() -> None:
@@ -58,10 +58,10 @@ async def test_every_component_is_served_on_one_listener() -> None:
     assert (await call(app, "GET", "/healthz")).status == 200
 
 
-async def test_refusals_of_every_component_become_problems() -> None:
-    answered = await call(application(FLEET, HUB), "GET", "/configs/a")
+async def test_errors_of_every_component_become_problems() -> None:
+    response = await call(application(FLEET, HUB), "GET", "/configs/a")
 
-    assert (answered.status, answered.json["detail"]) == (404, "no such config")
+    assert (response.status, response.json["detail"]) == (404, "no such config")
 
 
 async def test_one_document_describes_all_components_and_nothing_else() -> None:
@@ -78,11 +78,11 @@ async def test_one_document_describes_all_components_and_nothing_else() -> None:
     assert (await call(application(FLEET, HUB), "GET", "/docs")).status == 200
 
 
-def test_schemas_of_the_same_name_are_refused() -> None:
+def test_schemas_of_the_same_name_are_rejected() -> None:
     other = msgspec.defstruct("Thing", [("size", int)], module="elsewhere")
-    hub = Component(routes=[route(answering(Response()), path="/things", responses=giving(other))])
+    hub = Component(routes=[route(returning(Response()), path="/things", responses=giving(other))])
 
-    with pytest.raises(ValueError, match="got several called Thing"):
+    with pytest.raises(ValueError, match="got several schemas called Thing"):
         application(FLEET, hub)
 
 
@@ -93,19 +93,19 @@ async def test_without_info_no_document_is_served() -> None:
     assert (await call(app, "GET", "/clusters")).status == 200
 
 
-def test_two_components_that_claim_one_route_are_refused() -> None:
+def test_two_components_with_one_route_are_rejected() -> None:
     with pytest.raises(BadRoutes, match="GET /clusters: declared twice"):
         application(FLEET, HUB, FLEET)
 
 
-def test_a_component_that_claims_a_route_of_the_application_is_refused() -> None:
-    other = Component(routes=[route(answering(Response()), path="/openapi.json")])
+def test_a_component_with_a_route_of_the_app_is_rejected() -> None:
+    other = Component(routes=[route(returning(Response()), path="/openapi.json")])
 
     with pytest.raises(BadRoutes, match=r"GET /openapi\.json: declared twice"):
         application(FLEET, other)
 
 
-async def test_a_component_counts_its_own_requests_and_the_application_all() -> None:
+async def test_observers_of_a_component_see_only_its_requests() -> None:
     registry = CollectorRegistry()
     hub = msgspec.structs.replace(HUB, observers=[RequestMetrics(registry=registry, prefix="hub_")])
     app = application(FLEET, hub, observers=[RequestMetrics(registry=registry, prefix="all_")])

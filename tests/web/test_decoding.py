@@ -1,4 +1,4 @@
-"""From bytes and query strings to structs, and from what does not fit to the field that is to blame."""
+"""Decoding bodies and query strings, and the fields that errors name."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class Query(msgspec.Struct, frozen=True):
 
 
 def body_error(body: bytes) -> FieldError:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem) as rejected:
         decoding.decode(body, Thing)
-    (error,) = refused.value.errors
+    (error,) = rejected.value.errors
     return error
 
 
 def query_errors(query: bytes) -> list[tuple[str, str]]:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem) as rejected:
         decoding.decode_query(query, Query)
-    return [(error.field, error.message) for error in refused.value.errors]
+    return [(error.field, error.message) for error in rejected.value.errors]
 
 
-def test_a_member_is_named_however_many_come_before_it() -> None:
+def test_an_invalid_member_is_named_among_many() -> None:
     before = ",".join(f'"{number:x}": "v"' for number in range(4000))
 
     error = body_error(f'{{"name": "a", "labels": {{{before}, "z": 1, "y": []}}}}'.encode())
@@ -63,7 +63,7 @@ def test_a_member_is_named_however_many_come_before_it() -> None:
     assert error == FieldError("labels.z", "expected a string, got an integer")
 
 
-def test_a_body_that_fits_is_decoded() -> None:
+def test_a_valid_body_is_decoded() -> None:
     thing = decoding.decode(b'{"name": "a", "owner": {"size": 2}}', Thing)
 
     assert thing == Thing("a", owner=Rule(2))
@@ -100,11 +100,11 @@ def test_a_body_that_fits_is_decoded() -> None:
         (b'{"name": "a", "at": true}', "at", "expected a time or null, got a boolean"),
     ],
 )
-def test_what_does_not_fit_is_named(body: bytes, field: str, message: str) -> None:
+def test_an_invalid_member_is_named(body: bytes, field: str, message: str) -> None:
     assert body_error(body) == FieldError(field, message)
 
 
-def test_a_query_is_read_from_text() -> None:
+def test_a_query_is_converted_from_text() -> None:
     query = decoding.decode_query(b"size=7&colour=blue&deep=true&after=a%2Bb+c", Query)
 
     assert query == Query(7, Colour.BLUE, "a+b c", True)
@@ -135,18 +135,18 @@ def test_an_empty_query_has_the_defaults() -> None:
         ),
     ],
 )
-def test_every_parameter_that_does_not_fit_is_named(query: bytes, errors: list[tuple[str, str]]) -> None:
+def test_every_invalid_parameter_is_named(query: bytes, errors: list[tuple[str, str]]) -> None:
     assert query_errors(query) == errors
 
 
-def test_without_a_struct_every_parameter_is_refused() -> None:
+def test_without_a_struct_every_parameter_is_rejected() -> None:
     with pytest.raises(Problem, match="a: unknown parameter; expected none"):
         decoding.decode_query(b"a=1", None)
 
 
 @pytest.mark.parametrize("query", [b"after=%ff", b"&".join(b"a%d=1" % n for n in range(65))])
-def test_a_query_that_is_no_text_or_endless_is_refused(query: bytes) -> None:
-    with pytest.raises(Problem) as refused:
+def test_a_query_that_is_not_text_or_too_long_is_rejected(query: bytes) -> None:
+    with pytest.raises(Problem) as rejected:
         decoding.decode_query(query, Query)
 
-    assert refused.value.status == 400
+    assert rejected.value.status == 400

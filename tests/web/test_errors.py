@@ -1,4 +1,4 @@
-"""Refusals of use cases, as the application answers them on any component's routes."""
+"""Errors of use cases, and the problems that they become."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import pytest
 
 from sentinel.ports.errors import Unavailable
 from sentinel.web import errors
+from sentinel.web.body import Body
 from sentinel.web.openapi import Info, document
 from sentinel.web.problem import FieldError
-from sentinel.web.routing import Body, Method, Response
-from tests.web.calling import PERMISSIONS, answering, app_of, call, raising, route
+from sentinel.web.routing import Method, Response
+from tests.web.asgi_client import PERMISSIONS, call, make_app, raising, returning, route
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a checker of texts has to say, in its own shape."""
+    """An error of a linter, with fields of its own."""
 
     level: int
     code: str
@@ -37,52 +38,52 @@ FINDING = Finding(2, "dangling-reference", 7, 3, "expected an upstream that exis
         (errors.Conflict("a is being deleted"), 409, "HYPERFLEET-CNF-001", "a is being deleted"),
         (errors.PreconditionFailed("a has changed"), 412, "HYPERFLEET-CNF-002", "a has changed"),
         (errors.Unprocessable("no target"), 422, "HYPERFLEET-VAL-002", "no target"),
-        (Unavailable("connection refused"), 503, "HYPERFLEET-SVC-001", "the database does not answer"),
+        (Unavailable("connection rejected"), 503, "HYPERFLEET-SVC-001", "the database does not answer"),
     ],
 )
-async def test_a_refusal_becomes_a_problem_on_any_route(
+async def test_an_error_becomes_a_problem(
     refusal: Exception, status: int, code: str, detail: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = app_of(route(raising(lambda: refusal)))
+    app = make_app(route(raising(lambda: refusal)))
 
     with caplog.at_level(logging.WARNING):
-        answered = await call(app, "GET", "/things")
+        response = await call(app, "GET", "/things")
 
-    assert (answered.status, answered.headers["content-type"]) == (status, "application/problem+json")
-    assert (answered.json["code"], answered.json["detail"]) == (code, detail)
-    assert "errors" not in answered.json
-    assert ("retry-after" in answered.headers) == (status == 503)
+    assert (response.status, response.headers["content-type"]) == (status, "application/problem+json")
+    assert (response.json["code"], response.json["detail"]) == (code, detail)
+    assert "errors" not in response.json
+    assert ("retry-after" in response.headers) == (status == 503)
     assert not caplog.records
 
 
 async def test_invalid_fields_are_a_400_that_names_each() -> None:
     refusal = errors.Invalid((FieldError("name", "too long"), FieldError("spec.x", "too deep")))
 
-    answered = await call(app_of(route(raising(lambda: refusal))), "GET", "/things")
+    response = await call(make_app(route(raising(lambda: refusal))), "GET", "/things")
 
-    assert (answered.status, answered.json["detail"]) == (400, "name: too long; spec.x: too deep")
-    assert answered.json["errors"] == [
+    assert (response.status, response.json["detail"]) == (400, "name: too long; spec.x: too deep")
+    assert response.json["errors"] == [
         {"field": "name", "message": "too long"},
         {"field": "spec.x", "message": "too deep"},
     ]
 
 
-async def test_a_422_carries_errors_with_line_and_column() -> None:
+async def test_a_422_has_errors_with_line_and_column() -> None:
     refusal = errors.Unprocessable("one error", errors=[FieldError("content", "unclosed brace", 3, 7)])
 
-    answered = await call(app_of(route(raising(lambda: refusal))), "GET", "/things")
+    response = await call(make_app(route(raising(lambda: refusal))), "GET", "/things")
 
-    assert answered.status == 422
-    assert answered.json["errors"] == [{"field": "content", "message": "unclosed brace", "line": 3, "column": 7}]
+    assert response.status == 422
+    assert response.json["errors"] == [{"field": "content", "message": "unclosed brace", "line": 3, "column": 7}]
 
 
-async def test_a_422_carries_errors_in_the_shape_of_the_component() -> None:
+async def test_a_422_has_errors_of_the_components_type() -> None:
     refusal = errors.Unprocessable("one error of level 2", errors=[FINDING])
 
-    answered = await call(app_of(route(raising(lambda: refusal))), "GET", "/things")
+    response = await call(make_app(route(raising(lambda: refusal))), "GET", "/things")
 
-    assert (answered.status, answered.json["detail"]) == (422, "one error of level 2")
-    assert answered.json["errors"] == [
+    assert (response.status, response.json["detail"]) == (422, "one error of level 2")
+    assert response.json["errors"] == [
         {
             "level": 2,
             "code": "dangling-reference",
@@ -94,11 +95,11 @@ async def test_a_422_carries_errors_in_the_shape_of_the_component() -> None:
     ]
 
 
-def test_the_document_has_the_errors_of_the_component_for_its_422_alone() -> None:
+def test_only_the_422_is_documented_with_the_components_errors() -> None:
     own = route(
-        answering(Response()), method=Method.POST, body=Body(type=dict), problems=(409, 422), error_type=Finding
+        returning(Response()), method=Method.POST, body=Body(type=dict), problems=(409, 422), error_type=Finding
     )
-    other = route(answering(Response()), path="/others", problems=(422,))
+    other = route(returning(Response()), path="/others", problems=(422,))
 
     content = json.loads(document([own, other], Info(title="", version=""), permissions=PERMISSIONS))
 

@@ -1,4 +1,4 @@
-"""Idempotency keys: what is read of a request, and what becomes of one that is repeated."""
+"""Idempotency keys: reading them, and repeated requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KEY = IdempotencyKey("ops", "k", "f1")
 
 
-async def nothing(request: Request) -> Response:
+async def ok(request: Request) -> Response:
     return Response()
 
 
@@ -31,7 +31,7 @@ def request(**headers: str) -> Request:
         method=Method.POST,
         path="/things",
         action=OPEN,
-        handler=nothing,
+        handler=ok,
         summary="Make a thing",
         tag="things",
         responses=(ResponseSpec(status=201, description="Made."),),
@@ -52,23 +52,23 @@ def test_a_request_without_a_key_has_none(headers: dict[str, str]) -> None:
     assert idempotency.read(request(**headers), "things") is None
 
 
-def test_a_key_belongs_to_the_caller_and_to_what_the_request_means() -> None:
+def test_a_key_belongs_to_a_caller_and_a_request() -> None:
     key = idempotency.read(request(Idempotency_Key="k"), "things", None, {"name": "a"})
 
-    # Written out: a key of an earlier version of this program must still be recognised.
+    # Spelled out: keys that earlier versions have stored must still match.
     meaning = hashlib.sha256(b'["things",null,{"name":"a"}]').hexdigest()
     assert key == IdempotencyKey("ops", "k", meaning)
 
 
 @pytest.mark.parametrize("key", ["x" * 256, "a\x07b"])
-def test_a_key_that_is_long_or_not_printable_is_refused(key: str) -> None:
+def test_a_key_that_is_too_long_or_not_printable_is_rejected(key: str) -> None:
     with pytest.raises(Problem, match="expected at most 255 printable characters") as caught:
         idempotency.read(request(Idempotency_Key=key), "things")
 
     assert caught.value.status == 400
 
 
-async def test_what_was_remembered_is_recalled_for_the_same_request_alone() -> None:
+async def test_a_response_is_recalled_only_for_the_same_request() -> None:
     database = await opened()
 
     def work(transaction: MemoryTransaction) -> None:
@@ -94,8 +94,8 @@ async def test_without_a_key_nothing_is_remembered_or_recalled() -> None:
     await transactions.transact(database, lambda: MemoryTransaction(database), work)
 
 
-class Contended:
-    """A write that finds something taken at its first attempts."""
+class ContendedWrite:
+    """A write whose first attempts fail with `AlreadyExists`."""
 
     def __init__(self, *, failures: int, taken: type[AlreadyExists] = KeyTaken) -> None:
         self._failures = failures
@@ -110,16 +110,16 @@ class Contended:
 
 
 @pytest.mark.parametrize("taken", [KeyTaken, AlreadyExists])
-async def test_a_request_with_a_key_that_loses_a_race_is_tried_again(taken: type[AlreadyExists]) -> None:
-    write = Contended(failures=2, taken=taken)
+async def test_a_request_with_a_key_is_retried_after_a_lost_race(taken: type[AlreadyExists]) -> None:
+    write = ContendedWrite(failures=2, taken=taken)
 
     assert await idempotency.attempt(KEY, write) == "done"
     assert write.attempts == 3
 
 
 @pytest.mark.parametrize(("key", "attempts"), [(KEY, 3), (None, 1)])
-async def test_what_stays_taken_is_raised(key: IdempotencyKey | None, attempts: int) -> None:
-    write = Contended(failures=9)
+async def test_the_last_conflict_is_raised(key: IdempotencyKey | None, attempts: int) -> None:
+    write = ContendedWrite(failures=9)
 
     with pytest.raises(KeyTaken):
         await idempotency.attempt(key, write)

@@ -1,4 +1,4 @@
-"""The guard: who gets in, what for, and what a browser's page cannot do to an unprotected server."""
+"""The guard: authentication, permissions, and what web pages cannot do to an insecure server."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sentinel.core.access import ANONYMOUS, Action, Identity, Role
 from sentinel.core.problem_codes import Code
 from sentinel.runtime.listening import is_loopback
 from sentinel.testing.identities import MemoryIdentities
-from sentinel.web.identity import NOBODY, Guard
+from sentinel.web.identity import UNAUTHENTICATED, Guard
 from sentinel.web.problem import Problem
 from sentinel.web.routing import OPEN, Open
-from tests.web.calling import FORCE_DELETE, PERMISSIONS, READ, WRITE
+from tests.web.asgi_client import FORCE_DELETE, PERMISSIONS, READ, WRITE
 
 OPS = Identity("ops", Role.OPERATOR)
 VIEWER = Identity("eve", Role.VIEWER)
@@ -31,10 +31,10 @@ async def admit(guard: Guard, action: Action | Open, headers: Mapping[str, str])
     return identity
 
 
-async def refusal(guard: Guard, action: Action, headers: Mapping[str, str]) -> Problem:
-    with pytest.raises(Problem) as refused:
+async def rejection(guard: Guard, action: Action, headers: Mapping[str, str]) -> Problem:
+    with pytest.raises(Problem) as rejected:
         await admit(guard, action, headers)
-    return refused.value
+    return rejected.value
 
 
 @pytest.fixture
@@ -45,41 +45,44 @@ def guard() -> Guard:
     )
 
 
-def test_a_guard_without_identities_has_to_be_insecure_on_purpose() -> None:
-    with pytest.raises(ValueError, match="insecure on purpose"):
+@pytest.fixture
+def insecure_guard() -> Guard:
+    return Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
+
+
+def test_a_guard_without_identities_must_be_insecure() -> None:
+    with pytest.raises(ValueError, match="expected identities"):
         Guard(identities=[])
 
 
 @pytest.mark.parametrize(("token", "identity"), [("ops-token", OPS), ("eve-token", VIEWER)])
-async def test_a_known_token_says_who_asks_whichever_source_knows_it(
-    guard: Guard, token: str, identity: Identity
-) -> None:
+async def test_a_token_may_be_known_to_any_source(guard: Guard, token: str, identity: Identity) -> None:
     assert await admit(guard, READ, bearer(token)) == identity
 
 
 @pytest.mark.parametrize("authorization", ["bearer ops-token", "BEARER  ops-token", "Bearer ops-token "])
-async def test_the_scheme_is_read_as_loosely_as_the_standard_has_it(guard: Guard, authorization: str) -> None:
+async def test_the_scheme_is_parsed_as_leniently_as_rfc_9110_allows(guard: Guard, authorization: str) -> None:
     assert await admit(guard, READ, {"authorization": authorization}) == OPS
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer ", "Basic b3BzOng=", "ops-token", "Bearer a b"])
 async def test_no_bearer_token_is_a_401_with_a_challenge(guard: Guard, authorization: str) -> None:
-    refused = await refusal(guard, READ, {"authorization": authorization} if authorization else {})
+    rejected = await rejection(guard, READ, {"authorization": authorization} if authorization else {})
 
-    assert (refused.status, refused.code) == (401, Code.NO_CREDENTIALS)
-    assert refused.headers == {"WWW-Authenticate": "Bearer"}
+    assert (rejected.status, rejected.code) == (401, Code.NO_CREDENTIALS)
+    assert rejected.headers == {"WWW-Authenticate": "Bearer"}
 
 
 @pytest.mark.parametrize("token", ["wrong", "ops-tokeN", "a" * 9000])
 async def test_a_wrong_token_is_a_401_that_does_not_repeat_it(guard: Guard, token: str) -> None:
-    refused = await refusal(guard, READ, bearer(token))
+    rejected = await rejection(guard, READ, bearer(token))
 
-    assert (refused.status, refused.code) == (401, Code.WRONG_CREDENTIALS)
-    assert refused.headers == {"WWW-Authenticate": 'Bearer error="invalid_token"'}
-    assert token not in refused.encode().decode()
+    assert (rejected.status, rejected.code) == (401, Code.WRONG_CREDENTIALS)
+    assert rejected.headers == {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+    assert token not in rejected.encode().decode()
 
 
-async def test_every_source_is_asked_whether_or_not_an_earlier_one_knows() -> None:
+async def test_every_source_is_queried_even_after_a_match() -> None:
     first, second = MemoryIdentities({"ops-token": OPS}), MemoryIdentities({})
 
     await admit(Guard(identities=[first, second], permissions=PERMISSIONS), READ, bearer("ops-token"))
@@ -87,28 +90,28 @@ async def test_every_source_is_asked_whether_or_not_an_earlier_one_knows() -> No
     assert (first.calls, second.calls) == (1, 1)
 
 
-async def test_a_source_that_cannot_be_asked_makes_an_unknown_token_a_503() -> None:
+async def test_an_unavailable_source_makes_an_unknown_token_a_503() -> None:
     away = MemoryIdentities()
-    away.trouble = "connection to 10.0.0.5 refused"
+    away.trouble = "connection to 10.0.0.5 rejected"
     guard = Guard(identities=[MemoryIdentities({"ops-token": OPS}), away], permissions=PERMISSIONS)
 
-    refused = await refusal(guard, READ, bearer("eve-token"))
+    rejected = await rejection(guard, READ, bearer("eve-token"))
 
-    assert (refused.status, refused.code) == (503, Code.UNAVAILABLE)
-    assert refused.headers == {"Retry-After": "1"}
-    assert "10.0.0.5" not in refused.detail
+    assert (rejected.status, rejected.code) == (503, Code.UNAVAILABLE)
+    assert rejected.headers == {"Retry-After": "1"}
+    assert "10.0.0.5" not in rejected.detail
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_a_known_token_is_taken_while_another_source_is_away(is_first: bool) -> None:
+async def test_a_known_token_works_while_another_source_is_down(is_first: bool) -> None:
     known, away = MemoryIdentities({"ops-token": OPS}), MemoryIdentities()
-    away.trouble = "connection refused"
+    away.trouble = "connection rejected"
     guard = Guard(identities=[known, away] if is_first else [away, known], permissions=PERMISSIONS)
 
     assert await admit(guard, READ, bearer("ops-token")) == OPS
 
 
-async def test_of_several_sources_that_know_a_token_the_first_counts() -> None:
+async def test_the_first_source_that_knows_a_token_wins() -> None:
     guard = Guard(
         identities=[MemoryIdentities({"token": OPS}), MemoryIdentities({"token": VIEWER})], permissions=PERMISSIONS
     )
@@ -117,45 +120,41 @@ async def test_of_several_sources_that_know_a_token_the_first_counts() -> None:
 
 
 @pytest.mark.parametrize(("role", "action"), list(itertools.product(Role, sorted(PERMISSIONS.actions))))
-async def test_a_role_may_do_what_the_matrix_says_and_nothing_else(role: Role, action: Action) -> None:
+async def test_a_role_may_do_exactly_what_its_permissions_say(role: Role, action: Action) -> None:
     identity = Identity("someone", role)
     guard = Guard(identities=[MemoryIdentities({"token": identity})], permissions=PERMISSIONS)
 
     if PERMISSIONS.permits(identity, action):
         assert await admit(guard, action, bearer("token")) == identity
     else:
-        refused = await refusal(guard, action, bearer("token"))
-        assert refused.status == 403
-        assert refused.detail == f"the role {role} of someone may not {action.removeprefix('things.')}"
+        rejected = await rejection(guard, action, bearer("token"))
+        assert rejected.status == 403
+        assert rejected.detail == f"the role {role} of someone may not {action.removeprefix('things.')}"
 
 
-async def test_an_open_route_needs_no_token_and_gives_no_rights(guard: Guard) -> None:
-    assert await admit(guard, OPEN, {}) == NOBODY
-    assert not any(PERMISSIONS.permits(NOBODY, action) for action in PERMISSIONS.actions)
+async def test_an_open_route_needs_no_token_and_grants_nothing(guard: Guard) -> None:
+    assert await admit(guard, OPEN, {}) == UNAUTHENTICATED
+    assert not any(PERMISSIONS.permits(UNAUTHENTICATED, action) for action in PERMISSIONS.actions)
 
 
-async def test_an_insecure_server_takes_whoever_has_no_token_for_anonymous() -> None:
-    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
-
-    assert await admit(guard, FORCE_DELETE, LOCAL) == ANONYMOUS
-    assert await admit(guard, READ, {**LOCAL, **bearer("whatever")}) == ANONYMOUS
+async def test_an_insecure_server_treats_no_token_as_anonymous(insecure_guard: Guard) -> None:
+    assert await admit(insecure_guard, FORCE_DELETE, LOCAL) == ANONYMOUS
+    assert await admit(insecure_guard, READ, {**LOCAL, **bearer("whatever")}) == ANONYMOUS
 
 
-async def test_an_insecure_server_that_knows_tokens_still_refuses_a_wrong_one() -> None:
+async def test_an_insecure_server_with_tokens_rejects_a_wrong_one() -> None:
     guard = Guard(identities=[MemoryIdentities({"ops-token": OPS})], permissions=PERMISSIONS, is_insecure=True)
 
     assert await admit(guard, READ, {**LOCAL, **bearer("ops-token")}) == OPS
     assert await admit(guard, READ, LOCAL) == ANONYMOUS
-    assert (await refusal(guard, READ, {**LOCAL, **bearer("wrong")})).status == 401
+    assert (await rejection(guard, READ, {**LOCAL, **bearer("wrong")})).status == 401
 
 
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:80", "127.0.0.1:8000", "127.9.9.9", "[::1]", "[::1]:8000"]
 )
-async def test_an_insecure_server_answers_to_the_names_of_its_machine(host: str) -> None:
-    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
-
-    assert await admit(guard, READ, {"host": host}) == ANONYMOUS
+async def test_an_insecure_server_accepts_the_names_of_its_machine(insecure_guard: Guard, host: str) -> None:
+    assert await admit(insecure_guard, READ, {"host": host}) == ANONYMOUS
 
 
 @pytest.mark.parametrize(
@@ -171,17 +170,13 @@ async def test_an_insecure_server_answers_to_the_names_of_its_machine(host: str)
         "localhost@x",
     ],
 )
-async def test_an_insecure_server_answers_to_no_other_name(host: str) -> None:
-    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
-
-    assert (await refusal(guard, READ, {"host": host})).status == 421
+async def test_an_insecure_server_rejects_other_names(insecure_guard: Guard, host: str) -> None:
+    assert (await rejection(insecure_guard, READ, {"host": host})).status == 421
 
 
 @pytest.mark.parametrize("host", ["localhost:3000", "127.0.0.1", "[::1]:8080", "LocalHost:80"])
-async def test_an_insecure_server_takes_requests_of_its_own_pages(host: str) -> None:
-    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
-
-    assert await admit(guard, WRITE, {"host": host, "origin": f"http://{host.lower()}"}) == ANONYMOUS
+async def test_an_insecure_server_accepts_its_own_origin(insecure_guard: Guard, host: str) -> None:
+    assert await admit(insecure_guard, WRITE, {"host": host, "origin": f"http://{host.lower()}"}) == ANONYMOUS
 
 
 @pytest.mark.parametrize(
@@ -200,22 +195,18 @@ async def test_an_insecure_server_takes_requests_of_its_own_pages(host: str) -> 
         "http://evil.example@localhost:8000",
     ],
 )
-async def test_an_insecure_server_takes_no_requests_of_other_sites(origin: str) -> None:
-    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
+async def test_an_insecure_server_rejects_other_origins(insecure_guard: Guard, origin: str) -> None:
+    rejected = await rejection(insecure_guard, WRITE, {"host": "localhost:8000", "origin": origin})
 
-    refused = await refusal(guard, WRITE, {"host": "localhost:8000", "origin": origin})
-
-    assert (refused.status, refused.code) == (403, Code.FOREIGN)
+    assert (rejected.status, rejected.code) == (403, Code.FOREIGN)
 
 
-async def test_an_insecure_server_guards_its_open_routes_too() -> None:
-    guard = Guard(identities=[], permissions=PERMISSIONS, is_insecure=True)
-
+async def test_an_insecure_server_guards_its_open_routes_too(insecure_guard: Guard) -> None:
     with pytest.raises(Problem):
-        await admit(guard, OPEN, {"host": "evil.example"})
+        await admit(insecure_guard, OPEN, {"host": "evil.example"})
 
 
-async def test_a_protected_server_does_not_care_by_which_name_it_is_called(guard: Guard) -> None:
+async def test_a_secure_server_accepts_any_host_and_origin(guard: Guard) -> None:
     headers = {"host": "api.example", "origin": "https://console.example", **bearer("ops-token")}
 
     assert await admit(guard, WRITE, headers) == OPS
@@ -225,5 +216,5 @@ async def test_a_protected_server_does_not_care_by_which_name_it_is_called(guard
     ("host", "is_local"),
     [("localhost.", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False), ("", False), ("::", False)],
 )
-def test_loopback_is_this_machine_and_nothing_else(host: str, is_local: bool) -> None:
+def test_only_loopback_is_local(host: str, is_local: bool) -> None:
     assert is_loopback(host) is is_local

@@ -1,4 +1,4 @@
-"""What surrounds every request."""
+"""The middleware: request ids, headers, records, timeouts and limits."""
 
 from __future__ import annotations
 
@@ -17,86 +17,72 @@ from sentinel.web.identity import Guard
 from sentinel.web.metrics import RequestMetrics
 from sentinel.web.middleware import AccessLog, Middleware
 from sentinel.web.routing import OPEN, Request, Response
-from tests.web.calling import (
+from tests.web.asgi_client import (
     FORCE_DELETE,
     LOG,
+    OK,
     OPEN_GUARD,
     PERMISSIONS,
+    TIMEOUT,
+    BlockingHandler,
     Recorder,
-    answering,
-    app_of,
     call,
+    make_app,
     raising,
+    returning,
     route,
     scope,
 )
 
-FINE = answering(Response(body=b"{}"))
-WAIT = 10
-
-
-class Held:
-    """A handler that answers when it is let go."""
-
-    def __init__(self) -> None:
-        self.has_begun = asyncio.Event()
-        self.may_end = asyncio.Event()
-
-    async def __call__(self, request: Request) -> Response:
-        self.has_begun.set()
-        async with asyncio.timeout(WAIT):
-            await self.may_end.wait()
-        return Response(body=b"{}")
-
 
 @pytest.mark.parametrize("given", ["abc-123", "a" * 128, "00-4bf92f3577b34da6-01", "{x}"])
-async def test_a_safe_request_id_is_taken_over(given: str) -> None:
-    answered = await call(app_of(route(FINE)), "GET", "/things", headers={"X-Request-Id": given})
+async def test_a_safe_request_id_is_kept(given: str) -> None:
+    response = await call(make_app(route(OK)), "GET", "/things", headers={"X-Request-Id": given})
 
-    assert answered.headers["x-request-id"] == given
+    assert response.headers["x-request-id"] == given
 
 
 @pytest.mark.parametrize("given", ["", "a" * 129, "a b", "caf\u00e9", "a\tb"])
 async def test_any_other_request_id_is_replaced(given: str) -> None:
-    answered = await call(app_of(route(FINE)), "GET", "/things", headers={"X-Request-Id": given})
+    response = await call(make_app(route(OK)), "GET", "/things", headers={"X-Request-Id": given})
 
-    assert answered.headers["x-request-id"] != given
-    assert len(answered.headers["x-request-id"]) == 32
+    assert response.headers["x-request-id"] != given
+    assert len(response.headers["x-request-id"]) == 32
 
 
-async def test_two_requests_have_two_ids() -> None:
-    app = app_of(route(FINE))
+async def test_each_request_has_its_own_id() -> None:
+    app = make_app(route(OK))
 
     one, other = await call(app, "GET", "/things"), await call(app, "GET", "/nowhere")
 
     assert one.headers["x-request-id"] != other.headers["x-request-id"]
 
 
-async def test_every_answer_has_the_headers_that_keep_browsers_in_check() -> None:
-    app = app_of(route(FINE))
+async def test_every_response_has_security_headers() -> None:
+    app = make_app(route(OK))
 
-    for answered in (await call(app, "GET", "/things"), await call(app, "GET", "/nowhere")):
-        assert answered.headers["x-content-type-options"] == "nosniff"
-        assert answered.headers["cache-control"] == "no-store"
-        assert "default-src 'none'" in answered.headers["content-security-policy"]
+    for response in (await call(app, "GET", "/things"), await call(app, "GET", "/nowhere")):
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in response.headers["content-security-policy"]
 
 
-async def test_an_answer_may_have_its_own() -> None:
-    app = app_of(route(answering(Response(headers={"Cache-Control": "max-age=60"}))))
+async def test_a_response_may_set_its_own_security_headers() -> None:
+    app = make_app(route(returning(Response(headers={"Cache-Control": "max-age=60"}))))
 
     assert (await call(app, "GET", "/things")).headers["cache-control"] == "max-age=60"
 
 
-async def test_an_exchange_names_the_route_and_never_the_path() -> None:
+async def test_a_record_has_the_route_and_not_the_path() -> None:
     recorder = Recorder()
-    app = app_of(route(FINE, path="/things/{id}"), observers=[recorder])
+    app = make_app(route(OK, path="/things/{id}"), observers=[recorder])
 
     await call(app, "GET", "/things/secret-name", headers={"X-Request-Id": "r1"})
 
-    (exchange,) = recorder.exchanges
-    assert (exchange.method, exchange.route, exchange.status, exchange.size) == ("GET", "/things/{id}", 200, 2)
-    assert (exchange.actor, exchange.address, exchange.request_id) == ("anonymous", "127.0.0.1", "r1")
-    assert recorder.begun == 1
+    (record,) = recorder.records
+    assert (record.method, record.route, record.status, record.size) == ("GET", "/things/{id}", 200, 2)
+    assert (record.actor, record.address, record.request_id) == ("anonymous", "127.0.0.1", "r1")
+    assert recorder.started == 1
 
 
 @pytest.mark.parametrize(
@@ -108,7 +94,7 @@ async def test_an_exchange_names_the_route_and_never_the_path() -> None:
         ("2001:db8::1", "2001:db8::1"),
     ],
 )
-def test_a_client_has_one_address_whichever_way_the_server_listens(peer: str, address: str) -> None:
+def test_a_client_has_one_address_on_any_listener(peer: str, address: str) -> None:
     assert client_address({"client": (peer, 4711)}) == address
 
 
@@ -116,49 +102,49 @@ def test_a_client_has_one_address_whichever_way_the_server_listens(peer: str, ad
     ("method", "path", "seen"),
     [("GET", "/nowhere", ("GET", "other", 404)), ("BREW", "/things", ("other", "other", 405))],
 )
-async def test_what_matches_no_route_is_other(method: str, path: str, seen: tuple[str, str, int]) -> None:
+async def test_a_request_without_a_route_is_other(method: str, path: str, seen: tuple[str, str, int]) -> None:
     recorder = Recorder()
 
-    await call(app_of(route(FINE), observers=[recorder]), method, path)
+    await call(make_app(route(OK), observers=[recorder]), method, path)
 
-    (exchange,) = recorder.exchanges
-    assert (exchange.method, exchange.route, exchange.status) == seen
+    (record,) = recorder.records
+    assert (record.method, record.route, record.status) == seen
 
 
 @pytest.mark.parametrize(
     ("make", "status"), [(lambda: problem.conflict("taken"), 409), (lambda: RuntimeError("oh"), 500)]
 )
-async def test_refusals_and_faults_are_exchanges_of_their_route(make: type[Exception], status: int) -> None:
+async def test_problems_and_errors_are_recorded_under_their_route(make: type[Exception], status: int) -> None:
     recorder = Recorder()
 
-    await call(app_of(route(raising(make)), observers=[recorder]), "GET", "/things")
+    await call(make_app(route(raising(make)), observers=[recorder]), "GET", "/things")
 
-    (exchange,) = recorder.exchanges
-    assert (exchange.route, exchange.status) == ("/things", status)
+    (record,) = recorder.records
+    assert (record.route, record.status) == ("/things", status)
 
 
-async def test_a_client_that_has_gone_is_499() -> None:
+async def test_a_disconnected_client_is_recorded_as_499() -> None:
     recorder = Recorder()
 
-    async def gone(request: Request) -> Response:
-        from sentinel.web.body import Disconnected
+    async def disconnected(request: Request) -> Response:
+        from sentinel.web.asgi import ClientDisconnected
 
-        raise Disconnected
+        raise ClientDisconnected
 
-    await call(app_of(route(gone), observers=[recorder]), "GET", "/things")
+    await call(make_app(route(disconnected), observers=[recorder]), "GET", "/things")
 
-    assert recorder.exchanges[0].status == 499
+    assert recorder.records[0].status == 499
 
 
-class Tokens:
+class OneToken:
     async def identify(self, token: str) -> Identity | None:
         return Identity("ops", Role.OPERATOR) if token == "s3cret-token" else None
 
 
-async def test_the_access_log_has_who_what_and_when_but_no_secret(caplog: pytest.LogCaptureFixture) -> None:
-    app = app_of(
-        route(FINE, path="/things/{id}", is_lenient=True),
-        guard=Guard(identities=[Tokens()], permissions=PERMISSIONS),
+async def test_the_access_log_contains_no_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    app = make_app(
+        route(OK, path="/things/{id}", is_lenient=True),
+        guard=Guard(identities=[OneToken()], permissions=PERMISSIONS),
         observers=[AccessLog(LOG)],
     )
 
@@ -186,22 +172,22 @@ async def test_the_access_log_has_who_what_and_when_but_no_secret(caplog: pytest
     }
 
 
-async def test_whoever_is_refused_is_named() -> None:
+async def test_a_forbidden_caller_is_recorded() -> None:
     recorder = Recorder()
-    app = app_of(
-        route(FINE, action=FORCE_DELETE),
-        guard=Guard(identities=[Tokens()], permissions=PERMISSIONS),
+    app = make_app(
+        route(OK, action=FORCE_DELETE),
+        guard=Guard(identities=[OneToken()], permissions=PERMISSIONS),
         observers=[recorder],
     )
 
     await call(app, "GET", "/things", headers={"authorization": "Bearer s3cret-token"})
 
-    (exchange,) = recorder.exchanges
-    assert (exchange.status, exchange.actor) == (403, "ops")
+    (record,) = recorder.records
+    assert (record.status, record.actor) == (403, "ops")
 
 
-async def test_quiet_routes_are_logged_for_debugging_only(caplog: pytest.LogCaptureFixture) -> None:
-    app = app_of(route(FINE, is_quiet=True), observers=[AccessLog(LOG)])
+async def test_quiet_routes_are_logged_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
+    app = make_app(route(OK, is_quiet=True), observers=[AccessLog(LOG)])
 
     with caplog.at_level(logging.INFO):
         await call(app, "GET", "/things")
@@ -209,7 +195,7 @@ async def test_quiet_routes_are_logged_for_debugging_only(caplog: pytest.LogCapt
     assert not caplog.records
 
 
-async def test_a_request_that_takes_too_long_is_a_503_and_its_handler_is_cancelled() -> None:
+async def test_a_request_that_times_out_is_cancelled_with_a_503() -> None:
     was_cancelled = False
 
     async def endless(request: Request) -> Response:
@@ -221,23 +207,25 @@ async def test_a_request_that_takes_too_long_is_a_503_and_its_handler_is_cancell
             raise
         raise AssertionError
 
-    answered = await call(app_of(route(endless), deadline=timedelta(milliseconds=10)), "GET", "/things")
+    response = await call(make_app(route(endless), request_timeout=timedelta(milliseconds=10)), "GET", "/things")
 
-    assert (answered.status, answered.json["code"]) == (503, "HYPERFLEET-SVC-002")
-    assert answered.headers["retry-after"] == "1"
+    assert (response.status, response.json["code"]) == (503, "HYPERFLEET-SVC-002")
+    assert response.headers["retry-after"] == "1"
     assert was_cancelled
 
 
-async def test_too_many_requests_at_once_are_refused_but_probes_are_answered() -> None:
-    held = Held()
-    app = app_of(route(held), route(FINE, path="/healthz", action=OPEN, is_quiet=True), most_at_once=1)
+async def test_excess_requests_are_rejected_except_probes() -> None:
+    handler = BlockingHandler()
+    app = make_app(
+        route(handler), route(OK, path="/healthz", action=OPEN, is_quiet=True), max_concurrent_requests=1
+    )
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(call(app, "GET", "/things"))
-        async with asyncio.timeout(WAIT):
-            await held.has_begun.wait()
+        async with asyncio.timeout(TIMEOUT):
+            await handler.has_started.wait()
 
         second, probe = await call(app, "GET", "/things"), await call(app, "GET", "/healthz")
-        held.may_end.set()
+        handler.may_end.set()
 
     assert (second.status, second.json["code"]) == (503, "HYPERFLEET-SVC-003")
     assert second.headers["retry-after"] == "1"
@@ -246,18 +234,18 @@ async def test_too_many_requests_at_once_are_refused_but_probes_are_answered() -
     assert (await call(app, "GET", "/things")).status == 200
 
 
-async def test_a_timeout_of_the_handlers_own_is_a_fault_and_not_a_deadline() -> None:
-    answered = await call(app_of(route(raising(TimeoutError))), "GET", "/things")
+async def test_a_timeout_error_of_the_handler_is_a_500() -> None:
+    response = await call(make_app(route(raising(TimeoutError))), "GET", "/things")
 
-    assert answered.status == 500
+    assert response.status == 500
 
 
-async def test_a_cancellation_from_outside_is_passed_on() -> None:
-    held = Held()
-    app = app_of(route(held))
+async def test_a_cancellation_is_propagated() -> None:
+    handler = BlockingHandler()
+    app = make_app(route(handler))
     task = asyncio.create_task(call(app, "GET", "/things"))
-    async with asyncio.timeout(WAIT):
-        await held.has_begun.wait()
+    async with asyncio.timeout(TIMEOUT):
+        await handler.has_started.wait()
 
     task.cancel()
 
@@ -265,8 +253,8 @@ async def test_a_cancellation_from_outside_is_passed_on() -> None:
         await task
 
 
-async def test_only_http_is_spoken() -> None:
-    async def nothing(scope: object, receive: object, send: object) -> None:
+async def test_only_http_is_supported() -> None:
+    async def app(scope: object, receive: object, send: object) -> None:
         raise AssertionError
 
     async def receive() -> Message:
@@ -276,13 +264,13 @@ async def test_only_http_is_spoken() -> None:
         raise AssertionError
 
     with pytest.raises(TypeError, match="websocket"):
-        await Middleware(nothing, log=LOG)({**scope("GET", "/"), "type": "websocket"}, receive, send)
+        await Middleware(app, log=LOG)({**scope("GET", "/"), "type": "websocket"}, receive, send)
 
 
 def counting() -> tuple[App, CollectorRegistry]:
     registry = CollectorRegistry()
     metrics = RequestMetrics(registry=registry, prefix="hyperfleet_api_")
-    app = build_app([route(FINE, path="/things/{id}")], guard=OPEN_GUARD, log=LOG, observers=[metrics])
+    app = build_app([route(OK, path="/things/{id}")], guard=OPEN_GUARD, log=LOG, observers=[metrics])
     return app, registry
 
 
@@ -301,7 +289,7 @@ async def test_requests_are_counted_and_timed_by_route() -> None:
     assert value("requests_in_flight") == 0
 
 
-async def test_no_path_and_no_invented_method_becomes_a_label() -> None:
+async def test_unknown_paths_and_methods_do_not_become_labels() -> None:
     app, registry = counting()
 
     for number in range(20):

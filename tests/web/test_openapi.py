@@ -1,4 +1,4 @@
-"""The OpenAPI document, and the page to read it by."""
+"""The OpenAPI document, and its HTML page."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from sentinel.web.body import Body
 from sentinel.web.openapi import Info, document, openapi_routes
-from sentinel.web.routing import OPEN, Body, Method, Parameter, Response, ResponseSpec
-from tests.web.calling import FORCE_DELETE, PERMISSIONS, WRITE, answering, app_of, call, route
-
-FINE = answering(Response(body=b"{}"))
+from sentinel.web.routing import OPEN, Method, Parameter, ResponseSpec
+from tests.web.asgi_client import FORCE_DELETE, OK, PERMISSIONS, WRITE, call, make_app, route
 
 
 class Colour(StrEnum):
@@ -42,9 +41,9 @@ class Query(msgspec.Struct, frozen=True):
 
 
 ROUTES = (
-    route(FINE, query=Query, responses=(ResponseSpec(status=200, description="Things.", type=list[Thing]),)),
+    route(OK, query=Query, responses=(ResponseSpec(status=200, description="Things.", type=list[Thing]),)),
     route(
-        FINE,
+        OK,
         method=Method.POST,
         action=WRITE,
         body=Body(type=Thing, example=msgspec.Raw(b'{"name": "<a>"}')),
@@ -52,16 +51,16 @@ ROUTES = (
         headers=(Parameter(name="Idempotency-Key", description="Makes it safe to repeat."),),
         problems=(409,),
     ),
-    route(FINE, path="/things/{id}", problems=(404,)),
+    route(OK, path="/things/{id}", problems=(404,)),
     route(
-        FINE,
+        OK,
         method=Method.DELETE,
         path="/things/{id}",
         action=FORCE_DELETE,
         responses=(ResponseSpec(status=204, description="Gone."),),
     ),
-    route(FINE, path="/status", action=OPEN, tag="status"),
-    route(FINE, path="/hidden", is_documented=False),
+    route(OK, path="/status", action=OPEN, tag="status"),
+    route(OK, path="/hidden", is_documented=False),
 )
 
 
@@ -70,7 +69,7 @@ def described(*, is_insecure: bool = False) -> Any:
     return json.loads(document(ROUTES, info, permissions=PERMISSIONS))
 
 
-def test_every_documented_route_is_there_and_no_other() -> None:
+def test_exactly_the_documented_routes_are_in_the_document() -> None:
     operations = {(path, method) for path, methods in described()["paths"].items() for method in methods}
 
     assert operations == {(route.path, route.method.lower()) for route in ROUTES if route.is_documented}
@@ -83,7 +82,7 @@ def test_operation_ids_are_unique() -> None:
     assert "get_things_by_id" in ids
 
 
-def test_a_query_becomes_parameters_with_their_bounds_and_defaults() -> None:
+def test_a_query_becomes_parameters_with_limits_and_defaults() -> None:
     parameters = described()["paths"]["/things"]["get"]["parameters"]
 
     assert parameters == [
@@ -116,7 +115,7 @@ def test_path_parameters_are_required_and_headers_are_optional() -> None:
     ]
 
 
-def test_bodies_and_answers_refer_to_schemas_of_the_structs_themselves() -> None:
+def test_bodies_and_responses_refer_to_schemas_of_the_structs() -> None:
     operation, schemas = described()["paths"]["/things"]["post"], described()["components"]["schemas"]
 
     content = operation["requestBody"]["content"]["application/json"]
@@ -140,7 +139,7 @@ def test_every_status_that_follows_from_a_declaration_is_documented(path: str, m
     assert " ".join(described()["paths"][path][method]["responses"]) == statuses
 
 
-def test_an_insecure_server_documents_what_only_it_answers() -> None:
+def test_an_insecure_server_documents_its_own_problems() -> None:
     operation = described(is_insecure=True)["paths"]["/things"]["get"]
 
     assert "421" in operation["responses"]
@@ -154,26 +153,26 @@ def test_a_token_is_needed_unless_a_route_is_open() -> None:
     assert paths["/status"]["get"]["security"] == []
 
 
-def test_an_operation_says_which_roles_may_call_it() -> None:
+def test_an_operation_lists_the_roles_that_may_call_it() -> None:
     assert described()["paths"]["/things/{id}"]["delete"]["x-roles"] == ["admin"]
     assert described()["paths"]["/things"]["post"]["x-roles"] == ["operator", "admin"]
 
 
-def test_an_answer_of_which_clients_select_members_requires_none() -> None:
+def test_a_partial_response_requires_no_members() -> None:
     response = ResponseSpec(status=200, description="A selection.", type=list[Outer], is_partial=True)
 
-    routes, info = [route(FINE, responses=(response,))], Info(title="", version="")
+    routes, info = [route(OK, responses=(response,))], Info(title="", version="")
     content = json.loads(document(routes, info, permissions=PERMISSIONS))
 
     schemas = content["components"]["schemas"]
-    answer = content["paths"]["/things"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
-    assert answer == {"type": "array", "items": {"$ref": "#/components/schemas/PartialOuter"}}
+    schema = content["paths"]["/things"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert schema == {"type": "array", "items": {"$ref": "#/components/schemas/PartialOuter"}}
     assert schemas["PartialOuter"]["properties"]["inner"] == {"$ref": "#/components/schemas/PartialThing"}
     assert not any("required" in schemas[name] for name in ("PartialOuter", "PartialThing"))
     assert schemas["Outer"]["required"] == ["inner", "more"]
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_resolves() -> None:
     content = described()
     references = re.findall(r'"#/components/(\w+)/([^"]+)"', json.dumps(content))
 
@@ -182,7 +181,7 @@ def test_every_reference_leads_somewhere() -> None:
 
 
 class _Reader(HTMLParser):
-    """Reads a page, and notes what a browser would act on."""
+    """Parses a page and collects what a browser would act on."""
 
     _VOID = frozenset(("meta", "br"))
 
@@ -214,21 +213,21 @@ class _Reader(HTMLParser):
 
 async def read_page() -> tuple[_Reader, str]:
     content = document(ROUTES, Info(title="Things & more", version="1.2"), permissions=PERMISSIONS)
-    answered = await call(app_of(*openapi_routes(content)), "GET", "/docs")
-    assert answered.status == 200
-    assert answered.headers["content-type"] == "text/html; charset=utf-8"
+    response = await call(make_app(*openapi_routes(content)), "GET", "/docs")
+    assert response.status == 200
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
     reader = _Reader()
-    reader.feed(answered.body.decode())
+    reader.feed(response.body.decode())
     reader.close()
-    return reader, answered.headers["content-security-policy"]
+    return reader, response.headers["content-security-policy"]
 
 
 async def test_the_document_is_served() -> None:
     content = document(ROUTES, Info(title="Things", version="1.2"), permissions=PERMISSIONS)
 
-    answered = await call(app_of(*openapi_routes(content)), "GET", "/openapi.json")
+    response = await call(make_app(*openapi_routes(content)), "GET", "/openapi.json")
 
-    assert (answered.body, answered.headers["content-type"]) == (content, "application/json")
+    assert (response.body, response.headers["content-type"]) == (content, "application/json")
 
 
 async def test_the_page_loads_nothing_and_runs_nothing() -> None:
@@ -240,14 +239,14 @@ async def test_the_page_loads_nothing_and_runs_nothing() -> None:
     assert "unsafe" not in policy
 
 
-async def test_every_link_of_the_page_leads_to_one_place() -> None:
+async def test_every_link_of_the_page_has_one_target() -> None:
     page, _ = await read_page()
 
     assert len(page.ids) == len(set(page.ids))
     assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= set(page.ids)
 
 
-async def test_the_page_shows_every_operation_and_takes_no_text_for_markup() -> None:
+async def test_the_page_shows_every_operation_and_escapes_text() -> None:
     page, _ = await read_page()
 
     for route_ in ROUTES:

@@ -1,4 +1,4 @@
-"""The server over real sockets on loopback: limits, misbehaving clients, and how it stops."""
+"""The server on loopback sockets: limits, misbehaving clients, and stopping."""
 
 from __future__ import annotations
 
@@ -14,108 +14,96 @@ import pytest
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import ListenError
 from sentinel.web.asgi import App, Receive, Scope, Send
-from sentinel.web.routing import Body, Method, Request, Response
+from sentinel.web.body import Body
+from sentinel.web.routing import Method, Request, Response
 from sentinel.web.server import Server
-from tests.web.calling import LOG, answering, app_of, route
-from tests.web.serving import LOOPBACK, WAIT, Running, client_of, serving
+from tests.web.asgi_client import LOG, TIMEOUT, BlockingHandler, make_app, returning, route
+from tests.web.loopback_server import LOOPBACK, RunningService, client_of, serving
 
 JSON = {"Content-Type": "application/json"}
-
-
-class Held:
-    """A handler that answers when it is let go."""
-
-    def __init__(self) -> None:
-        self.has_begun = asyncio.Event()
-        self.may_end = asyncio.Event()
-
-    async def __call__(self, request: Request) -> Response:
-        self.has_begun.set()
-        await self.may_end.wait()
-        return Response(body=b'"done"')
 
 
 async def measure(request: Request) -> Response:
     return Response(body=str(len(await request.body())).encode())
 
 
-def everything() -> App:
-    return app_of(
-        route(answering(Response(body=b'"fine"'))),
+def simple_app() -> App:
+    return make_app(
+        route(returning(Response(body=b'"fine"'))),
         route(measure, method=Method.POST, body=Body(type=object, limit=1000)),
     )
 
 
-async def say(server: Server, *words: bytes) -> bytes:
-    """Sends bytes on a connection, and returns what comes until the server closes it."""
-    async with asyncio.timeout(WAIT):
+async def send_raw(server: Server, *chunks: bytes) -> bytes:
+    """Send bytes, and return what the server sends until it closes the connection."""
+    async with asyncio.timeout(TIMEOUT):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.address.port)
         try:
-            for word in words:
-                writer.write(word)
+            for chunk in chunks:
+                writer.write(chunk)
                 await writer.drain()
             return await reader.read()
         finally:
             writer.close()
 
 
-async def test_port_0_picks_a_port_and_says_which() -> None:
-    async with serving(everything()) as server, client_of(server) as client:
-        answer = await client.get("/things")
+async def test_port_0_picks_a_port() -> None:
+    async with serving(simple_app()) as server, client_of(server) as client:
+        response = await client.get("/things")
 
         assert server.address.port != 0
-        assert (answer.status, await answer.json()) == (200, "fine")
+        assert (response.status, await response.json()) == (200, "fine")
 
 
-async def test_an_answer_tells_nothing_about_what_serves_it() -> None:
-    async with serving(everything()) as server, client_of(server) as client:
-        answer = await client.get("/things")
+async def test_a_response_has_no_server_header() -> None:
+    async with serving(simple_app()) as server, client_of(server) as client:
+        response = await client.get("/things")
 
-        assert "Server" not in answer.headers
-        assert "Date" in answer.headers
+        assert "Server" not in response.headers
+        assert "Date" in response.headers
 
 
 async def test_an_occupied_port_is_a_clear_error() -> None:
-    async with serving(everything()) as server:
+    async with serving(simple_app()) as server:
         with pytest.raises(ListenError, match=r"cannot listen on 127\.0\.0\.1:\d+: address already in use"):
-            await Server(everything(), address=server.address, log=LOG).open()
+            await Server(simple_app(), address=server.address, log=LOG).open()
 
 
 async def test_head_has_the_headers_of_get_and_no_body() -> None:
-    async with serving(everything()) as server, client_of(server) as client:
-        answer = await client.head("/things")
+    async with serving(simple_app()) as server, client_of(server) as client:
+        response = await client.head("/things")
 
-        assert (answer.status, answer.headers["Content-Length"], await answer.read()) == (200, "6", b"")
+        assert (response.status, response.headers["Content-Length"], await response.read()) == (200, "6", b"")
 
 
 @pytest.mark.parametrize("is_announced", [True, False])
-async def test_a_body_of_ten_megabytes_is_refused_and_the_client_gets_to_read_why(is_announced: bool) -> None:
+async def test_the_client_can_read_why_a_large_body_was_rejected(is_announced: bool) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(100):
             yield b" " * 100_000
 
-    async with serving(everything()) as server, client_of(server) as client:
+    async with serving(simple_app()) as server, client_of(server) as client:
         body = io.BytesIO(b" " * 10_000_000) if is_announced else chunks()
 
-        answer = await client.post("/things", data=body, headers=JSON)
+        response = await client.post("/things", data=body, headers=JSON)
 
-        assert answer.status == 413
-        assert (await answer.json(content_type=None))["code"] == "HYPERFLEET-LMT-002"
+        assert response.status == 413
+        assert (await response.json(content_type=None))["code"] == "HYPERFLEET-LMT-002"
 
 
-async def test_a_body_of_four_megabytes_is_taken_where_its_limit_says_so() -> None:
-    app = app_of(route(measure, method=Method.POST, body=Body(type=object, limit=5 * 1024 * 1024)))
+async def test_a_body_of_four_megabytes_is_accepted_up_to_its_limit() -> None:
+    app = make_app(route(measure, method=Method.POST, body=Body(type=object, limit=5 * 1024 * 1024)))
     async with serving(app) as server, client_of(server) as client:
-        answer = await client.post("/things", data=io.BytesIO(b'"%b"' % (b"x" * 3_999_998)), headers=JSON)
+        response = await client.post("/things", data=io.BytesIO(b'"%b"' % (b"x" * 3_999_998)), headers=JSON)
 
-        assert await answer.read() == b"4000000"
+        assert await response.read() == b"4000000"
 
 
-async def test_a_body_that_is_not_sent_before_it_is_asked_for_is_asked_for() -> None:
-    async with serving(everything()) as server, client_of(server) as client:
-        answer = await client.post("/things", data=b"[1, 2]", headers=JSON, expect100=True)
+async def test_expect_100_continue_is_honoured() -> None:
+    async with serving(simple_app()) as server, client_of(server) as client:
+        response = await client.post("/things", data=b"[1, 2]", headers=JSON, expect100=True)
 
-        assert await answer.read() == b"6"
+        assert await response.read() == b"6"
 
 
 @pytest.mark.parametrize(
@@ -129,67 +117,67 @@ async def test_a_body_that_is_not_sent_before_it_is_asked_for_is_asked_for() -> 
         (b"GET /things HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 40_000 + b"\r\n", b"431"),
     ],
 )
-async def test_what_is_not_http_or_endless_is_refused_with_a_problem(request_: bytes, status: bytes) -> None:
-    async with serving(everything()) as server:
-        answer = await say(server, request_)
+async def test_malformed_or_oversized_requests_get_a_problem(request_: bytes, status: bytes) -> None:
+    async with serving(simple_app()) as server:
+        response = await send_raw(server, request_)
 
-        assert answer.startswith(b"HTTP/1.1 " + status)
-        assert b"application/problem+json" in answer
+        assert response.startswith(b"HTTP/1.1 " + status)
+        assert b"application/problem+json" in response
 
 
-async def test_a_request_to_speak_another_protocol_is_answered_in_this_one() -> None:
-    async with serving(everything()) as server:
-        answer = await say(
+async def test_a_protocol_upgrade_is_ignored() -> None:
+    async with serving(simple_app()) as server:
+        response = await send_raw(
             server,
             b"GET /things HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         )
 
-        assert answer.startswith(b"HTTP/1.1 200")
-        assert b"connection: close" in answer
+        assert response.startswith(b"HTTP/1.1 200")
+        assert b"connection: close" in response
 
 
-async def test_requests_in_a_row_on_one_connection_are_answered_in_order() -> None:
+async def test_pipelined_requests_are_answered_in_order() -> None:
     request = b"GET /things HTTP/1.1\r\nHost: localhost\r\n\r\n"
     last = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    async with serving(everything()) as server:
-        answer = await say(server, request + request + last)
+    async with serving(simple_app()) as server:
+        response = await send_raw(server, request + request + last)
 
-        assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"200", b"404"]
+        assert re.findall(rb"HTTP/1.1 (\d+)", response) == [b"200", b"200", b"404"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 1_000_000])
-async def test_a_body_of_any_size_follows_its_head(size: int) -> None:
-    async with serving(app_of(route(answering(Response(body=b"x" * size))))) as server:
-        answer = await say(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+async def test_bodies_of_any_size_are_sent(size: int) -> None:
+    async with serving(make_app(route(returning(Response(body=b"x" * size))))) as server:
+        response = await send_raw(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 
-        head, _, body = answer.partition(b"\r\n\r\n")
+        head, _, body = response.partition(b"\r\n\r\n")
         assert b"content-length: %d" % size in head
         assert body == b"x" * size
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (3, 4, 5), (10, 65_536, 10), (65_526, 5, 5), (1, 1_000_000, 0)])
-async def test_the_pieces_of_a_body_follow_each_other(sizes: tuple[int, ...]) -> None:
+async def test_the_pieces_of_a_body_are_sent_in_order(sizes: tuple[int, ...]) -> None:
     pieces = tuple(b"%d" % number * size for number, size in enumerate(sizes))
-    async with serving(app_of(route(answering(Response(body=pieces))))) as server:
-        answer = await say(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    async with serving(make_app(route(returning(Response(body=pieces))))) as server:
+        response = await send_raw(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 
-        head, _, body = answer.partition(b"\r\n\r\n")
+        head, _, body = response.partition(b"\r\n\r\n")
         assert b"content-length: %d" % sum(sizes) in head
         assert body == b"".join(pieces)
 
 
-async def test_who_answers_in_pieces_does_not_wait_for_a_client_that_does_not_read() -> None:
+async def test_sending_pieces_does_not_wait_for_a_slow_client() -> None:
     has_answered = asyncio.Event()
     pieces = 8 * (b"x" * 8_000_000,)
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-length", b"%d" % sum(map(len, pieces)))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         for number, piece in enumerate(pieces, 1):
             await send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
         has_answered.set()
 
-    async with serving(answer) as server, asyncio.timeout(WAIT):
+    async with serving(app) as server, asyncio.timeout(TIMEOUT):
         _, writer = await asyncio.open_connection("127.0.0.1", server.address.port, limit=1)
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
@@ -198,30 +186,30 @@ async def test_who_answers_in_pieces_does_not_wait_for_a_client_that_does_not_re
         writer.transport.abort()
 
 
-async def test_a_client_that_takes_nothing_of_its_answer_is_given_up() -> None:
+async def test_a_client_that_reads_nothing_is_disconnected() -> None:
     is_gone = asyncio.Event()
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": bytes(16_000_000), "more_body": True})
-        for _ in range(2):  # the request, and that its sender has gone
+        for _ in range(2):  # the request and the disconnect
             last = await receive()
         assert last["type"] == "http.disconnect"
         is_gone.set()
 
-    server = Server(answer, address=LOOPBACK, log=LOG, patience=timedelta(milliseconds=1))
+    server = Server(app, address=LOOPBACK, log=LOG, send_timeout=timedelta(milliseconds=1))
     await server.open()
     _, writer = await asyncio.open_connection("127.0.0.1", server.address.port, limit=1)
     writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
-    async with asyncio.timeout(WAIT):
+    async with asyncio.timeout(TIMEOUT):
         await is_gone.wait()
 
     writer.transport.abort()
     await server.close()
 
 
-async def test_the_head_of_an_answer_without_a_length_does_not_wait_for_what_follows() -> None:
+async def test_headers_without_a_length_are_sent_at_once() -> None:
     head_was_read = asyncio.Event()
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
@@ -230,32 +218,32 @@ async def test_the_head_of_an_answer_without_a_length_does_not_wait_for_what_fol
         await send({"type": "http.response.body", "body": b"at last", "more_body": False})
 
     async with serving(stream) as server, client_of(server) as client:
-        answer = await client.get("/")
+        response = await client.get("/")
         head_was_read.set()
 
-        assert await answer.read() == b"at last"
+        assert await response.read() == b"at last"
 
 
-async def test_an_answer_that_breaks_off_ends_with_the_connection() -> None:
+async def test_an_incomplete_response_closes_the_connection() -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"7")]})
 
     async with serving(broken) as server:
-        answer = await say(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        response = await send_raw(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
-        assert answer.startswith(b"HTTP/1.1 200")
-        assert answer.endswith(b"\r\n\r\n")
+        assert response.startswith(b"HTTP/1.1 200")
+        assert response.endswith(b"\r\n\r\n")
 
 
-async def test_stopping_finishes_the_requests_under_way_and_takes_no_more() -> None:
-    held, stopping = Held(), Stopping()
-    async with serving(app_of(route(held))) as server, client_of(server) as client:
-        async with asyncio.timeout(WAIT), asyncio.TaskGroup() as tasks:
+async def test_stopping_finishes_requests_in_progress() -> None:
+    handler, stopping = BlockingHandler(), Stopping()
+    async with serving(make_app(route(handler))) as server, client_of(server) as client:
+        async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
             running = tasks.create_task(server.run(stopping))
             asking = tasks.create_task(client.get("/things"))
-            await held.has_begun.wait()
+            await handler.has_started.wait()
             stopping.request()
-            while True:  # until the socket is closed; bounded by the timeout around it
+            while True:  # until the socket is closed, or the timeout expires
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", server.address.port)
                 except ConnectionRefusedError:
@@ -263,13 +251,13 @@ async def test_stopping_finishes_the_requests_under_way_and_takes_no_more() -> N
                 writer.close()
                 await asyncio.sleep(0)
             assert not running.done()
-            held.may_end.set()
+            handler.may_end.set()
 
         assert await asking.result().json() == "done"
 
 
-async def test_closing_twice_or_without_having_opened_is_harmless() -> None:
-    server = Server(everything(), address=LOOPBACK, log=LOG)
+async def test_closing_twice_or_before_opening_is_harmless() -> None:
+    server = Server(simple_app(), address=LOOPBACK, log=LOG)
 
     await server.close()
     await server.open()
@@ -277,12 +265,12 @@ async def test_closing_twice_or_without_having_opened_is_harmless() -> None:
     await server.close()
 
 
-async def test_under_a_lifecycle_it_is_a_part_that_leaves_signals_alone() -> None:
-    server = Server(everything(), address=LOOPBACK, log=LOG)
-    running = Running(server)
+async def test_as_a_part_it_does_not_handle_signals() -> None:
+    server = Server(simple_app(), address=LOOPBACK, log=LOG)
+    running = RunningService(server)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
 
-    async with asyncio.timeout(WAIT), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
         service = tasks.create_task(running.run())
         await running.open()
         async with client_of(server) as client:
@@ -293,16 +281,16 @@ async def test_under_a_lifecycle_it_is_a_part_that_leaves_signals_alone() -> Non
     assert service.result() == 0
 
 
-async def test_a_request_that_never_ends_is_cut_off_when_the_drain_is_over() -> None:
-    held = Held()
-    server = Server(app_of(route(held)), address=LOOPBACK, log=LOG, closing=timedelta(milliseconds=50))
-    running = Running(server, drain=timedelta(milliseconds=50))
+async def test_an_endless_request_is_aborted_after_the_drain() -> None:
+    handler = BlockingHandler()
+    server = Server(make_app(route(handler)), address=LOOPBACK, log=LOG, close_timeout=timedelta(milliseconds=50))
+    running = RunningService(server, drain=timedelta(milliseconds=50))
 
-    async with asyncio.timeout(WAIT), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
         service = tasks.create_task(running.run())
         await running.open()
-        client = tasks.create_task(say(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\n\r\n"))
-        await held.has_begun.wait()
+        client = tasks.create_task(send_raw(server, b"GET /things HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+        await handler.has_started.wait()
         running.stopping.request()
 
     assert service.result() == 0

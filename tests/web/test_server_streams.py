@@ -1,4 +1,4 @@
-"""Streams over real sockets: flushed at once, ended with the client, and no reason for a server not to stop."""
+"""Streams on loopback sockets: flushing, disconnects, and stopping."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.web.asgi import Receive, Scope, Send, connection_of
 from sentinel.web.routing import Request, Response, Stream
 from sentinel.web.server import Server
-from tests.web.calling import LOG, answering, app_of, route
-from tests.web.serving import LOOPBACK, WAIT, Running, client_of, serving
-from tests.web.streaming import Feed
+from tests.web.asgi_client import LOG, TIMEOUT, make_app, returning, route
+from tests.web.loopback_server import LOOPBACK, RunningService, client_of, serving
+from tests.web.stream_client import Feed
 
 REQUEST = b"GET /things HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Flood:
-    """A handler whose streams send more than any connection holds, for as long as the client takes it."""
+    """A handler whose endless streams fill the buffers of any connection."""
 
     def __init__(self) -> None:
         self.is_full = asyncio.Event()
@@ -42,8 +42,8 @@ class Flood:
             self.has_ended.set()
 
 
-class Held:
-    """A handler whose stream sends a chunk whenever it is let."""
+class StepwiseStream:
+    """A handler whose stream sends a chunk when the test allows it."""
 
     def __init__(self) -> None:
         self.may_go_on = asyncio.Event()
@@ -65,39 +65,39 @@ class Held:
 async def connect(
     server: Server, request: bytes = REQUEST, *, limit: int = 65_536
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection over which a stream was asked for. It holds about `limit` bytes that are not read yet."""
+    """Open a connection and send a request. `limit` is the size of the reader's buffer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.address.port, limit=limit)
     writer.write(request)
     return reader, writer
 
 
-async def test_head_and_chunks_reach_the_client_while_the_stream_is_open() -> None:
-    held = Held()
-    async with serving(app_of(route(held))) as server, client_of(server) as client:
-        answer = await client.get("/things")
-        assert (answer.status, answer.headers["Transfer-Encoding"]) == (200, "chunked")
+async def test_chunks_reach_the_client_while_the_stream_is_open() -> None:
+    handler = StepwiseStream()
+    async with serving(make_app(route(handler))) as server, client_of(server) as client:
+        response = await client.get("/things")
+        assert (response.status, response.headers["Transfer-Encoding"]) == (200, "chunked")
         for _ in range(3):
-            held.may_go_on.set()
-            assert await answer.content.readany() == b"more"
+            handler.may_go_on.set()
+            assert await response.content.readany() == b"more"
 
-        answer.close()
-        async with asyncio.timeout(WAIT):
-            await held.has_ended.wait()
+        response.close()
+        async with asyncio.timeout(TIMEOUT):
+            await handler.has_ended.wait()
 
 
-async def test_a_stream_that_ends_leaves_the_connection_for_the_next_request() -> None:
-    app = app_of(
-        route(Feed(b"one", b"two", is_endless=False)), route(answering(Response(body=b'"fine"')), path="/other")
+async def test_a_connection_is_reused_after_a_stream() -> None:
+    app = make_app(
+        route(Feed(b"one", b"two", is_endless=False)), route(returning(Response(body=b'"fine"')), path="/other")
     )
     async with serving(app) as server, client_of(server) as client:
-        answer = await client.get("/things")
-        assert await answer.read() == b"onetwo"
+        response = await client.get("/things")
+        assert await response.read() == b"onetwo"
         assert await (await client.get("/other")).json() == "fine"
 
 
-async def test_a_client_that_goes_ends_its_stream() -> None:
+async def test_a_disconnect_ends_the_stream() -> None:
     feed = Feed(b"one")
-    async with serving(app_of(route(feed))) as server, asyncio.timeout(WAIT):
+    async with serving(make_app(route(feed))) as server, asyncio.timeout(TIMEOUT):
         reader, writer = await connect(server)
         await reader.readuntil(b"one")
 
@@ -106,72 +106,72 @@ async def test_a_client_that_goes_ends_its_stream() -> None:
         await feed.has_ended.wait()
 
 
-async def test_a_stream_ends_with_its_client_even_if_a_request_waits_behind_it() -> None:
-    held = Held()
-    async with serving(app_of(route(held))) as server, asyncio.timeout(WAIT):
+async def test_a_disconnect_ends_the_stream_despite_a_queued_request() -> None:
+    handler = StepwiseStream()
+    async with serving(make_app(route(handler))) as server, asyncio.timeout(TIMEOUT):
         reader, writer = await connect(server, REQUEST + REQUEST)
-        held.may_go_on.set()
+        handler.may_go_on.set()
         await reader.readuntil(b"more")
-        # Reset, not closed: with a request waiting, the server reads no more and notices only when it writes.
+        # Reset, not closed: with a queued request the server has paused reading, and only a write fails.
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
 
-        while not held.has_ended.is_set():
-            held.may_go_on.set()
+        while not handler.has_ended.is_set():
+            handler.may_go_on.set()
             await asyncio.sleep(0)
 
 
-async def test_a_client_that_takes_nothing_of_a_stream_is_given_up() -> None:
+async def test_a_client_that_reads_nothing_of_a_stream_is_dropped() -> None:
     flood = Flood()
-    server = Server(app_of(route(flood)), address=LOOPBACK, log=LOG, patience=timedelta(milliseconds=1))
+    server = Server(make_app(route(flood)), address=LOOPBACK, log=LOG, send_timeout=timedelta(milliseconds=1))
     await server.open()
     _, writer = await connect(server, limit=1)
 
-    async with asyncio.timeout(WAIT):
+    async with asyncio.timeout(TIMEOUT):
         await flood.has_ended.wait()
 
     writer.transport.abort()
     await server.close()
 
 
-async def test_stopping_ends_streams_and_their_clients_see_a_whole_answer(
+async def test_stopping_ends_streams_with_a_complete_response(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     feed, stopping = Feed(b"one"), Stopping()
     caplog.set_level(logging.WARNING)
-    async with serving(app_of(route(feed))) as server, client_of(server) as client, asyncio.timeout(WAIT):
-        answer = await client.get("/things")
-        assert await answer.content.readany() == b"one"
+    async with serving(make_app(route(feed))) as server, client_of(server) as client, asyncio.timeout(TIMEOUT):
+        response = await client.get("/things")
+        assert await response.content.readany() == b"one"
 
         stopping.request()
         await server.run(stopping)
 
-        assert await answer.content.read() == b""
+        assert await response.content.read() == b""
 
     assert feed.has_ended.is_set()
     assert not caplog.records
 
 
-async def test_under_a_lifecycle_streams_do_not_use_up_the_drain() -> None:
+async def test_as_a_part_streams_do_not_delay_the_drain() -> None:
     feed = Feed(b"one")
-    server = Server(app_of(route(feed)), address=LOOPBACK, log=LOG)
-    running = Running(server, drain=timedelta(hours=1))
+    server = Server(make_app(route(feed)), address=LOOPBACK, log=LOG)
+    running = RunningService(server, drain=timedelta(hours=1))
 
-    async with asyncio.timeout(WAIT), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
         service = tasks.create_task(running.run())
         await running.open()
         async with client_of(server) as client:
-            answer = await client.get("/things")
-            assert await answer.content.readany() == b"one"
+            response = await client.get("/things")
+            assert await response.content.readany() == b"one"
             running.stopping.request()
-            assert await answer.content.read() == b""
+            assert await response.content.read() == b""
 
     assert service.result() == 0
 
 
-async def test_a_client_that_takes_nothing_does_not_keep_a_server_from_stopping() -> None:
+async def test_a_client_that_reads_nothing_does_not_delay_a_stop() -> None:
     flood, stopping = Flood(), Stopping()
-    async with serving(app_of(route(flood))) as server, asyncio.timeout(WAIT):
+    async with serving(make_app(route(flood))) as server, asyncio.timeout(TIMEOUT):
         _, writer = await connect(server, limit=1)
         await flood.is_full.wait()
 
@@ -183,7 +183,7 @@ async def test_a_client_that_takes_nothing_does_not_keep_a_server_from_stopping(
     assert flood.has_ended.is_set()
 
 
-async def test_a_connection_that_is_closed_delivers_for_a_moment_only(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_closed_connection_is_flushed_only_briefly(caplog: pytest.LogCaptureFixture) -> None:
     has_closed = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -193,7 +193,7 @@ async def test_a_connection_that_is_closed_delivers_for_a_moment_only(caplog: py
         has_closed.set()
 
     caplog.set_level(logging.WARNING)
-    async with serving(app) as server, asyncio.timeout(WAIT):
+    async with serving(app) as server, asyncio.timeout(TIMEOUT):
         _, writer = await connect(server, limit=1)
         await has_closed.wait()
 
@@ -204,7 +204,7 @@ async def test_a_connection_that_is_closed_delivers_for_a_moment_only(caplog: py
     assert not caplog.records
 
 
-async def test_a_stream_that_fails_breaks_off_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_stream_is_truncated_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def content() -> AsyncIterator[bytes]:
         yield b"one"
         raise RuntimeError("oh")
@@ -213,9 +213,9 @@ async def test_a_stream_that_fails_breaks_off_and_is_logged_once(caplog: pytest.
         return Stream(content=content(), content_type="text/plain")
 
     caplog.set_level(logging.WARNING)
-    async with serving(app_of(route(handler))) as server, client_of(server) as client:
-        answer = await client.get("/things")
+    async with serving(make_app(route(handler))) as server, client_of(server) as client:
+        response = await client.get("/things")
         with pytest.raises(aiohttp.ClientPayloadError):
-            await answer.read()
+            await response.read()
 
     assert [record.getMessage() for record in caplog.records] == ["http.failed"]

@@ -1,4 +1,4 @@
-"""Answers that stream: outside deadline and limit, inside bounds of their own, and never left open."""
+"""Streams: timeouts, limits, disconnects, and closing the iterator."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from datetime import timedelta
 
 import pytest
 
+from sentinel.testing.loop import simulated
 from sentinel.web import problem
 from sentinel.web.routing import Request, Response, Stream
 from sentinel.web.streams import SEND_TIMEOUT
-from tests.web.calling import Recorder, answering, app_of, call, route
-from tests.web.streaming import Feed, Listener, virtual_time
+from tests.web.asgi_client import Recorder, call, make_app, returning, route
+from tests.web.stream_client import Feed, Listener
 
 HOUR = timedelta(hours=1)
 
 
-class Unstarted:
-    """An iterator that is no generator, and notes that it was closed."""
+class UnreadIterator:
+    """An iterator that must not be read. Records that it was closed."""
 
     def __init__(self) -> None:
         self.is_closed = False
 
-    def __aiter__(self) -> Unstarted:
+    def __aiter__(self) -> UnreadIterator:
         return self
 
     async def __anext__(self) -> bytes:
-        raise AssertionError("expected not to be asked")
+        raise AssertionError("expected not to be read")
 
     async def aclose(self) -> None:
         self.is_closed = True
 
 
-@virtual_time
-async def test_a_stream_sends_its_head_at_once_and_then_each_chunk() -> None:
+@simulated
+async def test_a_stream_sends_headers_and_each_chunk_at_once() -> None:
     may_go_on = asyncio.Event()
 
     async def content() -> AsyncIterator[bytes]:
@@ -47,10 +48,10 @@ async def test_a_stream_sends_its_head_at_once_and_then_each_chunk() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain", status=203, headers={"X-Feed": "1"})
 
-    listener = Listener(app_of(route(handler)))
+    listener = Listener(make_app(route(handler)))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
-        await listener.begun()
+        await listener.wait_for_headers()
         before = len(listener.messages)
         may_go_on.set()
 
@@ -63,8 +64,8 @@ async def test_a_stream_sends_its_head_at_once_and_then_each_chunk() -> None:
     assert listener.is_complete
 
 
-@virtual_time
-async def test_a_stream_outlives_the_deadline_of_requests() -> None:
+@simulated
+async def test_a_stream_outlives_the_request_timeout() -> None:
     async def content() -> AsyncIterator[bytes]:
         await asyncio.sleep(HOUR.total_seconds())
         yield b"late"
@@ -72,32 +73,32 @@ async def test_a_stream_outlives_the_deadline_of_requests() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain")
 
-    listener = Listener(app_of(route(handler), deadline=timedelta(seconds=1)))
+    listener = Listener(make_app(route(handler), request_timeout=timedelta(seconds=1)))
 
     await listener.listen()
 
     assert (listener.chunks, listener.is_complete) == ([b"late"], True)
 
 
-@virtual_time
-async def test_the_deadline_holds_until_the_handler_returns_its_stream() -> None:
+@simulated
+async def test_the_timeout_applies_until_the_stream_is_returned() -> None:
     async def handler(request: Request) -> Stream:
         await asyncio.sleep(HOUR.total_seconds())
         raise AssertionError
 
-    answered = await call(app_of(route(handler)), "GET", "/things")
+    response = await call(make_app(route(handler)), "GET", "/things")
 
-    assert (answered.status, answered.json["code"]) == (503, "HYPERFLEET-SVC-002")
+    assert (response.status, response.json["code"]) == (503, "HYPERFLEET-SVC-002")
 
 
-@virtual_time
-async def test_a_stream_whose_head_cannot_be_sent_in_time_is_closed() -> None:
-    content = Unstarted()
+@simulated
+async def test_a_stream_whose_headers_time_out_is_closed() -> None:
+    content = UnreadIterator()
 
     async def handler(request: Request) -> Stream:
         return Stream(content=content, content_type="text/plain")
 
-    listener = Listener(app_of(route(handler), deadline=timedelta(seconds=1)), takes=-1)
+    listener = Listener(make_app(route(handler), request_timeout=timedelta(seconds=1)), reads=-1)
 
     await listener.listen()
 
@@ -105,45 +106,45 @@ async def test_a_stream_whose_head_cannot_be_sent_in_time_is_closed() -> None:
     assert content.is_closed
 
 
-@virtual_time
-async def test_a_stream_takes_no_place_among_requests_at_once() -> None:
+@simulated
+async def test_a_stream_is_not_a_concurrent_request() -> None:
     feed = Feed(b"one")
-    app = app_of(route(feed), route(answering(Response(body=b"{}")), path="/other"), most_at_once=1)
+    app = make_app(route(feed), route(returning(Response(body=b"{}")), path="/other"), max_concurrent_requests=1)
     listener = Listener(app)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
-        await listener.heard(1)
+        await listener.wait_for_chunks(1)
 
-        answered = await call(app, "GET", "/other")
-        listener.go()
+        response = await call(app, "GET", "/other")
+        listener.disconnect()
 
-    assert answered.status == 200
+    assert response.status == 200
 
 
-@virtual_time
-async def test_one_stream_too_many_is_a_503_and_closed_unread() -> None:
-    feed, refused = Feed(b"one"), Unstarted()
+@simulated
+async def test_one_stream_too_many_is_a_503_and_closed() -> None:
+    feed, rejected = Feed(b"one"), UnreadIterator()
 
     async def second(request: Request) -> Stream:
-        return Stream(content=refused, content_type="text/plain")
+        return Stream(content=rejected, content_type="text/plain")
 
-    app = app_of(route(feed), route(second, path="/second"), most_streams=1)
+    app = make_app(route(feed), route(second, path="/second"), max_streams=1)
     listener = Listener(app)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
-        await listener.heard(1)
+        await listener.wait_for_chunks(1)
 
-        answered = await call(app, "GET", "/second")
-        listener.go()
+        response = await call(app, "GET", "/second")
+        listener.disconnect()
 
-    assert (answered.status, answered.json["code"]) == (503, "HYPERFLEET-SVC-003")
-    assert answered.headers["retry-after"] == "1"
-    assert refused.is_closed
+    assert (response.status, response.json["code"]) == (503, "HYPERFLEET-SVC-003")
+    assert response.headers["retry-after"] == "1"
+    assert rejected.is_closed
 
 
-@virtual_time
-async def test_a_stream_that_ends_makes_room_for_another() -> None:
-    app = app_of(route(Feed(b"one", is_endless=False)), most_streams=1)
+@simulated
+async def test_an_ended_stream_makes_room_for_another() -> None:
+    app = make_app(route(Feed(b"one", is_endless=False)), max_streams=1)
 
     for _ in range(3):
         listener = Listener(app)
@@ -151,35 +152,35 @@ async def test_a_stream_that_ends_makes_room_for_another() -> None:
         assert (listener.status, listener.chunks) == (200, [b"one"])
 
 
-@virtual_time
-async def test_a_client_that_goes_ends_its_stream() -> None:
+@simulated
+async def test_a_disconnect_ends_the_stream() -> None:
     feed, recorder = Feed(b"one"), Recorder()
-    listener = Listener(app_of(route(feed), observers=[recorder]))
+    listener = Listener(make_app(route(feed), observers=[recorder]))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
-        await listener.heard(1)
-        assert (recorder.begun, recorder.exchanges) == (1, [])
-        listener.go()
+        await listener.wait_for_chunks(1)
+        assert (recorder.started, recorder.records) == (1, [])
+        listener.disconnect()
 
     assert feed.has_ended.is_set()
-    (exchange,) = recorder.exchanges
+    (exchange,) = recorder.records
     assert (exchange.route, exchange.status, exchange.size) == ("/things", 200, 3)
 
 
-@virtual_time
-async def test_a_client_that_goes_while_it_takes_nothing_ends_its_stream() -> None:
+@simulated
+async def test_a_disconnect_of_a_stalled_client_ends_the_stream() -> None:
     feed = Feed(b"one", b"two")
-    listener = Listener(app_of(route(feed)), takes=1)
+    listener = Listener(make_app(route(feed)), reads=1)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
-        await listener.heard(1)
-        listener.go()
+        await listener.wait_for_chunks(1)
+        listener.disconnect()
 
     assert feed.has_ended.is_set()
 
 
-@virtual_time
-async def test_a_stream_that_never_waits_lets_others_run() -> None:
+@simulated
+async def test_a_stream_that_never_waits_does_not_block_others() -> None:
     has_ended = asyncio.Event()
 
     async def content() -> AsyncIterator[bytes]:
@@ -192,94 +193,94 @@ async def test_a_stream_that_never_waits_lets_others_run() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain")
 
-    listener = Listener(app_of(route(handler)))
+    listener = Listener(make_app(route(handler)))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
-        await listener.heard(3)
-        listener.go()
+        await listener.wait_for_chunks(3)
+        listener.disconnect()
 
     assert has_ended.is_set()
 
 
-@virtual_time
-async def test_a_server_that_stops_ends_its_streams_completely() -> None:
+@simulated
+async def test_a_stopping_server_completes_its_streams() -> None:
     feed = Feed(b"one")
-    listener = Listener(app_of(route(feed)))
+    listener = Listener(make_app(route(feed)))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
-        await listener.heard(1)
+        await listener.wait_for_chunks(1)
         listener.connection.stopping.request()
 
     assert feed.has_ended.is_set()
     assert (listener.chunks, listener.is_complete) == ([b"one"], True)
-    assert listener.connection.told == ["close"]
+    assert listener.connection.calls == ["close"]
 
 
-@virtual_time
-async def test_a_stream_asked_for_while_the_server_stops_ends_at_once() -> None:
+@simulated
+async def test_a_stream_requested_during_a_stop_ends_at_once() -> None:
     feed = Feed(b"one")
-    listener = Listener(app_of(route(feed)))
+    listener = Listener(make_app(route(feed)))
     listener.connection.stopping.request()
 
     await listener.listen()
 
     assert (listener.status, listener.chunks, listener.is_complete) == (200, [], True)
-    assert feed.asked == 0
+    assert feed.requested_chunks == 0
 
 
-@virtual_time
-async def test_a_client_that_takes_nothing_does_not_keep_a_server_from_stopping() -> None:
+@simulated
+async def test_a_client_that_reads_nothing_does_not_delay_a_stop() -> None:
     feed = Feed(b"one", b"two")
-    listener = Listener(app_of(route(feed)), takes=1)
+    listener = Listener(make_app(route(feed)), reads=1)
     now = asyncio.get_running_loop().time
     async with asyncio.TaskGroup() as tasks:
         listening = tasks.create_task(listener.listen())
-        await listener.heard(1)
+        await listener.wait_for_chunks(1)
         listener.connection.stopping.request()
-        began = now()
+        start = now()
         await listening
 
-    assert now() - began <= 1
+    assert now() - start <= 1
     assert feed.has_ended.is_set()
-    assert listener.connection.told == ["abort"]
+    assert listener.connection.calls == ["abort"]
 
 
-@virtual_time
-async def test_the_next_chunk_is_asked_for_when_the_last_is_taken() -> None:
+@simulated
+async def test_the_next_chunk_is_requested_after_the_last_is_sent() -> None:
     feed = Feed(b"one", b"two", b"three")
-    listener = Listener(app_of(route(feed)), takes=1)
+    listener = Listener(make_app(route(feed)), reads=1)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(listener.listen())
-        await listener.heard(1)
+        await listener.wait_for_chunks(1)
         await asyncio.sleep(SEND_TIMEOUT.total_seconds() / 2)
-        asked = feed.asked
-        listener.take_rest()
-        await listener.heard(3)
-        listener.go()
+        asked = feed.requested_chunks
+        listener.read_rest()
+        await listener.wait_for_chunks(3)
+        listener.disconnect()
 
     assert asked == 2
     assert listener.chunks == [b"one", b"two", b"three"]
 
 
-@virtual_time
-async def test_a_client_that_takes_nothing_for_long_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+@simulated
+async def test_a_stalled_client_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
     feed = Feed(b"one", b"two")
-    listener = Listener(app_of(route(feed)), takes=1)
+    listener = Listener(make_app(route(feed)), reads=1)
     now = asyncio.get_running_loop().time
-    began = now()
+    start = now()
 
     with caplog.at_level(logging.WARNING):
         await listener.listen()
 
-    assert now() - began == SEND_TIMEOUT.total_seconds()
+    assert now() - start == SEND_TIMEOUT.total_seconds()
     assert feed.has_ended.is_set()
-    assert listener.connection.told == ["abort"]
+    assert listener.connection.calls == ["abort"]
     assert [record.getMessage() for record in caplog.records] == ["http.stalled"]
 
 
 @pytest.mark.parametrize("make", [RuntimeError, TimeoutError])
-@virtual_time
-async def test_an_iterator_that_fails_breaks_the_answer_off_and_is_logged(
+@simulated
+async def test_a_failing_iterator_truncates_the_response(
     make: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def content() -> AsyncIterator[bytes]:
@@ -289,20 +290,20 @@ async def test_an_iterator_that_fails_breaks_the_answer_off_and_is_logged(
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain")
 
-    listener = Listener(app_of(route(handler)))
+    listener = Listener(make_app(route(handler)))
     with caplog.at_level(logging.WARNING):
         await listener.listen()
 
     assert (listener.chunks, listener.is_complete) == ([b"one"], False)
-    assert listener.connection.told == ["close"]
+    assert listener.connection.calls == ["close"]
     (record,) = caplog.records
     assert record.getMessage() == "http.failed"
     assert record.__dict__["fields"]["path"] == "/things"
     assert record.__dict__["fields"]["request_id"]
 
 
-@virtual_time
-async def test_a_clean_up_that_fails_is_logged_and_the_exchange_is_recorded(
+@simulated
+async def test_a_failing_clean_up_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     recorder = Recorder()
@@ -317,40 +318,40 @@ async def test_a_clean_up_that_fails_is_logged_and_the_exchange_is_recorded(
     async def handler(request: Request) -> Stream:
         return Stream(content=content(), content_type="text/plain")
 
-    listener = Listener(app_of(route(handler), observers=[recorder]), takes=1)
+    listener = Listener(make_app(route(handler), observers=[recorder]), reads=1)
     with caplog.at_level(logging.WARNING):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(listener.listen())
-            await listener.heard(1)
-            listener.go()
+            await listener.wait_for_chunks(1)
+            listener.disconnect()
 
     assert [record.getMessage() for record in caplog.records] == ["http.stream_close_failed"]
-    assert len(recorder.exchanges) == 1
+    assert len(recorder.records) == 1
 
 
-@virtual_time
-async def test_a_stream_that_is_cancelled_from_outside_is_closed() -> None:
+@simulated
+async def test_a_cancelled_stream_is_closed() -> None:
     feed, recorder = Feed(b"one"), Recorder()
-    listener = Listener(app_of(route(feed), observers=[recorder]))
+    listener = Listener(make_app(route(feed), observers=[recorder]))
     task = asyncio.create_task(listener.listen())
-    await listener.heard(1)
+    await listener.wait_for_chunks(1)
 
     task.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert feed.has_ended.is_set()
-    assert len(recorder.exchanges) == 1
+    assert len(recorder.records) == 1
 
 
-@virtual_time
-async def test_head_has_the_head_of_a_stream_and_closes_it_unread() -> None:
-    content = Unstarted()
+@simulated
+async def test_head_sends_the_headers_of_a_stream_and_closes_it() -> None:
+    content = UnreadIterator()
 
     async def handler(request: Request) -> Stream:
         return Stream(content=content, content_type="text/event-stream")
 
-    listener = Listener(app_of(route(handler), most_streams=1), method="HEAD")
+    listener = Listener(make_app(route(handler), max_streams=1), method="HEAD")
 
     await listener.listen()
 
@@ -358,18 +359,18 @@ async def test_head_has_the_head_of_a_stream_and_closes_it_unread() -> None:
     assert (listener.chunks, listener.is_complete, content.is_closed) == ([], True, True)
 
 
-@virtual_time
-async def test_a_handler_that_streams_may_still_refuse() -> None:
+@simulated
+async def test_a_streaming_handler_may_raise_a_problem() -> None:
     async def handler(request: Request) -> Stream:
         raise problem.not_found("no such feed")
 
-    answered = await call(app_of(route(handler)), "GET", "/things")
+    response = await call(make_app(route(handler)), "GET", "/things")
 
-    assert answered.status == 404
+    assert response.status == 404
 
 
-@virtual_time
-async def test_an_iterator_that_cannot_be_closed_is_taken_as_well() -> None:
+@simulated
+async def test_an_iterator_without_aclose_is_accepted() -> None:
     class Plain:
         def __init__(self) -> None:
             self._chunks = [b"one", b"two"]
@@ -385,7 +386,7 @@ async def test_an_iterator_that_cannot_be_closed_is_taken_as_well() -> None:
     async def handler(request: Request) -> Stream:
         return Stream(content=Plain(), content_type="text/plain")
 
-    listener = Listener(app_of(route(handler)))
+    listener = Listener(make_app(route(handler)))
 
     await listener.listen()
 

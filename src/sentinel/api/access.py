@@ -1,4 +1,4 @@
-"""What the fleet API needs permission for, and which roles have it."""
+"""The actions of the fleet API, and the roles that may perform them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WRITE: Final = Action("fleet.write")
 """Create, patch, delete, pulse, pause and resume resources."""
 FORCE_DELETE: Final = Action("fleet.force-delete")
 REPORT: Final = Action("fleet.report")
-"""Report on a resource, as the adapter that the report names."""
+"""Report on a resource as the adapter that the report names."""
 
 PERMISSIONS: Final[Permissions] = table(
     "fleet",
@@ -24,4 +24,4 @@ PERMISSIONS: Final[Permissions] = table(
         Role.ADAPTER: (READ, REPORT),
     },
 )
-"""Only adapters report; not even an admin may. An agent has no row: it talks to the hub."""
+"""Only adapters may report, not even an admin. Agents have no permission here: they talk to the hub."""

@@ -1,8 +1,8 @@
-"""One change to the fleet: what is written within a transaction, and never without its traces.
+"""The writes of one transaction on the fleet.
 
-Whatever changes a resource leaves an audit entry, and where the generation rises a record of it, in the same
-transaction. Deleting and removing go through families: children before parents, and a parent that only waited
-for its last child goes with it.
+Every write of a resource records an audit entry, and a rise of its generation records that generation, in the same
+transaction. Deletion works on families: children go before their parent, and a parent that only waited for its
+last child goes with it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class WrittenResource(msgspec.Struct, frozen=True):
-    """A resource, as it is after a change."""
+    """A resource as it is after a write."""
 
     document: bytes
     version: int
 
 
 class ResourceChange:
-    """Made anew for every attempt at a transaction."""
+    """Writes resources for one caller. Built for each attempt at a transaction."""
 
     def __init__(
         self,
@@ -51,45 +51,57 @@ class ResourceChange:
         self._auditor = auditor
 
     def rules(self, plural: str) -> AggregationRules:
-        """What a resource of this kind is aggregated by."""
+        """Return the rules that aggregate resources of this kind."""
         return AggregationRules(self._kinds.of(plural), self._emits_public_names)
 
     def insert(self, state: ResourceState, *, plural: str, parent: str, root: str) -> WrittenResource:
-        """Writes a new resource."""
+        """Write a new resource."""
         new = self._stored(state, plural=plural, parent=parent, root=root, version=self._next_version(0))
         self.transaction.insert(new)
-        self._keep_generation(state, ResourceOperation.CREATE)
-        self.audit(ResourceOperation.CREATE, state, detail=_generation(state))
+        self._record_generation(state, ResourceOperation.CREATE)
         return WrittenResource(new.document, new.version)
 
-    def raise_generation(
-        self, stored: StoredResource, state: ResourceState, action: ResourceOperation
+    def update_generation(
+        self, stored: StoredResource, state: ResourceState, operation: ResourceOperation
     ) -> WrittenResource:
-        """Writes a resource whose generation has risen."""
-        self._keep_generation(state, action)
-        self.audit(action, state, detail=_generation(state))
+        """Write a resource whose generation has risen."""
+        self._record_generation(state, operation)
         return self.update(stored, state)
 
-    def update(self, stored: StoredResource, state: ResourceState) -> WrittenResource:
-        """Writes what has become of a resource; the trace is the caller's to leave."""
-        return self._replace(self._successor(stored, state))
+    def update(
+        self, stored: StoredResource, state: ResourceState, *, is_reaggregated: bool = True
+    ) -> WrittenResource:
+        """Write the new state of a resource. The caller records the audit entry.
 
-    def mark(self, stored: StoredResource, state: ResourceState) -> WrittenResource:
-        """Writes a resource that was only marked: whomever its conditions were aggregated for, they still are."""
-        return self._replace(msgspec.structs.replace(self._successor(stored, state), adapters=stored.adapters))
+        If it was not reaggregated, its conditions still belong to the adapters they were aggregated for before.
+        """
+        new = self._stored(
+            state,
+            plural=stored.plural,
+            parent=stored.parent,
+            root=stored.root,
+            version=self._next_version(stored.version),
+        )
+        if not is_reaggregated:
+            new = msgspec.structs.replace(new, adapters=stored.adapters)
+        self.transaction.update(new)
+        return WrittenResource(new.document, new.version)
 
-    def settle(
+    def update_or_remove(
         self, stored: StoredResource, before: ResourceState, after: ResourceState, *, children: int
     ) -> None:
-        """Writes a resource after a report or an aggregation, or removes it where nothing keeps it any longer."""
+        """Write a resource after a report or a reaggregation. Remove it if its deletion is complete."""
         if after.is_finalized(self.rules(stored.plural), children=children):
             self._remove(stored, after)
-            self.settle_parent(stored)
+            self.reaggregate_parent(stored)
         elif after != before:
             self.update(stored, after)
 
-    def settle_parent(self, removed: StoredResource) -> None:
-        """A parent that is being deleted was waiting for this child; it may be next, and then its own parent."""
+    def reaggregate_parent(self, removed: StoredResource) -> None:
+        """Update a parent that is being deleted and waited for this child. Remove it if this was its last child.
+
+        The same then applies to its own parent.
+        """
         parent = self.transaction.lock(removed.parent) if removed.parent else None
         if parent is None:
             return
@@ -98,37 +110,39 @@ class ResourceChange:
             return
         children = self.transaction.count_children(parent.id)
         after = lifecycle.reaggregate(before, self.rules(parent.plural), children=children)
-        self.settle(parent, before, after, children=children)
+        self.update_or_remove(parent, before, after, children=children)
 
     def delete(self, stored: StoredResource, state: ResourceState) -> tuple[WrittenResource, bool]:
-        """Sends a resource and all that belongs to it on their way; whether it is gone already."""
-        left = 0
+        """Begin to delete a resource and its children. Also return whether it is already removed."""
+        remaining = 0
         for child in self.transaction.children(stored.id):
             child_state = state_of(child)
             if child_state.document.is_deleting or not self.delete(child, child_state)[1]:
-                left += 1
+                remaining += 1
         rules = self.rules(stored.plural)
-        deleted = lifecycle.delete(state, rules, children=left, actor=self._caller.identity.name, now=self._now)
-        written = self.raise_generation(stored, deleted, ResourceOperation.DELETE)
-        is_gone = deleted.is_finalized(rules, children=left)
-        if is_gone:
+        deleted = lifecycle.delete(
+            state, rules, children=remaining, actor=self._caller.identity.name, now=self._now
+        )
+        written = self.update_generation(stored, deleted, ResourceOperation.DELETE)
+        is_removed = deleted.is_finalized(rules, children=remaining)
+        if is_removed:
             self._remove(stored, deleted)
-        return written, is_gone
+        return written, is_removed
 
-    def remove_family(self, stored: StoredResource, *, reason: str) -> None:
-        """Removes a resource and all that belongs to it, whatever adapters say."""
+    def remove_with_children(self, stored: StoredResource, *, reason: str) -> None:
+        """Remove a resource and its children, whatever adapters report."""
         for child in self.transaction.children(stored.id):
-            self.remove_family(child, reason=reason)
+            self.remove_with_children(child, reason=reason)
         self.transaction.remove(stored.id)
         self.audit(ResourceOperation.FORCE_DELETE, state_of(stored), detail=reason)
 
-    def audit(self, action: ResourceOperation, state: ResourceState, *, detail: str = "") -> None:
-        """Leaves the trace of a write."""
+    def audit(self, operation: ResourceOperation, state: ResourceState, *, detail: str = "") -> None:
+        """Record the audit entry of a write."""
         document = state.document
         self.transaction.record(
             self._auditor.entry(
                 self._caller,
-                action=action,
+                action=operation,
                 kind=document.kind,
                 resource_id=document.id,
                 now=self._now,
@@ -140,7 +154,7 @@ class ResourceChange:
         self.transaction.remove(stored.id)
         self.audit(ResourceOperation.REMOVE, state, detail=_generation(state))
 
-    def _keep_generation(self, state: ResourceState, change: ResourceOperation) -> None:
+    def _record_generation(self, state: ResourceState, operation: ResourceOperation) -> None:
         document = state.document
         self.transaction.keep_generation(
             document.id,
@@ -148,28 +162,18 @@ class ResourceChange:
                 generation=document.generation,
                 time=document.updated_time,
                 actor=document.updated_by,
-                change=change,
+                change=operation,
                 labels=document.labels,
                 spec=document.spec,
             ),
         )
-
-    def _replace(self, new: StoredResource) -> WrittenResource:
-        self.transaction.update(new)
-        return WrittenResource(new.document, new.version)
-
-    def _successor(self, stored: StoredResource, state: ResourceState) -> StoredResource:
-        return self._stored(
-            state,
-            plural=stored.plural,
-            parent=stored.parent,
-            root=stored.root,
-            version=self._next_version(stored.version),
-        )
+        self.audit(operation, state, detail=_generation(state))
 
     def _next_version(self, version: int) -> int:
-        """Rises with every write, and never names two states: not those of two resources that had one id after the
-        other, nor those before and after a restored backup."""
+        """Return a version above `version` that no other state ever had.
+
+        Taking the time keeps it unique across resources that use one id in turn, and across a restored backup.
+        """
         return max(version + 1, (self._now - _EPOCH) // _MICROSECOND)
 
     def _stored(
@@ -188,7 +192,7 @@ class ResourceChange:
             version=version,
             is_ready=document.status.phase is documents.Phase.READY,
             waiting=state.waiting,
-            adapters=aggregated_for(self._kinds.of(plural), emits_public_names=self._emits_public_names),
+            adapters=aggregation_key(self._kinds.of(plural), emits_public_names=self._emits_public_names),
             document=documents.encode_document(document),
             statuses=documents.encode_statuses(state.statuses),
         )
@@ -198,13 +202,13 @@ def _generation(state: ResourceState) -> str:
     return f"generation {state.document.generation}"
 
 
-def aggregated_for(kind: KindRules, *, emits_public_names: bool) -> str:
-    """What conditions are aggregated by, beside the resource itself, as `StoredResource.adapters` has it."""
+def aggregation_key(kind: KindRules, *, emits_public_names: bool) -> str:
+    """Return what `StoredResource.adapters` holds: the configuration that its conditions were aggregated with."""
     return ",".join((*kind.required_adapters, *(("+public",) if emits_public_names else ())))
 
 
 def state_of(stored: StoredResource) -> ResourceState:
-    """What the store has kept, decoded."""
+    """Decode a stored resource."""
     return ResourceState(
         documents.decode_document(stored.document), documents.decode_statuses(stored.statuses), stored.waiting
     )

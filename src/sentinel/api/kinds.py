@@ -1,7 +1,7 @@
-"""Which kinds of resource the API serves, and whose reports make them ready.
+"""The kinds of resource that the API serves, and the adapters that each kind requires.
 
-A kinds file is read once, at start. What changes there changes conditions: resources that were aggregated for
-other adapters are aggregated anew in the background (see `upkeep`).
+The kinds file is read once, at startup. If it has changed, `maintenance` reaggregates the affected resources in
+the background.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from sentinel.runtime.settings.validation import INVALID, Validation
 _RESERVED = frozenset(
     {"kinds", "resources", "statuses", "waiting", "history", "force-delete", "pulse", "pause", "resume"}
 )
-_ADAPTERS_AT_MOST = 32
+_MAX_ADAPTERS = 32
 _SEGMENT = segment_pattern(63)
 
 
-def _adapter(given: str) -> str:
-    if not is_adapter_name(given):
+def _parse_adapter(text: str) -> str:
+    if not is_adapter_name(text):
         raise InvalidValue
-    return given
+    return text
 
 
 class _Adapters(msgspec.Struct, frozen=True):
-    """A list of adapters' names, each once."""
+    """A list of distinct adapter names."""
 
     expected: str = "a list of adapters' names, such as [validation, dns]"
 
@@ -45,11 +45,11 @@ class _Adapters(msgspec.Struct, frozen=True):
         if not isinstance(node, ListNode):
             validation.reject(node.at, path, f"expected {self.expected}, got {describe_node(node)}")
             return INVALID
-        name = FieldType("an adapter's name, such as dns", _adapter)
-        within = Validation(environ={})
-        values = [name.read(item, f"{path}[{n}]", item.at, within) for n, item in enumerate(node.items)]
-        if len(values) > _ADAPTERS_AT_MOST:
-            within.reject(node.at, path, f"expected at most {_ADAPTERS_AT_MOST} adapters, got {len(values)}")
+        item_type = FieldType("an adapter's name, such as dns", _parse_adapter)
+        nested = Validation(environ={})
+        values = [item_type.read(item, f"{path}[{n}]", item.at, nested) for n, item in enumerate(node.items)]
+        if len(values) > _MAX_ADAPTERS:
+            nested.reject(node.at, path, f"expected at most {_MAX_ADAPTERS} adapters, got {len(values)}")
         conditions: set[str] = set()
         for n, value in enumerate(values):
             if not isinstance(value, str):
@@ -57,17 +57,17 @@ class _Adapters(msgspec.Struct, frozen=True):
             condition = condition_type(value)
             if condition in conditions:
                 message = f"expected each adapter once, got {condition} a second time"
-                within.reject(node.items[n].at, f"{path}[{n}]", message)
+                nested.reject(node.items[n].at, f"{path}[{n}]", message)
             conditions.add(condition)
-        validation.problems.extend(within.problems)
-        if within.problems:
+        validation.problems.extend(nested.problems)
+        if nested.problems:
             return INVALID
         validation.accept(path, ", ".join(map(str, values)), at)
         return tuple(values)
 
 
 class _Kinds(StructList, frozen=True):
-    """The list of kinds, where each may name another as its parent."""
+    """The list of kinds. Also checks them against each other."""
 
     def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
         values = super().read(node, path, at, validation)
@@ -75,23 +75,23 @@ class _Kinds(StructList, frozen=True):
             return INVALID
         problems = list(_inconsistencies(values))
         for index, field, message in problems:
-            validation.reject(_place(node, index, field), f"{path}[{index}].{field}", message)
+            validation.reject(_origin(node, index, field), f"{path}[{index}].{field}", message)
         return INVALID if problems else values
 
 
-def _place(node: ListNode, index: int, field: str) -> Origin:
+def _origin(node: ListNode, index: int, field: str) -> Origin:
     item = node.items[index]
     member: Member | None = item.get(field) if isinstance(item, MappingNode) else None
     return item.at if member is None else member.value.at
 
 
 def _inconsistencies(kinds: Sequence[KindRules]) -> Iterator[tuple[int, str, str]]:
-    """What no kind says wrongly by itself: which kind, which field, what about it."""
+    """Yield (index, field, message) for every problem that only shows when kinds are compared."""
     parents = {each.plural: each.parent for each in kinds}
     for index, each in enumerate(kinds):
         before = kinds[:index]
         if each.plural in _RESERVED:
-            yield index, "plural", f'expected a plural of your own, "{each.plural}" has a meaning in paths'
+            yield index, "plural", f'expected a plural that is not reserved, got "{each.plural}"'
         if any(other.plural == each.plural for other in before):
             yield index, "plural", f'expected each plural once, got "{each.plural}" a second time'
         if any(other.kind.lower() == each.kind.lower() for other in before):
@@ -103,11 +103,11 @@ def _inconsistencies(kinds: Sequence[KindRules]) -> Iterator[tuple[int, str, str
             seen.add(ancestor)
             ancestor = parents[ancestor]
         if ancestor == each.plural:
-            yield index, "parent", f'expected no circle of parents, "{each.plural}" leads back to itself'
+            yield index, "parent", f'expected no cycle of parents, "{each.plural}" is its own ancestor'
 
 
 class KindsFile(msgspec.Struct, frozen=True):
-    """What a kinds file contains."""
+    """The content of a kinds file."""
 
     kinds: Annotated[
         tuple[KindRules, ...],
@@ -134,11 +134,11 @@ class Kinds:
         return iter(self._by_plural.values())
 
     def get(self, plural: str) -> KindRules | None:
-        """The kind with this plural."""
+        """Return the kind with this plural."""
         return self._by_plural.get(plural)
 
     def of(self, plural: str) -> KindRules:
-        """The kind of a resource that exists; one whose kind is served no longer requires no adapter."""
+        """Return the kind of a stored resource. A kind that is no longer served requires no adapters."""
         return self._by_plural.get(plural) or KindRules(plural, plural)
 
 
@@ -153,7 +153,7 @@ DEFAULT = Kinds(
 
 
 def load(file: Path | None) -> tuple[Kinds | None, Sequence[SettingsProblem]]:
-    """The kinds of a file, or the usual ones without a file; None where there are problems."""
+    """Load the kinds from a file, or the default ones without a file. Return None if there are problems."""
     if file is None:
         return DEFAULT, ()
     loaded: Loaded[KindsFile] = loader.load(KindsFile, file=file, environ={})

@@ -1,7 +1,7 @@
-"""Background work of the fleet API: conditions that follow the kinds file, and which rows expire.
+"""Background work of the fleet API: reaggregation after a change of the kinds file, and expiry of old rows.
 
-The loop works in bounded steps that may stop anywhere and be repeated: several servers on one database do the
-same work twice at worst.
+The loop works in bounded steps that may stop anywhere and be repeated. Several servers on one database do the same
+work twice at worst.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RETRY = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1), jit
 
 
 class Maintenance:
-    """A loop that survives failures: a step that fails is logged and tried again later."""
+    """Reaggregates resources whose kind has changed. A failed step is logged and retried later."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class Maintenance:
         self._clock = clock
         self._log = log
 
-    async def aggregate_anew(self, stopping: Stopping) -> None:
-        """Brings the conditions of every resource up to the adapters that its kind requires, then waits."""
+    async def reaggregate_outdated(self, stopping: Stopping) -> None:
+        """Aggregate every resource for the adapters that its kind requires now. Then wait to be stopped."""
         failures = 0
         while not stopping.requested:
             try:
                 for kind in self._kinds:
-                    await self._catch_up(kind, stopping)
+                    await self._reaggregate_kind(kind, stopping)
                 break
             except Unavailable as error:
                 self._log.warning("upkeep.failed", task="aggregate", error=error)
@@ -59,30 +59,30 @@ class Maintenance:
             failures += 1
         await stopping.wait()
 
-    async def _catch_up(self, kind: KindRules, stopping: Stopping) -> None:
-        refreshed = 0
+    async def _reaggregate_kind(self, kind: KindRules, stopping: Stopping) -> None:
+        succeeded = 0
         failed: set[str] = set()
         while not stopping.requested:
-            outdated = await self._store.outdated(kind.plural, self._service.aggregated_for(kind), limit=BATCH)
+            outdated = await self._store.outdated(kind.plural, self._service.aggregation_key(kind), limit=BATCH)
             for resource_id in outdated:
                 if resource_id in failed:
                     continue
                 if stopping.requested:
                     break
-                if await self._refresh(resource_id):
-                    refreshed += 1
+                if await self._reaggregate(resource_id):
+                    succeeded += 1
                 else:
                     failed.add(resource_id)
-            # What fails stays outdated; a batch of nothing else would come for ever.
+            # Failed resources stay outdated. Stop when a batch has no others, or the loop would never end.
             if len(outdated) < BATCH or failed.issuperset(outdated):
                 break
-        if refreshed or failed:
-            self._log.info("upkeep.aggregated", kind=kind.kind, resources=refreshed, failed=len(failed))
+        if succeeded or failed:
+            self._log.info("upkeep.aggregated", kind=kind.kind, resources=succeeded, failed=len(failed))
 
-    async def _refresh(self, resource_id: str) -> bool:
-        """Whether it worked. One resource that cannot be read is no reason to serve none of the others."""
+    async def _reaggregate(self, resource_id: str) -> bool:
+        """Return whether it succeeded. One unreadable resource must not stop the others."""
         try:
-            await self._service.refresh(resource_id)
+            await self._service.reaggregate(resource_id)
         except Unavailable:
             raise
         except Exception as error:
@@ -92,7 +92,7 @@ class Maintenance:
 
 
 def retained(store: FleetStore, retention: FleetRetentionSettings) -> Sequence[RetentionRule]:
-    """The fleet's rows that are deleted when they are old."""
+    """Return the rows of the fleet store that expire."""
     return (
         RetentionRule("discarded reports", retention.discarded, store.expire_discarded),
         RetentionRule("generations", retention.history, store.expire_history),

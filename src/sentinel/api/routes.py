@@ -1,10 +1,14 @@
-"""The table of the fleet API's routes. They are made for each kind, so that the OpenAPI document names what is
-really there."""
+"""The route table of the fleet API.
+
+Each kind has routes of its own, so that the OpenAPI document names the kinds that are served.
+"""
 
 from __future__ import annotations
 
+from functools import partial
+
 from sentinel.api import access
-from sentinel.api.http import Collection, Everything
+from sentinel.api.http import AllKindsHandlers, KindHandlers
 from sentinel.api.kinds import Kinds
 from sentinel.api.request_bodies import NewResource, Reason, ResourcePatch
 from sentinel.api.schemas import (
@@ -21,130 +25,133 @@ from sentinel.api.service import FleetService
 from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, ResourceDocument
 from sentinel.core.fleet.lifecycle import API_ROOT
 from sentinel.web import idempotency
-from sentinel.web.routing import JSON, MERGE_PATCH, Body, Method, Parameter, ResponseSpec, Route
+from sentinel.web.body import JSON, MERGE_PATCH, Body
+from sentinel.web.routing import Method, Parameter, ResponseSpec, Route
 
-REPORT_LIMIT = 256 * 1024
-"""A report is loaded whenever its resource is; so it is kept smaller than a spec may be."""
+MAX_REPORT_BYTES = 256 * 1024
+"""Less than a spec may have, because reports are loaded with their resource."""
 
-_ID = Parameter(name="id", description="Of the resource.")
-_PARENT = Parameter(name="parent_id", description="Of the resource that it belongs to.")
-_IF_MATCH = Parameter(name="If-Match", description="The ETag that the client has seen; otherwise 412.")
+_ID = Parameter(name="id", description="The id of the resource.")
+_PARENT = Parameter(name="parent_id", description="The id of the parent.")
+_IF_MATCH = Parameter(name="If-Match", description="The ETag that the client knows; 412 if it is outdated.")
 _IF_NONE_MATCH = Parameter(
-    name="If-None-Match", description="The ETag that the client has; 304 if it still holds."
+    name="If-None-Match", description="The ETag that the client knows; 304 if it is current."
 )
 _ETAG = {"ETag": "The version of the resource."}
-_WAITING = ResponseSpec(
-    status=200, description="The adapters in the way, by name; none where it is ready.", type=WaitingList
+_RESOURCE = (
+    ResponseSpec(status=200, description="The resource.", type=ResourceDocument, headers=_ETAG),
+    ResponseSpec(status=304, description="The client's version is current.", headers=_ETAG),
 )
+_WAITING = ResponseSpec(
+    status=200,
+    description="The adapters that it waits for, sorted by name; none if it is ready.",
+    type=WaitingList,
+)
+
+_get = partial(Route, method=Method.GET, action=access.READ)
+_post = partial(Route, method=Method.POST, action=access.WRITE)
 
 
 def routes(kinds: Kinds, service: FleetService) -> list[Route]:
-    """Everything the fleet API answers."""
-    made = [route for kind in kinds for route in _of_kind(Collection(kind=kind, service=service))]
-    return made + _across_kinds(Everything(kinds=kinds, service=service))
+    """Return all routes of the fleet API."""
+    of_kinds = [route for kind in kinds for route in _kind_routes(KindHandlers(kind=kind, service=service))]
+    return of_kinds + _all_kinds_routes(AllKindsHandlers(kinds=kinds, service=service))
 
 
-def _of_kind(collection: Collection) -> list[Route]:
-    kind = collection.kind
-    flat = _collection(collection, f"{API_ROOT}/{kind.plural}", ()) + _singular_only(collection)
+def _kind_routes(handlers: KindHandlers) -> list[Route]:
+    kind = handlers.kind
+    flat = _resource_routes(handlers, f"{API_ROOT}/{kind.plural}", ()) + _flat_only_routes(handlers)
     if not kind.parent:
         return flat
     nested = f"{API_ROOT}/{kind.parent}/{{parent_id}}/{kind.plural}"
-    return flat + _collection(collection, nested, (_PARENT,))
+    return flat + _resource_routes(handlers, nested, (_PARENT,))
 
 
-def _collection(collection: Collection, base: str, above: tuple[Parameter, ...]) -> list[Route]:
-    kind, tag = collection.kind, collection.kind.plural
-    one, here = f"{base}/{{id}}", (*above, _ID)
-    owned = f" of one of {kind.parent}" if above else ""
-    document = ResourceDocument
+def _resource_routes(handlers: KindHandlers, base: str, parents: tuple[Parameter, ...]) -> list[Route]:
+    """Return the routes that exist below the flat path and, if the kind has a parent, below the nested one."""
+    kind, tag = handlers.kind, handlers.kind.plural
+    one, parameters = f"{base}/{{id}}", (*parents, _ID)
+    of_parent = f" of one of {kind.parent}" if parents else ""
     return [
-        Route(
-            method=Method.GET,
+        _get(
             path=base,
-            action=access.READ,
-            handler=collection.list,
-            summary=f"List {kind.plural}{owned}",
+            handler=handlers.list,
+            summary=f"List {kind.plural}{of_parent}",
             tag=tag,
-            path_parameters=above,
+            path_parameters=parents,
             query=ListParameters,
             responses=(ResponseSpec(status=200, description="A page.", type=ResourceList, is_partial=True),),
-            problems=(404,) if above else (),
+            problems=(404,) if parents else (),
         ),
-        Route(
-            method=Method.POST,
+        _post(
             path=base,
-            action=access.WRITE,
-            handler=collection.create,
-            summary=f"Create a {kind.kind}{owned}",
+            handler=handlers.create,
+            summary=f"Create a {kind.kind}{of_parent}",
             tag=tag,
-            path_parameters=above,
+            path_parameters=parents,
             headers=(idempotency.PARAMETER,),
             body=Body(type=NewResource),
             responses=(
                 ResponseSpec(
                     status=201,
-                    description="It was created, now or by an earlier request with this Idempotency-Key.",
-                    type=document,
+                    description="Created, now or by an earlier request with this Idempotency-Key.",
+                    type=ResourceDocument,
                     headers={
                         **_ETAG,
-                        "Location": "Where it is found.",
-                        idempotency.REPLAYED: "`true` where an earlier request had created it.",
+                        "Location": "The path of the resource.",
+                        idempotency.REPLAYED: "`true` if an earlier request created it.",
                     },
                 ),
             ),
-            problems=(404, 409, 422) if above else (409, 422),
+            problems=(404, 409, 422) if parents else (409, 422),
         ),
-        Route(
-            method=Method.GET,
+        _get(
             path=one,
-            action=access.READ,
-            handler=collection.get,
+            handler=handlers.get,
             summary=f"Get a {kind.kind}",
             tag=tag,
-            path_parameters=here,
+            path_parameters=parameters,
             headers=(_IF_NONE_MATCH,),
-            responses=(
-                ResponseSpec(status=200, description="The resource.", type=document, headers=_ETAG),
-                ResponseSpec(status=304, description="It is still what the client has.", headers=_ETAG),
-            ),
+            responses=_RESOURCE,
             problems=(404,),
         ),
         Route(
             method=Method.PATCH,
             path=one,
             action=access.WRITE,
-            handler=collection.patch,
+            handler=handlers.patch,
             summary=f"Change a {kind.kind}",
-            description="A JSON merge patch. The generation rises by one if spec or labels really change.",
+            description="A JSON merge patch. The generation rises by one if spec or labels change.",
             tag=tag,
-            path_parameters=here,
+            path_parameters=parameters,
             headers=(_IF_MATCH,),
             body=Body(type=ResourcePatch, content_types=(MERGE_PATCH, JSON)),
-            responses=(ResponseSpec(status=200, description="As it is now.", type=document, headers=_ETAG),),
+            responses=(
+                ResponseSpec(status=200, description="The resource.", type=ResourceDocument, headers=_ETAG),
+            ),
             problems=(404, 409, 412),
         ),
         Route(
             method=Method.DELETE,
             path=one,
             action=access.WRITE,
-            handler=collection.delete,
+            handler=handlers.delete,
             summary=f"Delete a {kind.kind}",
-            description="It stays until every required adapter has reported Finalized and no child is left.",
+            description="It is removed when every required adapter has reported Finalized and no child is left.",
             tag=tag,
-            path_parameters=here,
+            path_parameters=parameters,
             headers=(_IF_MATCH,),
-            responses=(ResponseSpec(status=202, description="On its way out.", type=document, headers=_ETAG),),
+            responses=(
+                ResponseSpec(status=202, description="Being deleted.", type=ResourceDocument, headers=_ETAG),
+            ),
             problems=(404, 412),
         ),
-        Route(
-            method=Method.GET,
+        _get(
             path=f"{one}/statuses",
-            action=access.READ,
-            handler=collection.statuses,
-            summary="Read the adapters' latest reports",
+            handler=handlers.statuses,
+            summary="Read the latest report of each adapter",
             tag=tag,
-            path_parameters=here,
+            path_parameters=parameters,
             query=PageParameters,
             responses=(ResponseSpec(status=200, description="A page.", type=StatusList),),
             problems=(404,),
@@ -154,11 +161,11 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
                 method=method,
                 path=f"{one}/statuses",
                 action=access.REPORT,
-                handler=collection.report,
+                handler=handlers.report,
                 summary="Report as an adapter",
                 tag=tag,
-                path_parameters=here,
-                body=Body(type=Report, limit=REPORT_LIMIT),
+                path_parameters=parameters,
+                body=Body(type=Report, limit=MAX_REPORT_BYTES),
                 responses=(
                     ResponseSpec(status=201, description="The report was stored.", type=AdapterStatus),
                     ResponseSpec(
@@ -175,113 +182,87 @@ def _collection(collection: Collection, base: str, above: tuple[Parameter, ...])
             method=Method.POST,
             path=f"{one}/force-delete",
             action=access.FORCE_DELETE,
-            handler=collection.force_delete,
+            handler=handlers.force_delete,
             summary=f"Remove a {kind.kind} that is being deleted, without waiting for adapters",
             tag=tag,
-            path_parameters=here,
+            path_parameters=parameters,
             body=Body(type=Reason),
-            responses=(ResponseSpec(status=204, description="It is gone, and so are its children."),),
+            responses=(ResponseSpec(status=204, description="Removed, with its children."),),
             problems=(404, 409),
         ),
     ]
 
 
-def _singular_only(collection: Collection) -> list[Route]:
-    """What is offered below the flat path alone."""
-    kind, tag, one = collection.kind, collection.kind.plural, f"{API_ROOT}/{collection.kind.plural}/{{id}}"
+def _flat_only_routes(handlers: KindHandlers) -> list[Route]:
+    kind, one = handlers.kind, f"{API_ROOT}/{handlers.kind.plural}/{{id}}"
+    get = partial(_get, tag=kind.plural, path_parameters=(_ID,), problems=(404,))
     return [
-        Route(
-            method=Method.GET,
+        get(
             path=f"{one}/statuses/discarded",
-            action=access.READ,
-            handler=collection.discarded,
-            summary="Read reports that were discarded lately",
-            tag=tag,
-            path_parameters=(_ID,),
+            handler=handlers.discarded,
+            summary="Read recently discarded reports",
             query=PageParameters,
             responses=(ResponseSpec(status=200, description="A page, newest first.", type=DiscardedList),),
-            problems=(404,),
         ),
-        Route(
-            method=Method.GET,
+        get(
             path=f"{one}/waiting",
-            action=access.READ,
-            handler=collection.waiting,
+            handler=handlers.waiting,
             summary=f"Read what a {kind.kind} waits for",
-            tag=tag,
-            path_parameters=(_ID,),
             responses=(_WAITING,),
-            problems=(404,),
         ),
-        Route(
-            method=Method.GET,
+        get(
             path=f"{one}/history",
-            action=access.READ,
-            handler=collection.history,
+            handler=handlers.history,
             summary="Read past generations",
-            description="Also of a resource that is gone, as long as retention keeps them.",
-            tag=tag,
-            path_parameters=(_ID,),
+            description="Also those of a removed resource, until they expire.",
             query=PageParameters,
             responses=(ResponseSpec(status=200, description="A page, newest first.", type=GenerationList),),
-            problems=(404,),
         ),
         *(
-            Route(
-                method=Method.POST,
+            _post(
                 path=f"{one}/{verb}",
-                action=access.WRITE,
                 handler=handler,
                 summary=summary,
-                tag=tag,
+                tag=kind.plural,
                 path_parameters=(_ID,),
-                responses=(ResponseSpec(status=202, description="Noted.", type=ResourceDocument, headers=_ETAG),),
+                responses=(
+                    ResponseSpec(status=202, description="Accepted.", type=ResourceDocument, headers=_ETAG),
+                ),
                 problems=(404,),
             )
             for verb, handler, summary in (
-                ("pulse", collection.pulse, f"Ask for an event for a {kind.kind} now"),
-                ("pause", collection.pause, f"Send no events for a {kind.kind} until it is resumed"),
-                ("resume", collection.resume, f"Send events for a {kind.kind} again"),
+                ("pulse", handlers.pulse, f"Request an event for a {kind.kind} now"),
+                ("pause", handlers.pause, f"Publish no events for a {kind.kind} until it is resumed"),
+                ("resume", handlers.resume, f"Publish events for a {kind.kind} again"),
             )
         ),
     ]
 
 
-def _across_kinds(everything: Everything) -> list[Route]:
+def _all_kinds_routes(handlers: AllKindsHandlers) -> list[Route]:
+    get = partial(_get, tag="resources")
     return [
-        Route(
-            method=Method.GET,
+        get(
             path=f"{API_ROOT}/resources/{{id}}",
-            action=access.READ,
-            handler=everything.get,
+            handler=handlers.get,
             summary="Get a resource of any kind",
-            tag="resources",
             path_parameters=(_ID,),
             headers=(_IF_NONE_MATCH,),
-            responses=(
-                ResponseSpec(status=200, description="The resource.", type=ResourceDocument, headers=_ETAG),
-                ResponseSpec(status=304, description="It is still what the client has.", headers=_ETAG),
-            ),
+            responses=_RESOURCE,
             problems=(404,),
         ),
-        Route(
-            method=Method.GET,
+        get(
             path=f"{API_ROOT}/resources/{{id}}/waiting",
-            action=access.READ,
-            handler=everything.waiting,
+            handler=handlers.waiting,
             summary="Read what a resource of any kind waits for",
-            tag="resources",
             path_parameters=(_ID,),
             responses=(_WAITING,),
             problems=(404,),
         ),
-        Route(
-            method=Method.GET,
+        get(
             path=f"{API_ROOT}/kinds",
-            action=access.READ,
-            handler=everything.kinds,
-            summary="Read which kinds are served, and whose reports make them ready",
-            tag="resources",
-            responses=(ResponseSpec(status=200, description="The kinds, in their order.", type=KindList),),
+            handler=handlers.kinds,
+            summary="Read which kinds are served, and the adapters that each requires",
+            responses=(ResponseSpec(status=200, description="The kinds, in order.", type=KindList),),
         ),
     ]

@@ -1,4 +1,4 @@
-"""What the fleet API's lists can be asked for, and what they answer with."""
+"""Query parameters and response bodies of the fleet API. The docstrings appear in its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -17,37 +17,44 @@ from sentinel.core.fleet.documents import (
     ResourceDocument,
 )
 from sentinel.core.pulse.decision import Policy
-from sentinel.web.cursor import PageSize
+from sentinel.web.lists import PageSize
 
-_DEEPEST_PAGE = 1_000_000
+_MAX_PAGE = 1_000_000
 
-PageNumber = Annotated[int, Meta(ge=1, le=_DEEPEST_PAGE, description="Which page; its cost grows with it.")]
+PageNumber = Annotated[int, Meta(ge=1, le=_MAX_PAGE, description="The page number. Later pages cost more.")]
 
 
 class ListParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list can be asked for."""
+    """The query of a list of resources."""
 
     page: PageNumber | None = None
     size: PageSize = 100
-    after: Annotated[str, Meta(description="Where to go on: `next` of the page before. Its cost is flat.")] = ""
-    labels: Annotated[str, Meta(description="A label selector in Kubernetes' syntax.")] = ""
+    after: Annotated[
+        str, Meta(description="The cursor from `next` of the previous page. Every page costs the same.")
+    ] = ""
+    labels: Annotated[str, Meta(description="A label selector in Kubernetes syntax.")] = ""
     fields: Annotated[
-        str, Meta(description="Paths of the members wanted, separated by commas; `id` always is.")
+        str, Meta(description="The members to return: paths separated by commas. `id` is always included.")
     ] = ""
     order: Annotated[
         str,
         Meta(
-            description="`name`, `created_time` (as long as nothing is asked for), `updated_time` or `id`, and "
+            description="`name`, `created_time` (the default), `updated_time` or `id`, optionally followed by "
             "`asc` or `desc`."
         ),
     ] = ""
 
 
 class PageParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a short list can be asked for."""
+    """The query of a list without a cursor."""
 
     page: PageNumber = 1
     size: PageSize = 100
+
+    @property
+    def offset(self) -> int:
+        """How many items the earlier pages have."""
+        return (self.page - 1) * self.size
 
 
 class ResourceList(msgspec.Struct, frozen=True):
@@ -55,43 +62,40 @@ class ResourceList(msgspec.Struct, frozen=True):
 
     page: int
     size: int
-    """How many items came."""
+    """How many items this page has."""
     total: int
-    """How many there are in all pages; counted on the first."""
+    """How many items all pages have, counted on the first page."""
     items: Sequence[ResourceDocument]
     next: str | None
-    """To be sent as `after`; null at the end."""
+    """The value of `after` for the next page; null on the last page."""
 
 
-class StatusList(msgspec.Struct, frozen=True):
-    """A page of adapters' statuses."""
-
+class _Page(msgspec.Struct, frozen=True):
     page: int
     size: int
     total: int
+
+
+class StatusList(_Page, frozen=True):
+    """A page of adapters' statuses."""
+
     items: Sequence[AdapterStatus]
 
 
-class DiscardedList(msgspec.Struct, frozen=True):
+class DiscardedList(_Page, frozen=True):
     """A page of discarded reports, newest first."""
 
-    page: int
-    size: int
-    total: int
     items: Sequence[DiscardedReport]
 
 
-class GenerationList(msgspec.Struct, frozen=True):
+class GenerationList(_Page, frozen=True):
     """A page of a resource's past generations, newest first."""
 
-    page: int
-    size: int
-    total: int
     items: Sequence[GenerationRecord]
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A required adapter that keeps a resource from being ready, or from going."""
+    """A required adapter that keeps a resource from being ready or from being removed."""
 
     adapter: str
     since: datetime
@@ -101,13 +105,13 @@ class WaitingList(msgspec.Struct, frozen=True):
     """What a resource waits for."""
 
     waiting_for: Sequence[Waiting]
-    """By name; none where it is ready."""
+    """Sorted by adapter; empty if the resource is ready."""
     required_adapters: Sequence[str]
-    """Those of its kind."""
+    """The adapters that its kind requires."""
     children: int
-    """How many resources belong to it; a deletion waits for them, too."""
+    """How many children it has. A deletion also waits for them."""
     policy: Policy | UnsetType = UNSET
-    """When it is due for an event; only where the API runs beside the pulse, and therefore knows."""
+    """When the pulse publishes events for it; only if the pulse runs in the same process."""
 
 
 class KindList(msgspec.Struct, frozen=True):

@@ -1,6 +1,8 @@
-"""What the fleet API does, apart from HTTP: each use case is one transaction over the store.
+"""Use cases of the fleet API, independent of HTTP.
 
-It reads what the rules in `core.fleet.lifecycle` need, refuses what cannot be done, and writes the result.
+Each write is one function `work(transaction)` that the store runs. It locks and reads what the rules in
+`core.fleet.lifecycle` need, raises one of `web.errors` if the request cannot be carried out, and writes the result
+through a `ResourceChange`. The store may run it more than once, so it has no other side effects.
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Protocol, TypeVar, assert_never
+from typing import Protocol, assert_never
 
 import msgspec
 from msgspec import UNSET
 
-from sentinel.api.change import ResourceChange, WrittenResource, aggregated_for, state_of
+from sentinel.api.change import ResourceChange, WrittenResource, aggregation_key, state_of
 from sentinel.api.kinds import Kinds
-from sentinel.api.request_bodies import ResourceDraft, ResourcePatch, patched
+from sentinel.api.request_bodies import ResourceDraft, ResourcePatch, apply_patch
 from sentinel.api.schemas import Waiting, WaitingList
 from sentinel.core.access import Identity, Role
 from sentinel.core.fleet import documents, lifecycle, reports
@@ -51,44 +53,45 @@ from sentinel.web.idempotency import IdempotencyKey
 from sentinel.web.problem import FieldError
 from sentinel.web.routing import Caller
 
-T = TypeVar("T")
+MAX_DISCARDED_REPORTS = 50
+"""Per resource; older ones are deleted."""
+MAX_ADAPTERS = 100
+"""Per resource. Required adapters may always report."""
+MAX_CHILDREN = 2000
+"""Per resource. A family is deleted in one transaction, which must finish within the request timeout."""
 
-DISCARDED_PER_RESOURCE = 50
-ADAPTERS_PER_RESOURCE = 100
-CHILDREN_PER_RESOURCE = 2000
-"""A family is deleted in one transaction, which must not take longer than a request may."""
-_OURSELVES = Caller(Identity("sentinel", Role.ADMIN), "", "")
-"""Who acts where nobody has asked."""
+_SERVER = Caller(Identity("sentinel", Role.ADMIN), "", "")
+"""The caller of background work."""
 
 
 class Created(msgspec.Struct, frozen=True):
-    """A resource that was created."""
+    """The result of a creation."""
 
     written: WrittenResource
     is_replayed: bool = False
-    """It was created by an earlier request with the same idempotency key."""
+    """An earlier request with the same idempotency key created it."""
 
 
 class ReportObserver(Protocol):
-    """Hears of what cannot be seen in the store afterwards."""
+    """Counts reports. A discarded one may leave no trace in the store."""
 
-    def report_taken(self) -> None: ...
+    def report_stored(self) -> None: ...
 
     def report_discarded(self, reason: DiscardReason) -> None: ...
 
 
 class ResourcePath(msgspec.Struct, frozen=True):
-    """Which resource a path names."""
+    """The resource that the path of a URL names."""
 
     plural: str
-    """Empty for `resources/{id}`, where the kind does not matter."""
+    """Empty for `resources/{id}`, which matches any kind."""
     id: str
     parent: str | None = None
-    """The parent's id, where the path names it."""
+    """The parent's id, if the path has one."""
 
 
 class FleetService:
-    """What callers ask of the fleet. Where it cannot be done, a refusal is raised, and nothing has changed."""
+    """The operations of the fleet API. One that raises has changed nothing."""
 
     def __init__(
         self,
@@ -111,39 +114,41 @@ class FleetService:
         self._policies = policies or {}
         self._randomness = randomness
 
-    async def get(self, target: ResourcePath) -> StoredResource:
-        """The resource; raises `NotFound`."""
-        return _found(await self._store.get(target.id), target)
+    async def get(self, path: ResourcePath) -> StoredResource:
+        """Return a resource. Raises `NotFound`."""
+        return _require_match(await self._store.get(path.id), path)
 
-    async def statuses(self, target: ResourcePath) -> tuple[AdapterStatus, ...]:
-        """The latest report of each adapter, by name."""
-        return documents.decode_statuses((await self.get(target)).statuses)
+    async def statuses(self, path: ResourcePath) -> tuple[AdapterStatus, ...]:
+        """Return the latest report of each adapter, sorted by adapter."""
+        return documents.decode_statuses((await self.get(path)).statuses)
 
     async def find(self, query: ListQuery) -> ListResult:
-        """A stretch of a list."""
+        """Return a page of a list. Raises `NotFound` if the query names a parent that does not exist."""
+        if query.parent is not None:
+            await self.get(ResourcePath(self._kinds.of(query.plural).parent, query.parent))
         return await self._store.find(query)
 
     async def discarded(
-        self, target: ResourcePath, *, limit: int, offset: int
+        self, path: ResourcePath, *, limit: int, offset: int
     ) -> tuple[Sequence[DiscardedReport], int]:
-        """Reports that were discarded lately, newest first, and how many there are."""
-        await self.get(target)
-        return await self._store.discarded(target.id, limit=limit, offset=offset)
+        """Return recently discarded reports, newest first, and their total."""
+        await self.get(path)
+        return await self._store.discarded(path.id, limit=limit, offset=offset)
 
     async def history(
-        self, target: ResourcePath, *, limit: int, offset: int
+        self, path: ResourcePath, *, limit: int, offset: int
     ) -> tuple[Sequence[GenerationRecord], int]:
-        """Past generations, newest first, and how many there are; also of a resource that is gone."""
-        records, total = await self._store.history(target.id, limit=limit, offset=offset)
-        # Of what is gone nobody knows the kind any longer; of what is there, the path has to name it.
-        stored = await self._store.get(target.id)
+        """Return past generations, newest first, and their total. Works for removed resources too."""
+        records, total = await self._store.history(path.id, limit=limit, offset=offset)
+        # The kind of a removed resource is not known. An existing one has to match the path.
+        stored = await self._store.get(path.id)
         if stored is not None or not total:
-            _found(stored, target)
+            _require_match(stored, path)
         return records, total
 
-    async def waiting(self, target: ResourcePath) -> WaitingList:
-        """What keeps a resource from being ready, or from going."""
-        stored = await self.get(target)
+    async def waiting(self, path: ResourcePath) -> WaitingList:
+        """Return the adapters and children that keep a resource from being ready or from being removed."""
+        stored = await self.get(path)
         children = 0
         for kind in self._kinds:
             if kind.parent == stored.plural:
@@ -165,16 +170,16 @@ class FleetService:
         caller: Caller,
         key: IdempotencyKey | None = None,
     ) -> Created:
-        """A new resource, or the one that this idempotency key has made before."""
+        """Create a resource, or return the one that a request with the same idempotency key created."""
         now = self._clock.now()
-        actor = caller.identity.name
         resource_id = draft.id or uuid7(now, self._randomness(10))
 
-        def work(change: ResourceChange) -> Created:
-            earlier = idempotency.recall(change.transaction, key)
+        def work(transaction: FleetTransaction) -> Created:
+            earlier = idempotency.recall(transaction, key)
             if earlier is not None:
                 return Created(WrittenResource(earlier.body, earlier.version), is_replayed=True)
-            owner, root = _adopted(change.transaction, kind, parent, draft)
+            owner, root = _lock_parent(transaction, kind, parent, draft)
+            change = self._change(transaction, caller, now)
             state = lifecycle.create(
                 change.rules(kind.plural),
                 resource_id=resource_id,
@@ -182,33 +187,34 @@ class FleetService:
                 labels=draft.labels,
                 spec=draft.spec,
                 owner=owner,
-                actor=actor,
+                actor=caller.identity.name,
                 now=now,
             )
             written = change.insert(
                 state, plural=kind.plural, parent=owner.id if owner else "", root=root or resource_id
             )
-            idempotency.remember(change.transaction, key, version=written.version, body=written.document, now=now)
+            idempotency.remember(transaction, key, version=written.version, body=written.document, now=now)
             return Created(written)
 
         try:
-            return await idempotency.attempt(key, lambda: self._change(work, caller, now))
-        except (IdTaken, NameTaken, KeyTaken) as taken:
-            raise Conflict(_what_is(taken, kind, draft, resource_id, parent)) from None
+            return await idempotency.attempt(key, partial(self._store.transact, work))
+        except (IdTaken, NameTaken, KeyTaken) as error:
+            raise Conflict(_conflict_message(error, kind, draft, resource_id, parent)) from None
 
     async def patch(
-        self, target: ResourcePath, patch: ResourcePatch, *, if_match: etag.Precondition | None, caller: Caller
+        self, path: ResourcePath, patch: ResourcePatch, *, if_match: etag.Precondition | None, caller: Caller
     ) -> WrittenResource:
-        """The resource with a merge patch applied; a patch that changes nothing keeps its generation."""
+        """Apply a merge patch. One that changes nothing keeps the generation."""
         now = self._clock.now()
 
-        def work(change: ResourceChange) -> WrittenResource:
-            stored, state = _locked(change.transaction, target)
-            etag.require_match(if_match, version=stored.version, name=_name(stored))
+        def work(transaction: FleetTransaction) -> WrittenResource:
+            stored, state = _lock(transaction, path)
+            etag.require_match(if_match, version=stored.version, name=_display_name(stored))
             if state.document.is_deleting:
-                raise Conflict(f"{_name(stored)} is being deleted")
-            labels, spec = patched(state.document, patch)
-            changed = lifecycle.change(
+                raise Conflict(f"{_display_name(stored)} is being deleted")
+            labels, spec = apply_patch(state.document, patch)
+            change = self._change(transaction, caller, now)
+            patched = lifecycle.change(
                 state,
                 change.rules(stored.plural),
                 labels=labels,
@@ -216,209 +222,216 @@ class FleetService:
                 actor=caller.identity.name,
                 now=now,
             )
-            if changed is None:
+            if patched is None:
                 return WrittenResource(stored.document, stored.version)
-            return change.raise_generation(stored, changed, ResourceOperation.PATCH)
+            return change.update_generation(stored, patched, ResourceOperation.PATCH)
 
-        return await self._change(work, caller, now)
+        return await self._store.transact(work)
 
     async def delete(
-        self, target: ResourcePath, *, if_match: etag.Precondition | None, caller: Caller
+        self, path: ResourcePath, *, if_match: etag.Precondition | None, caller: Caller
     ) -> WrittenResource:
-        """The resource on its way out, with all that belongs to it; gone at once where no adapter is required."""
+        """Begin to delete a resource and its children. Those that require no adapter are removed at once."""
+        now = self._clock.now()
 
-        def work(change: ResourceChange) -> WrittenResource:
-            stored, state = _locked(change.transaction, target)
-            etag.require_match(if_match, version=stored.version, name=_name(stored))
+        def work(transaction: FleetTransaction) -> WrittenResource:
+            stored, state = _lock(transaction, path)
+            etag.require_match(if_match, version=stored.version, name=_display_name(stored))
             if state.document.is_deleting:
                 return WrittenResource(stored.document, stored.version)
-            # Its parent lives, or it would be on its way already: nobody else waits for its end.
-            return change.delete(stored, state)[0]
+            # Its parent is not being deleted, or this resource would be too. So no parent waits for its removal.
+            return self._change(transaction, caller, now).delete(stored, state)[0]
 
-        return await self._change(work, caller, self._clock.now())
+        return await self._store.transact(work)
 
-    async def force_delete(self, target: ResourcePath, *, reason: str, caller: Caller) -> None:
-        """Removes a resource that is being deleted, and all that belongs to it, without waiting for adapters."""
+    async def force_delete(self, path: ResourcePath, *, reason: str, caller: Caller) -> None:
+        """Remove a resource that is being deleted, and its children, without waiting for adapters."""
+        now = self._clock.now()
 
-        def work(change: ResourceChange) -> None:
-            stored, state = _locked(change.transaction, target)
+        def work(transaction: FleetTransaction) -> None:
+            stored, state = _lock(transaction, path)
             if not state.document.is_deleting:
-                raise Conflict(f"{_name(stored)} is not being deleted; delete it first")
-            change.remove_family(stored, reason=reason)
-            change.settle_parent(stored)
+                raise Conflict(f"{_display_name(stored)} is not being deleted; delete it first")
+            change = self._change(transaction, caller, now)
+            change.remove_with_children(stored, reason=reason)
+            change.reaggregate_parent(stored)
 
-        await self._change(work, caller, self._clock.now())
+        await self._store.transact(work)
 
-    async def request_pulse(self, target: ResourcePath, *, caller: Caller) -> WrittenResource:
-        """Asks the pulse for an event now."""
+    async def request_pulse(self, path: ResourcePath, *, caller: Caller) -> WrittenResource:
+        """Ask the pulse to publish an event now."""
         now = self._clock.now()
         step = partial(lifecycle.request_pulse, now=now)
-        return await self._mark(target, ResourceOperation.PULSE, step, caller, now)
+        return await self._update_pulse_fields(path, ResourceOperation.PULSE, step, caller, now)
 
-    async def pause(self, target: ResourcePath, *, caller: Caller) -> WrittenResource:
-        """Asks the pulse for no events until further notice."""
-        return await self._mark(target, ResourceOperation.PAUSE, lifecycle.pause, caller, self._clock.now())
+    async def pause(self, path: ResourcePath, *, caller: Caller) -> WrittenResource:
+        """Ask the pulse to publish no events until `resume`."""
+        now = self._clock.now()
+        return await self._update_pulse_fields(path, ResourceOperation.PAUSE, lifecycle.pause, caller, now)
 
-    async def resume(self, target: ResourcePath, *, caller: Caller) -> WrittenResource:
-        """Ends a pause."""
-        return await self._mark(target, ResourceOperation.RESUME, lifecycle.resume, caller, self._clock.now())
+    async def resume(self, path: ResourcePath, *, caller: Caller) -> WrittenResource:
+        """End a pause."""
+        now = self._clock.now()
+        return await self._update_pulse_fields(path, ResourceOperation.RESUME, lifecycle.resume, caller, now)
 
     async def report(
-        self, target: ResourcePath, report: Report, *, caller: Caller
+        self, path: ResourcePath, report: Report, *, caller: Caller
     ) -> reports.Accepted | reports.Discarded:
-        """Takes an adapter's report, or discards it; raises `Invalid` where it is none."""
+        """Store or discard an adapter's report. Raises `Invalid` if it is not acceptable."""
         now = self._clock.now()
 
-        def work(change: ResourceChange) -> reports.Accepted | reports.Discarded:
-            stored, state = _locked(change.transaction, target)
-            known = next((each for each in state.statuses if each.adapter == report.adapter), None)
-            verdict = reports.judge(report, generation=state.document.generation, stored=known, now=now)
+        def work(transaction: FleetTransaction) -> reports.Accepted | reports.Discarded:
+            stored, state = _lock(transaction, path)
+            previous = next((each for each in state.statuses if each.adapter == report.adapter), None)
+            verdict = reports.judge(report, generation=state.document.generation, stored=previous, now=now)
             match verdict:
                 case reports.Rejected():
                     raise Invalid(tuple(FieldError(field, message) for field, message in verdict.errors))
                 case reports.Discarded():
-                    change.transaction.keep_discarded(
-                        stored.id, _discarded(report, verdict.reason, now), limit=DISCARDED_PER_RESOURCE
-                    )
-                    return verdict
+                    discarded = _discarded_report(report, verdict.reason, now)
+                    transaction.keep_discarded(stored.id, discarded, limit=MAX_DISCARDED_REPORTS)
                 case reports.Accepted():
-                    is_required = report.adapter in self._kinds.of(stored.plural).required_adapters
-                    if known is None and not is_required and len(state.statuses) >= ADAPTERS_PER_RESOURCE:
-                        raise Conflict(f"{ADAPTERS_PER_RESOURCE} adapters report on {_name(stored)} already")
-                    _take(change, stored, state, verdict.status)
-                    return verdict
+                    if previous is None:
+                        self._check_adapter_limit(stored, state, report.adapter)
+                    _store_status(self._change(transaction, caller, now), stored, state, verdict.status)
                 case _:
                     assert_never(verdict)
+            return verdict
 
-        outcome = await self._change(work, caller, now)
+        outcome = await self._store.transact(work)
         if isinstance(outcome, reports.Discarded):
             self._observer.report_discarded(outcome.reason)
         else:
-            self._observer.report_taken()
+            self._observer.report_stored()
         return outcome
 
-    def aggregated_for(self, kind: KindRules) -> str:
-        """How the conditions of such a resource are marked that are up to date with the server's configuration."""
-        return aggregated_for(kind, emits_public_names=self._emits_public_names)
+    def aggregation_key(self, kind: KindRules) -> str:
+        """Return `StoredResource.adapters` of resources whose conditions match the current configuration."""
+        return aggregation_key(kind, emits_public_names=self._emits_public_names)
 
-    async def refresh(self, resource_id: str) -> None:
-        """Aggregates a resource anew, because its kind requires other adapters than it was aggregated for."""
+    async def reaggregate(self, resource_id: str) -> None:
+        """Aggregate a resource again because the adapters that its kind requires have changed."""
+        now = self._clock.now()
 
-        def work(change: ResourceChange) -> None:
-            stored = change.transaction.lock(resource_id)
+        def work(transaction: FleetTransaction) -> None:
+            stored = transaction.lock(resource_id)
             if stored is None:
                 return
+            change = self._change(transaction, _SERVER, now)
             before = state_of(stored)
-            children = change.transaction.count_children(stored.id)
+            children = transaction.count_children(stored.id)
             after = lifecycle.reaggregate(before, change.rules(stored.plural), children=children)
             if after == before:
-                # Written all the same: it now counts as aggregated for these adapters.
-                change.update(stored, after)
-            change.settle(stored, before, after, children=children)
+                change.update(stored, after)  # stores the new aggregation key
+            change.update_or_remove(stored, before, after, children=children)
 
-        await self._change(work, _OURSELVES, self._clock.now())
+        await self._store.transact(work)
 
-    async def _mark(
+    async def _update_pulse_fields(
         self,
-        target: ResourcePath,
-        action: ResourceOperation,
+        path: ResourcePath,
+        operation: ResourceOperation,
         step: Callable[[ResourceState], ResourceState],
         caller: Caller,
         now: datetime,
     ) -> WrittenResource:
-        def work(change: ResourceChange) -> WrittenResource:
-            stored, state = _locked(change.transaction, target)
-            marked = step(state)
-            change.audit(action, marked)
-            if marked == state:
+        def work(transaction: FleetTransaction) -> WrittenResource:
+            stored, before = _lock(transaction, path)
+            change = self._change(transaction, caller, now)
+            after = step(before)
+            change.audit(operation, after)
+            if after == before:
                 return WrittenResource(stored.document, stored.version)
-            return change.mark(stored, marked)
+            return change.update(stored, after, is_reaggregated=False)
 
-        return await self._change(work, caller, now)
+        return await self._store.transact(work)
 
-    async def _change(self, work: Callable[[ResourceChange], T], caller: Caller, now: datetime) -> T:
-        return await self._store.transact(
-            lambda transaction: work(
-                ResourceChange(
-                    transaction,
-                    kinds=self._kinds,
-                    emits_public_names=self._emits_public_names,
-                    caller=caller,
-                    now=now,
-                    auditor=self._auditor,
-                )
-            )
+    def _change(self, transaction: FleetTransaction, caller: Caller, now: datetime) -> ResourceChange:
+        return ResourceChange(
+            transaction,
+            kinds=self._kinds,
+            emits_public_names=self._emits_public_names,
+            caller=caller,
+            now=now,
+            auditor=self._auditor,
         )
 
+    def _check_adapter_limit(self, stored: StoredResource, state: ResourceState, adapter: str) -> None:
+        is_required = adapter in self._kinds.of(stored.plural).required_adapters
+        if not is_required and len(state.statuses) >= MAX_ADAPTERS:
+            raise Conflict(f"{MAX_ADAPTERS} adapters report on {_display_name(stored)} already")
 
-def _found(stored: StoredResource | None, target: ResourcePath) -> StoredResource:
+
+def _require_match(stored: StoredResource | None, path: ResourcePath) -> StoredResource:
     if (
         stored is None
-        or (target.plural and stored.plural != target.plural)
-        or (target.parent is not None and stored.parent != target.parent)
+        or (path.plural and stored.plural != path.plural)
+        or (path.parent is not None and stored.parent != path.parent)
     ):
-        raise NotFound(f'no {target.plural or "resource"} with the id "{target.id}"')
+        raise NotFound(f'no {path.plural or "resource"} with the id "{path.id}"')
     return stored
 
 
-def _locked(transaction: FleetTransaction, target: ResourcePath) -> tuple[StoredResource, ResourceState]:
-    stored = _found(transaction.lock(target.id), target)
+def _lock(transaction: FleetTransaction, path: ResourcePath) -> tuple[StoredResource, ResourceState]:
+    stored = _require_match(transaction.lock(path.id), path)
     return stored, state_of(stored)
 
 
-def _adopted(
+def _lock_parent(
     transaction: FleetTransaction, kind: KindRules, parent: str | None, draft: ResourceDraft
 ) -> tuple[Owner | None, str]:
-    """The owner of a new resource, and the root of its family; the owner's family is locked from here on."""
+    """Lock the family that a new resource joins. Return its owner and the root of the family."""
     if not kind.parent:
         return None, ""
     try:
-        stored, state = _locked(transaction, ResourcePath(kind.parent, parent or draft.owner))
+        stored, state = _lock(transaction, ResourcePath(kind.parent, parent or draft.owner))
     except NotFound as error:
         if parent is None:
             raise Invalid((FieldError("owner_references.id", str(error)),)) from None
         raise
     document = state.document
     if document.is_deleting:
-        raise Conflict(f"{_name(stored)} is being deleted")
-    if transaction.count_children(stored.id) >= CHILDREN_PER_RESOURCE:
-        raise Conflict(f"{_name(stored)} has {CHILDREN_PER_RESOURCE} children already")
+        raise Conflict(f"{_display_name(stored)} is being deleted")
+    if transaction.count_children(stored.id) >= MAX_CHILDREN:
+        raise Conflict(f"{_display_name(stored)} has {MAX_CHILDREN} children already")
     owner = Owner(document.id, document.kind, document.href)
     draft.check_owner(owner)
     return owner, stored.root
 
 
-def _what_is(
-    taken: IdTaken | NameTaken | KeyTaken,
+def _conflict_message(
+    error: IdTaken | NameTaken | KeyTaken,
     kind: KindRules,
     draft: ResourceDraft,
     resource_id: str,
     parent: str | None,
 ) -> str:
-    match taken:
+    match error:
         case IdTaken():
             return f'a resource with the id "{resource_id}" exists already'
         case NameTaken():
-            within = f" of {kind.parent}/{parent or draft.owner}" if kind.parent else ""
-            return f'one of the {kind.plural}{within} has the name "{draft.name}" already'
+            scope = f" of {kind.parent}/{parent or draft.owner}" if kind.parent else ""
+            return f'one of the {kind.plural}{scope} has the name "{draft.name}" already'
         case KeyTaken():
-            return "another request with this Idempotency-Key is being carried out; repeat this one later"
+            return "another request with this Idempotency-Key is in progress; repeat this one later"
         case _:
-            assert_never(taken)
+            assert_never(error)
 
 
-def _take(change: ResourceChange, stored: StoredResource, state: ResourceState, status: AdapterStatus) -> None:
-    children = change.transaction.count_children(stored.id) if state.document.is_deleting else 0
-    taken = lifecycle.with_status(state, change.rules(stored.plural), status, children=children)
-    change.audit(ResourceOperation.REPORT, taken, detail=status.adapter)
-    change.settle(stored, state, taken, children=children)
+def _store_status(
+    change: ResourceChange, stored: StoredResource, before: ResourceState, status: AdapterStatus
+) -> None:
+    children = change.transaction.count_children(stored.id) if before.document.is_deleting else 0
+    after = lifecycle.with_status(before, change.rules(stored.plural), status, children=children)
+    change.audit(ResourceOperation.REPORT, after, detail=status.adapter)
+    change.update_or_remove(stored, before, after, children=children)
 
 
-def _name(stored: StoredResource) -> str:
+def _display_name(stored: StoredResource) -> str:
     return f"{stored.plural}/{stored.id}"
 
 
-def _discarded(report: Report, reason: DiscardReason, now: datetime) -> DiscardedReport:
+def _discarded_report(report: Report, reason: DiscardReason, now: datetime) -> DiscardedReport:
     return DiscardedReport(
         adapter=report.adapter,
         reason=reason,

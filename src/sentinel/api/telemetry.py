@@ -1,4 +1,4 @@
-"""What the fleet API measures of the fleet itself. Requests are measured by `web`."""
+"""Metrics of the fleet: reports and resources. `web.metrics` has those of requests."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sentinel.ports.fleet_store import FleetStore
 from sentinel.runtime.log import Log
 
 PREFIX = "hyperfleet_api"
-FRESH = timedelta(seconds=1)
-"""How old the gauges may be that a scrape gets."""
-PATIENCE = timedelta(seconds=6)
-"""How long a scrape waits for the store: less than the ten seconds after which whoever scrapes gives up and has
-nothing at all, and long enough for the store to find out that it cannot connect, and to say so in readiness."""
+REFRESH_INTERVAL = timedelta(seconds=1)
+"""Scrapes within this time of the last refresh get the same gauges."""
+REFRESH_TIMEOUT = timedelta(seconds=6)
+"""How long a scrape waits for the store. Less than Prometheus' scrape timeout of ten seconds, after which the
+scrape would fail altogether, and long enough for the store to notice a lost connection and become unready."""
 
 
 class FleetTelemetry:
-    """Counts reports as they come, and reads the state of the fleet when somebody looks."""
+    """Counts reports, and reads gauges from the store when metrics are scraped."""
 
     def __init__(
         self, *, kinds: Kinds, store: FleetStore, clock: Clock, registry: CollectorRegistry, log: Log
@@ -32,7 +32,7 @@ class FleetTelemetry:
         self._store = store
         self._clock = clock
         self._log = log
-        self._read: datetime | None = None
+        self._refreshed: datetime | None = None
         self._reports = Counter(f"{PREFIX}_reports_total", "Reports that were stored.", registry=registry)
         self._discarded = Counter(
             f"{PREFIX}_reports_discarded_total", "Reports that were discarded.", ["reason"], registry=registry
@@ -41,42 +41,37 @@ class FleetTelemetry:
             self._discarded.labels(reason.value)
         self._resources = Gauge(
             f"{PREFIX}_resources",
-            "Resources that exist, those on their way out included.",
+            "Resources that exist, including those being deleted.",
             ["kind", "ready"],
             registry=registry,
         )
         self._waiting = Gauge(
             f"{PREFIX}_longest_not_ready_seconds",
-            "How long the longest-waiting resource has waited for an adapter; 0 where none waits.",
+            "How long the longest-waiting resource has waited for an adapter; 0 if none waits.",
             ["kind", "adapter"],
             registry=registry,
         )
 
-    def report_taken(self) -> None:
-        """A report was stored."""
+    def report_stored(self) -> None:
         self._reports.inc()
 
     def report_discarded(self, reason: DiscardReason) -> None:
-        """A report was discarded."""
         self._discarded.labels(reason.value).inc()
 
     async def refresh_if_stale(self) -> None:
-        """Reads the gauges anew where they are old enough; where the store does not answer, they stay as they are.
-
-        However many scrape, and however often, it costs the store no more.
-        """
+        """Refresh the gauges at most once per `REFRESH_INTERVAL`. They keep their values if the store fails."""
         now = self._clock.now()
-        if self._read is not None and abs(now - self._read) < FRESH:
+        if self._refreshed is not None and abs(now - self._refreshed) < REFRESH_INTERVAL:
             return
-        self._read = now
+        self._refreshed = now
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()):
+            async with asyncio.timeout(REFRESH_TIMEOUT.total_seconds()):
                 await self.refresh()
         except (Unavailable, TimeoutError) as error:
             self._log.warning("metrics.stale", error=error)
 
     async def refresh(self) -> None:
-        """Reads the gauges anew; cheap, whatever the size of the fleet."""
+        """Read the gauges from the store. The cost does not depend on the size of the fleet."""
         populations = {(each.plural, each.is_ready): each.count for each in await self._store.populations()}
         waits = {(each.plural, each.adapter): each.since for each in await self._store.longest_waits()}
         now = self._clock.now()

@@ -1,1 +1,1 @@
-"""What every REST server of the product shares; it knows no component."""
+"""The server kit: what every REST server shares. It imports no component."""

@@ -1,14 +1,14 @@
-"""From the components on one listener to an application.
+"""Builds an application from the components on one listener.
 
 An application is a list of components, each with its routes, and one OpenAPI document for all of them. Starlette's
-router finds the endpoint by path; each request is matched once. Routes that do not fit together, in a component or
-across components, are refused when the application is built, not when the first client finds out.
+router finds the endpoint by path. Conflicting routes, in one component or across components, are an error when the
+application is built.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -18,14 +18,21 @@ from starlette.routing import Route as StarletteRoute
 from sentinel.core import access
 from sentinel.core.access import Action, Permissions
 from sentinel.runtime.log import Log
+from sentinel.runtime.probes.pages import Page
 from sentinel.web import openapi, problem
 from sentinel.web.asgi import App, Receive, Scope, Send
-from sentinel.web.endpoint import Endpoint, Operation, problem_answer, send_answer
+from sentinel.web.endpoint import Endpoint, Operation, problem_response, send_response
 from sentinel.web.identity import Guard
-from sentinel.web.middleware import DEADLINE, MOST_AT_ONCE, Middleware, RequestContext, RequestObserver
+from sentinel.web.middleware import (
+    MAX_CONCURRENT_REQUESTS,
+    REQUEST_TIMEOUT,
+    Middleware,
+    RequestContext,
+    RequestObserver,
+)
 from sentinel.web.openapi import Info
-from sentinel.web.routing import Method, Open, Route
-from sentinel.web.streams import MOST_STREAMS
+from sentinel.web.routing import OPEN, Handler, Method, Open, Request, Response, ResponseSpec, Route
+from sentinel.web.streams import MAX_STREAMS
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+|\{[a-z_]+\}")
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
@@ -34,19 +41,19 @@ _BODY_METHODS = frozenset((Method.POST, Method.PUT, Method.PATCH))
 
 
 class BadRoutes(ValueError):
-    """A table of routes that does not fit together; a bug in the component that declares it."""
+    """Routes that are invalid or conflict; a bug in the component that declares them."""
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
-    """What a component contributes to an application, which it may share with others."""
+    """What a component contributes to an application."""
 
     routes: Sequence[Route]
     permissions: Permissions = Permissions()
-    """Which roles may do what its routes need permission for."""
+    """The roles that have the permissions its routes need."""
     tags: Mapping[str, str] = {}
-    """Descriptions of the tags of its routes, for the OpenAPI document, in the order in which to show them."""
+    """Descriptions of its routes' tags for the OpenAPI document, in display order."""
     observers: Sequence[RequestObserver] = ()
-    """Told about the requests to its routes alone, such as metrics under a prefix of its own."""
+    """Notified about requests to its routes only, such as metrics with a prefix of their own."""
 
 
 def build_app(
@@ -57,40 +64,40 @@ def build_app(
     guard: Guard,
     log: Log,
     observers: Sequence[RequestObserver] = (),
-    deadline: timedelta = DEADLINE,
-    most_at_once: int = MOST_AT_ONCE,
-    most_streams: int = MOST_STREAMS,
+    request_timeout: timedelta = REQUEST_TIMEOUT,
+    max_concurrent_requests: int = MAX_CONCURRENT_REQUESTS,
+    max_streams: int = MAX_STREAMS,
 ) -> App:
     """Build the application that serves these components, for `server.Server` or a test client.
 
     `routes` are the application's own, such as probes and metrics. With `info`, it also serves an OpenAPI document
-    of all components. `observers` are told about every request. `deadline` and `most_at_once` hold for all but
-    streams, of which `most_streams` may be open.
+    of all components. `observers` are notified about every request. `request_timeout` and
+    `max_concurrent_requests` do not apply to streams, of which `max_streams` may be open.
     """
     permissions = access.combine(guard.permissions, *(component.permissions for component in components))
     guard = guard.permitting(permissions)
     own = [*routes, *(openapi.openapi_routes(describe(components, info)) if info is not None else ())]
-    offered = [Operation(route) for route in own]
-    offered += [
+    all_operations = [Operation(route) for route in own]
+    all_operations += [
         Operation(route, tuple(component.observers)) for component in components for route in component.routes
     ]
-    check_routes((operation.route for operation in offered), permissions=permissions)
+    check_routes((operation.route for operation in all_operations), permissions=permissions)
     by_path: dict[str, list[Operation]] = {}
-    for operation in offered:
+    for operation in all_operations:
         by_path.setdefault(operation.route.path, []).append(operation)
     return Middleware(
         _router([Endpoint(operations, guard=guard, log=log) for operations in by_path.values()]),
         log=log,
         observers=observers,
-        deadline=deadline,
-        most_at_once=most_at_once,
-        most_streams=most_streams,
-        always=[operation.route.path for operation in offered if operation.route.is_quiet],
+        request_timeout=request_timeout,
+        max_concurrent_requests=max_concurrent_requests,
+        max_streams=max_streams,
+        always=[operation.route.path for operation in all_operations if operation.route.is_quiet],
     )
 
 
 def describe(components: Sequence[Component], info: Info) -> bytes:
-    """The OpenAPI document of an application that serves these components."""
+    """Return the OpenAPI document of an application that serves these components."""
     tags = dict(info.tags)
     for component in components:
         tags |= component.tags
@@ -101,26 +108,62 @@ def describe(components: Sequence[Component], info: Info) -> bytes:
     )
 
 
+def page_routes(
+    pages: Mapping[str, Page], *, before: Mapping[str, Callable[[], Awaitable[None]]] | None = None
+) -> tuple[Route, ...]:
+    """Return open, quiet routes for `probe_pages(health) | metrics_pages(metrics)`.
+
+    `before` has functions that are awaited before the page at a path is rendered, for gauges that are read on
+    demand. A service without a REST server uses `runtime.probes.listener` instead.
+    """
+    prepare = before or {}
+    return tuple(
+        Route(
+            method=Method.GET,
+            path=path,
+            action=OPEN,
+            handler=_page_handler(page, prepare.get(path)),
+            summary=path,
+            tag="operation",
+            responses=(ResponseSpec(status=200, description="The current state."),),
+            is_documented=False,
+            is_lenient=True,
+            is_quiet=True,
+        )
+        for path, page in pages.items()
+    )
+
+
+def _page_handler(page: Page, prepare: Callable[[], Awaitable[None]] | None) -> Handler:
+    async def handle(request: Request) -> Response:
+        if prepare is not None:
+            await prepare()
+        rendered = page(request.header("accept") or "")
+        return Response(rendered.status.value, rendered.body, content_type=rendered.content_type)
+
+    return handle
+
+
 def check_routes(routes: Iterable[Route], *, permissions: Permissions) -> None:
-    """Raises `BadRoutes` with everything that is wrong."""
+    """Raise `BadRoutes` with every error."""
     permitted = permissions.actions
-    faults: list[str] = []
+    errors: list[str] = []
     paths: dict[str, str] = {}
-    calls: set[tuple[Method, str]] = set()
+    seen: set[tuple[Method, str]] = set()
     for route in routes:
         shape = _PARAMETER.sub("{}", route.path)
-        own = list(_faults(route, permitted))
-        if (route.method, shape) in calls:
+        own = list(_route_errors(route, permitted))
+        if (route.method, shape) in seen:
             own.append("declared twice")
         if paths.setdefault(shape, route.path) != route.path:
             own.append(f"expected the parameter names of {paths[shape]}")
-        calls.add((route.method, shape))
-        faults += [f"{route.method} {route.path}: {fault}" for fault in own]
-    if faults:
-        raise BadRoutes("; ".join(faults))
+        seen.add((route.method, shape))
+        errors += [f"{route.method} {route.path}: {error}" for error in own]
+    if errors:
+        raise BadRoutes("; ".join(errors))
 
 
-def _faults(route: Route, permitted: Collection[Action]) -> Iterator[str]:
+def _route_errors(route: Route, permitted: Collection[Action]) -> Iterator[str]:
     # A misspelt action would lock everyone out, except from an insecure server.
     if not isinstance(route.action, Open) and route.action not in permitted:
         yield f"expected an action, or OPEN, got {route.action!r}, which no role is permitted"
@@ -140,11 +183,11 @@ def _faults(route: Route, permitted: Collection[Action]) -> Iterator[str]:
 
 
 def _router(endpoints: Iterable[Endpoint]) -> App:
-    """The router, in front of which superfluous slashes are dropped."""
+    """Return the router, wrapped to ignore superfluous slashes."""
     ordered = sorted(endpoints, key=_precedence)
     router = Router(
         [_ExactRoute(endpoint.path, endpoint) for endpoint in ordered],
-        redirect_slashes=False,  # a redirect would lose the body of a POST with many clients
+        redirect_slashes=False,  # many clients drop the body of a POST when they follow a redirect
         default=_no_route,
     )
 
@@ -158,19 +201,19 @@ def _router(endpoints: Iterable[Endpoint]) -> App:
 
 
 def _precedence(endpoint: Endpoint) -> tuple[bool, Sequence[bool]]:
-    """Sort order of endpoints, because the first that matches wins.
+    """Return the sort key of an endpoint. The first endpoint that matches is used.
 
-    A literal segment precedes a parameter. Paths without a parameter come first of all: lists are most requests.
+    A literal segment precedes a parameter. Paths without parameters come first, because most requests are lists.
     """
     are_parameters = [segment.startswith("{") for segment in endpoint.path.split("/")]
     return any(are_parameters), are_parameters
 
 
 class _ExactRoute(StarletteRoute):
-    """Matches the whole path: Starlette's own match also takes a path with a newline behind it.
+    """Matches the whole path. Starlette's own match also accepts a trailing newline.
 
-    Parameters are text and nothing is mounted, so there is nothing to convert or to cut off either, which makes a
-    miss cost half as much. A request misses dozens of routes before it meets its own.
+    There are no parameter converters and no mounts, which halves the cost of a miss. A request misses dozens of
+    routes before it finds its own.
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -179,4 +222,4 @@ class _ExactRoute(StarletteRoute):
 
 
 async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:
-    await send_answer(problem_answer(problem.no_route(RequestContext.of(scope).path)), send)
+    await send_response(problem_response(problem.no_route(RequestContext.of(scope).path)), send)

@@ -1,4 +1,5 @@
-"""Types for ASGI, so that only one module depends on the framework that finds routes, and one on the server."""
+"""ASGI types and helpers, so that only `web.app` imports Starlette and only `web.server` and `web.connection`
+import uvicorn."""
 
 from __future__ import annotations
 
@@ -14,25 +15,29 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CONNECTION: Final = "sentinel.connection"
-"""The key of a scope under which `server.Server` offers the request's `ClientConnection`."""
+"""The scope key under which `server.Server` provides the request's `ClientConnection`."""
+
+
+class ClientDisconnected(Exception):
+    """The client has disconnected, so no response can reach it."""
 
 
 class ClientConnection(Protocol):
-    """What an application may know about the connection of a request, and ASGI does not offer."""
+    """What ASGI does not tell an application about the connection of a request."""
 
     @property
     def stopping(self) -> Stopping:
-        """Requested when the server stops: an answer without an end has to end now."""
+        """Requested when the server stops. Streams have to end then."""
 
     def close(self) -> None:
-        """Close it once what was sent is delivered, or shortly after if the client does not take it."""
+        """Close once all data is delivered, or shortly after if the client does not read it."""
 
     def abort(self) -> None:
-        """Drop it now, with whatever is not delivered yet."""
+        """Close now and drop data that is not delivered yet."""
 
 
 class _UnknownConnection:
-    """For servers that do not offer one: streams end when the client goes, and by themselves."""
+    """For other servers: streams end by themselves or when the client disconnects."""
 
     def __init__(self) -> None:
         self.stopping = Stopping()
@@ -43,18 +48,18 @@ class _UnknownConnection:
 
 
 def connection_of(scope: Scope) -> ClientConnection:
-    """The connection of a request."""
+    """Return the connection of a request."""
     connection: ClientConnection | None = scope.get(CONNECTION)
     return _UnknownConnection() if connection is None else connection
 
 
 def client_address(scope: Scope) -> str:
-    """Of the peer; empty where there is none to speak of."""
+    """Return the peer's address, empty if unknown."""
     client = scope.get("client")
-    # Who listens on every interface sees IPv4 as IPv6; logs and audit should call one client by one address.
+    # A listener on all interfaces sees IPv4 clients as IPv6. Logs and audit should show one address for a client.
     return str(client[0]).removeprefix("::ffff:") if client else ""
 
 
 def encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Headers as ASGI wants them."""
+    """Convert headers to ASGI's form."""
     return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]

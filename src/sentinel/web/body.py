@@ -1,7 +1,7 @@
-"""Reading the body of a request, within limits.
+"""The request bodies that a route can declare, and how they are read.
 
-A body is refused as early as it can be: by what its headers say of it, before a byte of it is read, and as soon
-as it grows past its limit. What is left of a refused body is the server's to discard.
+A body is rejected as early as possible: by its headers before a byte is read, and as soon as it exceeds its limit.
+`web.connection` discards the rest of a rejected body.
 """
 
 from __future__ import annotations
@@ -9,32 +9,94 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from sentinel.web import problem, strictjson
-from sentinel.web.asgi import Receive
+import msgspec
+
+from sentinel.web import forms, problem, strict_json
+from sentinel.web.asgi import ClientDisconnected, Receive
 from sentinel.web.problem import shown
-from sentinel.web.routing import AnyBody, Body, BytesBody
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+TEXT: Final = "text/plain"
+BYTES: Final = "application/octet-stream"
+BODY_LIMIT: Final = 1024 * 1024
+"""The default limit of a body in bytes."""
+FORM_LIMIT: Final = 64 * 1024
+"""The default limit of a form in bytes."""
 
 _UTF8 = frozenset(("utf-8", "utf8", "us-ascii"))
+_CHUNK_TIMEOUT: Final = timedelta(seconds=10)
+_BODY_TIMEOUT: Final = timedelta(seconds=20)
+"""Shorter than the request timeout, so that a client that sends a byte now and then gets a 408."""
 
 
-class Disconnected(Exception):
-    """The client has gone before it had sent its request; there is nobody to answer."""
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """A JSON body. Handlers read it with `request.decode(...)`, or undecoded with `request.body()`."""
+
+    type: Any
+    """The type it is decoded into, usually a struct with `forbid_unknown_fields`."""
+    description: str = ""
+    content_types: tuple[str, ...] = (JSON,)
+    limit: int = BODY_LIMIT
+    """In bytes."""
+    is_required: bool = True
+    """If it is not, an absent body is read as `{}`."""
+    example: msgspec.Raw | None = None
 
 
-_PART_WITHIN: Final = timedelta(seconds=10)
-"""For the next part of a body."""
-_BODY_WITHIN: Final = timedelta(seconds=20)
-"""For all of it. Shorter than a request may take, so that it is the client who is told, even where it sends a byte
-now and then."""
+class TextBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A body of UTF-8 text. Handlers read it with `request.text()`."""
+
+    description: str = ""
+    content_types: tuple[str, ...] = (TEXT,)
+    limit: int = BODY_LIMIT
+    """In bytes."""
+    is_required: bool = True
+    """If it is not, an absent body is read as empty."""
+    example: str | None = None
+
+    @property
+    def type(self) -> Any:
+        return str
+
+
+class BytesBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A body of any bytes. Handlers read it with `request.body()`."""
+
+    description: str = ""
+    content_types: tuple[str, ...] = (BYTES,)
+    limit: int = BODY_LIMIT
+    """In bytes."""
+    is_required: bool = True
+    """If it is not, an absent body is read as empty."""
+
+
+class FormBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A form as browsers send it. Handlers read it with `request.form()`."""
+
+    type: Any
+    """Only for the OpenAPI document: a struct with a field for each form field."""
+    description: str = ""
+    limit: int = FORM_LIMIT
+    """In bytes."""
+    is_required: bool = True
+    """If it is not, an absent body is read as a form without fields."""
+    example: msgspec.Raw | None = None
+
+    @property
+    def content_types(self) -> tuple[str, ...]:
+        return (forms.CONTENT_TYPE,)
+
+
+AnyBody: TypeAlias = Body | TextBody | BytesBody | FormBody
 
 
 async def read(receive: Receive, headers: Mapping[str, str], declared: AnyBody) -> bytes:
-    """The body that a route declares; JSON is checked to be one strict value.
+    """Read the body that a route declares. JSON is checked to be one strict value.
 
-    `headers` has lower-case names. Where no body is required, its absence counts as `{}` in JSON and as nothing
-    otherwise. Raises `Problem`, or `Disconnected`.
+    `headers` has lower-case names. Raises `Problem` or `ClientDisconnected`.
     """
     is_json = isinstance(declared, Body)
     length = headers.get("content-length", "")
@@ -48,10 +110,10 @@ async def read(receive: Receive, headers: Mapping[str, str], declared: AnyBody) 
         if declared.is_required:
             raise problem.malformed(f"expected a {'JSON value' if is_json else 'body'}, got nothing")
         return b"{}" if is_json else b""
-    if not has_body:  # a server that passes a body on without saying how it came
+    if not has_body:  # an ASGI server may pass on a body without these headers
         _check_headers(headers, declared)
     if is_json:
-        strictjson.check(content)
+        strict_json.check(content)
     return content
 
 
@@ -59,17 +121,17 @@ async def _receive(receive: Receive, limit: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     now = asyncio.get_running_loop().time
-    end = now() + _BODY_WITHIN.total_seconds()
+    deadline = now() + _BODY_TIMEOUT.total_seconds()
     while True:
         try:
-            async with asyncio.timeout_at(min(end, now() + _PART_WITHIN.total_seconds())):
+            async with asyncio.timeout_at(min(deadline, now() + _CHUNK_TIMEOUT.total_seconds())):
                 event = await receive()
         except TimeoutError:
-            raise problem.too_slow(part=_PART_WITHIN, whole=_BODY_WITHIN) from None
+            raise problem.too_slow(chunk=_CHUNK_TIMEOUT, whole=_BODY_TIMEOUT) from None
         if event["type"] == "http.disconnect":
-            raise Disconnected
+            raise ClientDisconnected
         if event["type"] != "http.request":
-            raise TypeError(f"expected a part of a request, got {event['type']}")
+            raise TypeError(f"expected http.request, got {event['type']}")
         if chunk := event.get("body", b""):
             size += len(chunk)
             if size > limit:
@@ -86,10 +148,10 @@ def _check_headers(headers: Mapping[str, str], declared: AnyBody) -> None:
     given = headers.get("content-type", "")
     media_type, *parameters = (part.strip() for part in given.split(";"))
     if media_type.lower() not in content_types:
-        wanted = " or ".join(content_types)
+        expected = " or ".join(content_types)
         got = shown(given) if given else "none"
         raise problem.unsupported_media_type(
-            f"expected the Content-Type {wanted}, got {got}", accepted=content_types
+            f"expected the Content-Type {expected}, got {got}", accepted=content_types
         )
     if isinstance(declared, BytesBody):
         return

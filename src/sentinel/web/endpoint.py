@@ -1,8 +1,8 @@
-"""One path of an application: from a request to its handler, and from what the handler returns to the wire.
+"""One path of an application: calls the handler for a request, and sends the handler's response.
 
-The router calls an endpoint with the path parameters it has matched. The endpoint picks the route by method, asks
-the guard, decodes the query and calls the handler. Handlers read raw bytes and answer with raw bytes, so nothing
-of the framework is involved between the match and the answer.
+The router calls an endpoint with the matched path parameters. The endpoint picks the route by method, authorizes
+the caller, decodes the query and calls the handler. Bodies stay raw bytes, so the framework does no work between
+the match and the response.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sentinel.runtime.log import Log
-from sentinel.web import body, decoding, errors, problem
-from sentinel.web.asgi import Receive, Scope, Send, client_address, encode_headers
+from sentinel.web import decoding, errors, problem
+from sentinel.web.asgi import ClientDisconnected, Receive, Scope, Send, client_address, encode_headers
 from sentinel.web.identity import Guard
 from sentinel.web.middleware import RequestContext, RequestObserver
 from sentinel.web.problem import Problem
-from sentinel.web.routing import AnyBody, Caller, Method, Open, Request, Response, Route, Stream
+from sentinel.web.routing import Caller, Method, Open, Request, Response, Route, Stream
 
 _BODILESS = frozenset((204, 304))
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """A route, and those who observe requests to it besides the application's own observers."""
+    """A route, and the observers of its requests besides those of the application."""
 
     route: Route
     observers: tuple[RequestObserver, ...] = ()
@@ -42,27 +42,27 @@ class Endpoint:
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await self._respond(scope, receive)
-        if isinstance(answer, Stream):
-            RequestContext.of(scope).stream = answer  # sent by the middleware, which owns deadline and limits
+        response = await self._respond(scope, receive)
+        if isinstance(response, Stream):
+            RequestContext.of(scope).stream = response  # sent by the middleware, which owns timeout and limits
         else:
-            await send_answer(answer, send)
+            await send_response(response, send)
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response | Stream:
-        """Turn every failure into an answer, unless the client has gone and cannot read it."""
+        """Turn every failure into a response, unless the client has disconnected and cannot read it."""
         try:
-            return await self._answer(scope, receive)
-        except body.Disconnected:
+            return await self._handle(scope, receive)
+        except ClientDisconnected:
             raise
-        except Exception as error:  # the server's edge: a bug is logged and answered with 500
-            return problem_answer(errors.as_problem(error) or self._unexpected(scope, error))
+        except Exception as error:  # the server's edge: a bug is logged and becomes a 500
+            return problem_response(errors.as_problem(error) or self._unexpected(scope, error))
 
     def _unexpected(self, scope: Scope, error: Exception) -> Problem:
         context = RequestContext.of(scope)
         self._log.exception("http.failed", error=error, path=context.path, request_id=context.request_id)
         return problem.internal(context.request_id)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response | Stream:
+    async def _handle(self, scope: Scope, receive: Receive) -> Response | Stream:
         method = scope["method"]
         operation = self._operations.get(method)
         if operation is None:
@@ -82,10 +82,6 @@ class Endpoint:
             if "\0" in value:
                 raise problem.bad_field(name, "expected text, got a NUL character")
         query = None if route.is_lenient else decoding.decode_query(scope["query_string"], route.query)
-
-        async def read(declared: AnyBody) -> bytes:
-            return await body.read(receive, headers, declared)
-
         return await route.handler(
             Request(
                 route=route,
@@ -93,27 +89,27 @@ class Endpoint:
                 path=parameters,
                 headers=headers,
                 query=query,
-                read=read,
+                receive=receive,
                 log=self._log,
             )
         )
 
 
-def problem_answer(refusal: Problem) -> Response:
-    """The answer that a problem becomes."""
+def problem_response(refusal: Problem) -> Response:
+    """Render a problem."""
     return Response(refusal.status.value, refusal.encode(), refusal.headers, problem.CONTENT_TYPE)
 
 
-async def send_answer(answer: Response, send: Send) -> None:
-    """Send an answer as it is; a body that comes in pieces goes out in pieces, without being copied."""
-    headers = encode_headers(answer.headers)
-    content = b"" if answer.status in _BODILESS else answer.body
+async def send_response(response: Response, send: Send) -> None:
+    """Send a response. A body in pieces is sent in pieces, without being copied."""
+    headers = encode_headers(response.headers)
+    content = b"" if response.status in _BODILESS else response.body
     pieces = content if isinstance(content, tuple) else (content,)
     if length := sum(map(len, pieces)):
-        headers.append((b"content-type", answer.content_type.encode()))
-    if answer.status not in _BODILESS:
+        headers.append((b"content-type", response.content_type.encode()))
+    if response.status not in _BODILESS:
         headers.append((b"content-length", str(length).encode()))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     last = len(pieces) - 1
     for number, piece in enumerate(pieces):
         await send({"type": "http.response.body", "body": piece, "more_body": number < last})

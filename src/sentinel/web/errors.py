@@ -1,7 +1,6 @@
-"""Why a request cannot be carried out, in words that know nothing of HTTP.
+"""Errors that use cases raise, independent of HTTP.
 
-Use cases raise these; the application translates each into a problem, for the routes of every component. A refusal
-raised within a transaction rolls it back.
+The application turns each into a problem. One that is raised inside a transaction rolls it back.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from sentinel.web.problem import FieldError, Problem
 
 
 class NotFound(Exception):
-    """There is no such resource; the text says which."""
+    """The resource does not exist; the text names it."""
 
 
 class Conflict(Exception):
-    """The resource is not in a state that allows this; the text says why."""
+    """The state of the resource does not allow this; the text says why."""
 
 
 class PreconditionFailed(Exception):
-    """The resource is no longer what the client has seen."""
+    """The resource has changed since the client read it."""
 
 
 class Invalid(Exception):
-    """Fields that cannot be taken as they are."""
+    """Some fields are invalid."""
 
     def __init__(self, errors: tuple[FieldError, ...]) -> None:
         super().__init__("; ".join(f"{error.field}: {error.message}" for error in errors))
@@ -36,10 +35,10 @@ class Invalid(Exception):
 
 
 class Unprocessable(Exception):
-    """The request is well-formed, but what it contains cannot be accepted; the text says why.
+    """The request is well-formed, but its content cannot be accepted; the text says why.
 
-    `errors` are `FieldError`s, or structs of the component's own that say more about its content, such as a code
-    and a suggestion. A route whose errors are its own declares them as `error_type`.
+    `errors` are `FieldError`s, or the component's own structs with more detail, such as a code and a suggestion.
+    The route declares those as `error_type`.
     """
 
     def __init__(self, detail: str, *, errors: Iterable[msgspec.Struct] = ()) -> None:
@@ -48,7 +47,7 @@ class Unprocessable(Exception):
 
 
 def as_problem(error: Exception) -> Problem | None:
-    """The problem that answers this error; None if it is not one that a client can be told about."""
+    """Return the problem for this error, or None if it is a bug."""
     match error:
         case Problem():
             return error

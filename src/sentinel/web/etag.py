@@ -1,7 +1,7 @@
-"""ETags and the conditions that clients attach to them (RFC 9110, sections 8.8.3 and 13.1).
+"""ETags and conditional requests (RFC 9110, sections 8.8.3 and 13.1).
 
-An ETag here is a version that rises with every write, so it is strong. `If-Match` makes a write conditional on
-nobody's having written since; `If-None-Match` spares a reader what it has already.
+An ETag is a version that rises with every write, so it is strong. `If-Match` is an optimistic lock on a write.
+`If-None-Match` avoids sending a body that the client already has.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ _SEPARATOR = re.compile(r"[ \t]*(?:,[ \t]*)*")
 
 
 def strong(version: int | str) -> str:
-    """The ETag of this version, as the header `ETag` has it."""
+    """Return the value of the `ETag` header for this version."""
     return f'"{version}"'
 
 
 class Precondition(msgspec.Struct, frozen=True):
-    """What a client says of the versions it knows."""
+    """The ETags in `If-Match` or `If-None-Match`."""
 
     is_any: bool
-    """It said `*`: whichever version there is."""
+    """`*`: any version."""
     strong: frozenset[str] = frozenset()
     weak: frozenset[str] = frozenset()
 
     def matches(self, etag: str | None) -> bool:
-        """For `If-Match`: by the strong comparison, for which a weak ETag equals nothing. None: there is none."""
+        """Compare strongly, for `If-Match`: a weak ETag equals nothing. None means that no version exists."""
         return etag is not None and (self.is_any or etag in self.strong)
 
     def matches_weakly(self, etag: str | None) -> bool:
-        """For `If-None-Match`: by the weak comparison."""
+        """Compare weakly, for `If-None-Match`."""
         return self.matches(etag) or etag in self.weak
 
 
 def parse(header: str | None, *, name: str) -> Precondition | None:
-    """The condition in a header; None where it was not sent. What is none is a 400 that names the header.
+    """Parse a header; None if it was not sent. An invalid value is a 400 that names the header.
 
-    An ETag whose quotes are missing counts as the one that is meant: a shell takes them away.
+    ETags without quotes are accepted, because shells tend to remove them.
     """
     if header is None:
         return None
@@ -52,49 +52,52 @@ def parse(header: str | None, *, name: str) -> Precondition | None:
         return Precondition(is_any=True)
     strong_tags: set[str] = set()
     weak_tags: set[str] = set()
-    position = _skip(header, 0)
+    position = _skip_separators(header, 0)
     while position < len(header):
         tag = _TAG.match(header, position)
         if tag is None:
-            raise _unreadable(name)
+            raise _invalid(name)
         (weak_tags if tag["weak"] else strong_tags).add(f'"{tag["opaque"] or tag["bare"] or ""}"')
-        position = _skip(header, tag.end())
+        position = _skip_separators(header, tag.end())
         if position < len(header) and "," not in header[tag.end() : position]:
-            raise _unreadable(name)
+            raise _invalid(name)
     if not strong_tags and not weak_tags:
-        raise _unreadable(name)
+        raise _invalid(name)
     return Precondition(is_any=False, strong=frozenset(strong_tags), weak=frozenset(weak_tags))
 
 
 def is_not_modified(if_none_match: str | None, etag: str) -> bool:
-    """Whether a GET with this header `If-None-Match` is answered with 304."""
+    """Return whether the response to a GET with this `If-None-Match` is 304."""
     condition = parse(if_none_match, name="If-None-Match")
     return condition is not None and condition.matches_weakly(etag)
 
 
-def answer(status: int, body: bytes, *, version: int | str, headers: Mapping[str, str] | None = None) -> Response:
-    """A response that carries its ETag."""
+def versioned_response(
+    status: int, body: bytes, *, version: int | str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a response with an ETag."""
     return Response(status, body, {"ETag": strong(version), **(headers or {})})
 
 
-def unless_known(request: Request, body: bytes, *, version: int | str) -> Response:
-    """A response to a GET: 304 without the body where the client has this version."""
+def conditional_response(request: Request, body: bytes, *, version: int | str) -> Response:
+    """Return the response to a GET: 304 without a body if the client has this version."""
     if is_not_modified(request.header("If-None-Match"), strong(version)):
         return Response(304, headers={"ETag": strong(version)})
-    return answer(200, body, version=version)
+    return versioned_response(200, body, version=version)
 
 
 def require_match(if_match: Precondition | None, *, version: int | str, name: str) -> None:
-    """Raises `PreconditionFailed` where a write is meant for another version. `name` is what the text calls it."""
+    """Raise `PreconditionFailed` if a write is meant for another version. `name` names the resource in the
+    text."""
     current = strong(version)
     if if_match is not None and not if_match.matches(current):
         raise PreconditionFailed(f"If-Match: {name} has changed; its ETag is {current} now")
 
 
-def _skip(header: str, position: int) -> int:
+def _skip_separators(header: str, position: int) -> int:
     matched = _SEPARATOR.match(header, position)
     return position if matched is None else matched.end()
 
 
-def _unreadable(name: str) -> problem.Problem:
+def _invalid(name: str) -> problem.Problem:
     return problem.bad_field(name, 'expected * or a list of ETags in quotes such as "7"')

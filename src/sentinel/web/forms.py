@@ -1,6 +1,6 @@
 """Forms as browsers send them: `application/x-www-form-urlencoded`.
 
-Starlette's parser needs another dependency for this encoding. The standard library reads it; what is added here is
+Starlette's parser needs another dependency for this encoding. The standard library parses it; this module adds
 limits and errors that name the field.
 """
 
@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
-from sentinel.web import problem, utf8
+from sentinel.web import decoding, problem
 from sentinel.web.problem import FieldError
 
 CONTENT_TYPE: Final = "application/x-www-form-urlencoded"
-MOST_FIELDS: Final = 1000
-"""Repeated fields, such as checkboxes, count each time."""
+MAX_FIELDS: Final = 1000
+"""Each occurrence of a repeated field counts."""
 
 
 class Form:
-    """The fields of a form that was sent, in its order."""
+    """The fields of a form."""
 
     __slots__ = ("_values",)
 
@@ -30,22 +30,22 @@ class Form:
         return name in self._values
 
     def get(self, name: str, default: str = "") -> str:
-        """The value of a field that comes once. Raises a 400 that names it where it was repeated."""
+        """Return the value of a field. A repeated field is a 400 that names it."""
         values = self._values.get(name, (default,))
         if len(values) != 1:
             raise problem.bad_field(name, "expected this field once, got it repeatedly")
         return values[0]
 
     def get_all(self, name: str) -> Sequence[str]:
-        """All values of a field that may be repeated; none where it is absent."""
+        """Return all values of a field; none if it is absent."""
         return self._values.get(name, ())
 
 
 def parse(body: bytes) -> Form:
-    """Read a form. Raises `Problem` where it is not in UTF-8, contains a NUL or has too many fields."""
-    content = utf8.decode(body)
-    if content.count("&") >= MOST_FIELDS:
-        raise problem.bad_request(f"expected at most {MOST_FIELDS} form fields, got more")
+    """Parse a form. Raises `Problem` if it is not UTF-8, contains a NUL or has too many fields."""
+    content = decoding.decode_utf8(body)
+    if content.count("&") >= MAX_FIELDS:
+        raise problem.bad_request(f"expected at most {MAX_FIELDS} form fields, got more")
     try:
         pairs = parse_qsl(content, keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:

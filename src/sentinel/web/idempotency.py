@@ -1,7 +1,7 @@
-"""`Idempotency-Key`: a request that a client may repeat, and that is carried out once.
+"""`Idempotency-Key`: lets a client repeat a request that must be carried out only once.
 
-A handler reads the key of its request. Within its transaction, a use case first recalls what it answered before,
-and in the end remembers its answer:
+A handler reads the key of its request. In its transaction, a use case first recalls the response to an earlier
+request with this key, and finally remembers its own:
 
     key = idempotency.read(request, "deployments", draft)
 
@@ -11,7 +11,7 @@ and in the end remembers its answer:
         …
         idempotency.remember(transaction, key, version=0, body=body, now=now)
 
-    return await idempotency.attempt(key, lambda: store.transact(work))
+    return await idempotency.attempt(key, partial(store.transact, work))
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from sentinel.web.routing import Parameter, Request
 T = TypeVar("T")
 
 HEADER: Final = "Idempotency-Key"
-PARAMETER: Final = Parameter(name=HEADER, description="Makes a creation safe to repeat: it happens once.")
+PARAMETER: Final = Parameter(name=HEADER, description="Makes the request safe to repeat.")
 REPLAYED: Final = "Idempotent-Replayed"
-"""The header of a response that was given before."""
+"""The header of a replayed response."""
 
-_LONGEST = 255
-_ATTEMPTS = 3
+_MAX_LENGTH = 255
+_MAX_ATTEMPTS = 3
 
 _encode = msgspec.json.Encoder().encode
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
-    """The key of a request, whose it is, and what the request asks for."""
+    """The key of a request, its owner, and a fingerprint of the request."""
 
     actor: str
     key: str
@@ -51,21 +51,21 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 def read(request: Request, *meaning: object) -> IdempotencyKey | None:
-    """The key of a request, None where it has none. A key that is too long or not printable is a 400.
+    """Return the key of a request, or None. A key that is too long or not printable is a 400.
 
-    `meaning` is what the request asks for, the operation included, as values that msgspec encodes. It is not the
-    bytes of the request: a client that repeats itself may write members in another order.
+    `meaning` is the operation and its arguments, as values that msgspec encodes. The bytes of the body would not
+    do: a client that repeats a request may order members differently.
     """
     key = request.header(HEADER) or ""
-    if len(key) > _LONGEST or not key.isprintable():
-        raise problem.bad_field(HEADER, f"expected at most {_LONGEST} printable characters")
+    if len(key) > _MAX_LENGTH or not key.isprintable():
+        raise problem.bad_field(HEADER, f"expected at most {_MAX_LENGTH} printable characters")
     if not key:
         return None
     return IdempotencyKey(request.caller.identity.name, key, hashlib.sha256(_encode(meaning)).hexdigest())
 
 
 def recall(transaction: StoredResponses, key: IdempotencyKey | None) -> StoredResponse | None:
-    """The response to an earlier request with this key. Another request under the same key is a 422."""
+    """Return the response to an earlier request with this key. A different request with the same key is a 422."""
     stored = transaction.recall(key.actor, key.key) if key is not None else None
     if stored is not None and key is not None and stored.fingerprint != key.fingerprint:
         raise problem.unprocessable("this Idempotency-Key was used for another request")
@@ -75,7 +75,7 @@ def recall(transaction: StoredResponses, key: IdempotencyKey | None) -> StoredRe
 def remember(
     transaction: StoredResponses, key: IdempotencyKey | None, *, version: int, body: bytes, now: datetime
 ) -> None:
-    """Stores the response for those who repeat the request. Raises `KeyTaken`."""
+    """Store the response for repeated requests. Raises `KeyTaken`."""
     if key is not None:
         transaction.remember(
             StoredResponse(
@@ -85,12 +85,12 @@ def remember(
 
 
 async def attempt(key: IdempotencyKey | None, write: Callable[[], Awaitable[T]]) -> T:
-    """Carries a request out. With a key it tries again after a `AlreadyExists`; raises the last one.
+    """Carry out a request. With a key, retry after `AlreadyExists` and raise the last one.
 
-    With a key, the value may have been taken by the request that this one repeats, if that has only just ended.
-    The next attempt then recalls its response.
+    The request that this one repeats may have just finished and caused it. The next attempt then recalls its
+    response.
     """
-    for _ in range(_ATTEMPTS - 1 if key is not None else 0):
+    for _ in range(_MAX_ATTEMPTS - 1 if key is not None else 0):
         with suppress(AlreadyExists):
             return await write()
     return await write()

@@ -3,10 +3,9 @@
 A guard checks every request before its handler runs. It asks the `Identities` it is given (a tokens file, a key
 for JWTs) who a bearer token belongs to, and a table of permissions what that identity may do.
 
-An insecure server lets everyone do everything, so only the user of this machine may reach it, and no page in
-their browser. Such a page can send requests under its own `Origin`, or have its own name resolve to this address.
-So the `Host` must name this machine, and the `Origin` must be this very server: a page from another port of the
-same machine is another site, too.
+An insecure server permits everything, so only the user of this machine may reach it, and no page in their browser.
+Such a page can send requests with its own `Origin`, or resolve its own name to this address (DNS rebinding). So
+`Host` must name this machine, and `Origin` must be this server. Another port of the same machine is another site.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from sentinel.web import problem
 from sentinel.web.problem import shown
 from sentinel.web.routing import Open
 
-NOBODY: Final = Identity("nobody", Role.AGENT)
-"""Who calls a route that is open to everybody; it may do nothing beyond that."""
+UNAUTHENTICATED: Final = Identity("nobody", Role.AGENT)
+"""The identity of callers of open routes. It has no permissions."""
 
 _NO_PERMISSIONS = Permissions()
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE | re.ASCII)
-_LONGEST_TOKEN = 8192
-_WITHOUT = "this server runs without protection"
+_MAX_TOKEN_LENGTH = 8192
+_INSECURE = "this server runs without authentication"
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9.-]+))(?::[0-9]{0,5})?", re.ASCII)
 
 
@@ -47,27 +46,28 @@ class Guard:
     ) -> None:
         """Ask each of `identities` in turn. With `is_insecure`, a request without a token is anonymous.
 
-        `permissions` combines the tables of all components served. Without one, every route has to be open.
+        `permissions` combines the tables of all components. Without it, every route has to be open.
         """
         if not identities and not is_insecure:
-            raise ValueError("expected identities, or a server that is insecure on purpose")
+            raise ValueError("expected identities, or is_insecure")
         self.permissions = permissions
         self._identities = tuple(identities)
         self._is_insecure = is_insecure
 
     def permitting(self, permissions: Permissions) -> Guard:
-        """Return a guard that accepts the same callers and permits what these rows say."""
+        """Return a guard for the same identities with other permissions."""
         return Guard(identities=self._identities, permissions=permissions, is_insecure=self._is_insecure)
 
     async def identify(self, action: Action | Open, headers: Mapping[str, str]) -> Identity:
-        """Return who sends the request, or `NOBODY` where the route is open. `headers` has lower-case names.
+        """Return the caller, or `UNAUTHENTICATED` if the route is open. `headers` has lower-case names.
 
-        Raises a `Problem`: 401 without a token that is known, 503 while a source that might know it cannot be
-        asked.
+        Raises a `Problem`: 401 without a known token, 503 while a source that might know it is unavailable.
         """
         if self._is_insecure:
             _check_local(headers)
-        return NOBODY if isinstance(action, Open) else await self._bearer(headers.get("authorization", ""))
+        return (
+            UNAUTHENTICATED if isinstance(action, Open) else await self._bearer(headers.get("authorization", ""))
+        )
 
     def authorize(self, identity: Identity, action: Action | Open) -> None:
         """Raise a `Problem` if the identity may not do this.
@@ -85,16 +85,16 @@ class Guard:
         if matched is None:
             raise problem.unauthorized(has_token=False)
         token = matched[1]
-        identity = await self._lookup(token) if _is_sane(token) else None
+        identity = await self._lookup(token) if len(token) <= _MAX_TOKEN_LENGTH else None
         if identity is None:
             raise problem.unauthorized(has_token=True)
         return identity
 
     async def _lookup(self, token: str) -> Identity | None:
-        """Return what the first source that knows the token says.
+        """Return the identity from the first source that knows the token.
 
-        All sources are asked, so that the response time does not tell which of them knows it. One that cannot be
-        asked matters only if no other knows the token: an administrator's token from a file works while the
+        All sources are queried, so that the response time does not reveal which of them knows it. An unavailable
+        source matters only if no other knows the token: an administrator's token from a file works while the
         database is down.
         """
         found: Identity | None = None
@@ -111,19 +111,15 @@ class Guard:
         return found
 
 
-def _is_sane(token: str) -> bool:
-    return len(token) <= _LONGEST_TOKEN
-
-
 def _check_local(headers: Mapping[str, str]) -> None:
     host = headers.get("host", "")
     matched = _HOST.fullmatch(host)
     if matched is None or not is_loopback(matched["v6"] or matched["name"]):
         raise problem.misdirected(
-            f"{_WITHOUT}; expected a Host of this machine such as localhost, got {shown(host)}"
+            f"{_INSECURE}; expected a Host of this machine such as localhost, got {shown(host)}"
         )
     origin = headers.get("origin")
     if origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}"):
         raise problem.forbidden(
-            f"{_WITHOUT}; expected no requests from other sites, got one from {shown(origin)}", code=Code.FOREIGN
+            f"{_INSECURE}; expected no requests from other sites, got one from {shown(origin)}", code=Code.FOREIGN
         )

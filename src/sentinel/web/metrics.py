@@ -1,7 +1,7 @@
-"""What a server counts of its requests.
+"""Metrics of a server's requests.
 
-Every label is from a closed set: a route's template and never a path, known methods, and the statuses that
-routes answer with. Whatever matches no route is `other`.
+Every label has a bounded set of values: path templates instead of paths, known methods, and the statuses that
+routes respond with. Requests that match no route are counted as `other`.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class RequestMetrics:
-    """Counts exchanges; a `middleware.Observer`."""
+    """Counts requests; a `middleware.RequestObserver`."""
 
     def __init__(self, *, registry: CollectorRegistry, prefix: str) -> None:
-        """`prefix` begins the names, such as `hyperfleet_api_`."""
+        """`prefix` begins the metric names, such as `hyperfleet_api_`."""
         self._requests = Counter(
-            f"{prefix}http_requests", "Requests answered.", ("route", "method", "status"), registry=registry
+            f"{prefix}http_requests", "Finished requests.", ("route", "method", "status"), registry=registry
         )
         self._seconds = Histogram(
             f"{prefix}http_request_duration_seconds",
-            "From the arrival of a request's headers to the end of its answer.",
+            "From the arrival of the request headers to the end of the response.",
             ("route", "method"),
             buckets=_BUCKETS,
             registry=registry,
         )
-        self._in_flight = Gauge(f"{prefix}http_requests_in_flight", "Requests being answered.", registry=registry)
-        # Finding a child by its labels costs more than counting; the sets are closed, so this stays small.
+        self._in_flight = Gauge(f"{prefix}http_requests_in_flight", "Requests in progress.", registry=registry)
+        # Looking up a child by its labels costs more than counting. The label values are bounded, so this is
+        # small.
         self._children: dict[tuple[str, str, int], tuple[Callable[[], None], Callable[[float], None]]] = {}
 
     def began(self) -> None:
         self._in_flight.inc()
 
-    def ended(self, exchange: RequestRecord) -> None:
+    def ended(self, record: RequestRecord) -> None:
         self._in_flight.dec()
-        key = (exchange.route, exchange.method, exchange.status)
+        key = (record.route, record.method, record.status)
         children = self._children.get(key)
         if children is None:
             route, method, status = key
@@ -49,4 +50,4 @@ class RequestMetrics:
             )
         count, observe = children
         count()
-        observe(exchange.duration.total_seconds())
+        observe(record.duration.total_seconds())

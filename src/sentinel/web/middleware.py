@@ -1,9 +1,9 @@
-"""What surrounds every request, whichever route it takes: an id, a deadline, a bound on how many are answered
-at once, headers that every answer has, and a record of what became of it.
+"""What every request passes: a request id, a timeout, a limit on concurrent requests, headers that every response
+has, and a record for the access log and metrics.
 
-Plain ASGI around the whole application, so that answers of the framework pass through it like our own, and cheap
-enough not to show in a profile. A stream is sent from here, because neither deadline nor bound may hold for it
-once its head is out; see `web.streams`.
+It is plain ASGI around the whole application, so that responses of the framework pass through it too, and cheap
+enough not to show in a profile. Streams are sent from here, because neither timeout nor limit applies to them once
+their headers are sent; see `web.streams`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,31 @@ import msgspec
 from sentinel.core.problem_codes import Code
 from sentinel.runtime.log import Log
 from sentinel.web import problem, streams
-from sentinel.web.asgi import App, Message, Receive, Scope, Send, client_address, connection_of, encode_headers
-from sentinel.web.body import Disconnected
+from sentinel.web.asgi import (
+    App,
+    ClientDisconnected,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    client_address,
+    connection_of,
+    encode_headers,
+)
 from sentinel.web.problem import Problem
 from sentinel.web.routing import Method, Route, Stream
-from sentinel.web.streams import MOST_STREAMS, Streams
+from sentinel.web.streams import MAX_STREAMS, Streams
 
-DEADLINE: Final = timedelta(seconds=30)
-MOST_AT_ONCE: Final = 1000
+REQUEST_TIMEOUT: Final = timedelta(seconds=30)
+MAX_CONCURRENT_REQUESTS: Final = 1000
 OTHER: Final = "other"
-"""The route of a request that matches none, and the method of one that nobody has heard of."""
+"""The recorded route of a request that matches no route, and the recorded method if it is not a known one."""
 
 _KEY = "sentinel.request_context"
 _ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _METHODS = frozenset((*(method.value for method in Method), "HEAD", "OPTIONS"))
 _CLIENT_GONE = 499
-"""Nobody gets this status; in logs and metrics it stands for a client that did not wait, as with nginx."""
+"""Never sent. As with nginx, logs and metrics use it for a client that disconnected before the response."""
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -44,29 +53,29 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""Of every answer that does not have its own."""
+"""Added to every response that does not set them itself."""
 
 
 class RequestContext:
-    """What is known about a request while it is being answered."""
+    """What is known about a request while it is handled."""
 
     __slots__ = ("actor", "observers", "path", "request_id", "route", "stream")
 
     def __init__(self, *, request_id: str, path: str) -> None:
         self.request_id = request_id
         self.path = path
-        """As it came, percent-decoded; the router may see a tidier one."""
+        """As received, percent-decoded. The router may see a normalized one."""
         self.route: Route | None = None
-        """None until it is found."""
+        """None until the router has matched it."""
         self.observers: Sequence[RequestObserver] = ()
-        """Those of the route, besides the application's."""
+        """Observers of the route, besides those of the application."""
         self.actor = ""
-        """The name of the caller, set once it is identified."""
+        """The name of the caller; empty until it is identified."""
         self.stream: Stream | None = None
-        """The answer, where it is one."""
+        """The response, if it is a stream."""
 
     def found(self, route: Route, observers: Sequence[RequestObserver]) -> None:
-        """The router has found the route; its observers are told about the request from now on."""
+        """Set the route that the router has matched, and notify its observers."""
         self.route = route
         self.observers = observers
         for observer in observers:
@@ -74,61 +83,61 @@ class RequestContext:
 
     @staticmethod
     def of(scope: Scope) -> RequestContext:
-        """The one that the middleware has put into the scope."""
+        """Return the context that the middleware has put into the scope."""
         context: RequestContext = scope[_KEY]
         return context
 
 
 class RequestRecord(msgspec.Struct, frozen=True):
-    """A request and what became of it, without anything that might be secret: no query, no header, no body."""
+    """A finished request. It holds nothing that might be secret: no query, no headers, no body."""
 
     method: str
     route: str
-    """The template, or `other`."""
+    """The path template, or `other`."""
     status: int
     size: int
-    """Of the answer's body, in bytes."""
+    """Of the response body, in bytes."""
     duration: timedelta
     actor: str
-    """Empty where nobody was identified."""
+    """Empty if the caller was not identified."""
     address: str
     request_id: str
     is_quiet: bool
 
 
 class RequestObserver(Protocol):
-    """Hears of every exchange."""
+    """Is notified when a request starts and when it has finished."""
 
     def began(self) -> None: ...
 
-    def ended(self, exchange: RequestRecord) -> None: ...
+    def ended(self, record: RequestRecord) -> None: ...
 
 
 class AccessLog:
-    """One line for each exchange; those of probes only for whoever debugs."""
+    """Writes one line for each request; at debug level for quiet routes."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
 
     def began(self) -> None: ...
 
-    def ended(self, exchange: RequestRecord) -> None:
-        write = self._log.debug if exchange.is_quiet else self._log.info
+    def ended(self, record: RequestRecord) -> None:
+        write = self._log.debug if record.is_quiet else self._log.info
         write(
             "http.request",
-            method=exchange.method,
-            route=exchange.route,
-            status=exchange.status,
-            bytes=exchange.size,
-            milliseconds=round(exchange.duration.total_seconds() * 1000, 2),
-            actor=exchange.actor,
-            address=exchange.address,
-            request_id=exchange.request_id,
+            method=record.method,
+            route=record.route,
+            status=record.status,
+            bytes=record.size,
+            milliseconds=round(record.duration.total_seconds() * 1000, 2),
+            actor=record.actor,
+            address=record.address,
+            request_id=record.request_id,
         )
 
 
 class Middleware:
-    """Surrounds an application."""
+    """Wraps an application."""
 
     def __init__(
         self,
@@ -136,26 +145,26 @@ class Middleware:
         *,
         log: Log,
         observers: Sequence[RequestObserver] = (),
-        deadline: timedelta = DEADLINE,
-        most_at_once: int = MOST_AT_ONCE,
-        most_streams: int = MOST_STREAMS,
+        request_timeout: timedelta = REQUEST_TIMEOUT,
+        max_concurrent_requests: int = MAX_CONCURRENT_REQUESTS,
+        max_streams: int = MAX_STREAMS,
         always: Collection[str] = (),
     ) -> None:
-        """The paths in `always` are answered however many requests there are: a probe has to be."""
+        """The limit on concurrent requests does not apply to the paths in `always`, such as probes."""
         self._app = app
         self._log = log
         self._observers = tuple(observers)
-        self._deadline = deadline.total_seconds()
-        self._most_at_once = most_at_once
+        self._request_timeout = request_timeout.total_seconds()
+        self._max_concurrent_requests = max_concurrent_requests
         self._always = frozenset(always)
         self._in_flight = 0
-        self._streams = Streams(most=most_streams)
+        self._streams = Streams(limit=max_streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise TypeError(f"expected an HTTP request, got {scope['type']}")
         began = time.perf_counter()
-        context = RequestContext(request_id=_given_id(scope) or secrets.token_hex(16), path=scope["path"])
+        context = RequestContext(request_id=_client_request_id(scope) or secrets.token_hex(16), path=scope["path"])
         scope[_KEY] = context
         sender = _Sender(send, context.request_id)
         for observer in self._observers:
@@ -163,7 +172,7 @@ class Middleware:
         self._in_flight += 1
         try:
             try:
-                stream = await self._answer(scope, receive, sender)
+                stream = await self._handle(scope, receive, sender)
             finally:
                 self._in_flight -= 1
             if stream is not None:
@@ -177,37 +186,37 @@ class Middleware:
         finally:
             if context.stream is not None:
                 await self._streams.end(context.stream, log=self._log_of(context))
-            exchange = self._exchange(scope, context, sender, timedelta(seconds=time.perf_counter() - began))
+            record = self._record(scope, context, sender, timedelta(seconds=time.perf_counter() - began))
             for observer in (*self._observers, *context.observers):
-                observer.ended(exchange)
+                observer.ended(record)
 
-    async def _answer(self, scope: Scope, receive: Receive, sender: _Sender) -> Stream | None:
-        """Answer within the deadline. Returns a stream whose head is sent and whose body is not."""
-        if self._in_flight > self._most_at_once and scope["path"] not in self._always:
-            await sender.refuse(
-                problem.unavailable("too many requests are being answered already", code=Code.OVERLOADED)
+    async def _handle(self, scope: Scope, receive: Receive, sender: _Sender) -> Stream | None:
+        """Handle a request within its timeout. Return a stream if its headers are sent but its body is not."""
+        if self._in_flight > self._max_concurrent_requests and scope["path"] not in self._always:
+            await sender.send_problem(
+                problem.unavailable("too many requests are in progress", code=Code.OVERLOADED)
             )
             return None
         try:
-            async with asyncio.timeout(self._deadline) as timeout:
+            async with asyncio.timeout(self._request_timeout) as timeout:
                 await self._app(scope, receive, sender)
                 stream = RequestContext.of(scope).stream
                 return None if stream is None else await self._begin(stream, scope["method"], sender)
-        except Disconnected:
+        except ClientDisconnected:
             return None
         except TimeoutError:
             if not timeout.expired():
                 raise
-            # An answer that has begun cannot be taken back; the server cuts it off where it ends.
+            # Once headers are sent, no other response can be: the server then closes the connection.
             if sender.status == _CLIENT_GONE:
-                await sender.refuse(problem.unavailable("the request took longer than it may", code=Code.TOO_SLOW))
+                await sender.send_problem(problem.unavailable("the request took too long", code=Code.TOO_SLOW))
             self._log.warning("http.slow", path=scope["path"], request_id=RequestContext.of(scope).request_id)
             return None
 
     async def _begin(self, stream: Stream, method: str, sender: _Sender) -> Stream | None:
-        """Send the head of a stream; None if no body follows it."""
+        """Send the headers of a stream. Return None if no body follows."""
         if not self._streams.begin(stream):
-            await sender.refuse(problem.unavailable("too many streams are open already", code=Code.OVERLOADED))
+            await sender.send_problem(problem.unavailable("too many streams are open", code=Code.OVERLOADED))
             return None
         headers = [(b"content-type", stream.content_type.encode()), *encode_headers(stream.headers)]
         await sender({"type": "http.response.start", "status": stream.status, "headers": headers})
@@ -219,7 +228,7 @@ class Middleware:
     def _log_of(self, context: RequestContext) -> Log:
         return self._log.bind(path=context.path, request_id=context.request_id)
 
-    def _exchange(
+    def _record(
         self, scope: Scope, context: RequestContext, sender: _Sender, duration: timedelta
     ) -> RequestRecord:
         route, method = context.route, scope["method"]
@@ -237,7 +246,7 @@ class Middleware:
 
 
 class _Sender:
-    """Sends what the application sends, with the headers of every answer, and keeps count."""
+    """Adds the common headers to the application's response, and records its status and size."""
 
     __slots__ = ("_request_id", "_send", "size", "status")
 
@@ -259,8 +268,8 @@ class _Sender:
             self.size += len(message["body"])
         await self._send(message)
 
-    async def refuse(self, refusal: Problem) -> None:
-        """Answers in place of the application."""
+    async def send_problem(self, refusal: Problem) -> None:
+        """Respond in place of the application."""
         body = refusal.encode()
         headers = [
             (b"content-type", problem.CONTENT_TYPE.encode()),
@@ -271,7 +280,7 @@ class _Sender:
         await self({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _given_id(scope: Scope) -> str:
+def _client_request_id(scope: Scope) -> str:
     given: bytes
     for name, given in scope["headers"]:
         if name == b"x-request-id":

@@ -1,8 +1,8 @@
 """The OpenAPI 3.1 document of a table of routes.
 
-Made from the same declarations that the application is built from, with schemas that msgspec derives from the
-very structs that bodies are decoded into. What follows from a declaration - that a body can be too large, that a
-token can be wrong - is added here and need not be said of each route.
+It is built from the same declarations as the application. msgspec derives the schemas from the structs that bodies
+are decoded into. Problems that follow from a declaration, such as a body that is too large, are added here, so
+that routes need not declare them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import msgspec
 
 from sentinel.core.access import Action, Permissions
 from sentinel.web import openapi_page
+from sentinel.web.body import AnyBody, BytesBody
 from sentinel.web.problem import CONTENT_TYPE, ProblemDocument, document_type
 from sentinel.web.routing import (
     OPEN,
-    AnyBody,
-    BytesBody,
     Method,
     Open,
     Parameter,
@@ -35,54 +34,54 @@ VERSION: Final = "3.1.0"
 _SCHEMAS = "#/components/schemas/"
 _PARTIAL = "Partial"
 _PROBLEMS: Final[Mapping[int, str]] = {
-    400: "A field, a parameter or a header will not do; `errors` names each.",
-    401: "There is no bearer token, or it is not known, or no longer valid.",
-    403: "The caller's role does not permit this; or, without protection, the request comes from another site.",
-    404: "There is no such resource.",
+    400: "A field, parameter or header is invalid; `errors` names each.",
+    401: "The bearer token is missing, unknown or no longer valid.",
+    403: "The caller's role does not permit this, or an insecure server got a request from another site.",
+    404: "The resource does not exist.",
     409: "The state of the resource does not allow this.",
     412: "The resource has changed since the version that `If-Match` names.",
-    408: "The body did not come in time.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
-    415: "The body has a content type, charset or encoding that is not taken.",
-    421: "The server runs without protection, and `Host` names another machine.",
-    422: "The fields do not fit together.",
-    500: "The server failed; its log has the reason under `request_id`.",
-    503: "The server is overloaded, or cannot reach its database, or was too slow; try again.",
+    415: "The content type, charset or encoding of the body is not supported.",
+    421: "The server is insecure, and `Host` names another machine.",
+    422: "The fields contradict each other.",
+    500: "The server failed; its log has the cause under `request_id`.",
+    503: "The server is overloaded, cannot reach its database, or was too slow; try again.",
 }
 _PROBLEM_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"WWW-Authenticate": "How to authenticate."},
-    503: {"Retry-After": "After how many seconds to try again."},
+    503: {"Retry-After": "The number of seconds after which to try again."},
 }
 _REQUEST_ID = "X-Request-Id"
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True):
-    """What a document says of its server as a whole."""
+    """The description of the server in the document."""
 
     title: str
     version: str
     description: str = ""
     tags: Mapping[str, str] = {}
-    """Descriptions of the tags, in the order in which to show them."""
+    """Descriptions of the tags, in display order."""
     is_insecure: bool = False
     """No token is needed."""
 
 
 def document(routes: Sequence[Route], info: Info, *, permissions: Permissions) -> bytes:
-    """The document, as JSON. It names the roles that `permissions` lets call each route."""
+    """Return the document as JSON. It names the roles that may call each route."""
     return _Document([route for route in routes if route.is_documented], info, permissions).encode()
 
 
 def openapi_routes(
     content: bytes, *, path: str = "/openapi.json", page_path: str = "/docs", action: Action | Open = OPEN
 ) -> tuple[Route, ...]:
-    """Routes that serve a document, and a page to read it by that loads nothing from elsewhere."""
+    """Return routes that serve the document as JSON and as an HTML page."""
     page = openapi_page.render(msgspec.json.decode(content), document_url=path)
 
-    async def give_document(request: Request) -> Response:
+    async def get_document(request: Request) -> Response:
         return Response(body=content)
 
-    async def give_page(request: Request) -> Response:
+    async def get_page(request: Request) -> Response:
         headers = {"Content-Security-Policy": page.content_security_policy}
         return Response(body=page.html, headers=headers, content_type="text/html; charset=utf-8")
 
@@ -99,8 +98,8 @@ def openapi_routes(
             is_lenient=True,
         )
         for at, handler, summary in (
-            (path, give_document, "The OpenAPI document."),
-            (page_path, give_page, "The OpenAPI document, to be read by people."),
+            (path, get_document, "The OpenAPI document."),
+            (page_path, get_page, "The OpenAPI document as HTML."),
         )
     )
 
@@ -112,9 +111,9 @@ class _Document:
         self._permissions = permissions
         types = list(_types(routes))
         schemas, self._components = msgspec.json.schema_components(types, ref_template=_SCHEMAS + "{name}")
-        # msgspec qualifies names that two types share, which would rename the schemas of the older component.
+        # If two types share a name, msgspec qualifies both, which would rename existing schemas.
         if shared := sorted({name.rpartition(".")[2] for name in self._components if "." in name}):
-            raise ValueError(f"expected a name of its own for each schema, got several called {', '.join(shared)}")
+            raise ValueError(f"expected unique schema names, got several schemas called {', '.join(shared)}")
         self._schemas = dict(zip(map(_key, types), schemas, strict=True))
         self._queries = {
             _key(route.query): self._components.pop(_name(self._schema(route.query)), {"properties": {}})
@@ -137,7 +136,7 @@ class _Document:
                 "paths": paths,
                 "components": {
                     "schemas": dict(sorted(self._components.items())),
-                    "headers": {_REQUEST_ID: _header("By which logs and the audit know the request.")},
+                    "headers": {_REQUEST_ID: _header("The id of the request in logs and in the audit.")},
                     "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
                 },
             }
@@ -155,8 +154,8 @@ class _Document:
                 *(self._parameter(parameter, place="header") for parameter in route.headers),
             ],
             "responses": {
-                str(status): answer
-                for status, answer in sorted(
+                str(status): response
+                for status, response in sorted(
                     [
                         *((response.status, self._response(response)) for response in route.responses),
                         *((status, self._problem(status, route)) for status in self._problem_statuses(route)),
@@ -178,7 +177,7 @@ class _Document:
 
     def _body_media(self, body: AnyBody) -> dict[str, object]:
         if isinstance(body, BytesBody):
-            return {}  # how OpenAPI 3.1 says that any bytes are taken
+            return {}  # any bytes, in OpenAPI 3.1
         return _media(self._schema(body.type), body.example)
 
     def _security(self, route: Route) -> list[dict[str, list[str]]]:
@@ -210,7 +209,7 @@ class _Document:
             }
 
     def _response(self, response: ResponseSpec) -> dict[str, object]:
-        answer: dict[str, object] = {
+        described: dict[str, object] = {
             "description": response.description,
             "headers": _headers(response.headers),
         }
@@ -218,18 +217,18 @@ class _Document:
             schema = self._schema(response.type)
             if response.is_partial:
                 schema = self._partial(schema)
-            answer["content"] = {response.content_type: _media(schema, response.example)}
-        return answer
+            described["content"] = {response.content_type: _media(schema, response.example)}
+        return described
 
     def _partial(self, schema: Any) -> Any:
-        """The schema with nothing required in it, nor in the schemas that it refers to, which are copied."""
+        """Return a copy of the schema, and of those it refers to, in which nothing is required."""
         if isinstance(schema, list):
             return [self._partial(each) for each in schema]
         if not isinstance(schema, dict):
             return schema
         name = _name(schema)
         if not name:
-            # A list: among properties, one may be called that.
+            # Only a list is the keyword: a property may be called `required` too.
             return {
                 key: self._partial(value)
                 for key, value in schema.items()
@@ -237,7 +236,7 @@ class _Document:
             }
         copy = f"{_PARTIAL}{name}"
         if copy not in self._components:
-            self._components[copy] = {}  # so that a schema which refers to itself comes to an end
+            self._components[copy] = {}  # ends the recursion of a schema that refers to itself
             self._components[copy] = self._partial(self._components[name]) | {"title": copy}
         return {"$ref": _SCHEMAS + copy}
 
@@ -264,7 +263,7 @@ class _Document:
 
 
 def _types(routes: Iterable[Route]) -> Iterator[Any]:
-    """Every type that is mentioned, each once."""
+    """Yield every type that the routes use, each once."""
     seen = set()
     for route in routes:
         for declared in (
@@ -281,12 +280,12 @@ def _types(routes: Iterable[Route]) -> Iterator[Any]:
 
 
 def _own_problem(route: Route) -> type[msgspec.Struct] | None:
-    """The document of its 422 problems, where their errors are of the component's own type."""
+    """Return the type of its 422 problems if it declares an `error_type`."""
     return None if route.error_type is None else document_type(route.error_type)
 
 
 def _key(declared: Any) -> str:
-    # Annotated types with constraints are not all hashable, and equal ones may be distinct objects.
+    # Not all annotated types are hashable, and equal ones may be distinct objects.
     return f"{getattr(declared, '__module__', '')}:{declared!r}"
 
 
@@ -295,7 +294,7 @@ def _name(reference: Mapping[str, Any]) -> str:
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter that is not given is absent; there is no writing null into a query."""
+    """Remove null from the schema of a query parameter: a query cannot contain null."""
     own = {key: value for key, value in schema.items() if not (key == "default" and value in (None, ""))}
     alternatives = [each for each in own.get("anyOf", ()) if each != {"type": "null"}]
     if len(alternatives) == 1:

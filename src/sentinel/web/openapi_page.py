@@ -1,8 +1,7 @@
-"""A page to read an OpenAPI document by: plain HTML, made once when a server starts.
+"""An OpenAPI document as a plain HTML page, rendered once when a server starts.
 
-It loads nothing, from here or elsewhere, and runs nothing: the browser is told so by a policy that admits this
-one style sheet and no more. So it works on a machine without the internet, and on one where the internet is not
-to be trusted.
+The page loads nothing and runs no scripts. Its Content-Security-Policy allows only its inline style sheet. So it
+works without internet access, and exposes nothing to third parties.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ thead th { color: var(--soft); font-weight: 400; font-size: 0.85rem; }
 
 
 class HtmlPage(msgspec.Struct, frozen=True):
-    """A page, and what a browser may do for it."""
+    """A page and its Content-Security-Policy."""
 
     html: bytes
     content_security_policy: str
 
 
 def render(document: Mapping[str, Any], *, document_url: str) -> HtmlPage:
-    """The page of a document that was made by `openapi.document`."""
+    """Render a document of `openapi.document`."""
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     return HtmlPage(
         html="".join(_page(document, document_url)).encode(),
@@ -104,7 +103,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     yield f'<span class="soft">{escape(operation["summary"])}</span></summary><div>'
     yield _prose(operation.get("description", ""))
     roles = operation.get("x-roles")
-    yield f'<p class="soft">{"Roles: " + escape(", ".join(roles)) if roles else "Open to everybody."}</p>'
+    yield f'<p class="soft">{"Roles: " + escape(", ".join(roles)) if roles else "No token needed."}</p>'
     if operation["parameters"]:
         yield "<h4>Parameters</h4>" + _table(
             ("Name", "Type", "Description"),
@@ -119,11 +118,11 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
         )
     if (body := operation.get("requestBody")) is not None:
         yield f"<h4>Body</h4>{_prose(body['description'])}{_content(body['content'])}"
-    yield "<h4>Answers</h4>" + _table(
+    yield "<h4>Responses</h4>" + _table(
         ("Status", "Body", "Meaning"),
         [
-            (f"<code>{status}</code>", _content(answer.get("content", {})) or "nothing", _meaning(answer))
-            for status, answer in operation["responses"].items()
+            (f"<code>{status}</code>", _content(response.get("content", {})) or "none", _meaning(response))
+            for status, response in operation["responses"].items()
         ],
     )
     yield "</div></details>"
@@ -165,17 +164,17 @@ def _content(content: Mapping[str, Any]) -> str:
         shown = f"{_type(media.get('schema', {}))} <span class='soft'>{escape(media_type)}</span>"
         if "example" in media:
             example = media["example"]
-            if not isinstance(example, str):  # of a text, which is shown as it is
+            if not isinstance(example, str):  # text is shown as it is
                 example = msgspec.json.format(msgspec.json.encode(example), indent=2).decode()
             shown += f"<pre>{escape(example)}</pre>"
         texts.append(shown)
     return "<br>".join(texts)
 
 
-def _meaning(answer: Mapping[str, Any]) -> str:
-    headers = [name for name, header in answer.get("headers", {}).items() if "$ref" not in header]
+def _meaning(response: Mapping[str, Any]) -> str:
+    headers = [name for name, header in response.get("headers", {}).items() if "$ref" not in header]
     named = ", ".join(f"<code>{escape(name)}</code>" for name in headers)
-    return _inline(answer["description"]) + (f" <span class='soft'>Headers: {named}</span>" if named else "")
+    return _inline(response["description"]) + (f" <span class='soft'>Headers: {named}</span>" if named else "")
 
 
 def _type(schema: Mapping[str, Any]) -> str:
@@ -222,7 +221,7 @@ def _prose(text: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Text in which `backquotes` mark code, as descriptions have it."""
+    """Render text in which backquotes mark code."""
     parts = escape(text).split("`")
     if len(parts) % 2 == 0:
         return "`".join(parts)

@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 problems: one shape for everything that our servers refuse.
+"""Errors as RFC 9457 problems, the one format of all error responses.
 
-A `Problem` is raised where a request cannot be accepted, and the application renders it. Its detail is for
-people and says what was expected, what came, and where; its code, one of `core.problem_codes`, is for programs.
+Code that cannot accept a request raises a `Problem`, and the application renders it. Its detail is for people: it
+says what was expected, what was received, and where. Its code, one of `core.problem_codes`, is for programs.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from sentinel.core.problem_codes import Code
 
 CONTENT_TYPE: Final = "application/problem+json"
 
-_LONGEST_VALUE = 80
+_MAX_SHOWN_LENGTH = 80
+_MAX_KEY_LENGTH = 80
+"""Of a key in a field path. Quoting longer ones could make the response much larger than the request."""
 
 
 class FieldError(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is wrong with one field of a request."""
 
     field: str
-    """Its path, such as `spec.rules[0].host`; the name of a parameter or header; empty for a body as a whole."""
+    """A path such as `spec.rules[0].host`, or the name of a parameter or header; empty for the body as a whole."""
     message: str
     line: int | UnsetType = UNSET
-    """Of a body that is not JSON."""
+    """Only for a body that is not JSON."""
     column: int | UnsetType = UNSET
 
 
 class ProblemDocument(msgspec.Struct, frozen=True):
-    """An error, as it goes over the wire."""
+    """An error response."""
 
     type: str
     title: str
@@ -43,12 +45,12 @@ class ProblemDocument(msgspec.Struct, frozen=True):
     code: str
     errors: tuple[FieldError, ...] | UnsetType = UNSET
     request_id: str | UnsetType = UNSET
-    """Under which the server's log has more."""
+    """The server's log has details under this id."""
 
 
 @cache
 def document_type(error_type: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The type of a problem's document whose `errors` are of this type, for OpenAPI."""
+    """Return the type of a problem document whose `errors` are of this type, for OpenAPI."""
     return msgspec.defstruct(
         f"{error_type.__name__}Problem",
         [("errors", tuple[error_type, ...] | UnsetType, UNSET)],  # type: ignore[valid-type]  # made at run time
@@ -59,7 +61,7 @@ def document_type(error_type: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 
 class Problem(Exception):
-    """A request that is refused. The application answers with it."""
+    """A rejected request. The application responds with it."""
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class Problem(Exception):
         headers: Mapping[str, str] | None = None,
         request_id: str = "",
     ) -> None:
-        """`findings` are entries of `errors` in a shape of the component's own."""
+        """`findings` are entries of `errors` that are structs of the component."""
         super().__init__(detail)
         self.status = HTTPStatus(status)
         self.code = code
@@ -83,8 +85,8 @@ class Problem(Exception):
         self.request_id = request_id
 
     def encode(self) -> bytes:
-        """As `application/problem+json`."""
-        # The document's type names the usual entries; msgspec encodes whatever struct is there.
+        """Encode it as `application/problem+json`."""
+        # The type only names `FieldError`; msgspec encodes any struct.
         errors = cast("tuple[FieldError, ...]", (*self.errors, *self.findings))
         return _encode(
             ProblemDocument(
@@ -100,32 +102,32 @@ class Problem(Exception):
 
 
 def bad_field(field: str, message: str) -> Problem:
-    """400: one field, parameter or header will not do."""
+    """400: a field, parameter or header is invalid."""
     return bad_fields([FieldError(field, message)])
 
 
 def bad_fields(errors: Iterable[FieldError]) -> Problem:
-    """400: several will not do, each named."""
+    """400: several fields, parameters or headers are invalid."""
     errors = tuple(errors)
     detail = "; ".join(f"{error.field}: {error.message}" if error.field else error.message for error in errors)
     return Problem(HTTPStatus.BAD_REQUEST, Code.INVALID, detail, errors=errors)
 
 
 def malformed(message: str, *, field: str = "", line: int | None = None, column: int | None = None) -> Problem:
-    """400: the body cannot even be read."""
-    is_placed = line is not None and column is not None
-    error = FieldError(field, message, *((line, column) if is_placed else ()))
-    place = f" (line {line}, column {column})" if is_placed else ""
-    return Problem(HTTPStatus.BAD_REQUEST, Code.MALFORMED, f"{message}{place}", errors=[error])
+    """400: the body cannot be parsed."""
+    has_position = line is not None and column is not None
+    error = FieldError(field, message, *((line, column) if has_position else ()))
+    position = f" (line {line}, column {column})" if has_position else ""
+    return Problem(HTTPStatus.BAD_REQUEST, Code.MALFORMED, f"{message}{position}", errors=[error])
 
 
 def bad_request(detail: str) -> Problem:
-    """400: the request as such cannot be understood."""
+    """400: the request cannot be parsed."""
     return Problem(HTTPStatus.BAD_REQUEST, Code.MALFORMED, detail)
 
 
 def unauthorized(*, has_token: bool) -> Problem:
-    """401: no token, or one that nobody knows. It says no more: whoever guesses should not learn."""
+    """401: no token, or an unknown one. It gives no details that would help to guess a token."""
     if has_token:
         challenge, code, detail = (
             'Bearer error="invalid_token"',
@@ -142,62 +144,62 @@ def unauthorized(*, has_token: bool) -> Problem:
 
 
 def forbidden(detail: str, *, code: str = Code.NOT_PERMITTED) -> Problem:
-    """403: we know who asks, and they may not."""
+    """403: the caller is known and not permitted."""
     return Problem(HTTPStatus.FORBIDDEN, code, detail)
 
 
 def misdirected(detail: str) -> Problem:
-    """421: the request is for another server, by the name that it calls this one."""
+    """421: the request names another server as its host."""
     return Problem(HTTPStatus.MISDIRECTED_REQUEST, Code.FOREIGN, detail)
 
 
 def no_route(path: str) -> Problem:
-    """404: there is nothing of this path, whatever might be stored."""
+    """404: no route has this path."""
     return Problem(HTTPStatus.NOT_FOUND, Code.NO_ROUTE, f"there is no endpoint {shown(path)}")
 
 
 def not_found(detail: str) -> Problem:
-    """404: the endpoint is there, the resource is not."""
+    """404: the route exists, the resource does not."""
     return Problem(HTTPStatus.NOT_FOUND, Code.NOT_FOUND, detail)
 
 
 def method_not_allowed(method: str, allowed: Iterable[str]) -> Problem:
-    """405."""
+    """405: the path does not support this method."""
     listed = ", ".join(sorted(allowed))
     detail = f"expected one of {listed}, got {shown(method)}"
     return Problem(HTTPStatus.METHOD_NOT_ALLOWED, Code.METHOD_NOT_ALLOWED, detail, headers={"Allow": listed})
 
 
 def conflict(detail: str) -> Problem:
-    """409: it would do, but not with what is there now."""
+    """409: the current state does not allow it."""
     return Problem(HTTPStatus.CONFLICT, Code.CONFLICT, detail)
 
 
 def precondition_failed(detail: str) -> Problem:
-    """412: somebody has changed it since the caller looked."""
+    """412: the resource has changed since the caller read it."""
     return Problem(HTTPStatus.PRECONDITION_FAILED, Code.PRECONDITION_FAILED, detail)
 
 
-def too_slow(*, part: timedelta, whole: timedelta) -> Problem:
-    """408: the body, or the next part of it, does not come."""
-    parts, all_of_it = f"{part.total_seconds():g}", f"{whole.total_seconds():g}"
+def too_slow(*, chunk: timedelta, whole: timedelta) -> Problem:
+    """408: the body, or the next chunk of it, did not arrive in time."""
+    chunk_seconds, all_seconds = f"{chunk.total_seconds():g}", f"{whole.total_seconds():g}"
     return Problem(
         HTTPStatus.REQUEST_TIMEOUT,
         Code.BODY_TOO_SLOW,
-        f"expected each part of the body within {parts} s and all of it within {all_of_it} s, got less",
+        f"expected each part of the body within {chunk_seconds} s and all of it within {all_seconds} s, got less",
         headers={"Connection": "close"},
     )
 
 
 def payload_too_large(limit: int) -> Problem:
-    """413."""
+    """413: the body exceeds its limit."""
     return Problem(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, Code.TOO_LARGE, f"expected a body of at most {limit} bytes, got more"
     )
 
 
 def unsupported_media_type(detail: str, *, accepted: Iterable[str] = ()) -> Problem:
-    """415; with what would be accepted, as RFC 9110 asks for."""
+    """415: the content type is not accepted. Lists those that are, as RFC 9110 recommends."""
     listed = ", ".join(accepted)
     return Problem(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -208,27 +210,36 @@ def unsupported_media_type(detail: str, *, accepted: Iterable[str] = ()) -> Prob
 
 
 def unprocessable(detail: str, *, errors: Iterable[msgspec.Struct] = ()) -> Problem:
-    """422: every field is valid, but they contradict each other; or the content of one is not acceptable."""
+    """422: the fields are valid but contradict each other, or the content of one is not acceptable."""
     return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, Code.UNPROCESSABLE, detail, findings=errors)
 
 
 def unavailable(
     detail: str, *, retry_after: timedelta = timedelta(seconds=1), code: str = Code.UNAVAILABLE
 ) -> Problem:
-    """503: not now; the same request may well succeed later."""
+    """503: the same request may succeed later."""
     seconds = max(1, round(retry_after.total_seconds()))
     return Problem(HTTPStatus.SERVICE_UNAVAILABLE, code, detail, headers={"Retry-After": str(seconds)})
 
 
 def internal(request_id: str) -> Problem:
-    """500: a fault of our own, of which strangers learn nothing but where to point us to."""
+    """500: a bug. The client only gets the id under which the log has the details."""
     detail = "the server failed to handle this request; its log has the reason under the request id"
     return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, Code.INTERNAL, detail, request_id=request_id)
 
 
+def field_path(path: str, key: str | int) -> str:
+    """Return the path of a member or item of the value at `path`."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    if not 0 < len(key) <= _MAX_KEY_LENGTH or not key.isprintable() or any(mark in key for mark in '.[]" '):
+        return f"{path}[{shown(key)}]"
+    return f"{path}.{key}" if path else key
+
+
 def shown(value: str) -> str:
-    """What a client sent, as a message quotes it: on one line, cut where it is long."""
-    cut = value if len(value) <= _LONGEST_VALUE else value[: _LONGEST_VALUE - 1] + "…"
+    """Quote a client's value for a message: on one line, truncated if it is long."""
+    cut = value if len(value) <= _MAX_SHOWN_LENGTH else value[: _MAX_SHOWN_LENGTH - 1] + "…"
     return msgspec.json.encode(cut.encode("utf-8", "replace").decode()).decode()
 
 

@@ -1,10 +1,10 @@
-"""How a server says what it offers: one table of routes, from which the application and its OpenAPI document are
-both built, so that the two cannot differ.
+"""Routes as a table, and what handlers receive and return.
 
-A handler does not depend on the framework that calls it. It gets a `Request` whose query is decoded into the
-struct that the route declares and whose caller is authorized. It returns a `Response` or a `Stream`, or raises a
-`Problem` or one of `web.errors`. The permission that it needs is part of the route. There is no default, so that
-nobody can forget it.
+The application and its OpenAPI document are both built from the table, so they cannot differ.
+
+A handler does not depend on the framework that calls it. It receives a `Request` whose caller is authorized and
+whose query is decoded into the struct that the route declares. It returns a `Response` or a `Stream`, or raises a
+`Problem` or one of `web.errors`. Every route has to name the permission it needs: there is no default to forget.
 """
 
 from __future__ import annotations
@@ -19,24 +19,17 @@ import msgspec
 
 from sentinel.core.access import Action, Identity
 from sentinel.runtime.log import Log, get_logger
-from sentinel.web import decoding, forms, utf8
+from sentinel.web import body, decoding, forms
+from sentinel.web.asgi import Receive
+from sentinel.web.body import JSON, AnyBody, Body, BytesBody, FormBody, TextBody
 
 T = TypeVar("T")
-
-JSON: Final = "application/json"
-MERGE_PATCH: Final = "application/merge-patch+json"
-TEXT: Final = "text/plain"
-BYTES: Final = "application/octet-stream"
-BODY_LIMIT: Final = 1024 * 1024
-"""In bytes, where a route says nothing else."""
-FORM_LIMIT: Final = 64 * 1024
-"""Of a form, where a route says nothing else."""
 
 _TEMPLATE_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 class Method(StrEnum):
-    """What a route is called with; HEAD comes with every GET."""
+    """The method of a route. A GET route also serves HEAD."""
 
     GET = "GET"
     POST = "POST"
@@ -46,7 +39,7 @@ class Method(StrEnum):
 
 
 class Open(Enum):
-    """Stands where a route's action would: everybody may call it, without a token."""
+    """In place of an action: the route needs no token."""
 
     OPEN = "open"
 
@@ -55,124 +48,63 @@ OPEN: Final = Open.OPEN
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who makes a request, from where, and which request it is."""
+    """The sender of a request, and the request's id."""
 
     identity: Identity
     address: str
-    """Of the peer; empty where it is not known."""
+    """The peer's address; empty if unknown."""
     request_id: str
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What a handler answers: bytes, as they go out."""
+    """A response whose body is complete."""
 
     status: int = 200
     body: bytes | tuple[bytes, ...] = b""
-    """In one, or in pieces that go out as they are, so that a page is not copied for the sake of its head."""
+    """One piece, or several that are sent without being copied into one."""
     headers: Mapping[str, str] = {}
     content_type: str = JSON
-    """Of a body; an answer without one has no content type."""
+    """Only sent with a body."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """An answer whose body is produced while it is sent, such as a feed of events.
+    """A response whose body is produced while it is sent, such as a feed of events.
 
-    Its status and headers are sent when the handler returns it; from then on neither the deadline of requests nor
-    the limit on requests at once concerns it.
+    Its status and headers are sent when the handler returns. From then on, neither the request timeout nor the
+    limit on concurrent requests applies to it.
     """
 
     content: AsyncIterator[bytes]
-    """The chunks of the body, each sent at once; an async generator, as a rule. It is asked for the next when the
-    client has room for it, and closed when the stream ends, whatever the reason."""
+    """The chunks of the body, usually an async generator. Each is sent at once. The next is requested when the
+    client has room for it. The iterator is closed when the stream ends for any reason."""
     content_type: str
     status: int = 200
     headers: Mapping[str, str] = {}
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A path parameter or a header that a route reads; those of the query are fields of the route's struct."""
+    """A path parameter or a header that a route reads. Query parameters are fields of the route's struct."""
 
     name: str
     description: str
     type: Any = str
-    """For the document only: handlers get text. `Annotated[str, msgspec.Meta(pattern=…)]` says more."""
+    """Only for the OpenAPI document: handlers get text. May be `Annotated[str, msgspec.Meta(pattern=...)]`."""
     is_required: bool = False
-    """Of a header; a path parameter always is."""
-
-
-class Body(msgspec.Struct, frozen=True, kw_only=True):
-    """A JSON body, read with `request.decode(…)` or, not decoded, with `request.body()`."""
-
-    type: Any
-    """What it is decoded into; a struct with `forbid_unknown_fields`, as a rule."""
-    description: str = ""
-    content_types: tuple[str, ...] = (JSON,)
-    limit: int = BODY_LIMIT
-    """In bytes."""
-    is_required: bool = True
-    """Where it is not, an absent body counts as `{}`."""
-    example: msgspec.Raw | None = None
-
-
-class TextBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A body that is text in UTF-8, read with `request.text()`."""
-
-    description: str = ""
-    content_types: tuple[str, ...] = (TEXT,)
-    limit: int = BODY_LIMIT
-    """In bytes."""
-    is_required: bool = True
-    """Where it is not, an absent body counts as empty."""
-    example: str | None = None
-
-    @property
-    def type(self) -> Any:
-        return str
-
-
-class BytesBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A body that is taken as it is, read with `request.body()`."""
-
-    description: str = ""
-    content_types: tuple[str, ...] = (BYTES,)
-    limit: int = BODY_LIMIT
-    """In bytes."""
-    is_required: bool = True
-    """Where it is not, an absent body counts as empty."""
-
-
-class FormBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A form as browsers send it, read with `request.form()`."""
-
-    type: Any
-    """For the document only: a struct with a field for each field of the form."""
-    description: str = ""
-    limit: int = FORM_LIMIT
-    """In bytes."""
-    is_required: bool = True
-    """Where it is not, an absent body counts as a form without fields."""
-    example: msgspec.Raw | None = None
-
-    @property
-    def content_types(self) -> tuple[str, ...]:
-        return (forms.CONTENT_TYPE,)
-
-
-AnyBody: TypeAlias = Body | TextBody | BytesBody | FormBody
+    """Only for headers. Path parameters are always required."""
 
 
 class ResponseSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the good answers that a route may give, for the document."""
+    """A successful response of a route, for the OpenAPI document."""
 
     status: int
     description: str
     type: Any = None
-    """What its body is; None where it has none."""
+    """The type of its body; None without a body."""
     is_partial: bool = False
-    """Any member of the body may be missing, at any depth, because the client may ask for a selection."""
+    """The client can select members, so any member may be missing at any depth."""
     content_type: str = JSON
     headers: Mapping[str, str] = {}
-    """The headers it may have, each with a description."""
+    """Headers that it may have, and their descriptions."""
     example: msgspec.Raw | None = None
 
 
@@ -181,42 +113,43 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     method: Method
     path: str
-    """With path parameters in braces: `/api/v1/things/{id}`. A literal segment goes before a parameter."""
+    """With path parameters in braces: `/api/v1/things/{id}`. A literal segment takes precedence over a
+    parameter."""
     action: Action | Open
-    """What a caller needs to be permitted, or `OPEN`."""
+    """The permission that a caller needs, or `OPEN`."""
     handler: Handler
     summary: str
     tag: str
     responses: tuple[ResponseSpec, ...]
     problems: tuple[int, ...] = ()
-    """The statuses of its own problems (404, 409, 412, …). Those that come from declaring a query, a body or an
-    action (400, 401, 403, 413, 415), and 500 and 503, need no mention."""
+    """The statuses of its own problems (404, 409, 412, ...). Leave out 500, 503 and those that follow from
+    declaring a query, a body or an action (400, 401, 403, 413, 415)."""
     error_type: type[msgspec.Struct] | None = None
-    """Of the entries of `errors` in its 422 problems, where they are not `FieldError`s."""
+    """The type of `errors` entries in its 422 problems, if they are not `FieldError`s."""
     description: str = ""
     path_parameters: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
     query: type[msgspec.Struct] | None = None
-    """A frozen struct with a field for each query parameter, read leniently as to text (`"10"` for an int) and
-    strictly otherwise. `Annotated[…, msgspec.Meta(description=…)]` describes a field. Without one, every query
-    parameter is refused."""
+    """A frozen struct with a field for each query parameter. Text is converted (`"10"` to an int), anything else
+    is strict. `Annotated[..., msgspec.Meta(description=...)]` describes a field. Without a struct, query
+    parameters are rejected."""
     body: AnyBody | None = None
     is_documented: bool = True
     is_lenient: bool = False
-    """Ignores every query parameter, as a page does that monitors and people call in their own ways."""
+    """Ignore all query parameters, for pages that monitoring tools call with their own."""
     is_quiet: bool = False
-    """Its access log lines are for debugging only, as those of a probe."""
+    """Log requests at debug level, for probes."""
 
     @property
     def template_names(self) -> tuple[str, ...]:
-        """The path parameters that the path names, in its order."""
+        """The names of the path parameters, in the order of the path."""
         return tuple(_TEMPLATE_NAME.findall(self.path))
 
 
 class Request:
-    """What a handler is given."""
+    """A request as a handler receives it."""
 
-    __slots__ = ("_headers", "_log", "_query", "_read", "caller", "path", "route")
+    __slots__ = ("_headers", "_log", "_query", "_receive", "caller", "path", "route")
 
     def __init__(
         self,
@@ -226,61 +159,61 @@ class Request:
         path: Mapping[str, str],
         headers: Mapping[str, str],
         query: msgspec.Struct | None = None,
-        read: Callable[[AnyBody], Awaitable[bytes]] | None = None,
+        receive: Receive | None = None,
         log: Log | None = None,
     ) -> None:
-        """`headers` has lower-case names. `read` brings the body within its limits, JSON checked to be strict."""
+        """`headers` has lower-case names. `receive` is ASGI's, for the body."""
         self.route = route
         self.caller = caller
         self.path = path
         """The path parameters, percent-decoded: `request.path["id"]`."""
         self._headers = headers
         self._query = query
-        self._read = read
+        self._receive = receive
         self._log = log or get_logger("web")
 
     @property
     def log(self) -> Log:
-        """Writes lines that carry the request id."""
+        """A log whose lines carry the request id."""
         return self._log.bind(request_id=self.caller.request_id)
 
     def header(self, name: str) -> str | None:
-        """A header, or None; where it was repeated, joined by commas. Declare it, so that it is documented."""
+        """Return a header or None. Repeated headers are joined by commas. Declare it to have it documented."""
         return self._headers.get(name.lower())
 
     def query(self, struct: type[T]) -> T:
-        """The query, as the struct that the route declares."""
+        """Return the query as the struct that the route declares."""
         if not isinstance(self._query, struct):
             raise TypeError(f"{self.route.method} {self.route.path} declares {self.route.query} as its query")
         return self._query
 
     async def body(self) -> bytes:
-        """The body as it came; one strict JSON value where the route declares JSON (see `web.body`).
+        """Return the body as it was sent. If the route declares JSON, it is one strict JSON value.
 
         Raises `Problem`, as do the methods below.
         """
-        return await self._body(Body | TextBody | BytesBody | FormBody)
+        return await self._read(Body | TextBody | BytesBody | FormBody)
 
     async def decode(self, struct: type[T]) -> T:
-        """A JSON body, decoded; whatever does not fit is a `Problem` that names the field."""
-        return decoding.decode(await self._body(Body), struct)
+        """Decode a JSON body. Problems name the field."""
+        return decoding.decode(await self._read(Body), struct)
 
     async def text(self) -> str:
-        """A text body; what is not UTF-8, or contains a NUL, is a `Problem` with its place."""
-        return utf8.decode_plain(await self._body(TextBody))
+        """Return a text body. Problems give line and column of bytes that are not UTF-8, or of a NUL."""
+        return decoding.decode_plain_text(await self._read(TextBody))
 
     async def form(self) -> forms.Form:
-        """A form."""
-        return forms.parse(await self._body(FormBody))
+        """Parse a form."""
+        return forms.parse(await self._read(FormBody))
 
-    async def _body(self, expected: type[AnyBody] | UnionType) -> bytes:
+    async def _read(self, expected: type[AnyBody] | UnionType) -> bytes:
         declared = self.route.body
-        if declared is None or self._read is None:
+        if declared is None or self._receive is None:
             raise TypeError(f"{self.route.method} {self.route.path} declares no body")
         if not isinstance(declared, expected):
             raise TypeError(f"{self.route.method} {self.route.path} declares a {type(declared).__name__}")
-        return await self._read(declared)
+        return await body.read(self._receive, self._headers, declared)
 
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response | Stream]]
-"""Answers one operation; refuses by raising `web.problem.Problem` or one of `web.errors`."""
+"""Serves one operation. It rejects a request by raising `web.problem.Problem` or one of `web.errors`."""

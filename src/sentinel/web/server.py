@@ -1,9 +1,9 @@
-"""uvicorn as a part of our lifecycle.
+"""uvicorn as a part of the lifecycle.
 
-uvicorn would own the process: its signals, its logging, its way of listening. Here it only serves. The lifecycle
-says when to stop, the listening socket is bound by us (so that port 0 has an answer and an occupied port a clear
-error), and log lines are ours. Applications that stream are told when the server stops, so that it need not wait
-for answers without an end. `web.connection` bounds what a single client may do.
+By default uvicorn owns the process: signals, logging, listening. Here it only serves. The lifecycle stops it, we
+bind the socket (so that port 0 is resolved and an occupied port gives a clear error), and logs are ours. Streams
+are notified when the server stops, so that it does not wait for them. `web.connection` limits what a client may
+do.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from sentinel.web.asgi import App
 from sentinel.web.connection import ConnectionState, HttpConnection
 
 KEEP_ALIVE = timedelta(seconds=75)
-"""Longer than the usual minute of load balancers, so that it is they who give up a connection, and never we
-while their next request is on its way."""
-CLOSING = timedelta(seconds=2)
-PATIENCE = timedelta(seconds=30)
-"""For a client that takes nothing of its answer. Only Linux can be told; elsewhere there is no such bound."""
+"""Longer than the usual 60 s of load balancers, so that they close idle connections first. If we did, their next
+request might already be on its way."""
+CLOSE_TIMEOUT = timedelta(seconds=2)
+SEND_TIMEOUT = timedelta(seconds=30)
+"""For a client that reads nothing of its response. Linux only; other systems have no such socket option."""
 
-_DATE_EVERY = timedelta(seconds=1)
+_DATE_INTERVAL = timedelta(seconds=1)
 
 
 class Server:
     """Serves an application on one address.
 
-    As a part (`part()`), it finishes what it has begun when the lifecycle asks it to stop; as a thing that parts
-    share, `open` and `close` do.
+    As a part (`part()`), it finishes the requests in progress when the lifecycle stops it. Something that parts
+    share needs only `open` and `close`.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class Server:
         address: Address,
         log: Log,
         keep_alive: timedelta = KEEP_ALIVE,
-        closing: timedelta = CLOSING,
-        patience: timedelta = PATIENCE,
+        close_timeout: timedelta = CLOSE_TIMEOUT,
+        send_timeout: timedelta = SEND_TIMEOUT,
     ) -> None:
-        """`closing` is for what is still under way when it is closed without having been asked to stop, `patience`
-        for clients that take nothing of what they are sent."""
+        """`close_timeout` is for requests in progress when `close` is called without a stop before. `send_timeout`
+        is for clients that read nothing of what they are sent."""
         self.address = address
-        """Where it listens; once opened, with the port that was picked."""
+        """After `open`, with the actual port."""
         self._log = log
-        self._closing = closing
-        self._patience = patience
+        self._close_timeout = close_timeout
+        self._send_timeout = send_timeout
         self._serving: asyncio.Task[None] | None = None
         self._server = _Server(
             uvicorn.Config(
@@ -76,16 +76,16 @@ class Server:
         )
 
     def part(self, *, name: str = "http") -> Part:
-        """As a part of a service."""
+        """Return the server as a part of a service."""
         return Part(name=name, loops=(self.run,), start=self.open, close=self.close)
 
     async def open(self) -> None:
-        """Begins to serve; raises `ListenError` where the address cannot be had."""
+        """Start to serve. Raises `ListenError` if the address cannot be bound."""
         listening = await bind(self.address)
         if sys.platform == "linux":
-            # Connections inherit it. A client that asks and never reads would have us keep its answer for as long
-            # as it likes: no timer of ours sees what a connection that we have closed still has to deliver.
-            milliseconds = self._patience // timedelta(milliseconds=1)
+            # Connections inherit it. Without it, a client that never reads makes us keep its response for ever: no
+            # timer of ours covers the undelivered data of a connection that we have closed.
+            milliseconds = self._send_timeout // timedelta(milliseconds=1)
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         self.address = Address(self.address.host, listening.getsockname()[1])
         self._serving = asyncio.create_task(self._server.serve([listening]), name=f"serve {self.address}")
@@ -97,34 +97,34 @@ class Server:
         self._log.info("http.listening", address=str(self.address))
 
     async def run(self, stopping: Stopping) -> None:
-        """Serves until asked to stop, then takes no more connections and finishes the requests under way."""
+        """Serve until stopped. Then accept no more connections and finish the requests in progress."""
         if self._serving is None:
-            raise RuntimeError("expected a server that is open")
+            raise RuntimeError("expected an open server")
         if await stopping.interrupts(_ended(self._serving)):
             await self._drain(self._serving)
         self._serving.result()
 
     async def close(self) -> None:
-        """Finishes what can be finished quickly, and cuts off the rest; harmless when repeated."""
+        """Finish requests within the close timeout and abort the rest. Harmless when repeated."""
         serving, self._serving = self._serving, None
         if serving is None:
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._closing.total_seconds()):
+            async with asyncio.timeout(self._close_timeout.total_seconds()):
                 await self._drain(serving)
         if not serving.done():
             self._log.warning("http.cut_off", requests=len(self._server.server_state.tasks))
-            self._server.cut_off()
+            self._server.abort_connections()
             serving.cancel()
             await _ended(serving)
 
     async def _drain(self, serving: asyncio.Task[None]) -> None:
-        self._server.leave()
+        self._server.drain()
         await _ended(serving)
 
 
 async def _ended(serving: asyncio.Task[None]) -> None:
-    # Not awaited itself: whoever gives up waiting must not cancel what it waits for.
+    # Not awaited directly: cancelling the wait must not cancel the server.
     await asyncio.wait((serving,))
 
 
@@ -137,7 +137,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leaves signals to the lifecycle."""
+        """Do nothing: the lifecycle handles signals."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -145,19 +145,20 @@ class _Server(uvicorn.Server):
         self.has_started.set()
 
     async def main_loop(self) -> None:
-        """Keeps the header Date true. uvicorn's own loop wakes ten times a second to see whether it should end."""
+        """Update the Date header every second. uvicorn's own loop wakes ten times a second to check for its
+        end."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                async with asyncio.timeout(_DATE_EVERY.total_seconds()):
+                async with asyncio.timeout(_DATE_INTERVAL.total_seconds()):
                     await self._stopping.wait()
 
-    def leave(self) -> None:
-        """Takes no more connections, ends streams, and ends when the last request has been answered."""
+    def drain(self) -> None:
+        """Accept no more connections, end streams, and stop after the last request."""
         self.should_exit = True
         self._stopping.request()
 
-    def cut_off(self) -> None:
-        """Ends every connection on the spot."""
+    def abort_connections(self) -> None:
+        """Close every connection now."""
         for listening in self.servers:
             listening.close()
         for task in self.server_state.tasks:

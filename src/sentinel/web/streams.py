@@ -1,9 +1,9 @@
-"""Answers whose body is produced while it is sent, for as long as the client listens.
+"""Responses whose body is produced while it is sent.
 
-A stream takes no place among the requests at once and has no deadline, so it has bounds of its own: how many are
-open, and how long a client may take nothing of what it is sent. It ends when its iterator does, when the client
-goes or the server stops. In each case the iterator is closed, so that a `finally` in it runs
-if its first chunk was asked for. For HEAD, and for a stream that is refused, it never is: acquire nothing before.
+A stream has no timeout and does not count as a concurrent request. It has its own limits: how many are open, and
+how long a client may read nothing. It ends when its iterator does, when the client disconnects or when the server
+stops. The iterator is closed in each case. A `finally` in a generator only runs if its first chunk was requested,
+which is not the case for HEAD or for a rejected stream. So a generator must not acquire anything before its `try`.
 """
 
 from __future__ import annotations
@@ -13,66 +13,65 @@ from datetime import timedelta
 from typing import Final
 
 from sentinel.runtime.log import Log
-from sentinel.web.asgi import ClientConnection, Receive, Send
-from sentinel.web.body import Disconnected
+from sentinel.web.asgi import ClientConnection, ClientDisconnected, Receive, Send
 from sentinel.web.routing import Stream
 
-MOST_STREAMS: Final = 1000
+MAX_STREAMS: Final = 1000
 SEND_TIMEOUT: Final = timedelta(seconds=30)
-"""For a client to take a chunk. Its connection holds what is on its way, so this only runs once that is full."""
+"""For a client to make room for a chunk. It only matters once the connection's send buffer is full."""
 
 _LAST_CHUNK_TIMEOUT: Final = timedelta(seconds=1)
-"""For the end of a stream when the server stops: no client may delay that."""
+"""For the last chunk when the server stops, so that no client can delay the stop."""
 
 
 class Stalled(Exception):
-    """The client has taken nothing for too long."""
+    """The client has read nothing for too long."""
 
 
 class Streams:
     """The open streams of an application."""
 
-    def __init__(self, *, most: int) -> None:
-        self._most = most
+    def __init__(self, *, limit: int) -> None:
+        self._limit = limit
         self._open: set[Stream] = set()
 
     def begin(self, stream: Stream) -> bool:
-        """Count it as open; False if as many are open as may be."""
-        if len(self._open) >= self._most:
+        """Count a stream as open. Return False if the limit is reached."""
+        if len(self._open) >= self._limit:
             return False
         self._open.add(stream)
         return True
 
     async def end(self, stream: Stream, *, log: Log) -> None:
-        """Close it, begun or not. An error in its clean-up is logged: its answer has ended already."""
+        """Close a stream, begun or not. Errors of its clean-up are only logged: its response has ended."""
         self._open.discard(stream)
         aclose = getattr(stream.content, "aclose", None)  # generators have it, other iterators may
         if aclose is None:
             return
         try:
             await aclose()
-        except Exception as error:  # a loop's edge: the request is over, whatever its clean-up does
+        except Exception as error:  # the server's edge: the response has ended already
             log.exception("http.stream_close_failed", error=error)
 
 
 async def send_body(
     stream: Stream, *, receive: Receive, send: Send, connection: ClientConnection, log: Log
 ) -> None:
-    """Send the body of a stream whose head is sent, until it ends for one reason or another."""
+    """Send the body of a stream whose headers are sent, until it ends for any reason."""
     try:
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(_until_gone(receive))
+            watching = tasks.create_task(_wait_for_disconnect(receive))
             if await connection.stopping.interrupts(_send_all(stream, send, connection, log)):
                 await _send_last(send, connection)
             watching.cancel()
-    except* Disconnected:
+    except* ClientDisconnected:
         pass
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    raise Disconnected  # cancels the sending, wherever it waits
+    raise ClientDisconnected  # cancels the sending task
 
 
 async def _send_all(stream: Stream, send: Send, connection: ClientConnection, log: Log) -> None:
@@ -80,14 +79,14 @@ async def _send_all(stream: Stream, send: Send, connection: ClientConnection, lo
         async for chunk in stream.content:
             if chunk:
                 await _send(send, chunk, timeout=SEND_TIMEOUT)
-                # Neither an iterator with data at hand nor a send with room for it has to wait. Without this, such
-                # a stream would keep everything else from running, even the news that its client has gone.
+                # Neither an iterator with data ready nor a send with room in the buffer suspends. Without this,
+                # such a stream would block the event loop, including the notice that its client has disconnected.
                 await asyncio.sleep(0)
         await _send(send, b"", is_last=True, timeout=SEND_TIMEOUT)
     except Stalled:
         log.warning("http.stalled", seconds=SEND_TIMEOUT.total_seconds())
         connection.abort()
-    except Exception as error:  # the server's edge: the client sees an answer that breaks off
+    except Exception as error:  # the server's edge: the client sees a truncated response
         log.exception("http.failed", error=error)
         connection.close()
 

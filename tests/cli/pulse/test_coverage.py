@@ -10,7 +10,7 @@ import yaml
 from sentinel.cli.pulse.coverage import coverage
 from sentinel.pulse import settings as pulse_settings
 from tests.cli.pulse.inspection_commands import body_of, code_of, invoke, write_config
-from tests.support.fleet.fake_api import Answer, FleetServer, make_resource
+from tests.support.fleet.fake_api import FakeResponse, FleetServer, make_resource
 
 
 def region_config(directory: Path, server: FleetServer, region: str, **more: object) -> Path:
@@ -190,7 +190,7 @@ async def test_the_problems_of_every_configuration_are_said_at_once(tmp_path: Pa
 
 
 async def test_an_api_that_fails_exits_1(tmp_path: Path) -> None:
-    async with FleetServer(script=lambda request: Answer(404)) as server:
+    async with FleetServer(script=lambda request: FakeResponse(404)) as server:
         result = await invoke(coverage, "--config", region_config(tmp_path, server, "us"), "--output=json")
 
     assert code_of(result) == 1

@@ -10,7 +10,7 @@ import yaml
 
 from sentinel.cli.pulse.explain import explain
 from tests.cli.pulse.inspection_commands import body_of, code_of, invoke, write_config
-from tests.support.fleet.fake_api import Answer, FleetServer, make_resource
+from tests.support.fleet.fake_api import FakeResponse, FleetServer, make_resource
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOW = ("--at", "2026-03-01T12:00:00Z")
@@ -203,9 +203,11 @@ async def test_an_unknown_id_exits_1_and_says_where_it_was_looked_for(tmp_path: 
 
 
 async def test_an_api_that_fails_exits_1_without_half_an_answer_and_without_the_token(tmp_path: Path) -> None:
-    def script(request: object) -> Answer | None:
+    def script(request: object) -> FakeResponse | None:
         return (
-            Answer(403, b'{"detail": "token s3cret-t0ken is not welcome"}') if len(server.received) > 1 else None
+            FakeResponse(403, b'{"detail": "token s3cret-t0ken is not welcome"}')
+            if len(server.received) > 1
+            else None
         )
 
     async with FleetServer(script=script) as server:

@@ -9,7 +9,7 @@ import pytest
 
 from sentinel.cli.pulse.forecast import forecast
 from tests.cli.pulse.inspection_commands import body_of, code_of, invoke, write_config
-from tests.support.fleet.fake_api import Answer, FleetServer, make_resource
+from tests.support.fleet.fake_api import FakeResponse, FleetServer, make_resource
 
 
 def populate(server: FleetServer) -> None:
@@ -108,7 +108,7 @@ async def test_an_empty_fleet_exits_1_and_says_so(tmp_path: Path) -> None:
 
 
 async def test_an_api_that_fails_exits_1(tmp_path: Path) -> None:
-    async with FleetServer(script=lambda request: Answer(404)) as server:
+    async with FleetServer(script=lambda request: FakeResponse(404)) as server:
         result = await invoke(forecast, "--config", write_config(tmp_path, server))
 
     assert code_of(result) == 1

@@ -43,7 +43,7 @@ from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock
 from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, inbox, make_events, url_of
-from tests.support.fleet.fake_api import Answer, FleetServer, make_resource, only
+from tests.support.fleet.fake_api import FakeResponse, FleetServer, make_resource, only
 
 SECOND = timedelta(seconds=1)
 
@@ -133,7 +133,7 @@ class TestFleet:
     async def test_a_server_that_does_not_answer_is_told_of_at_the_first_try(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        async with FleetServer(script=only(1, Answer(status=503))) as server:
+        async with FleetServer(script=only(1, FakeResponse(status=503))) as server:
             await walk(settings(server.url))
 
         (line,) = [record for record in caplog.records if record.getMessage() == "fetch.retrying"]

@@ -1,4 +1,4 @@
-"""A server of components that the fleet API knows nothing about, and one that serves both."""
+"""A server for a second component, and one for both components."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from tests.cli.wiring.toy_component import MIGRATED, build_notes
 
 HERE = Path(__file__).parent
 LOG = get_logger("test")
-WAIT = 30
+TIMEOUT = 30
 NOTE = {"name": "one", "text": "remember"}
 
 Build = Callable[[SqlDatabase, ServiceContext], Sequence[BuiltComponent]]
 Scenario = Callable[[aiohttp.ClientSession], Coroutine[Any, Any, None]]
 
 
-def notes_alone(database: SqlDatabase, context: ServiceContext) -> Sequence[BuiltComponent]:
+def notes_only(database: SqlDatabase, context: ServiceContext) -> Sequence[BuiltComponent]:
     return [build_notes(database, auditor=Auditor(), clock=context.clock)]
 
 
@@ -73,8 +73,8 @@ def built(settings: ServerSettings, build: Build, context: ServiceContext) -> Bu
     )
 
 
-def play(scenario: Scenario, settings: ServerSettings, build: Build = notes_alone) -> None:
-    """Runs the server as a command does, and ends it when the scenario has ended."""
+def run_server(scenario: Scenario, settings: ServerSettings, build: Build = notes_only) -> None:
+    """Run the server as a command does, until the scenario has ended."""
     stopping = Stopping()
     failures: list[BaseException] = []
 
@@ -84,7 +84,7 @@ def play(scenario: Scenario, settings: ServerSettings, build: Build = notes_alon
         async def client(own: Stopping) -> None:
             try:
                 async with (
-                    asyncio.timeout(WAIT),
+                    asyncio.timeout(TIMEOUT),
                     aiohttp.ClientSession(f"http://{server.listener.address}") as session,
                 ):
                     await scenario(session)
@@ -133,10 +133,10 @@ def test_a_second_component_is_routes_a_service_and_a_table(url: str) -> None:
         assert (entry["actor"], entry["action"], entry["kind"]) == ("anonymous", "create", "note")
         assert (entry["resource_id"], entry["role"], entry["address"]) == ("one", "admin", "127.0.0.1")
 
-    play(scenario, insecure(url))
+    run_server(scenario, insecure(url))
 
 
-def test_its_permissions_hold_for_tokens_of_every_source(tmp_path: Path) -> None:
+def test_its_permissions_apply_to_tokens_of_every_source(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"writer-token").hexdigest()
     tokens = tmp_path / "tokens.yaml"
     tokens.write_text(f"tokens:\n  - {{name: writer, role: operator, sha256: {digest}}}\n")
@@ -154,7 +154,7 @@ def test_its_permissions_hold_for_tokens_of_every_source(tmp_path: Path) -> None
         assert (await refused.json())["detail"] == "the role viewer of guest may not write"
         assert (await client.get("/api/v1/notes/one")).status == 401
 
-    play(scenario, ServerSettings(database_url=url, tokens_file=tokens))
+    run_server(scenario, ServerSettings(database_url=url, tokens_file=tokens))
 
 
 def test_it_has_a_document_metrics_and_probes(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_it_has_a_document_metrics_and_probes(tmp_path: Path) -> None:
         assert ready["checks"]["notes.database"]["status"] == "ok"
         assert 'notes_http_requests_total{method="GET",route="/openapi.json",status="200"} 1.0' in metrics
 
-    play(scenario, insecure(f"sqlite:///{tmp_path}/notes.db"))
+    run_server(scenario, insecure(f"sqlite:///{tmp_path}/notes.db"))
 
 
 def test_two_components_share_listener_database_audit_and_document(url: str) -> None:
@@ -182,16 +182,16 @@ def test_two_components_share_listener_database_audit_and_document(url: str) -> 
         assert {"/api/v1/notes", "/api/hyperfleet/v1/clusters", "/api/v1/audit"} <= document["paths"].keys()
         assert [entry["kind"] for entry in audit["items"]] == ["Cluster", "note"]
 
-    play(scenario, insecure(url), notes_and_fleet)
+    run_server(scenario, insecure(url), notes_and_fleet)
 
 
-def test_two_components_with_the_same_routes_are_refused(tmp_path: Path) -> None:
+def test_two_components_with_the_same_routes_are_rejected(tmp_path: Path) -> None:
     context = ServiceContext(
         log=LOG, redactor=Redactor(), health=Health(), metrics=Metrics(component="test"), clock=SystemClock()
     )
 
     def twice(database: SqlDatabase, context: ServiceContext) -> Sequence[BuiltComponent]:
-        (notes,) = notes_alone(database, context)
+        (notes,) = notes_only(database, context)
         other = msgspec.structs.replace(notes.web, permissions=Permissions())
         return [notes, msgspec.structs.replace(notes, web=other)]
 
@@ -199,7 +199,7 @@ def test_two_components_with_the_same_routes_are_refused(tmp_path: Path) -> None
         built(insecure(f"sqlite:///{tmp_path}/notes.db"), twice, context)
 
 
-def test_the_component_is_small_and_knows_nothing_of_the_fleet() -> None:
+def test_the_component_is_small_and_independent_of_the_fleet() -> None:
     sources = [Path(toy_component.__file__ or ""), *(HERE / "toy_migrations").glob("*.py")]
     lines = [line for source in sources for line in source.read_text().splitlines()]
 

@@ -1,4 +1,4 @@
-"""`serve`: what every service command has in common."""
+"""`serve`, which every service command calls."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def lines(captured: pytest.CaptureFixture[str]) -> list[Line]:
     return [msgspec.json.decode(line, type=Line) for line in captured.readouterr().err.splitlines()]
 
 
-async def returns(stopping: Stopping) -> None:
-    """A loop that has nothing to do."""
+async def return_at_once(stopping: Stopping) -> None:
+    """A loop that ends at once."""
 
 
 def one_finite_part(context: ServiceContext) -> Assembly:
     return Assembly(
-        parts=[lambda: Part(name="done", loops=(returns,), is_finite=True)], description={"answer": 42}
+        parts=[lambda: Part(name="done", loops=(return_at_once,), is_finite=True)], description={"answer": 42}
     )
 
 
@@ -75,7 +75,7 @@ def test_probes_and_metrics_listen_before_anything_is_shared(capfd: pytest.Captu
     assert listening == [("/healthz", "/metrics", "/readyz"), ("/own",)]
 
 
-def test_what_cannot_be_assembled_is_told_with_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_misconfiguration_is_printed_with_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:
     def assemble(context: ServiceContext) -> Assembly:
         raise Misconfigured("install the extra")
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_assembled_is_told_with_exit_code_2(capfd: pytest.Capture
     assert capfd.readouterr().err == "install the extra\n"
 
 
-def test_secrets_known_at_the_start_or_later_stay_out_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+def test_early_and_late_secrets_stay_out_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     def assemble(context: ServiceContext) -> Assembly:
         context.redactor.add("learned-later")
         context.log.info("told", text="known-before and learned-later")
@@ -115,7 +115,7 @@ def test_a_part_may_join_while_the_service_runs(capfd: pytest.CaptureFixture[str
     assert "part.added" in [line.event for line in lines(capfd)]
 
 
-def test_sighup_reloads_a_service_that_can(capfd: pytest.CaptureFixture[str]) -> None:
+def test_sighup_reloads_a_service_with_on_reload(capfd: pytest.CaptureFixture[str]) -> None:
     stopping = Stopping()
 
     async def hang_up(own: Stopping) -> None:
@@ -133,7 +133,7 @@ def test_sighup_reloads_a_service_that_can(capfd: pytest.CaptureFixture[str]) ->
     assert "service.reloaded" in [line.event for line in lines(capfd)]
 
 
-def test_refusals_are_printed_one_a_line_with_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:
+def test_problems_are_printed_one_per_line_with_exit_code_2(capfd: pytest.CaptureFixture[str]) -> None:
     assert refuse(["first", "second"]) == 2
     assert capfd.readouterr().err == "first\nsecond\n"
 

@@ -1,7 +1,8 @@
-"""A second component: notes that are written once, with an audit and idempotency keys, on shared code alone."""
+"""A small component that uses only shared code: notes, with audit entries and idempotency keys."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +20,9 @@ from sentinel.runtime.lifecycle.part import Part
 from sentinel.web import idempotency
 from sentinel.web.app import Component
 from sentinel.web.audit import Auditor
+from sentinel.web.body import Body
 from sentinel.web.errors import Conflict, NotFound
-from sentinel.web.routing import Body, Method, Parameter, Request, Response, ResponseSpec, Route
+from sentinel.web.routing import Method, Parameter, Request, Response, ResponseSpec, Route
 
 READ, WRITE = Action("toy.read"), Action("toy.write")
 PERMISSIONS = table("toy", {Role.VIEWER: (READ,), Role.OPERATOR: (Role.VIEWER, WRITE)})
@@ -38,7 +40,7 @@ _SELECT = Statement(select(notes.c.text).where(notes.c.name == bindparam("name")
 
 
 class NameTaken(AlreadyExists):
-    """There is a note of this name."""
+    """A note with this name exists."""
 
 
 class Transaction(SqlTransaction):
@@ -49,7 +51,7 @@ class Transaction(SqlTransaction):
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something to remember."""
+    """A note."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     text: str
@@ -80,9 +82,9 @@ class Notes:
             return body
 
         try:
-            body = await idempotency.attempt(key, lambda: transact(self._database, Transaction, work))
+            body = await idempotency.attempt(key, partial(transact, self._database, Transaction, work))
         except NameTaken:
-            raise Conflict(f'there is a note "{note.name}" already') from None
+            raise Conflict(f'a note with the name "{note.name}" exists') from None
         return Response(201, body)
 
     async def get(self, request: Request) -> Response:
@@ -99,11 +101,11 @@ class Notes:
                 path="/api/v1/notes",
                 action=WRITE,
                 handler=self.create,
-                summary="Write a note",
+                summary="Create a note",
                 tag="notes",
                 headers=(idempotency.PARAMETER,),
                 body=Body(type=Note),
-                responses=(ResponseSpec(status=201, description="It is written.", type=Note),),
+                responses=(ResponseSpec(status=201, description="Created.", type=Note),),
                 problems=(409, 422),
             ),
             Route(
@@ -113,7 +115,7 @@ class Notes:
                 handler=self.get,
                 summary="Read a note",
                 tag="notes",
-                path_parameters=(Parameter(name="name", description="Of the note."),),
+                path_parameters=(Parameter(name="name", description="The name of the note."),),
                 responses=(ResponseSpec(status=200, description="The note.", type=Note),),
                 problems=(404,),
             ),

@@ -26,10 +26,10 @@ from sentinel.drivers.fleet_api.fleet import MAX_BODY, FleetApi
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.runtime.backoff import Backoff
 from tests.support.fleet.fake_api import (
-    Answer,
+    FakeResponse,
     Fault,
     FleetServer,
-    Received,
+    ReceivedRequest,
     condition,
     every,
     make_resource,
@@ -108,7 +108,7 @@ async def failure(api: FleetApi) -> str:
     return str(caught.value)
 
 
-def queries(received: Iterable[Received]) -> list[dict[str, str]]:
+def queries(received: Iterable[ReceivedRequest]) -> list[dict[str, str]]:
     return [dict(parse_qsl(urlsplit(request.target).query)) for request in received]
 
 
@@ -203,7 +203,7 @@ class TestRequest:
 
     async def test_a_compressed_answer_is_read(self, server: FleetServer, make_api: MakeApi) -> None:
         body = gzip.compress(b'{"page": 1, "size": 1, "total": 1, "items": [{"id": "cls-1"}]}')
-        server.script = only(1, Answer(body=body, headers={"Content-Encoding": "gzip"}))
+        server.script = only(1, FakeResponse(body=body, headers={"Content-Encoding": "gzip"}))
 
         assert await fetch_ids(make_api(gzip=True)) == ["cls-1"]
 
@@ -275,7 +275,7 @@ class TestShapes:
         server.shape = PageShape.CURSOR
         ids = server.put_many(6)
 
-        def delete_the_last(request: Received) -> None:
+        def delete_the_last(request: ReceivedRequest) -> None:
             if request.number == 2:
                 server.remove(ids[-1])
 
@@ -363,7 +363,7 @@ class TestShapes:
     async def test_a_cursor_arrives_as_the_server_gave_it(self, server: FleetServer, make_api: MakeApi) -> None:
         cursor = base64.b64encode(b"\xff\xfe?&+").decode() + "&page=7"
         first = msgspec.json.encode({"items": [{"id": "a"}], "total": 2, "next": cursor})
-        server.script = only(1, Answer(body=first))
+        server.script = only(1, FakeResponse(body=first))
         server.shape = PageShape.WHOLE  # whatever comes then ends the walk
 
         await failure(make_api(page_size=1, backoff=TWICE))
@@ -373,7 +373,7 @@ class TestShapes:
     async def test_a_cursor_that_repeats_ends_the_walk_with_an_error(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.script = lambda request: Answer(
+        server.script = lambda request: FakeResponse(
             body=msgspec.json.encode({"items": [{"id": str(request.number)}], "total": 9, "next": "x"})
         )
 
@@ -383,9 +383,9 @@ class TestShapes:
     async def test_a_list_that_grows_for_ever_ends_the_walk_with_an_error(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        def grow(request: Received) -> Answer:
+        def grow(request: ReceivedRequest) -> FakeResponse:
             items = [{"id": f"{request.page}-{n}"} for n in range(1000)]
-            return Answer(body=msgspec.json.encode({"items": items, "total": 1000 * (request.page + 1)}))
+            return FakeResponse(body=msgspec.json.encode({"items": items, "total": 1000 * (request.page + 1)}))
 
         server.script = grow
 
@@ -430,7 +430,7 @@ class TestShapes:
 
 class TestChangeInMidWalk:
     async def test_an_insert_before_what_was_read_repeats_nothing(self, make_api: MakeApi) -> None:
-        def insert(request: Received) -> None:
+        def insert(request: ReceivedRequest) -> None:
             if request.number == 2:
                 newest_first.put(make_resource("new"))
 
@@ -443,7 +443,7 @@ class TestChangeInMidWalk:
         assert len(newest_first.received) == 4
 
     async def test_a_deletion_between_pages_loses_nothing(self, server: FleetServer, make_api: MakeApi) -> None:
-        def delete(request: Received) -> None:
+        def delete(request: ReceivedRequest) -> None:
             if request.number == 2:
                 server.remove("cls-0")
 
@@ -455,7 +455,7 @@ class TestChangeInMidWalk:
     async def test_what_is_deleted_from_a_cursor_walk_is_not_missed(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        def delete(request: Received) -> None:
+        def delete(request: ReceivedRequest) -> None:
             if request.number == 2:
                 server.remove("cls-4")
 
@@ -524,7 +524,7 @@ class TestStreaming:
         complaints: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
         server.put_many(6)
-        server.script = only(2, Answer(status=404))
+        server.script = only(2, FakeResponse(status=404))
 
         async with aclosing(make_api().walk()) as pages:
             await anext(pages)
@@ -547,11 +547,11 @@ class TestStreaming:
 
 
 SERVER_TROUBLE = [
-    Answer(status=500),
-    Answer(status=503, body=b"<html>bad gateway</html>", content_type="text/html"),
-    Answer(status=408),
-    Answer(status=429),
-    Answer(status=204),
+    FakeResponse(status=500),
+    FakeResponse(status=503, body=b"<html>bad gateway</html>", content_type="text/html"),
+    FakeResponse(status=408),
+    FakeResponse(status=429),
+    FakeResponse(status=204),
     *(fault for fault in Fault if fault is not Fault.HANG),
 ]
 
@@ -561,7 +561,7 @@ class TestRetries:
     @pytest.mark.parametrize("fault", SERVER_TROUBLE)
     @pytest.mark.parametrize("number", [1, 2, 3])
     async def test_trouble_with_one_page_costs_one_more_request(
-        self, server: FleetServer, make_api: MakeApi, fault: Fault | Answer, number: int, shape: PageShape
+        self, server: FleetServer, make_api: MakeApi, fault: Fault | FakeResponse, number: int, shape: PageShape
     ) -> None:
         server.shape = shape
         expected = server.put_many(6)
@@ -591,7 +591,7 @@ class TestRetries:
     @pytest.mark.parametrize(
         ("fault", "reason"),
         [
-            (Answer(status=500), "500 Internal Server Error"),
+            (FakeResponse(status=500), "500 Internal Server Error"),
             (Fault.GARBAGE, "expected a page of resources"),
             (Fault.TRUNCATED, "payload is not completed"),
             (
@@ -603,7 +603,7 @@ class TestRetries:
         ],
     )
     async def test_trouble_that_stays_is_a_fetch_error_that_names_it(
-        self, server: FleetServer, make_api: MakeApi, fault: Fault | Answer, reason: str
+        self, server: FleetServer, make_api: MakeApi, fault: Fault | FakeResponse, reason: str
     ) -> None:
         server.put_many(3)
         server.script = lambda _: fault
@@ -635,7 +635,7 @@ class TestRetries:
     async def test_a_wait_that_would_outlast_what_a_page_may_take_is_not_begun(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.script = lambda _: Answer(status=500)
+        server.script = lambda _: FakeResponse(status=500)
         hourly = Backoff(initial=3600 * SECOND, maximum=3600 * SECOND)
 
         assert (await failure(make_api(backoff=hourly))).endswith("(1 try)")
@@ -644,7 +644,7 @@ class TestRetries:
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
         server.put_many(6)
-        server.script = lambda request: Answer(status=503) if request.number % 2 else None
+        server.script = lambda request: FakeResponse(status=503) if request.number % 2 else None
         heard: list[str] = []
         api = make_api(on_retry=heard.append)
 
@@ -658,7 +658,7 @@ class TestRetries:
     async def test_a_failure_that_is_the_end_is_told_by_its_error_alone(
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
-        server.script = lambda _: Answer(status=403)
+        server.script = lambda _: FakeResponse(status=403)
         heard: list[str] = []
 
         await failure(make_api(on_retry=heard.append))
@@ -667,7 +667,7 @@ class TestRetries:
 
     async def test_a_failure_names_its_page(self, server: FleetServer, make_api: MakeApi) -> None:
         server.put_many(6)
-        server.script = lambda request: Answer(status=404) if request.page == 3 else None
+        server.script = lambda request: FakeResponse(status=404) if request.page == 3 else None
 
         assert (await failure(make_api())).startswith("page 3 of ")
 
@@ -695,7 +695,7 @@ class TestRetries:
     async def test_a_refusal_is_never_asked_about_again(
         self, server: FleetServer, make_api: MakeApi, status: int
     ) -> None:
-        server.script = lambda _: Answer(status=status)
+        server.script = lambda _: FakeResponse(status=status)
 
         text = await failure(make_api())
 
@@ -705,7 +705,7 @@ class TestRetries:
 
     async def test_answers_larger_than_any_page_are_not_read(self, server: FleetServer, make_api: MakeApi) -> None:
         bomb = gzip.compress(bytes(MAX_BODY + 1), compresslevel=1)
-        server.script = lambda _: Answer(body=bomb, headers={"Content-Encoding": "gzip"})
+        server.script = lambda _: FakeResponse(body=bomb, headers={"Content-Encoding": "gzip"})
 
         assert "page_size" in await failure(make_api())
         assert len(server.received) == 1
@@ -731,9 +731,9 @@ class TestRetryAfter:
     async def test_the_wait_that_the_server_asks_for_is_kept(self, server: FleetServer, make_api: MakeApi) -> None:
         moments: list[float] = []
 
-        def busy(request: Received) -> Answer | None:
+        def busy(request: ReceivedRequest) -> FakeResponse | None:
             moments.append(asyncio.get_running_loop().time())
-            return Answer(status=429, headers={"Retry-After": "1"}) if request.number == 1 else None
+            return FakeResponse(status=429, headers={"Retry-After": "1"}) if request.number == 1 else None
 
         server.script = busy
 
@@ -755,7 +755,7 @@ class TestRetryAfter:
     async def test_a_wait_beyond_what_a_page_may_take_ends_the_walk_at_once(
         self, server: FleetServer, make_api: MakeApi, headers: dict[str, str], status: int
     ) -> None:
-        server.script = lambda _: Answer(status=status, headers=headers)
+        server.script = lambda _: FakeResponse(status=status, headers=headers)
 
         text = await failure(make_api())
 
@@ -768,7 +768,7 @@ class TestRetryAfter:
     async def test_a_wait_that_makes_no_sense_is_ignored(
         self, server: FleetServer, make_api: MakeApi, value: str
     ) -> None:
-        server.script = only(1, Answer(status=429, headers={"Retry-After": value}))
+        server.script = only(1, FakeResponse(status=429, headers={"Retry-After": value}))
 
         assert await fetch_ids(make_api()) == []
 
@@ -793,17 +793,17 @@ class TestExplanations:
     async def test_a_refusal_says_what_the_server_said(
         self, server: FleetServer, make_api: MakeApi, body: bytes, content_type: str, said: str
     ) -> None:
-        server.script = lambda _: Answer(status=400, body=body, content_type=content_type)
+        server.script = lambda _: FakeResponse(status=400, body=body, content_type=content_type)
 
         assert f": 400 Bad Request: {said} (1 try)" in await failure(make_api())
 
     async def test_a_web_page_explains_nothing(self, server: FleetServer, make_api: MakeApi) -> None:
-        server.script = lambda _: Answer(status=404, body=b"<html>", content_type="text/html")
+        server.script = lambda _: FakeResponse(status=404, body=b"<html>", content_type="text/html")
 
         assert "404 Not Found (1 try)" in await failure(make_api())
 
     async def test_a_long_explanation_is_cut(self, server: FleetServer, make_api: MakeApi) -> None:
-        server.script = lambda _: Answer(status=400, body=b"x" * 100_000, content_type="text/plain")
+        server.script = lambda _: FakeResponse(status=400, body=b"x" * 100_000, content_type="text/plain")
 
         assert len(await failure(make_api())) < 500
 
@@ -830,7 +830,7 @@ class TestExplanations:
     async def test_a_redirect_is_not_followed(
         self, server: FleetServer, make_api: MakeApi, location: str, shown: str
     ) -> None:
-        server.script = lambda _: Answer(status=302, headers={"Location": location})
+        server.script = lambda _: FakeResponse(status=302, headers={"Location": location})
 
         text = await failure(make_api(token=SECRET))
 
@@ -888,11 +888,11 @@ class TestToken:
         file.write_text("old")
         expected = server.put_many(1)
 
-        def refuse(request: Received) -> Answer | None:
+        def refuse(request: ReceivedRequest) -> FakeResponse | None:
             if request.headers["Authorization"] == "Bearer new":
                 return None
             file.write_text("new")
-            return Answer(status=401)
+            return FakeResponse(status=401)
 
         server.script = refuse
 
@@ -931,7 +931,7 @@ class TestToken:
         self, server: FleetServer, make_api: MakeApi
     ) -> None:
         echo = msgspec.json.encode({"detail": f"Bearer {SECRET} has expired"})
-        server.script = lambda _: Answer(status=401, body=echo)
+        server.script = lambda _: FakeResponse(status=401, body=echo)
 
         with pytest.raises(FetchError) as caught:
             await walk(make_api(token=SECRET))

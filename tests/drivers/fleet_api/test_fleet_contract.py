@@ -14,7 +14,7 @@ from sentinel.drivers.fleet_api.fleet import FleetApi
 from sentinel.ports.fleet import FleetReader
 from sentinel.runtime.backoff import Backoff
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
-from tests.support.fleet.fake_api import Answer, FleetServer, Received, make_resource
+from tests.support.fleet.fake_api import FakeResponse, FleetServer, ReceivedRequest, make_resource
 
 SECOND = timedelta(seconds=1)
 
@@ -68,10 +68,10 @@ class ServerHarness(FleetHarness):
     def fail(self, *, after_pages: int = 0) -> None:
         answered = 0
 
-        def script(request: Received) -> Answer | None:
+        def script(request: ReceivedRequest) -> FakeResponse | None:
             nonlocal answered
             answered = 1 if request.page == 1 else answered + 1
-            return None if answered <= after_pages else Answer(status=503)
+            return None if answered <= after_pages else FakeResponse(status=503)
 
         self._server.script = script
 

@@ -1,4 +1,4 @@
-"""The fleet API without a network: requests go straight into the application."""
+"""An in-process client of the fleet API: requests go directly into the application."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from sentinel.api import access as fleet_access
 from sentinel.api import routes as fleet_routes
-from sentinel.api.kinds import DEFAULT, Kinds
+from sentinel.api.kinds import Kinds
 from sentinel.api.service import FleetService
 from sentinel.api.telemetry import FleetTelemetry
 from sentinel.core.access import Identity, combine
@@ -21,17 +21,17 @@ from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.log import get_logger
 from sentinel.testing.clock import ManualClock
 from sentinel.testing.identities import MemoryIdentities
-from sentinel.web import access as server_access
+from sentinel.web import audit as server_audit
 from sentinel.web.app import build_app
 from sentinel.web.asgi import App, Message
 from sentinel.web.audit import Auditor, audit_routes
 from sentinel.web.identity import Guard
 from tests.support.databases import backends
 from tests.support.databases.backends import Backend
+from tests.support.fleet import http_client
+from tests.support.fleet.http_client import ROOT, Body
 
-Body = dict[str, Any]
-ROOT = "/api/hyperfleet/v1"
-PERMISSIONS = combine(fleet_access.PERMISSIONS, server_access.PERMISSIONS)
+PERMISSIONS = combine(fleet_access.PERMISSIONS, server_audit.PERMISSIONS)
 
 KINDS = Kinds(
     (
@@ -49,20 +49,11 @@ THREE_LEVELS = Kinds(
         KindRules("machines", "Machine", "nodepools", ("validation",)),
     )
 )
-"""Only the lowest level waits for an adapter."""
+"""Only the lowest level requires an adapter."""
 
 
-class Reply(msgspec.Struct):
-    """An answer."""
-
-    status: int
-    headers: dict[str, str]
-    content: bytes
-
-    @property
-    def json(self) -> Body:
-        body: Body = msgspec.json.decode(self.content)
-        return body
+class Reply(http_client.Reply, frozen=True):
+    """A response. Its headers have lower-case names."""
 
     @property
     def etag(self) -> str:
@@ -70,11 +61,11 @@ class Reply(msgspec.Struct):
 
     @property
     def fields(self) -> list[str]:
-        """The fields that a problem names, in its order."""
+        """The fields that a problem names, in order."""
         return [error["field"] for error in self.json.get("errors", ())]
 
-    def refuses(self, status: int, *fields: str, code: str = "") -> Body:
-        """Asserts that this is a problem with this status, which names exactly these fields; its document."""
+    def assert_problem(self, status: int, *fields: str, code: str = "") -> Body:
+        """Assert that this is a problem with this status and exactly these fields. Return its document."""
         assert self.status == status, self
         assert self.headers["content-type"] == "application/problem+json"
         document = self.json
@@ -88,7 +79,7 @@ class Reply(msgspec.Struct):
 
 
 class FleetClient:
-    """A fleet API with a clock that stands still until it is told otherwise."""
+    """A fleet API whose clock only moves with `later`."""
 
     def __init__(
         self,
@@ -140,7 +131,7 @@ class FleetClient:
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, object] | bytes | None = None,
     ) -> Reply:
-        """One request, as bytes; the path as it is after decoding."""
+        """Send a request with a raw body. The path is percent-decoded."""
         fields = {"host": "localhost", "content-length": str(len(body))} | {
             name.lower(): value for name, value in (headers or {}).items()
         }
@@ -188,7 +179,7 @@ class FleetClient:
         headers: Mapping[str, str] | None = None,
         **query: object,
     ) -> Reply:
-        """One request below the API's root, or anywhere where the path begins with a slash."""
+        """Send a request. A path without a leading slash is below the API's root."""
         fields = {name.lower(): value for name, value in (headers or {}).items()}
         if token:
             fields["authorization"] = f"Bearer {token}"
@@ -199,13 +190,13 @@ class FleetClient:
         return await self.send(method, where, body, headers=fields, query=query)
 
     async def create(self, plural: str = "clusters", name: str = "one", **fields: object) -> Body:
-        """A new resource."""
+        """Create a resource."""
         reply = await self.call("POST", plural, {"name": name, **fields})
         assert reply.status == 201, reply
         return reply.json
 
     async def get(self, path: str, **query: object) -> Body:
-        """What is there."""
+        """Return the body of a GET."""
         reply = await self.send("GET", f"{ROOT}/{path}" if path[0] != "/" else path, query=query)
         assert reply.status == 200, reply
         return reply.json
@@ -220,7 +211,7 @@ class FleetClient:
         finalized: bool = False,
         **fields: object,
     ) -> Body:
-        """The body of a report, observed now where nothing else is said."""
+        """Return the body of a report, by default observed now."""
         conditions = [
             {"type": "Applied", "status": "True", "reason": "Done", "message": ""},
             {"type": "Available", "status": available, "reason": "Said", "message": "as it is"},
@@ -237,7 +228,7 @@ class FleetClient:
         }
 
     async def reports(self, path: str, *adapters: str, generation: int = 1, **more: Any) -> Reply:
-        """Reports of these adapters; the last answer."""
+        """Report as each of these adapters. Return the last response."""
         reply = None
         for adapter in adapters:
             reply = await self.call(
@@ -247,9 +238,6 @@ class FleetClient:
         return reply
 
     async def later(self, seconds: float = 1) -> datetime:
-        """Moves the clock on; the time it then is."""
+        """Advance the clock. Return the new time."""
         await self.clock.advance(timedelta(seconds=seconds))
         return self.clock.now()
-
-
-__all__ = ["DEFAULT", "KINDS", "PERMISSIONS", "ROOT", "THREE_LEVELS", "FleetClient", "Reply"]

@@ -1,4 +1,4 @@
-"""The databases that a fleet API is run on, by name, so that one test says what holds for both."""
+"""The databases of a fleet API, as parameters of tests."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 
 class DatabaseKind(StrEnum):
-    """What keeps the fleet."""
+    """A supported database."""
 
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
 
 
 def fresh_database(kind: DatabaseKind, request: pytest.FixtureRequest, directory: Path) -> str:
-    """The URL of a database without a table; PostgreSQL is started for, and asked of, only those who want it."""
+    """Return the URL of an empty database. Only tests that use PostgreSQL request its fixture."""
     match kind:
         case DatabaseKind.SQLITE:
             return f"sqlite:///{directory / 'fleet.db'}"

@@ -1,10 +1,9 @@
-"""A HyperFleet API on loopback that does what a test tells it to.
+"""A fake HyperFleet API on loopback.
 
-It keeps documents in the order in which they came, serves them in any of the shapes that servers answer in, and
-before each answer asks a script whether to spoil it; the script may also change the fleet, which is how an
-insert happens between two pages. One that has cursors knows `fields` too. `python -m tests.support.fleet.fake_api
---count 100000` is another, fast server for measurements: it makes its pages from one template and remembers
-nothing.
+It keeps documents in order of insertion and serves them in any `PageShape`. Before each response it calls a script
+that may return a fault instead, or change the fleet, for example to insert a resource between two pages. With
+cursors it also supports `fields`. `python -m tests.support.fleet.fake_api --count 100000` runs a fast server for
+benchmarks, which renders its pages from one template.
 """
 
 from __future__ import annotations
@@ -33,24 +32,24 @@ _SEARCH = re.compile(r"labels\.([^=]+)='((?:[^']|'')*)'")
 
 
 class Fault(StrEnum):
-    """Ways of not answering."""
+    """Faults of a response."""
 
     GARBAGE = "garbage"
     """200 with text that is not JSON."""
     TRUNCATED = "truncated"
-    """The right headers, half the body, and the connection closed."""
+    """Correct headers, half of the body, then a closed connection."""
     HALF = "half"
     """A well-formed page that lacks half of its items."""
     EMPTY = "empty"
     """200 without a body."""
     DROP = "drop"
-    """The connection closed without a word."""
+    """A closed connection without a response."""
     HANG = "hang"
-    """No answer until the client goes away or the server stops."""
+    """No response until the client disconnects or the server stops."""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """Any answer at all."""
+class FakeResponse(msgspec.Struct, frozen=True):
+    """A response that a script returns."""
 
     status: int = 200
     body: bytes = b""
@@ -58,46 +57,46 @@ class Answer(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
 
 
-class Received(msgspec.Struct, frozen=True):
-    """A request as it arrived."""
+class ReceivedRequest(msgspec.Struct, frozen=True):
+    """A request as it was received."""
 
     number: int
-    """Counted from 1 over the server's life."""
+    """Counted from 1."""
     target: str
-    """Path and query as they were on the wire."""
+    """Path and query as sent."""
     query: Mapping[str, str]
     headers: Mapping[str, str]
     peer: object
-    """The client's end of the connection."""
+    """The client's address."""
 
     @property
     def page(self) -> int:
         return int(self.query.get("page", "0"))
 
 
-Script: TypeAlias = Callable[[Received], Fault | Answer | None]
+Script: TypeAlias = Callable[[ReceivedRequest], Fault | FakeResponse | None]
 
 
-def every(nth: int, *faults: Fault | Answer) -> Script:
-    """Spoils every nth request, with each fault in turn."""
+def every(nth: int, *faults: Fault | FakeResponse) -> Script:
+    """Fail every nth request, with each fault in turn."""
     return lambda request: None if request.number % nth else faults[request.number // nth % len(faults)]
 
 
-def only(number: int, fault: Fault | Answer) -> Script:
-    """Spoils one request."""
+def only(number: int, fault: Fault | FakeResponse) -> Script:
+    """Fail one request."""
     return lambda request: fault if request.number == number else None
 
 
 def condition(kind: str, status: str, *, observed_generation: int = 1, last_updated: str = "") -> Document:
-    """One entry of `status.conditions`, as the public API writes it."""
-    moment = last_updated or "2026-03-01T12:00:00Z"
+    """Return an entry of `status.conditions` in the format of the public API."""
+    time = last_updated or "2026-03-01T12:00:00Z"
     return {
         "type": kind,
         "status": status,
         "observed_generation": observed_generation,
-        "created_time": moment,
-        "last_updated_time": moment,
-        "last_transition_time": moment,
+        "created_time": time,
+        "last_updated_time": time,
+        "last_transition_time": time,
         "reason": "AllAdaptersReconciled",
         "message": "All required adapters report Available=True for the tracked generation",
     }
@@ -114,7 +113,7 @@ def make_resource(
     labels: Mapping[str, str] | None = None,
     conditions: Sequence[Document] | None = None,
 ) -> Document:
-    """A resource; what is None is left out, as servers that do not know a field do."""
+    """Return a resource. Fields that are None are omitted."""
     status: Document = {
         "phase": phase,
         "observed_generation": observed_generation,
@@ -135,8 +134,8 @@ def make_resource(
 
 
 def big_resource(number: int, *, last_updated: datetime | None = None) -> Document:
-    """A resource of about 1.8 kB, the size of a real one."""
-    moment = (last_updated or datetime(2026, 3, 1, 12, tzinfo=UTC)).isoformat()
+    """Return a resource of about 1.8 kB, a realistic size."""
+    time = (last_updated or datetime(2026, 3, 1, 12, tzinfo=UTC)).isoformat()
     document = make_resource(
         f"0195a1b2-7c3e-7d2a-9f1b-{number:012x}",
         generation=3,
@@ -144,10 +143,10 @@ def big_resource(number: int, *, last_updated: datetime | None = None) -> Docume
         last_updated=last_updated or datetime(2026, 3, 1, 12, tzinfo=UTC),
         labels={"region": "us-east", "environment": "production", "tier": "gold"},
         conditions=[
-            condition(kind, "True", observed_generation=3, last_updated=moment) for kind in ("Ready", "Available")
+            condition(kind, "True", observed_generation=3, last_updated=time) for kind in ("Ready", "Available")
         ],
     )
-    document |= {"created_time": moment, "updated_time": moment}
+    document |= {"created_time": time, "updated_time": time}
     document |= {"created_by": "someone@example.com", "updated_by": "someone@example.com"}
     document["spec"] = {
         "provider": "gcp",
@@ -160,7 +159,7 @@ def big_resource(number: int, *, last_updated: datetime | None = None) -> Docume
 
 
 class FleetServer:
-    """Serves on 127.0.0.1 between `async with` and its end."""
+    """Serves on 127.0.0.1 inside `async with`."""
 
     def __init__(
         self,
@@ -174,9 +173,9 @@ class FleetServer:
     ) -> None:
         self.shape = shape
         self.script = script
-        self.received: list[Received] = []
+        self.received: list[ReceivedRequest] = []
         self.hung_up = asyncio.Event()
-        """Set when a client has gone away from a request that hung."""
+        """Set when a client has disconnected from a hanging request."""
         self._newest_first = newest_first
         self._honours_selector = honours_selector
         self._cap = cap
@@ -204,12 +203,12 @@ class FleetServer:
 
     @property
     def resources(self) -> list[Document]:
-        """Every document, in the order of a walk."""
+        """Every document, in list order."""
         rows = sorted(self._rows, reverse=self._newest_first)
         return [self._rows[row] for row in rows]
 
     def put(self, *documents: Document) -> None:
-        """Adds documents, or replaces those with the same id where they stand."""
+        """Add documents, or replace those with the same id in place."""
         for document in documents:
             row = self._row(document.get("id"))
             if row is None:
@@ -217,7 +216,7 @@ class FleetServer:
             self._rows[row] = document
 
     def put_many(self, count: int, *, prefix: str = "cls") -> list[str]:
-        """Adds so many; their ids, in order."""
+        """Add `count` resources. Return their ids in order."""
         ids = [f"{prefix}-{number}" for number in range(count)]
         self.put(*map(make_resource, ids))
         return ids
@@ -233,11 +232,11 @@ class FleetServer:
         del self._rows[row]
 
     def change_spec(self, resource_id: str) -> None:
-        """What a user does: the generation rises."""
+        """Raise the generation, as a user's change does."""
         self.get(resource_id)["generation"] += 1
 
     def report(self, resource_id: str, at: datetime, *, phase: str = "Ready") -> None:
-        """What adapters do: they have seen the resource as it stands, at this moment."""
+        """Set the status that adapters report for the current generation at this time."""
         document = self.get(resource_id)
         document["status"] |= {
             "phase": phase,
@@ -245,9 +244,9 @@ class FleetServer:
             "last_updated_time": at.isoformat(),
         }
 
-    async def requests(self, count: int, *, within: float = 10) -> list[Received]:
-        """Waits until so many requests have arrived."""
-        async with asyncio.timeout(within), self._arrived:
+    async def requests(self, count: int, *, timeout: float = 10) -> list[ReceivedRequest]:
+        """Wait until `count` requests have arrived."""
+        async with asyncio.timeout(timeout), self._arrived:
             await self._arrived.wait_for(lambda: len(self.received) >= count)
         return self.received
 
@@ -257,7 +256,7 @@ class FleetServer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
-        received = Received(
+        received = ReceivedRequest(
             len(self.received) + 1,
             request.raw_path,
             dict(request.query),
@@ -271,7 +270,7 @@ class FleetServer:
         match fault:
             case None:
                 return web.json_response(body=msgspec.json.encode(self._page(received)))
-            case Answer():
+            case FakeResponse():
                 return web.Response(
                     status=fault.status,
                     body=fault.body,
@@ -311,15 +310,15 @@ class FleetServer:
             raise
         return web.Response(status=503)
 
-    def _page(self, received: Received, *, keep: float = 1) -> object:
+    def _page(self, received: ReceivedRequest, *, keep: float = 1) -> object:
         size = min(int(received.query.get("size", "100")), self._cap)
         selected = {row: self._rows[row] for row in sorted(self._rows, reverse=self._newest_first)}
         if self._honours_selector:
-            wanted = _selection(received.query)
+            selector = _selection(received.query)
             selected = {
                 row: document
                 for row, document in selected.items()
-                if wanted.items() <= document.get("labels", {}).items()
+                if selector.items() <= document.get("labels", {}).items()
             }
         total = len(selected)
         if self.shape is PageShape.WHOLE:
@@ -349,8 +348,8 @@ def _selection(query: Mapping[str, str]) -> dict[str, str]:
     return {label: value for label, _, value in pairs}
 
 
-class Bulk:
-    """Pages of big resources that differ in nothing but their ids."""
+class BulkPages:
+    """Pages of big resources that differ only in their ids."""
 
     def __init__(self, *, count: int, last_updated: datetime, has_cursor: bool) -> None:
         self._count = count
@@ -376,13 +375,13 @@ class Bulk:
         )
 
 
-async def serve_in_bulk(bulk: Bulk) -> None:
-    """Serves until its standard input ends; the first line of its output is its address."""
+async def serve_in_bulk(pages: BulkPages) -> None:
+    """Serve until standard input ends. The first line of output is the address."""
 
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        return web.json_response(body=bulk.page(request.query))
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        return web.json_response(body=pages.page(request.query))
 
-    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    runner = web.ServerRunner(web.Server(handle, access_log=None))
     sys.stdout.write(f"{await listen(runner)}\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)
@@ -393,10 +392,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--last-updated", type=datetime.fromisoformat, default=datetime.now(UTC))
-    parser.add_argument("--cursor", action="store_true", help="have cursors, and know fields")
+    parser.add_argument("--cursor", action="store_true", help="support cursors and fields")
     arguments = parser.parse_args()
     asyncio.run(
         serve_in_bulk(
-            Bulk(count=arguments.count, last_updated=arguments.last_updated, has_cursor=arguments.cursor)
+            BulkPages(count=arguments.count, last_updated=arguments.last_updated, has_cursor=arguments.cursor)
         )
     )

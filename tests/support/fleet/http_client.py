@@ -1,4 +1,4 @@
-"""Clients of a fleet API that runs as a process: over real connections, of which there are never too many."""
+"""An HTTP client of a fleet API that runs as a process."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import msgspec
 from sentinel.core.fleet.documents import AdapterStatus, ResourceDocument, decode_document, decode_statuses
 
 ROOT = "/api/hyperfleet/v1"
-PATIENCE = aiohttp.ClientTimeout(total=30)
+TIMEOUT = aiohttp.ClientTimeout(total=30)
 
 Body = dict[str, Any]
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
-    """Found by any spelling of their names."""
+    """With case-insensitive names."""
     content: bytes
 
     @property
@@ -35,19 +35,19 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def version(self) -> int:
-        """What the ETag says."""
+        """The version in the ETag."""
         return int(self.headers["ETag"].strip('"'))
 
     @property
     def code(self) -> str:
-        """The problem's code, empty for an answer that is none."""
+        """The code of a problem; empty for other responses."""
         if self.headers.get("Content-Type") != "application/problem+json":
             return ""
         return str(self.json["code"])
 
 
 class FleetHttp:
-    """Somebody who uses a fleet API, or several servers of one fleet in turn."""
+    """A client of one or more servers of a fleet, used in turn."""
 
     def __init__(self, *urls: str, token: str = "", connections: int = 32) -> None:
         self._urls = itertools.cycle(urls)
@@ -58,7 +58,7 @@ class FleetHttp:
     async def __aenter__(self) -> Self:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections), timeout=PATIENCE, headers=headers
+            connector=aiohttp.TCPConnector(limit=self._connections), timeout=TIMEOUT, headers=headers
         )
         return self
 
@@ -71,7 +71,7 @@ class FleetHttp:
     async def call(
         self, method: str, path: str, json: object = None, headers: Mapping[str, str] | None = None, **query: str
     ) -> Reply:
-        """One request below the API's root, or anywhere where the path begins with a slash."""
+        """Send a request. A path without a leading slash is below the API's root."""
         assert self._session is not None
         where = path if path.startswith("/") else f"{ROOT}/{path}"
         fields = dict(headers or {})
@@ -84,40 +84,40 @@ class FleetHttp:
             return Reply(response.status, response.headers, await response.read())
 
     async def until(self, status: int, path: str) -> Reply:
-        """Asks until it is answered so, which nobody announces."""
-        async with asyncio.timeout(PATIENCE.total):
+        """Poll until the response has this status."""
+        async with asyncio.timeout(TIMEOUT.total):
             while (reply := await self.call("GET", path)).status != status:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.05)
         return reply
 
     async def create(self, name: str, plural: str = "clusters", **fields: object) -> Body:
-        """A new resource."""
+        """Create a resource."""
         reply = await self.call("POST", plural, {"name": name, **fields})
         assert reply.status == 201, reply
         return reply.json
 
     async def get(self, path: str, **query: str) -> Body:
-        """What is there."""
+        """Return the body of a GET."""
         reply = await self.call("GET", path, None, None, **query)
         assert reply.status == 200, reply
         return reply.json
 
     async def read(self, path: str) -> tuple[ResourceDocument, tuple[AdapterStatus, ...]]:
-        """A resource and the reports on it, as the core knows them."""
+        """Return a resource and its reports, decoded."""
         document = await self.call("GET", path)
         statuses = await self.get(f"{path}/statuses", size="1000")
         assert document.status == 200, document
         return decode_document(document.content), decode_statuses(msgspec.json.encode(statuses["items"]))
 
     async def report(self, path: str, *adapters: str, generation: int = 1, available: str = "True") -> None:
-        """Has these adapters report, each of which is stored."""
+        """Report as each of these adapters. All reports must be stored."""
         for adapter in adapters:
             body = report(adapter, generation=generation, available=available)
             reply = await self.call("POST", f"{path}/statuses", body)
             assert reply.status == 201, reply
 
     async def walk(self, plural: str, **query: str) -> AsyncIterator[Body]:
-        """Every resource of a list, page after page, by the cursor."""
+        """Yield every resource of a list, following the cursor."""
         page = await self.get(plural, **query)
         for _ in range(100_000):
             for item in page["items"]:
@@ -125,13 +125,13 @@ class FleetHttp:
             if page["next"] is None:
                 return
             page = await self.get(plural, **query, after=page["next"])
-        raise AssertionError("a list that does not end")
+        raise AssertionError("the list does not end")
 
 
 def report(
     adapter: str, *, generation: int = 1, at: datetime | None = None, available: str = "True", **fields: object
 ) -> Body:
-    """The body of a report, observed now where nothing else is said."""
+    """Return the body of a report, by default observed now."""
     return {
         "adapter": adapter,
         "observed_generation": generation,

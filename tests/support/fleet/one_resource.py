@@ -1,6 +1,6 @@
-"""A resource reduced to its generation, its reports and its conditions, for tests of what becomes of reports.
+"""A resource reduced to its generation, reports and conditions, for tests of aggregation.
 
-Moments are minutes of one morning, so that a test can say `at=3` and expect `minute(3)`.
+Times are minutes of one morning: a test writes `at=3` and expects `minute(3)`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def report_of(
 
 
 class OneResource:
-    """Created in minute 0, and aggregated after every step, as the API does it."""
+    """A resource that is created in minute 0 and aggregated after every step, as the API does."""
 
     def __init__(self, *required: str, public_names: bool = False) -> None:
         self.required: Sequence[str] = required
@@ -123,7 +123,7 @@ class OneResource:
         reason: str = "",
         message: str = "",
     ) -> reports.Accepted | reports.Discarded | reports.Rejected:
-        """Reports at the moment of the observation, on the resource's generation unless said otherwise."""
+        """Report at the time of the observation, by default on the current generation."""
         return self.send(
             report_of(
                 adapter,

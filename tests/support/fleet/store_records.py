@@ -1,4 +1,4 @@
-"""What tests of fleet stores are made of: resources and records to keep, and pieces of work that keep them."""
+"""Builders for tests of fleet stores: resources, records, and transactions that write them."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 AMPLE = timedelta(seconds=60)
-"""Ends a test in which somebody waits for somebody for ever."""
+"""Only a deadlocked test waits this long."""
 NEVER = datetime(1, 1, 2, tzinfo=UTC)
-"""Nothing is older."""
-MOST_PAGES = 1_000
+"""Older than every row."""
+MAX_PAGES = 1_000
 
 
 class Stores(ABC):
-    """Where the stores under test come from. Belongs to no event loop: each call works on the one it runs on."""
+    """Provides the stores under test. Not bound to an event loop: each call uses the running one."""
 
     @abstractmethod
     async def empty(self) -> Backend:
-        """An empty database, open. The caller closes it before asking for the next."""
+        """Return an empty, open database. The caller closes it before it requests another."""
 
     @abstractmethod
     async def reopened(self, backend: Backend) -> Backend:
-        """Closes a database, and opens one again on the same data."""
+        """Close a database, and open one on the same data."""
 
 
 class MemoryStores(Stores):
-    """In memory."""
+    """Stores in memory."""
 
     async def empty(self) -> Backend:
         backend = backends.memory()
@@ -158,7 +158,7 @@ def labelled(key: str, operator: Operator, *values: str) -> Requirement:
 
 
 def shown(value: Requirement | list[Requirement] | list[str]) -> str:
-    """For the names of tests."""
+    """Return the id of a test parameter."""
     if isinstance(value, Requirement):
         return f"{value.key} {value.operator} {'|'.join(map(repr, value.values))}".strip()
     return ", ".join(each if isinstance(each, str) else shown(each) for each in value) or "nothing"
@@ -179,7 +179,7 @@ def inserting(*resources: StoredResource) -> Callable[[FleetTransaction], None]:
 
 
 def updating(resource: StoredResource) -> Callable[[FleetTransaction], None]:
-    """Writes it as the next version of what is there."""
+    """Write it as the next version of the stored resource."""
 
     def work(fleet: FleetTransaction) -> None:
         before = fleet.lock(resource.id)
@@ -225,7 +225,7 @@ def recording(*entries: AuditEntry) -> Callable[[AuditWriter], None]:
 
 
 def incrementing(resource_id: str) -> Callable[[FleetTransaction], int]:
-    """Counts in the document; lost updates show as a sum that is too small."""
+    """Increment a counter in the document, so that a lost update shows in the sum."""
 
     def work(fleet: FleetTransaction) -> int:
         before = fleet.lock(resource_id)
@@ -238,7 +238,7 @@ def incrementing(resource_id: str) -> Callable[[FleetTransaction], int]:
 
 
 def reporting(resource_id: str, number: int) -> Callable[[FleetTransaction], int]:
-    """Counts as well, and leaves the entry of this number: what a report writes, and nothing else."""
+    """Increment the counter and record this audit entry: the writes of a report."""
 
     def work(fleet: FleetTransaction) -> int:
         counted = incrementing(resource_id)(fleet)
@@ -249,7 +249,7 @@ def reporting(resource_id: str, number: int) -> Callable[[FleetTransaction], int
 
 
 async def together(*works: Awaitable[object]) -> list[object]:
-    """All at once; what one of them raises is its result."""
+    """Run all concurrently. An exception is returned as the result."""
     async with asyncio.timeout(AMPLE.total_seconds()):
         return list(await asyncio.gather(*works, return_exceptions=True))
 
@@ -258,7 +258,7 @@ def ids(found: ListResult) -> list[str]:
     return [msgspec.json.decode(document, type=dict[str, str])["id"] for document in found.documents]
 
 
-# A store may answer with any sequence; what these return can be compared.
+# A store may return any sequence. These return lists, which can be compared.
 
 
 async def find(store: FleetStore, query: ListQuery) -> ListResult:
@@ -281,9 +281,9 @@ async def history_of(
 
 
 async def walk(store: FleetStore, query: ListQuery) -> list[str]:
-    """From the query's place to the end, by cursor."""
+    """Return all ids from the query's position to the end, following the cursor."""
     seen: list[str] = []
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         found = await store.find(query)
         assert len(found.documents) <= query.limit
         seen += ids(found)
@@ -291,11 +291,11 @@ async def walk(store: FleetStore, query: ListQuery) -> list[str]:
             return seen
         assert len(found.documents) == query.limit
         query = msgspec.structs.replace(query, after=found.last)
-    raise AssertionError(f"no end after {MOST_PAGES} pages")
+    raise AssertionError(f"expected the list to end, got {MAX_PAGES} pages")
 
 
 async def select(store: FleetStore, *requirements: Requirement, plural: str = "clusters") -> list[str]:
-    """What the requirements select, having checked that every way of asking agrees."""
+    """Return the selected ids, after checking that every order and page size agrees."""
     query = ListQuery(plural=plural, requirements=requirements, limit=100)
     found = await store.find(query)
     assert found.total == len(found.documents)
@@ -306,7 +306,7 @@ async def select(store: FleetStore, *requirements: Requirement, plural: str = "c
 
 
 async def populations(store: FleetStore) -> dict[tuple[str, bool], int]:
-    """Those that are not empty."""
+    """Return the populations that are not empty."""
     rows = await store.populations()
     assert len({(row.plural, row.is_ready) for row in rows}) == len(rows)
     return {(row.plural, row.is_ready): row.count for row in rows if row.count}
@@ -337,7 +337,7 @@ def incrementing_version(resource_id: str) -> Callable[[FleetTransaction], int]:
 
 
 class StoreSuite:
-    """What the parts of the contract share."""
+    """Fixtures of the store contract."""
 
     @pytest.fixture
     async def backend(self, stores: Stores) -> AsyncIterator[Backend]:

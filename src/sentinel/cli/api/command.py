@@ -1,4 +1,4 @@
-"""`sentinel api`: the fleet API as a service."""
+"""`sentinel api`: serves the fleet API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sentinel.runtime.settings.server import exposure_problems, listen_address
 
 @click.command()
 @options.server_options(listen="127.0.0.1:8000", database="fleet.db")
-@click.option("--kinds-file", metavar="FILE", help="Which kinds are served, and the adapters that each requires.")
+@click.option("--kinds-file", metavar="FILE", help="The kinds to serve, and the adapters that each requires.")
 @options.credential_options
 @options.set_option
 @options.log_options
@@ -40,8 +40,8 @@ def api(
 ) -> int:
     """Serve the fleet API: resources, adapters' reports, and the conditions aggregated from them.
 
-    Requests need a token (--tokens-file, --jwt-key-file) unless --insecure is given. Everything is kept in the
-    database, which is brought up to date at start. SIGTERM or Ctrl-C finishes the requests under way and ends it.
+    Requests need a token (--tokens-file, --jwt-key-file) unless --insecure is given. All data is in the database,
+    which is migrated at startup. SIGTERM or Ctrl-C stops the server after the requests in progress.
     """
     overrides = options.overrides(
         listen=listen,

@@ -23,10 +23,10 @@ from sentinel.runtime.listening import Address
 from sentinel.runtime.log import Log
 from sentinel.web import problem
 from sentinel.web.app import build_app
+from sentinel.web.body import Body
 from sentinel.web.identity import Guard
 from sentinel.web.routing import (
     OPEN,
-    Body,
     Handler,
     Method,
     Parameter,

@@ -148,7 +148,7 @@ class UpSession:
             drain=_DRAIN,
             restart=_RESTART,
             stopping=self._stopping,
-            has_large_answers=True,
+            has_large_responses=True,
         )
 
     def leave_screen(self) -> bool:

@@ -1,4 +1,4 @@
-"""The fleet API from its settings, as a component of a server."""
+"""Builds the fleet API as a component of a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sentinel.web.audit import Auditor
 from sentinel.web.openapi import Info
 
 METRICS_PREFIX: Final = f"{PREFIX}_"
-"""Begins the names of the metrics of a server that serves the fleet API."""
+"""The prefix of the request metrics of a server that serves the fleet API."""
 
 
 def build_api(
@@ -38,31 +38,31 @@ def build_api(
     clock: Clock,
     policies: Mapping[str, Policy] | None = None,
 ) -> BuiltComponent:
-    """The fleet API. `policies` are those of the pulses that run in the same process, by plural."""
+    """Build the fleet API. `policies` are those of pulses in the same process, by plural."""
     log = get_logger("api")
     registry = CollectorRegistry()
     store = SqlFleetStore(database)
-    measured = FleetTelemetry(kinds=kinds, store=store, clock=clock, registry=registry, log=log)
+    telemetry = FleetTelemetry(kinds=kinds, store=store, clock=clock, registry=registry, log=log)
     service = FleetService(
         store=store,
         kinds=kinds,
         clock=clock,
-        observer=measured,
+        observer=telemetry,
         auditor=auditor,
         emits_public_names=settings.public_condition_names,
         policies=policies,
     )
-    upkeep = Maintenance(service=service, store=store, kinds=kinds, clock=clock, log=log)
+    maintenance = Maintenance(service=service, store=store, kinds=kinds, clock=clock, log=log)
     return BuiltComponent(
-        part=Part(name="api", loops=(upkeep.aggregate_anew,), registry=registry),
+        part=Part(name="api", loops=(maintenance.reaggregate_outdated,), registry=registry),
         web=Component(routes=routes.routes(kinds, service), permissions=access.PERMISSIONS),
         retained=retained(store, settings.retention),
-        refresh=measured.refresh_if_stale,
+        refresh=telemetry.refresh_if_stale,
     )
 
 
 def info(settings: FleetApiSettings) -> Info:
-    """How the OpenAPI document introduces the server."""
+    """Return the head of the OpenAPI document."""
     return Info(
         title="Fleet API",
         version=__version__,

@@ -1,4 +1,4 @@
-"""Optional dependencies: if one is missing, the error says what to install."""
+"""Optional dependencies. If one is missing, the error says what to install."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sentinel.ports.errors import Misconfigured
 
 @contextmanager
 def extra(name: str, *, who: str) -> Iterator[None]:
-    """Wraps an import that needs an extra. `who` is what needs it, and begins the message."""
+    """Wrap an import that needs an extra. `who` is the command or setting that needs it."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,8 +1,8 @@
-"""Runs a service: every service command calls `serve`.
+"""Runs a service. Every service command calls `serve`.
 
-It configures logging, logs the warnings about settings, has the command assemble its parts, opens the listeners
-for probes and metrics, runs the lifecycle, and returns the exit code. A command brings only what is its own: how
-its settings are loaded, and which parts it is made of.
+It configures logging, logs warnings about settings, calls the command to assemble its parts, opens the listeners
+for probes and metrics, runs the lifecycle, and returns the exit code. A command only loads its settings and names
+its parts.
 """
 
 from __future__ import annotations
@@ -37,44 +37,44 @@ if TYPE_CHECKING:
 
 
 class ProbeAddresses(msgspec.Struct, frozen=True):
-    """Where a service without an HTTP server of its own shows metrics and probes; None for nowhere."""
+    """The addresses of metrics and probes, for a service without an HTTP server. None disables them."""
 
     metrics: Address | None
     probes: Address | None
 
 
 class ServiceContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command assembles its parts with."""
+    """What a command needs to assemble its parts."""
 
     log: Log
     redactor: Redactor
-    """Masks secrets in all output; parts register the secrets that they learn later."""
+    """Masks secrets in all output. Parts register secrets that they load later."""
     health: Health
     metrics: Metrics
     clock: Clock
 
 
 class Assembly(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a service, ready to run."""
+    """The parts of a service."""
 
     parts: Sequence[PartFactory]
     """Started in this order."""
     shared: Sequence[Shared] = ()
-    """What the parts share. Opened in this order before any part, closed in reverse after the last."""
+    """What the parts share. Opened in this order before the parts, closed in reverse after them."""
     description: Mapping[str, object] = {}
     """The fields of the first log line."""
     drain: timedelta = runner.DRAIN_TIMEOUT
-    """How long loops may take to end once they are asked to."""
+    """How long loops may take to end after they are stopped."""
     restart: Backoff | None = None
-    """How a part that fails is restarted; None: its failure ends the service."""
+    """The backoff for restarting failed parts. None: a failed part ends the service."""
     stopping: Stopping | None = None
-    """For a service that may end itself."""
+    """For a service that can stop itself."""
     dynamic: DynamicParts | None = None
-    """For a service whose parts come and go while it runs."""
+    """For a service that adds and removes parts while it runs."""
     on_reload: Step | None = None
-    """What SIGHUP does; None: it stops the service."""
-    has_large_answers: bool = False
-    """Whether it sends bodies of many megabytes; the allocator is then told to keep large blocks."""
+    """Called on SIGHUP. None: SIGHUP stops the service."""
+    has_large_responses: bool = False
+    """Whether it sends bodies of many megabytes. The allocator then keeps large blocks for reuse."""
 
 
 def serve(
@@ -88,11 +88,11 @@ def serve(
     probes: ProbeAddresses | None = None,
     stream: TextIO | None = None,
 ) -> int:
-    """Runs a service until it ends; returns the exit code.
+    """Run a service until it ends. Return the exit code.
 
-    `name` is the logger's, `component` the one in the build-info metric. Without `probes` the service shows health
-    and metrics on its own listener. Logs go to `stream`, or to stderr. Where `assemble` raises `Misconfigured`,
-    the reason is printed and the exit code is 2.
+    `name` names the logger, `component` is the label of the build-info metric. Without `probes`, the service
+    serves health and metrics itself. Logs go to `stream` or to stderr. If `assemble` raises `Misconfigured`, the
+    reason is printed and the exit code is 2.
     """
     logging = configure_logging(log.level, log.format, stream=stream, secrets=secrets)
     context = ServiceContext(
@@ -117,7 +117,7 @@ def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | N
         context.log.info("service.starting", **assembly.description)
     service = runner.run(
         parts=assembly.parts,
-        shared=[*_listening(probes, context), *assembly.shared],
+        shared=[*_probe_listeners(probes, context), *assembly.shared],
         log=context.log,
         health=context.health,
         metrics=context.metrics,
@@ -127,22 +127,22 @@ def _run(assembly: Assembly, context: ServiceContext, probes: ProbeAddresses | N
         dynamic=assembly.dynamic,
         on_reload=assembly.on_reload,
     )
-    if assembly.has_large_answers:
+    if assembly.has_large_responses:
         process.tune_memory()
     return process.main(service, log=context.log)
 
 
 def refuse(problems: Iterable[object]) -> int:
-    """Prints everything that is wrong, one problem a line; returns the exit code for bad usage."""
+    """Print the problems to stderr, one per line. Return the exit code for a bad configuration."""
     for problem in problems:
         click.echo(str(problem), err=True)
     return ExitCode.MISCONFIGURED
 
 
-def _listening(probes: ProbeAddresses | None, context: ServiceContext) -> list[Shared]:
+def _probe_listeners(probes: ProbeAddresses | None, context: ServiceContext) -> list[Shared]:
     if probes is None:
         return []
-    from sentinel.runtime.probes.listener import listeners  # loads aiohttp, which a REST server does without
+    from sentinel.runtime.probes.listener import listeners  # loads aiohttp, which a REST server does not need
 
     opened = listeners(
         metrics_address=probes.metrics,
@@ -151,8 +151,8 @@ def _listening(probes: ProbeAddresses | None, context: ServiceContext) -> list[S
         health=context.health,
         log=context.log,
     )
-    return [Shared(f"listener {listener.address}", partial(_itself, listener)) for listener in opened]
+    return [Shared(f"listener {listener.address}", partial(_identity, listener)) for listener in opened]
 
 
-def _itself(listener: Listener) -> Listener:
+def _identity(listener: Listener) -> Listener:
     return listener

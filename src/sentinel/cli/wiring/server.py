@@ -1,9 +1,9 @@
-"""A REST server from the components it serves.
+"""Builds a REST server from its components.
 
-A server is a list of components on one listener: their parts run side by side, and their routes are one
-application with one OpenAPI document. What every server needs is added here: the database that all stores share,
-the audit, idempotency keys, probes, metrics, and the guard. So a component brings its routes, its service and its
-tables, and nothing else.
+A server is a list of components on one listener. Their parts run side by side, and their routes form one
+application with one OpenAPI document. This module adds what every server needs: the shared database, the audit
+log, idempotency keys, probes, metrics and the guard. A component only contributes its routes, its service and its
+tables.
 """
 
 from __future__ import annotations
@@ -31,43 +31,41 @@ from sentinel.runtime.probes.pages import metrics_pages, probe_pages
 from sentinel.runtime.retention import Retention, RetentionRule
 from sentinel.runtime.settings.server import DatabaseSettings, RetentionSettings, ServerSettings
 from sentinel.runtime.wait_for_database import DatabaseOpener
-from sentinel.web import access
-from sentinel.web.app import Component, build_app
-from sentinel.web.audit import audit_routes
+from sentinel.web import audit
+from sentinel.web.app import Component, build_app, page_routes
 from sentinel.web.identity import Guard
 from sentinel.web.metrics import RequestMetrics
 from sentinel.web.middleware import AccessLog
 from sentinel.web.openapi import Info
-from sentinel.web.pages import page_routes
 from sentinel.web.routing import Route
 from sentinel.web.server import Server
 
 
 class BuiltComponent(msgspec.Struct, frozen=True, kw_only=True):
-    """A component, ready to be served."""
+    """A component that is ready to be served."""
 
     part: Part
     """Its loops, checks and metrics, without a listener."""
     web: Component
     """Its routes and permissions."""
     retained: Sequence[RetentionRule] = ()
-    """Which rows of its tables are deleted when they are old."""
+    """The rows of its tables that expire."""
     refresh: Callable[[], Awaitable[None]] | None = None
     """Awaited before metrics are rendered, for gauges that are read from the database."""
 
 
 class BuiltServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A server, ready to be run."""
+    """A server that is ready to run."""
 
     parts: Sequence[Part]
-    """One for each component, without the listener."""
+    """One per component, without the listener."""
     database: DatabaseOpener
-    """Shared by the parts: opened before the first, closed after the last."""
+    """Shared by the parts. Opened before the first, closed after the last."""
     listener: Server
     settings: ServerSettings
 
     def assembly(self, **description: object) -> Assembly:
-        """The whole service, where the server is all of it. `description` adds fields to the first log line."""
+        """Return a service that consists of this server. `description` adds fields to its first log line."""
         return Assembly(
             parts=[*self.factories, self.listener.part],
             shared=[shared_resource("database", self.database)],
@@ -77,17 +75,17 @@ class BuiltServer(msgspec.Struct, frozen=True, kw_only=True):
                 **description,
                 "insecure": self.settings.insecure,
             },
-            has_large_answers=True,
+            has_large_responses=True,
         )
 
     @property
     def factories(self) -> list[PartFactory]:
-        """The parts, as the lifecycle takes them; a restart runs the same part again."""
-        return [partial(_same, part) for part in self.parts]
+        """The parts as factories for the lifecycle. A restart runs the same part again."""
+        return [partial(_identity, part) for part in self.parts]
 
 
 def build_database(settings: DatabaseSettings, *, history: History = HISTORY) -> SqlDatabase:
-    """The database that the settings name, not opened yet; all stores of the process share it.
+    """Build the database that all stores of the process share, without opening it.
 
     `history` has the migrations of all components. Raises `Misconfigured` for a bad URL.
     """
@@ -116,17 +114,16 @@ def build_server(
     routes: Sequence[Route] = (),
     identities: Sequence[Identities] = (),
 ) -> BuiltServer:
-    """One listener for these components.
+    """Build a server with one listener for these components.
 
-    `info` introduces the OpenAPI document. `routes` are further ones that the document leaves out, such as a page
-    for people. `identities` are asked beside those that the settings name. Raises `Misconfigured` where a file
-    with tokens or keys cannot be used.
+    `info` heads the OpenAPI document. `routes` are further routes that are not in it. `identities` are added to
+    those in the settings. Raises `Misconfigured` if a file with tokens or keys cannot be used.
     """
-    audit = SqlAuditLog(database)
+    audit_log = SqlAuditLog(database)
     opener = DatabaseOpener(database, clock=context.clock, log=log)
     rows = [
         *(each for component in components for each in component.retained),
-        RetentionRule("audit entries", retention.audit, audit.expire),
+        RetentionRule("audit entries", retention.audit, audit_log.expire),
         RetentionRule("idempotency keys", retention.answers, SqlIdempotencyStore(database).expire),
     ]
     expiry = Retention(rows, clock=context.clock, log=log)
@@ -134,14 +131,14 @@ def build_server(
     context.metrics.add(registry)
     app = build_app(
         [*_pages(components, context), *routes],
-        components=[*(component.web for component in components), audit_component(audit)],
+        components=[*(component.web for component in components), audit_component(audit_log)],
         info=info,
         guard=build_guard(settings, identities=identities, log=log),
         log=log,
         observers=(AccessLog(log), RequestMetrics(registry=registry, prefix=metrics_prefix)),
-        deadline=settings.request_timeout,
+        request_timeout=settings.request_timeout,
     )
-    # What all components share runs in the first part, so that readiness shows the database under a known name.
+    # The shared loops and checks join the first part, so that readiness shows the database under a known name.
     first, *others = (component.part for component in components)
     first = msgspec.structs.replace(
         first,
@@ -156,13 +153,13 @@ def build_server(
     )
 
 
-def audit_component(audit: SqlAuditLog) -> Component:
-    """The audit of all components, which every server offers."""
-    return Component(routes=audit_routes(audit), permissions=access.PERMISSIONS)
+def audit_component(log: SqlAuditLog) -> Component:
+    """Return the component that serves the audit log of all components."""
+    return Component(routes=audit.audit_routes(log), permissions=audit.PERMISSIONS)
 
 
 def build_guard(settings: ServerSettings, *, identities: Sequence[Identities] = (), log: Log) -> Guard:
-    """Who may call the server. Raises `Misconfigured` where a file with tokens or keys cannot be used."""
+    """Build the guard. Raises `Misconfigured` if a file with tokens or keys cannot be used."""
     known: list[Identities] = []
     if settings.tokens_file is not None:
         from sentinel.drivers.identity.tokens_file import TokensFile
@@ -186,5 +183,5 @@ def _pages(components: Sequence[BuiltComponent], context: ServiceContext) -> Seq
     return page_routes(pages, before={"/metrics": refresh})
 
 
-def _same(part: Part) -> Part:
+def _identity(part: Part) -> Part:
     return part

@@ -1,4 +1,4 @@
-"""Strict JSON: what is refused, by which name, and that hostile bodies cost nothing."""
+"""Strict JSON: what is rejected, which field is named, and that malicious bodies are cheap to reject."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.problem_codes import Code
-from sentinel.web import strictjson
+from sentinel.web import strict_json
 from sentinel.web.problem import FieldError, Problem
 
 INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -21,24 +21,24 @@ VALUES = st.recursive(
 )
 
 
-def refusal(body: bytes) -> Problem:
-    with pytest.raises(Problem) as refused:
-        strictjson.check(body)
-    return refused.value
+def rejection(body: bytes) -> Problem:
+    with pytest.raises(Problem) as rejected:
+        strict_json.check(body)
+    return rejected.value
 
 
 @given(VALUES, st.booleans())
-def test_whatever_json_dumps_of_plain_values_is_taken(value: object, is_ascii: bool) -> None:
-    strictjson.check(json.dumps(value, ensure_ascii=is_ascii).encode())
+def test_json_of_plain_values_is_accepted(value: object, is_ascii: bool) -> None:
+    strict_json.check(json.dumps(value, ensure_ascii=is_ascii).encode())
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_taken_or_refused_and_nothing_else(body: bytes) -> None:
+def test_any_bytes_are_accepted_or_a_problem(body: bytes) -> None:
     try:
-        strictjson.check(body)
-    except Problem as refused:
-        assert refused.status == 400
-        assert refused.errors
+        strict_json.check(body)
+    except Problem as rejected:
+        assert rejected.status == 400
+        assert rejected.errors
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,16 @@ def test_any_bytes_are_taken_or_refused_and_nothing_else(body: bytes) -> None:
         (b'{"a": 1, "a": 2,', 1, 17),
     ],
 )
-def test_what_is_not_json_is_refused_with_its_place(body: bytes, line: int, column: int) -> None:
-    refused = refusal(body)
+def test_invalid_json_is_rejected_with_its_position(body: bytes, line: int, column: int) -> None:
+    rejected = rejection(body)
 
-    assert refused.code == Code.MALFORMED
-    assert (refused.errors[0].line, refused.errors[0].column) == (line, column)
+    assert rejected.code == Code.MALFORMED
+    assert (rejected.errors[0].line, rejected.errors[0].column) == (line, column)
 
 
 @pytest.mark.parametrize("body", [b"", b" \n\t"])
-def test_nothing_is_not_json(body: bytes) -> None:
-    assert refusal(body).errors == (FieldError("", "expected a JSON value, got nothing"),)
+def test_an_empty_body_is_rejected(body: bytes) -> None:
+    assert rejection(body).errors == (FieldError("", "expected a JSON value, got nothing"),)
 
 
 @pytest.mark.parametrize(
@@ -83,27 +83,27 @@ def test_nothing_is_not_json(body: bytes) -> None:
         (b'{"a.b": {"": NaN}}', '["a.b"][""]', "expected a finite number, got NaN"),
     ],
 )
-def test_what_others_would_read_differently_is_refused_by_name(body: bytes, field: str, message: str) -> None:
-    refused = refusal(body)
+def test_ambiguous_values_are_rejected_by_name(body: bytes, field: str, message: str) -> None:
+    rejected = rejection(body)
 
-    assert refused.code == Code.INVALID
-    assert refused.errors == (FieldError(field, message),)
+    assert rejected.code == Code.INVALID
+    assert rejected.errors == (FieldError(field, message),)
 
 
 @pytest.mark.parametrize(
     "body",
     [b'"\\ud83d\\ude00"', b"9223372036854775807", b"-9223372036854775808", b"1e308", b'"[[[[[[[["', b"[[], {}]"],
 )
-def test_what_only_looks_suspicious_is_taken(body: bytes) -> None:
-    strictjson.check(body)
+def test_valid_escapes_are_accepted(body: bytes) -> None:
+    strict_json.check(body)
 
 
 @pytest.mark.parametrize("brackets", [(b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")])
-def test_64_levels_are_taken(brackets: tuple[bytes, bytes]) -> None:
+def test_64_levels_are_accepted(brackets: tuple[bytes, bytes]) -> None:
     opening, closing = brackets
     times = 64 // (opening.count(b"[") + opening.count(b"{"))
 
-    strictjson.check(opening * times + b"0" + closing * times)
+    strict_json.check(opening * times + b"0" + closing * times)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_64_levels_are_taken(brackets: tuple[bytes, bytes]) -> None:
         b'["]]]]", ' * 70 + b"0" + b"]" * 70,
     ],
 )
-def test_more_levels_are_refused_before_anything_is_parsed(body: bytes) -> None:
-    assert refusal(body).detail == "expected at most 64 levels of nesting, got more"
+def test_more_levels_are_rejected_before_parsing(body: bytes) -> None:
+    assert rejection(body).detail == "expected at most 64 levels of nesting, got more"
 
 
 @pytest.mark.parametrize(
@@ -133,26 +133,26 @@ def test_more_levels_are_refused_before_anything_is_parsed(body: bytes) -> None:
         (b"[}" * 65, ""),
     ],
 )
-def test_a_level_too_many_is_refused_by_name(body: bytes, field: str) -> None:
-    assert refusal(body).errors == (FieldError(field, "expected at most 64 levels of nesting, got more"),)
+def test_a_value_that_is_too_deep_is_named(body: bytes, field: str) -> None:
+    assert rejection(body).errors == (FieldError(field, "expected at most 64 levels of nesting, got more"),)
 
 
-def test_a_long_name_is_cut_where_it_would_be_repeated() -> None:
+def test_a_long_key_is_truncated_in_paths() -> None:
     name = b"n" * 1000
     body = b'{"' + name + b'": [' + b",".join([b"NaN"] * 20) + b"]}"
 
-    refused = refusal(body)
+    rejected = rejection(body)
 
-    assert refused.errors[1].field == f'["{"n" * 79}…"][1]'
-
-
-def test_many_brackets_side_by_side_are_not_deep() -> None:
-    strictjson.check(b"[" + b"[{}]," * 10_000 + b"[]]")
+    assert rejected.errors[1].field == f'["{"n" * 79}…"][1]'
 
 
-def test_brackets_that_do_not_match_are_a_syntax_error() -> None:
-    assert "syntax error" in refusal(b"[" + b"[]," * 100 + b"}").detail
+def test_many_sibling_brackets_are_not_deep() -> None:
+    strict_json.check(b"[" + b"[{}]," * 10_000 + b"[]]")
 
 
-def test_no_more_than_twenty_faults_are_listed() -> None:
-    assert len(refusal(b"[" + b",".join([b"NaN"] * 100) + b"]").errors) == 20
+def test_unmatched_brackets_are_a_syntax_error() -> None:
+    assert "syntax error" in rejection(b"[" + b"[]," * 100 + b"}").detail
+
+
+def test_at_most_twenty_errors_are_listed() -> None:
+    assert len(rejection(b"[" + b",".join([b"NaN"] * 100) + b"]").errors) == 20

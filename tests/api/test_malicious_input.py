@@ -1,4 +1,4 @@
-"""Whatever a client sends, the answer is a problem that names the field, and never a fault of the server."""
+"""Malicious and malformed requests get a problem that names the field, and never a server error."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sentinel.web.routing import Method, Route
-from sentinel.web.strictjson import DEEPEST
+from sentinel.web.strict_json import MAX_DEPTH
 from tests.support.databases import backends
-from tests.support.fleet.api_client import ROOT, FleetClient, Reply
+from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.http_client import ROOT
 
 JSON = {"content-type": "application/json"}
 BODIES = [
@@ -31,7 +32,7 @@ BODIES = [
         id="report",
     ),
 ]
-"""Requests with a place for any JSON, and the path of its member x."""
+"""Requests whose body can contain any JSON, and the path of its member x."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +54,13 @@ async def test_ten_megabytes_are_too_large(
 ) -> None:
     body = around % (b'{"x":"' + b"x" * 10_000_000 + b'"}')
 
-    (await send(fleet, method, path, body)).refuses(413, code="HYPERFLEET-LMT-002")
+    (await send(fleet, method, path, body)).assert_problem(413, code="HYPERFLEET-LMT-002")
 
 
-async def test_a_body_that_lies_about_its_size_is_cut_off(fleet: FleetClient) -> None:
+async def test_a_body_longer_than_its_content_length_is_rejected(fleet: FleetClient) -> None:
     reply = await send(fleet, "POST", "clusters", b"x" * 2_000_000, content_length="10")
 
-    reply.refuses(413)
+    reply.assert_problem(413)
 
 
 @pytest.mark.parametrize(("method", "path", "around", "field"), BODIES)
@@ -71,7 +72,7 @@ async def test_ten_thousand_levels_are_too_deep(
         for end in (closing * levels, b""):
             body = around % (b'{"x":' + opening * levels + b"1" + end + b"}")
             reply = await send(fleet, method, path, body)
-            reply.refuses(400, field + step * (DEEPEST - 2), code="HYPERFLEET-VAL-003")
+            reply.assert_problem(400, field + step * (MAX_DEPTH - 2), code="HYPERFLEET-VAL-003")
 
 
 @pytest.mark.parametrize(("method", "path", "around", "field"), BODIES)
@@ -90,27 +91,27 @@ async def test_ten_thousand_levels_are_too_deep(
         b'"\\udc00\\ud800"',
     ],
 )
-async def test_values_that_nobody_could_keep_are_named(
+async def test_values_that_cannot_be_stored_are_named(
     fleet: FleetClient, method: str, path: str, around: bytes, field: str, value: bytes
 ) -> None:
-    (await send(fleet, method, path, around % (b'{"y":1,"x":' + value + b"}"))).refuses(400, field)
+    (await send(fleet, method, path, around % (b'{"y":1,"x":' + value + b"}"))).assert_problem(400, field)
 
 
 @pytest.mark.parametrize(("method", "path", "around", "field"), BODIES)
 async def test_duplicate_keys_are_named(
     fleet: FleetClient, method: str, path: str, around: bytes, field: str
 ) -> None:
-    (await send(fleet, method, path, around % b'{"x":1,"x":2}')).refuses(400, field)
-    # The same key, written in two ways.
-    (await send(fleet, method, path, around % b'{"x":1,"\\u0078":1}')).refuses(400, field)
+    (await send(fleet, method, path, around % b'{"x":1,"x":2}')).assert_problem(400, field)
+    # The same key, escaped and not escaped.
+    (await send(fleet, method, path, around % b'{"x":1,"\\u0078":1}')).assert_problem(400, field)
 
 
 @pytest.mark.parametrize(("method", "path", "around", "_field"), BODIES)
 @pytest.mark.parametrize("value", [b'{"x":"\xff"}', b'{"x":"\xc0\x80"}', b'{"x":"\xed\xa0\x80"}', b'{"\xfe":1}'])
-async def test_what_is_not_utf8_is_refused_with_its_place(
+async def test_invalid_utf8_is_rejected_with_its_position(
     fleet: FleetClient, method: str, path: str, around: bytes, _field: str, value: bytes
 ) -> None:
-    document = (await send(fleet, method, path, around % value)).refuses(400, "", code="HYPERFLEET-VAL-003")
+    document = (await send(fleet, method, path, around % value)).assert_problem(400, "", code="HYPERFLEET-VAL-003")
 
     assert document["errors"][0]["line"] == 1
     assert document["errors"][0]["column"] > 1
@@ -139,31 +140,31 @@ async def test_what_is_not_utf8_is_refused_with_its_place(
         b'{"a":' * 40 + b"]" * 40,
     ],
 )
-async def test_what_is_not_json_is_refused(fleet: FleetClient, body: bytes) -> None:
+async def test_invalid_json_is_rejected(fleet: FleetClient, body: bytes) -> None:
     for method, path in (("POST", "clusters"), ("PATCH", "clusters/one"), ("PUT", "clusters/one/statuses")):
-        (await send(fleet, method, path, body)).refuses(400, "", code="HYPERFLEET-VAL-003")
+        (await send(fleet, method, path, body)).assert_problem(400, "", code="HYPERFLEET-VAL-003")
 
 
 @pytest.mark.parametrize("body", [b"null", b"1", b'"x"', b"[]", b"true", b'[{"name":"a"}]'])
-async def test_json_that_is_no_object_is_refused(fleet: FleetClient, body: bytes) -> None:
+async def test_json_that_is_not_an_object_is_rejected(fleet: FleetClient, body: bytes) -> None:
     for method, path in (
         ("POST", "clusters"),
         ("PATCH", "clusters/one"),
         ("PUT", "clusters/one/statuses"),
         ("POST", "clusters/one/force-delete"),
     ):
-        (await send(fleet, method, path, body)).refuses(400, "")
+        (await send(fleet, method, path, body)).assert_problem(400, "")
 
 
 async def test_a_thousand_labels_are_too_many(fleet: FleetClient) -> None:
     labels = {f"key-{number}": "v" for number in range(1000)}
 
-    (await fleet.call("POST", "clusters", {"name": "n", "labels": labels})).refuses(400, "labels")
-    (await fleet.call("PATCH", "clusters/one", {"labels": labels})).refuses(400, "labels")
+    (await fleet.call("POST", "clusters", {"name": "n", "labels": labels})).assert_problem(400, "labels")
+    (await fleet.call("PATCH", "clusters/one", {"labels": labels})).assert_problem(400, "labels")
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "/", "a/b/c", "ä", "a\n", '"', "x" * 1000, "a.", "__proto__"])
-async def test_labels_with_strange_keys_are_named(fleet: FleetClient, key: str) -> None:
+async def test_labels_with_invalid_keys_are_named(fleet: FleetClient, key: str) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "n", "labels": {key: "v"}})
 
     assert reply.status == 400
@@ -183,11 +184,11 @@ async def test_labels_with_strange_keys_are_named(fleet: FleetClient, key: str) 
 )
 async def test_a_member_of_the_wrong_type_is_named(fleet: FleetClient, member: str, values: list[object]) -> None:
     for value in values:
-        (await fleet.call("POST", "clusters", {"name": "n", member: value})).refuses(400, member)
+        (await fleet.call("POST", "clusters", {"name": "n", member: value})).assert_problem(400, member)
 
 
 @pytest.mark.parametrize("member", ["Name", "status", "generation", "deleted_time", "", "a.b", "x" * 500, "$ref"])
-async def test_members_that_nobody_knows_are_named(fleet: FleetClient, member: str) -> None:
+async def test_unknown_members_are_named(fleet: FleetClient, member: str) -> None:
     reply = await fleet.call("POST", "clusters", {"name": "n", member: 1})
 
     assert reply.status == 400
@@ -208,7 +209,7 @@ async def test_members_that_nobody_knows_are_named(fleet: FleetClient, member: s
         ({"content-length": "x"}, 201),
     ],
 )
-async def test_headers_that_lie_are_refused_or_passed_over(
+async def test_wrong_headers_are_rejected_or_ignored(
     fleet: FleetClient, headers: dict[str, str], status: int
 ) -> None:
     reply = await fleet.send("POST", f"{ROOT}/clusters", b'{"name":"n"}', headers=JSON | headers)
@@ -237,7 +238,7 @@ async def test_headers_that_lie_are_refused_or_passed_over(
         "ONE",
     ],
 )
-async def test_strange_ids_find_nothing(fleet: FleetClient, segment: str) -> None:
+async def test_unusual_ids_are_not_found(fleet: FleetClient, segment: str) -> None:
     for path in (f"clusters/{segment}", f"clusters/{segment}/statuses", f"clusters/{segment}/nodepools"):
         reply = await fleet.call("GET", path)
         assert reply.status == 404, reply
@@ -245,8 +246,8 @@ async def test_strange_ids_find_nothing(fleet: FleetClient, segment: str) -> Non
 
 
 async def test_a_nul_in_a_path_is_named(fleet: FleetClient) -> None:
-    (await fleet.call("GET", "clusters/a\0b")).refuses(400, "id")
-    (await fleet.call("GET", "clusters/a\0b/nodepools/x")).refuses(400, "parent_id")
+    (await fleet.call("GET", "clusters/a\0b")).assert_problem(400, "id")
+    (await fleet.call("GET", "clusters/a\0b/nodepools/x")).assert_problem(400, "parent_id")
 
 
 @pytest.mark.parametrize(
@@ -271,14 +272,14 @@ async def test_a_nul_in_a_path_is_named(fleet: FleetClient) -> None:
         (b"size", "size"),
     ],
 )
-async def test_strange_parameters_are_named(fleet: FleetClient, query: bytes, field: str) -> None:
-    (await fleet.send("GET", f"{ROOT}/clusters", query=query)).refuses(400, field)
+async def test_invalid_parameters_are_named(fleet: FleetClient, query: bytes, field: str) -> None:
+    (await fleet.send("GET", f"{ROOT}/clusters", query=query)).assert_problem(400, field)
 
 
 @pytest.mark.parametrize(
     "query", [b"labels=%ff", b"%ff=1", b"&".join(b"a%d=1" % number for number in range(1000))]
 )
-async def test_a_query_that_cannot_be_read_is_refused(fleet: FleetClient, query: bytes) -> None:
+async def test_a_malformed_query_is_rejected(fleet: FleetClient, query: bytes) -> None:
     assert (await fleet.send("GET", f"{ROOT}/clusters", query=query)).status == 400
 
 
@@ -286,7 +287,7 @@ async def test_a_query_that_cannot_be_read_is_refused(fleet: FleetClient, query:
     "header", ["If-Match", "If-None-Match", "Idempotency-Key", "Authorization", "X-Request-Id"]
 )
 @pytest.mark.parametrize("value", ["", "\xff", "x" * 10_000, '"' * 1000, ",", "\x7f", "*" * 100])
-async def test_strange_headers_are_no_fault_of_the_server(fleet: FleetClient, header: str, value: str) -> None:
+async def test_unusual_headers_cause_no_server_error(fleet: FleetClient, header: str, value: str) -> None:
     for method, path, body in (
         ("GET", "clusters/one", None),
         ("POST", "clusters", {"name": "n"}),
@@ -296,7 +297,7 @@ async def test_strange_headers_are_no_fault_of_the_server(fleet: FleetClient, he
         assert (await fleet.call(method, path, body, headers={header: value})).status < 500
 
 
-async def test_a_secret_in_a_request_is_not_in_the_answer(fleet: FleetClient) -> None:
+async def test_a_secret_in_a_request_is_not_in_the_response(fleet: FleetClient) -> None:
     reply = await fleet.call("GET", "clusters", headers={"Authorization": "Bearer hunter2"}, size=0)
 
     assert b"hunter2" not in reply.content
@@ -317,7 +318,7 @@ async def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    "mark",
+    "position",
     [
         {"page": 2, "total": 3, "place": [2**63 - 1, "x"]},
         {"page": 2, "total": 3, "place": [-(2**63), "x"]},
@@ -334,24 +335,24 @@ async def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         1,
     ],
 )
-async def test_a_forged_cursor_is_a_page_or_refused(stored: FleetClient, mark: object) -> None:
+async def test_a_forged_cursor_gives_a_page_or_a_400(stored: FleetClient, position: object) -> None:
     real = (await stored.get("clusters", size=1))["next"]
-    fingerprint = _unpadded(real)[:8]
+    fingerprint = _decode_base64(real)[:8]
 
-    reply = await stored.call("GET", "clusters", after=_packed(fingerprint + msgspec.json.encode(mark)))
+    reply = await stored.call("GET", "clusters", after=_encode_base64(fingerprint + msgspec.json.encode(position)))
 
-    assert reply.status == 200 or reply.refuses(400, "after")
+    assert reply.status == 200 or reply.assert_problem(400, "after")
 
 
-def _unpadded(cursor: str) -> bytes:
+def _decode_base64(cursor: str) -> bytes:
     return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
 
 
-def _packed(content: bytes) -> str:
+def _encode_base64(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
-# --- Anything at all ---------------------------------------------------------------------------------------------
+# --- Generated requests ------------------------------------------------------------------------------------------
 
 text = st.text(max_size=20) | st.sampled_from(
     ["one", "..", "*", "Cluster", "dns", "a=b", "name", "id", '"1"', "Available"]
@@ -377,8 +378,8 @@ headers = st.dictionaries(
 ROUTES = FleetClient().routes
 
 
-class Attempt(msgspec.Struct):
-    """One request of a property."""
+class GeneratedRequest(msgspec.Struct):
+    """A generated request."""
 
     route: Route
     path: str
@@ -388,18 +389,18 @@ class Attempt(msgspec.Struct):
 
 
 @st.composite
-def attempts(draw: st.DrawFn) -> Attempt:
+def generated_requests(draw: st.DrawFn) -> GeneratedRequest:
     route = draw(st.sampled_from(ROUTES))
     path = route.path
     for name in route.template_names:
         path = path.replace(f"{{{name}}}", draw(segments))
     body = b"" if route.body is None else _encoded(draw(bodies))
     fields = draw(headers) | ({"content-type": route.body.content_types[0]} if route.body else {})
-    return Attempt(route, path, body, draw(queries), fields)
+    return GeneratedRequest(route, path, body, draw(queries), fields)
 
 
 def _encoded(value: object) -> bytes:
-    # As Python writes it, with NaN, lone surrogates and integers of any size.
+    # Python's encoder writes NaN, lone surrogates and integers of any size.
     return json.dumps(value).encode("utf-8", "surrogatepass")
 
 
@@ -410,17 +411,17 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 @pytest.fixture(scope="module")
-def victim(runner: asyncio.Runner) -> FleetClient:
-    """One server for all examples: whatever they leave behind is part of the next one's world."""
+def target(runner: asyncio.Runner) -> FleetClient:
+    """One server for all examples, so that each example sees the state that earlier ones left."""
 
-    async def furnished() -> FleetClient:
+    async def create_fleet() -> FleetClient:
         client = FleetClient()
         await client.backend.database.open()
         await client.create("clusters", "one", id="one")
         await client.create("clusters/one/nodepools", "pool", id="pool")
         return client
 
-    return runner.run(furnished())
+    return runner.run(create_fleet())
 
 
 @settings(
@@ -429,13 +430,17 @@ def victim(runner: asyncio.Runner) -> FleetClient:
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-@given(attempt=attempts())
-def test_no_request_is_a_fault_of_the_server(
-    runner: asyncio.Runner, victim: FleetClient, attempt: Attempt
+@given(generated=generated_requests())
+def test_no_request_causes_a_server_error(
+    runner: asyncio.Runner, target: FleetClient, generated: GeneratedRequest
 ) -> None:
     reply = runner.run(
-        victim.send(
-            attempt.route.method.value, attempt.path, attempt.body, headers=attempt.headers, query=attempt.query
+        target.send(
+            generated.route.method.value,
+            generated.path,
+            generated.body,
+            headers=generated.headers,
+            query=generated.query,
         )
     )
 
@@ -444,5 +449,5 @@ def test_no_request_is_a_fault_of_the_server(
         assert reply.headers["content-type"] == "application/problem+json"
         if reply.status == 400:
             assert reply.fields, reply
-    elif attempt.route.method is Method.GET and reply.status == 200:
+    elif generated.route.method is Method.GET and reply.status == 200:
         assert reply.json

@@ -1,14 +1,15 @@
-"""Resources of every kind, and for every route a request that succeeds on them."""
+"""Resources of every kind, and a valid request for every route."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.support.fleet.api_client import ROOT, Body, FleetClient, Reply
+from tests.support.fleet.api_client import FleetClient, Reply
+from tests.support.fleet.http_client import ROOT, Body
 
 
 class Family:
-    """A resource of each kind, made anew for a request, since the request may be the end of them."""
+    """A resource of each kind. Each request gets its own, because it may delete them."""
 
     def __init__(self, fleet: FleetClient, number: int) -> None:
         self._fleet = fleet
@@ -28,7 +29,7 @@ class Family:
     async def try_route(
         self, method: str, path: str, *, token: str = "", headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """A request that would succeed for whoever may make it."""
+        """Send a request that succeeds if the caller is permitted."""
         segments = path.removeprefix(f"{ROOT}/").split("/")
         kind = segments[2] if "{parent_id}" in segments else segments[0]
         where = path.replace("{parent_id}", self._ids.get(segments[0], "")).replace(

@@ -1,7 +1,8 @@
-"""Calling an application without a server: one request, one answer."""
+"""Calls an application in process, without a server."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -27,25 +28,27 @@ PERMISSIONS = table(
     },
 )
 OPEN_GUARD = Guard(identities=(), permissions=PERMISSIONS, is_insecure=True)
-FINE = (ResponseSpec(status=200, description="Fine."),)
+OK_SPEC = (ResponseSpec(status=200, description="OK."),)
+TIMEOUT = 10
+"""In seconds; only a failing test waits this long."""
 
 
 class Recorder:
-    """An observer that keeps what it is told."""
+    """An observer that keeps all records."""
 
     def __init__(self) -> None:
-        self.begun = 0
-        self.exchanges: list[RequestRecord] = []
+        self.started = 0
+        self.records: list[RequestRecord] = []
 
     def began(self) -> None:
-        self.begun += 1
+        self.started += 1
 
-    def ended(self, exchange: RequestRecord) -> None:
-        self.exchanges.append(exchange)
+    def ended(self, record: RequestRecord) -> None:
+        self.records.append(record)
 
 
-class Answered(msgspec.Struct, frozen=True):
-    """What came back."""
+class ReceivedResponse(msgspec.Struct, frozen=True):
+    """A response as the client receives it."""
 
     status: int
     headers: Mapping[str, str]
@@ -64,8 +67,8 @@ async def call(
     query: str = "",
     headers: Mapping[str, str] | None = None,
     body: bytes | Iterable[bytes] = b"",
-) -> Answered:
-    """Sends one request, as a server would hand it on."""
+) -> ReceivedResponse:
+    """Send one request as an ASGI server would."""
     chunks = [body] if isinstance(body, bytes) else list(body)
     events = [
         {"type": "http.request", "body": chunk, "more_body": number < len(chunks)}
@@ -81,8 +84,8 @@ async def call(
 
     await app(scope(method, path, query=query, headers=headers), receive, send)
     if not sent:
-        return Answered(0, {}, b"")
-    return Answered(
+        return ReceivedResponse(0, {}, b"")
+    return ReceivedResponse(
         sent[0]["status"],
         {name.decode(): value.decode() for name, value in sent[0]["headers"]},
         b"".join(message["body"] for message in sent[1:]),
@@ -92,7 +95,7 @@ async def call(
 def scope(
     method: str, path: str, *, query: str = "", headers: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """The scope of a request from this machine."""
+    """Return the scope of a request from this machine."""
     given = {"host": "localhost", **(headers or {})}
     return {
         "type": "http",
@@ -111,12 +114,12 @@ def scope(
 
 
 def route(handler: Handler, *, method: Method = Method.GET, path: str = "/things", **more: Any) -> Route:
-    """A route with as little around it as a test needs."""
+    """Return a route with defaults for tests."""
     given: dict[str, Any] = {
         "action": READ,
         "summary": "A thing",
         "tag": "things",
-        "responses": FINE,
+        "responses": OK_SPEC,
         **more,
     }
     if "path_parameters" not in given and "{id}" in path:
@@ -124,22 +127,39 @@ def route(handler: Handler, *, method: Method = Method.GET, path: str = "/things
     return Route(method=method, path=path, handler=handler, **given)
 
 
-def app_of(*routes: Route, guard: Guard = OPEN_GUARD, **more: Any) -> App:
-    """An application of these routes that lets everybody in."""
+def make_app(*routes: Route, guard: Guard = OPEN_GUARD, **more: Any) -> App:
+    """Return an application with these routes that needs no tokens."""
     return build_app(routes, guard=guard, log=LOG, **more)
 
 
-def answering(answer: Response) -> Handler:
-    """A handler that always answers this."""
+def returning(response: Response) -> Handler:
+    """Return a handler that always returns this response."""
 
     async def handler(request: Request) -> Response:
-        return answer
+        return response
 
     return handler
 
 
+OK = returning(Response(body=b"{}"))
+
+
+class BlockingHandler:
+    """A handler that waits until the test lets it end."""
+
+    def __init__(self) -> None:
+        self.has_started = asyncio.Event()
+        self.may_end = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Response:
+        self.has_started.set()
+        async with asyncio.timeout(TIMEOUT):
+            await self.may_end.wait()
+        return Response(body=b'"done"')
+
+
 def raising(make: Callable[[], BaseException]) -> Handler:
-    """A handler that always fails in this way."""
+    """Return a handler that always raises this error."""
 
     async def handler(request: Request) -> Response:
         raise make()

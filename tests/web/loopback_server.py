@@ -1,4 +1,4 @@
-"""Servers over real sockets on loopback, and clients of them."""
+"""Servers on loopback sockets, and their clients."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.listening import Address
 from sentinel.web.asgi import App
 from sentinel.web.server import Server
-from tests.web.calling import LOG
+from tests.web.asgi_client import LOG, TIMEOUT
 
 LOOPBACK = Address("127.0.0.1", 0)
-WAIT = 10
 
 
 @asynccontextmanager
@@ -34,13 +33,13 @@ async def serving(app: App) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def client_of(server: Server) -> AsyncIterator[aiohttp.ClientSession]:
-    timeout = aiohttp.ClientTimeout(total=WAIT)
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT)
     async with aiohttp.ClientSession(f"http://{server.address}", timeout=timeout) as client:
         yield client
 
 
-class Running:
-    """A server as a part of a service, until the service is asked to stop."""
+class RunningService:
+    """A service that consists of one server."""
 
     def __init__(self, server: Server, *, drain: timedelta = timedelta(seconds=5)) -> None:
         self._server = server

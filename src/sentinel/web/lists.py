@@ -1,0 +1,77 @@
+"""What the lists of all components share: page size, cursors, and the parameters `labels` and `fields`.
+
+A cursor holds the values that the next page begins after, and a fingerprint of the query, because with another
+query it would silently skip or repeat items. Clients treat it as opaque. It is neither secret nor signed, so a
+cursor that comes back is checked as strictly as a body.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from sentinel.core import labels, projection
+from sentinel.core.labels import Selector
+from sentinel.core.projection import Projection
+from sentinel.web import problem, strict_json
+
+T = TypeVar("T")
+
+MAX_PAGE_SIZE = 1000
+PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE, description="The maximum number of items in a page.")]
+
+_FINGERPRINT_BYTES = 8
+_MAX_CURSOR_LENGTH = 4096
+
+
+def encode_cursor(position: object, *, query: object) -> str:
+    """Encode a position in the list that this query selects. Both are values that msgspec encodes."""
+    content = _fingerprint(query) + msgspec.json.encode(position)
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def decode_cursor(text: str, type: type[T], *, query: object) -> T:  # noqa: A002  # msgspec's own name
+    """Return the position in a cursor. An invalid cursor, or one of another query, is a 400 that names `after`."""
+    try:
+        if len(text) > _MAX_CURSOR_LENGTH:
+            raise ValueError("too long")
+        content = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        position = content[_FINGERPRINT_BYTES:]
+        strict_json.check(position)
+        decoded = msgspec.json.decode(position, type=type)
+    except (ValueError, binascii.Error, problem.Problem):
+        message = "expected the value of next from an earlier page of this list, got something else"
+        raise problem.bad_field("after", message) from None
+    if content[:_FINGERPRINT_BYTES] != _fingerprint(query):
+        raise problem.bad_field(
+            "after", "expected a cursor of the same query; start a changed query without a cursor"
+        )
+    return decoded
+
+
+def parse_selector(text: str) -> Selector:
+    """Parse `labels`, a label selector in Kubernetes syntax. Empty text selects everything."""
+    try:
+        return labels.parse(text)
+    except labels.SelectorError as error:
+        raise problem.bad_field("labels", str(error)) from None
+
+
+def parse_fields(text: str) -> Projection | None:
+    """Parse `fields`, the members to return. None means all of them."""
+    if not text:
+        return None
+    try:
+        return projection.compile_fields(text)
+    except ValueError as error:
+        raise problem.bad_field("fields", str(error)) from None
+
+
+def _fingerprint(query: object) -> bytes:
+    encoded = msgspec.json.encode(query, order="deterministic")
+    return hashlib.blake2b(encoded, digest_size=_FINGERPRINT_BYTES).digest()
