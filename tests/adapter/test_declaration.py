@@ -46,7 +46,7 @@ def test_without_a_finalizer_a_deleted_resource_is_still_looked_after() -> None:
     dns.task(kinds=["Cluster"])(work)
     deleted = make_resource("Cluster", deleted_time=DELETED)
 
-    assert dns.looks_after(deleted)
+    assert dns.handles(deleted)
     assert dns.task_for(deleted) is None
 
 
@@ -54,17 +54,17 @@ def test_with_nothing_but_a_finalizer_a_live_resource_is_nobody_s_business() -> 
     dns = Adapter("dns")
     dns.finalizer(kinds=["Cluster"])(other)
 
-    assert not dns.looks_after(make_resource("Cluster"))
-    assert dns.looks_after(make_resource("Cluster", deleted_time=DELETED))
+    assert not dns.handles(make_resource("Cluster"))
+    assert dns.handles(make_resource("Cluster", deleted_time=DELETED))
 
 
 def test_events_may_name_the_kind_in_any_case_or_not_at_all() -> None:
     dns = Adapter("dns")
     dns.task(kinds=["NodePool"])(work)
 
-    assert dns.may_concern("nodepool")
-    assert dns.may_concern("")
-    assert not dns.may_concern("cluster")
+    assert dns.may_handle("nodepool")
+    assert dns.may_handle("")
+    assert not dns.may_handle("cluster")
 
 
 @pytest.mark.parametrize("name", ["", "-dns", "dns.", "a b", "ä", "x" * 64, 5, None])

@@ -13,7 +13,7 @@ from sentinel.adapter.observer import ReportDisposition, SkipReason
 from sentinel.adapter.service import DeliveriesEnded
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import ConditionStatus
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.subscription import Message
 from tests.support.adapter_harness import Workplace, run
 
@@ -435,7 +435,7 @@ def test_resources_that_the_api_knows_no_way_to_block_nobody() -> None:
         async with Workplace(script.adapter, concurrency=2) as work:
             work.api.fail(
                 lambda operation, resource_id: (
-                    ApiUnavailable("no route; is endpoint right?", needs_person=True)
+                    ApiUnavailable("no route; is endpoint right?", needs_operator=True)
                     if resource_id.startswith("foreign")
                     else None
                 )
@@ -683,7 +683,7 @@ def test_a_token_that_is_not_allowed_to_report_loses_nothing() -> None:
             work.api.put("c1")
             work.api.fail(
                 lambda operation, resource_id: (
-                    ApiUnavailable("403 Forbidden", needs_person=True) if operation == "report" else None
+                    ApiUnavailable("403 Forbidden", needs_operator=True) if operation == "report" else None
                 )
             )
             await work.pulse("c1")

@@ -15,7 +15,7 @@ from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.testing.adapter import make_resource
 
@@ -78,7 +78,7 @@ def test_every_series_is_there_before_anything_has_happened(shown: Shown) -> Non
 
 
 def test_an_evaluation_is_counted_timed_and_logged(shown: Shown) -> None:
-    shown.observer.began()
+    shown.observer.started()
     assert shown.metric("in_flight") == 1
 
     shown.observer.evaluated(evaluation())
@@ -95,7 +95,7 @@ def test_an_exception_is_logged_with_its_traceback(shown: Shown) -> None:
     try:
         raise ValueError("no such zone")
     except ValueError as error:
-        shown.observer.began()
+        shown.observer.started()
         shown.observer.evaluated(evaluation(Ending.BROKEN, error=error))
 
     [line] = shown.lines
@@ -105,22 +105,22 @@ def test_an_exception_is_logged_with_its_traceback(shown: Shown) -> None:
 
 
 def test_a_task_that_lingers_is_an_error(shown: Shown) -> None:
-    shown.observer.began()
+    shown.observer.started()
     shown.observer.evaluated(evaluation(Ending.BROKEN, is_lingering=True))
 
     assert [line["event"] for line in shown.lines] == ["evaluation.broken", "evaluation.lingers"]
 
 
 def test_an_interrupted_evaluation_is_no_longer_in_flight(shown: Shown) -> None:
-    shown.observer.began()
+    shown.observer.started()
     shown.observer.interrupted()
 
     assert shown.metric("in_flight") == 0
 
 
 def test_queue_age_is_never_negative(shown: Shown) -> None:
-    shown.observer.taken(-5 * SECOND)
-    shown.observer.taken(3 * SECOND)
+    shown.observer.dequeued(-5 * SECOND)
+    shown.observer.dequeued(3 * SECOND)
 
     assert shown.metric("queue_age_seconds_sum") == 3
 
@@ -152,7 +152,7 @@ def test_answers_are_counted_and_logged_by_their_weight(
 
 def test_dead_letters_and_returned_events_are_counted_and_logged(shown: Shown) -> None:
     shown.observer.dead_lettered("expected a CloudEvent", "e1", "")
-    shown.observer.returned("500", "c1", 2)
+    shown.observer.nacked("500", "c1", 2)
 
     assert shown.metric("dead_letters_total") == 1
     assert shown.metric("returned_total") == 2
@@ -161,7 +161,7 @@ def test_dead_letters_and_returned_events_are_counted_and_logged(shown: Shown) -
 
 def test_trouble_with_the_api_is_a_warning_and_an_error_where_a_person_is_needed(shown: Shown) -> None:
     shown.observer.api_failed(ApiOperation.READ, ApiUnavailable("down"))
-    shown.observer.api_failed(ApiOperation.REPORT, ApiUnavailable("403", needs_person=True))
+    shown.observer.api_failed(ApiOperation.REPORT, ApiUnavailable("403", needs_operator=True))
     shown.observer.api_recovered(ApiOperation.READ)
 
     assert [line["level"] for line in shown.lines] == ["warning", "error", "info"]

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from sentinel.adapter import Adapter, Context, Done, Failed, InProgress, Outcome, Resource
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.subscription import Delivery, Subscriber
 from tests.support.adapter_harness import Workplace, run
 
@@ -65,7 +65,7 @@ class Fleet:
         return Done()
 
     def trouble(self, failing: set[str]) -> ApiUnavailable | None:
-        return ApiUnavailable("by chance", needs_person=self.random.random() < 0.2) if failing else None
+        return ApiUnavailable("by chance", needs_operator=self.random.random() < 0.2) if failing else None
 
 
 class Forgetful:

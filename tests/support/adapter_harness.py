@@ -20,14 +20,14 @@ from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.pulse.observation import Json
 from sentinel.drivers.deliveries import RETRY
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
 from sentinel.testing import loop
+from sentinel.testing.adapter_api import FakeAdapterApi
 from sentinel.testing.loop import SimulatedClock
-from sentinel.testing.reporting import FakeReporting
 from sentinel.testing.task_http import FakeHttp
 
 T = TypeVar("T")
@@ -59,13 +59,13 @@ class Recorder:
         self.in_flight = 0
         self.most_in_flight = 0
 
-    def taken(self, queue_age: timedelta) -> None:
+    def dequeued(self, queue_age: timedelta) -> None:
         self.ages.append(queue_age)
 
     def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
         self.skips.append((reason, resource_id, events))
 
-    def began(self) -> None:
+    def started(self) -> None:
         self.in_flight += 1
         self.most_in_flight = max(self.in_flight, self.most_in_flight)
 
@@ -82,7 +82,7 @@ class Recorder:
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         self.letters.append(reason)
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
         self.returns.append(reason)
 
     def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
@@ -108,14 +108,14 @@ class Workplace:
         max_in_flight: int = 40,
         redact: Callable[[str], str] = str,
         drain: timedelta = timedelta(seconds=20),
-        last_work: timedelta = timedelta(seconds=15),
+        grace_period: timedelta = timedelta(seconds=15),
         succeeds: Workplace | None = None,
         around: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber,
     ) -> None:
         """With `succeeds`, it takes the place of another process, at the same broker and API. `around` may put
         something between the broker and the adapter."""
         self.clock = SimulatedClock()
-        self.api: FakeReporting = FakeReporting(clock=self.clock) if succeeds is None else succeeds.api
+        self.api: FakeAdapterApi = FakeAdapterApi(clock=self.clock) if succeeds is None else succeeds.api
         self.broker: MemoryBroker = (
             MemoryBroker(now=self.clock.now, retry=_RETRY) if succeeds is None else succeeds.broker
         )
@@ -126,12 +126,12 @@ class Workplace:
         self.service = AdapterService(
             adapter=adapter,
             subscriber=self._subscriber,
-            reporting=self.api,
+            api=self.api,
             http=self.http,
             clock=self.clock,
             observer=self.seen,
             log=get_logger("test"),
-            last_work=last_work,
+            grace_period=grace_period,
             concurrency=concurrency,
             task_timeout=task_timeout,
             report_max_age=report_max_age,

@@ -20,9 +20,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.adapter_api import ReportRefused
 from sentinel.ports.clock import Clock
-from sentinel.ports.reporting import ReportRefused
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
 
@@ -146,7 +146,7 @@ class ApiGate:
         self._is_well.clear()
         if operation is ApiOperation.READ:
             self._is_unread.set()
-        backoff = self._retry_slowly if trouble.needs_person else self._retry
+        backoff = self._retry_slowly if trouble.needs_operator else self._retry
         return max(backoff.delay(tries, self._random()), min(trouble.retry_after, _LONGEST_WISH))
 
     def _answered(self, operation: ApiOperation) -> None:
@@ -164,4 +164,4 @@ class ApiGate:
 
 def _enough(operation: ApiOperation, trouble: ApiUnavailable) -> int:
     """After how many tries a request is given up while others of its kind are answered."""
-    return _TRIES_IN_VAIN if operation is ApiOperation.READ and trouble.needs_person else _TRIES
+    return _TRIES_IN_VAIN if operation is ApiOperation.READ and trouble.needs_operator else _TRIES

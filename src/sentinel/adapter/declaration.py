@@ -63,11 +63,11 @@ class Adapter:
         """What to run for this resource in the state it is in."""
         return (self._finalizers if resource.is_deleting else self._tasks).get(resource.kind)
 
-    def looks_after(self, resource: Resource) -> bool:
+    def handles(self, resource: Resource) -> bool:
         """Whether there is something to say about this resource, even if there is nothing to do."""
         return resource.kind in self._tasks or self.task_for(resource) is not None
 
-    def may_concern(self, kind: str) -> bool:
+    def may_handle(self, kind: str) -> bool:
         """Whether an event about this kind, in letters of any case, is worth a look; one about no kind is."""
         return not kind or kind.lower() in (known.lower() for known in self.kinds)
 

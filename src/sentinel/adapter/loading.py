@@ -15,14 +15,14 @@ from sentinel.adapter.declaration import Adapter
 from sentinel.runtime.log import describe
 
 
-class NoAdapter(Exception):
+class InvalidAdapter(Exception):
     """What was named is no adapter; the text says why."""
 
 
 def load_adapter(task: str, *, folder: Path | None = None) -> Adapter:
     """The adapter of this name; `folder` comes first where modules are looked for, from now on.
 
-    Raises `NoAdapter`.
+    Raises `InvalidAdapter`.
     """
     if folder is not None:
         first = str(folder.resolve())
@@ -32,18 +32,18 @@ def load_adapter(task: str, *, folder: Path | None = None) -> Adapter:
     try:
         found: object = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a module may do anything while it is imported
-        raise NoAdapter(f"cannot import {module_name}: {describe(error)}{_place(error)}") from error
+        raise InvalidAdapter(f"cannot import {module_name}: {describe(error)}{_place(error)}") from error
     for name in path.split("."):
         try:
             found = getattr(found, name)
         except AttributeError:
-            raise NoAdapter(
+            raise InvalidAdapter(
                 f"expected an adapter called {path} in {module_name}, got nothing of that name"
             ) from None
     if not isinstance(found, Adapter):
-        raise NoAdapter(f"expected {path} in {module_name} to be an Adapter, got {type(found).__name__}")
+        raise InvalidAdapter(f"expected {path} in {module_name} to be an Adapter, got {type(found).__name__}")
     if not found.kinds:
-        raise NoAdapter(f"expected {path} in {module_name} to have a task, got an adapter without any")
+        raise InvalidAdapter(f"expected {path} in {module_name} to have a task, got an adapter without any")
     return found
 
 

@@ -17,7 +17,7 @@ from sentinel.adapter.api_gate import ApiOperation
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.log import Log
 
 
@@ -60,13 +60,13 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 class AdapterObserver(Protocol):
     """Whoever wants to know. Calls come from the service's own tasks and should be short."""
 
-    def taken(self, queue_age: timedelta) -> None:
+    def dequeued(self, queue_age: timedelta) -> None:
         """A resource is looked at; the oldest event that asks for it is so old."""
 
     def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
         """Events were acknowledged without an evaluation."""
 
-    def began(self) -> None:
+    def started(self) -> None:
         """An evaluation begins."""
 
     def evaluated(self, evaluation: Evaluation) -> None:
@@ -81,7 +81,7 @@ class AdapterObserver(Protocol):
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         """A message was given up."""
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
         """Events were given back to the broker, to be delivered again."""
 
     def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
@@ -100,14 +100,14 @@ class AdapterObservers:
         self._observers = observers
         self._log = log
 
-    def taken(self, queue_age: timedelta) -> None:
-        self._each(lambda observer: observer.taken(queue_age))
+    def dequeued(self, queue_age: timedelta) -> None:
+        self._each(lambda observer: observer.dequeued(queue_age))
 
     def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
         self._each(lambda observer: observer.skipped(reason, resource_id, events))
 
-    def began(self) -> None:
-        self._each(lambda observer: observer.began())
+    def started(self) -> None:
+        self._each(lambda observer: observer.started())
 
     def evaluated(self, evaluation: Evaluation) -> None:
         self._each(lambda observer: observer.evaluated(evaluation))
@@ -121,8 +121,8 @@ class AdapterObservers:
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         self._each(lambda observer: observer.dead_lettered(reason, event_id, resource_id))
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
-        self._each(lambda observer: observer.returned(reason, resource_id, events))
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
+        self._each(lambda observer: observer.nacked(reason, resource_id, events))
 
     def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
         self._each(lambda observer: observer.api_failed(operation, trouble))

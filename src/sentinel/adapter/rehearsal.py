@@ -34,7 +34,7 @@ async def rehearse(
 
     Raises `LookupError` where the adapter does nothing for such a resource.
     """
-    if not adapter.looks_after(resource):
+    if not adapter.handles(resource):
         raise LookupError(f"adapter {adapter.name} has nothing to do for a {resource.kind}; see its `kinds`")
     context = Context(
         adapter=adapter.name,

@@ -28,8 +28,8 @@ from sentinel.core.adapter.event_target import EventTarget, ResourceRef
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Conclusion
 from sentinel.core.fleet.documents import Report
+from sentinel.ports.adapter_api import AdapterApi, ReportRefused
 from sentinel.ports.clock import Clock
-from sentinel.ports.reporting import Reporting, ReportRefused
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime import workqueue
@@ -56,12 +56,12 @@ class AdapterService:
         *,
         adapter: Adapter,
         subscriber: Subscriber,
-        reporting: Reporting,
+        api: AdapterApi,
         http: HttpClient,
         clock: Clock,
         observer: AdapterObserver,
         log: Log,
-        last_work: timedelta,
+        grace_period: timedelta,
         concurrency: int = 10,
         task_timeout: timedelta = timedelta(seconds=30),
         report_max_age: timedelta = timedelta(0),
@@ -69,16 +69,16 @@ class AdapterService:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """`log` is what the tasks write to, and what hears of messages that our own reading fails on. `redact`
-        takes secrets out of what is reported. Once the service ends tasks may go on for `last_work`, which has to
+        takes secrets out of what is reported. Once the service ends tasks may go on for `grace_period`, which has to
         leave time for saying that they were cut off."""
         self._adapter = adapter
         self._subscriber = subscriber
-        self._reporting = reporting
+        self._api = api
         self._http = http
         self._clock = clock
         self._observer = observer
         self._log = log
-        self._last_work = last_work
+        self._last_work = grace_period
         self._task_timeout = task_timeout
         self._report_max_age = report_max_age
         self._redact = redact
@@ -107,7 +107,7 @@ class AdapterService:
         last_call: asyncio.TimerHandle | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._asking.keep_asking(lambda: self._reporting.reach(kind), stopping))
+                group.create_task(self._asking.keep_asking(lambda: self._api.probe(kind), stopping))
                 group.create_task(self._queue.run(partial(self._process, stopping), stopping))
                 if not await stopping.interrupts(self._take_in(group)):
                     raise DeliveriesEnded(
@@ -144,7 +144,7 @@ class AdapterService:
             self._log.unexpected("message.unreadable", event_id=message.attributes.get("id", ""), error=error)
             self._refuse(delivery, f"the message cannot be read: {describe(error)}", group)
             return
-        if not self._adapter.may_concern(hint.pointer.kind):
+        if not self._adapter.may_handle(hint.pointer.kind):
             self._observer.skipped(SkipReason.OTHER_KIND, hint.pointer.id, 1)
             group.create_task(delivery.ack())
             return
@@ -184,9 +184,9 @@ class AdapterService:
 
     async def _attend(self, calls: Sequence[Call], stopping: Stopping) -> None:
         """Looks at one resource, and settles its events once the report about it is accepted."""
-        self._observer.taken(self._clock.now() - min(map(_asked, calls)))
+        self._observer.dequeued(self._clock.now() - min(map(_asked, calls)))
         pointer = _best_pointer(calls)
-        resource = await self._asking.ask(ApiOperation.READ, lambda: self._reporting.read(pointer), stopping)
+        resource = await self._asking.ask(ApiOperation.READ, lambda: self._api.get(pointer), stopping)
         skipped = self._reason_to_skip(resource)
         if resource is None or skipped is not None:
             self._observer.skipped(skipped or SkipReason.GONE, pointer.id, len(calls))
@@ -208,7 +208,7 @@ class AdapterService:
     def _reason_to_skip(self, resource: Resource | None) -> SkipReason | None:
         if resource is None:
             return SkipReason.GONE
-        if not self._adapter.looks_after(resource):
+        if not self._adapter.handles(resource):
             return SkipReason.OTHER_KIND
         is_fresh = resource.has_fresh_report(
             self._adapter.name, now=self._clock.now(), max_age=self._report_max_age
@@ -232,7 +232,7 @@ class AdapterService:
             deadline=self._clock.now() + self._task_timeout,
             cancellation=Cancellation(),
         )
-        self._observer.began()
+        self._observer.started()
         try:
             evaluated = await evaluate(
                 self._adapter.task_for(resource),
@@ -283,13 +283,13 @@ class AdapterService:
     async def _send(self, resource: Resource, report: Report, stopping: Stopping) -> None:
         answer = await self._asking.ask(
             ApiOperation.REPORT,
-            lambda: self._reporting.report(resource, report),
+            lambda: self._api.report(resource, report),
             stopping,
         )
-        self._observer.reported(resource, ReportDisposition(answer.taken.value), answer.reason)
+        self._observer.reported(resource, ReportDisposition(answer.outcome.value), answer.reason)
 
     async def _give_back(self, reason: str, calls: Sequence[Call]) -> None:
-        self._observer.returned(reason, calls[-1].hint.pointer.id, len(calls))
+        self._observer.nacked(reason, calls[-1].hint.pointer.id, len(calls))
         await _settle(call.delivery.nack() for call in calls)
 
     async def _bury(self, reason: str, calls: Sequence[Call]) -> None:

@@ -15,7 +15,7 @@ from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.log import Log
 
 PREFIX = "hyperfleet_adapter_"
@@ -58,7 +58,7 @@ class AdapterTelemetry:
         errors = counter("api_errors_total", "Times the API began to fail, by operation.", "operation")
         self._api_errors = {operation: errors.labels(adapter, operation.value) for operation in ApiOperation}
 
-    def taken(self, queue_age: timedelta) -> None:
+    def dequeued(self, queue_age: timedelta) -> None:
         """A publisher's clock may be ahead of ours; time in a queue is never less than none."""
         self._queue_age.observe(max(queue_age.total_seconds(), 0.0))
 
@@ -67,7 +67,7 @@ class AdapterTelemetry:
         self._skipped[reason].inc(events)
         self._log.debug("event.skipped", resource_id=resource_id, reason=reason, events=events)
 
-    def began(self) -> None:
+    def started(self) -> None:
         """One more under way."""
         self._in_flight.inc()
 
@@ -117,7 +117,7 @@ class AdapterTelemetry:
         self._dead_letters.inc()
         self._log.error("event.dead_lettered", reason=reason, event_id=event_id, resource_id=resource_id)
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
         """Counts and logs events that the broker gets back."""
         self._returned.inc(events)
         self._log.warning("event.returned", reason=reason, resource_id=resource_id, events=events)
@@ -125,8 +125,8 @@ class AdapterTelemetry:
     def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
         """Once for each kind of trouble, not for each request that meets it."""
         self._api_errors[operation].inc()
-        write = self._log.error if trouble.needs_person else self._log.warning
-        write("api.failed", operation=operation, error=str(trouble), needs_person=trouble.needs_person)
+        write = self._log.error if trouble.needs_operator else self._log.warning
+        write("api.failed", operation=operation, error=str(trouble), needs_operator=trouble.needs_operator)
 
     def api_recovered(self, operation: ApiOperation) -> None:
         """The end of it."""

@@ -13,7 +13,7 @@ from sentinel.cli.up.lines import Lines
 from sentinel.cli.up.narration import Activity, AdapterNarrator, PulseNarrator, Tone
 from sentinel.cli.up.stdout_queue import StdoutQueue
 from sentinel.core.adapter.task import Ending
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import cycle, evaluation, judge
@@ -97,7 +97,7 @@ def test_what_is_given_up_is_told() -> None:
     seen = evaluation(Ending.DONE).resource
 
     narrator.dead_lettered("not an event", "e1", "")
-    narrator.returned("no answer", "c1", 2)
+    narrator.nacked("no answer", "c1", 2)
     narrator.reported(seen, ReportDisposition.REFUSED, "too large")
     narrator.reported(seen, ReportDisposition.STORED, None)
 
@@ -109,8 +109,8 @@ def test_what_is_of_no_interest_is_not_told() -> None:
     told: list[Activity] = []
     narrator = adapter(told)
 
-    narrator.began()
-    narrator.taken(timedelta(0))
+    narrator.started()
+    narrator.dequeued(timedelta(0))
     narrator.interrupted()
 
     assert told == []

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from sentinel.adapter import Adapter, Context, Done, Outcome, Resource
 from sentinel.adapter.settings import AdapterSettings
-from sentinel.cli.wiring.adapter import build_adapter, build_reporting
+from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api
 from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.subscription import Message
@@ -15,8 +15,8 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.testing import loop
+from sentinel.testing.adapter_api import FakeAdapterApi
 from sentinel.testing.loop import SimulatedClock
-from sentinel.testing.reporting import FakeReporting
 from tests.support.http.scripted_server import ScriptedServer, problem
 
 EVENT = {"id": "event", "type": "com.redhat.hyperfleet.cluster.reconcile", "subject": "c1"}
@@ -34,14 +34,14 @@ def test_within_its_drain_it_says_what_it_has_cut_off() -> None:
 
     async def scenario() -> list[str]:
         clock, broker, stopping = SimulatedClock(), MemoryBroker(), Stopping()
-        api = FakeReporting(clock=clock)
+        api = FakeAdapterApi(clock=clock)
         api.put("c1")
         drain = timedelta(seconds=3)
         part = build_adapter(
             AdapterSettings(task="module:dns", hyperfleet_api=ApiSettings(endpoint="http://127.0.0.1:1")),
             adapter=adapter,
             subscriber=broker.subscribe("dns"),
-            reporting=api,
+            api=api,
             clock=clock,
             redact=str,
             drain=drain,
@@ -64,9 +64,9 @@ async def test_the_request_says_what_the_settings_say() -> None:
     heard: list[str] = []
     async with ScriptedServer(lambda asked: problem(404, "HYPERFLEET-NTF-001")) as server:
         api = ApiSettings(endpoint=server.url, gzip=True, token=Secret("t0ken"))
-        reporting = build_reporting(api, connections=1, on_token=heard.append)
+        reporting = build_adapter_api(api, connections=1, on_token=heard.append)
 
-        await reporting.read(ResourceRef("c1"))
+        await reporting.get(ResourceRef("c1"))
         await reporting.close()
 
     headers = server.asked[0].headers

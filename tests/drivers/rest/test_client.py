@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from sentinel.drivers.rest.client import RestClient
-from sentinel.drivers.rest.errors import Obstacle, Refusal, RequestRejected, TooLarge, Unreachable
+from sentinel.drivers.rest.errors import ErrorResponse, RequestRejected, TooLarge, Unreachable, UnreachableReason
 from sentinel.drivers.rest.problem import ReceivedFieldError, ReceivedProblem
 from sentinel.drivers.rest.retries import Retries
 from sentinel.drivers.rest.token import BearerToken
-from sentinel.drivers.rest.url import BadName, CredentialsInUrl, InvalidUrl, base_url, query, segment
+from sentinel.drivers.rest.url import CredentialsInUrl, InvalidSegment, InvalidUrl, base_url, query, segment
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.runtime.backoff import Backoff
 from tests.support.http.scripted_server import Asked, Said, ScriptedServer, document, problem
@@ -25,7 +25,7 @@ from tools.services import free_port
 TOKEN = "snt_very-secret"
 SECOND = timedelta(seconds=1)
 AT_ONCE = Backoff(initial=timedelta(0), maximum=timedelta(0))
-THRICE = Retries(attempts=3, backoff=AT_ONCE, longest_wait=timedelta(0))
+THRICE = Retries(attempts=3, backoff=AT_ONCE, max_retry_after=timedelta(0))
 
 MakeClient = Callable[..., RestClient]
 
@@ -134,7 +134,7 @@ class TestRefusals:
 
         refused = await refusal(make_client())
 
-        assert refused.refusal.problem == ReceivedProblem(
+        assert refused.response.problem == ReceivedProblem(
             code="HYPERFLEET-VAL-002",
             detail="will not do",
             field_errors=(
@@ -164,7 +164,7 @@ class TestRefusals:
         assert str(await refusal(make_client())) == f"400 Bad Request: {said}"
 
     @pytest.mark.parametrize(
-        ("status", "is_temporary", "needs_person"),
+        ("status", "is_temporary", "needs_operator"),
         [
             (302, False, True),
             (400, False, True),
@@ -184,13 +184,13 @@ class TestRefusals:
         make_client: MakeClient,
         status: int,
         is_temporary: bool,
-        needs_person: bool,
+        needs_operator: bool,
     ) -> None:
         server.script = lambda asked: Said(status)
 
         refused = await refusal(make_client())
 
-        assert (refused.may_pass, refused.refusal.needs_person) == (is_temporary, needs_person)
+        assert (refused.is_retryable, refused.response.needs_operator) == (is_temporary, needs_operator)
         assert refused.code == ""
 
     @pytest.mark.parametrize(("status", "wait"), [(503, 7), (429, 7), (404, 0)])
@@ -199,7 +199,7 @@ class TestRefusals:
     ) -> None:
         server.script = lambda asked: Said(status, headers={"Retry-After": "7"})
 
-        assert (await refusal(make_client())).refusal.retry_after == wait * SECOND
+        assert (await refusal(make_client())).response.retry_after == wait * SECOND
 
     async def test_a_redirect_is_not_followed_and_shows_its_origin_alone(
         self, server: ScriptedServer, make_client: MakeClient
@@ -219,7 +219,7 @@ class TestRefusals:
         refused = await refusal(make_client(token=BearerToken(TOKEN)))
 
         assert str(refused) == "400 Bad Request: Bearer ***"
-        assert refused.refusal == Refusal(400, "Bad Request", "Bearer ***")
+        assert refused.response == ErrorResponse(400, "Bad Request", "Bearer ***")
 
     async def test_a_refusal_is_shown_as_one_short_line(
         self, server: ScriptedServer, make_client: MakeClient
@@ -247,8 +247,8 @@ class TestToken:
 
         refused = await refusal(make_client(token=BearerToken(file=file)))
 
-        assert refused.refusal.has_new_token
-        assert not refused.refusal.needs_person
+        assert refused.response.has_new_token
+        assert not refused.response.needs_operator
 
     def test_every_new_token_is_told_once(self, tmp_path: Path) -> None:
         file = tmp_path / "token"
@@ -285,9 +285,9 @@ class TestUnreachable:
             await client.request("GET", "/x", timeout=5 * SECOND)
 
         assert isinstance(caught.value, Unreachable)
-        assert caught.value.obstacle is Obstacle.CONNECTION
+        assert caught.value.reason is UnreachableReason.CONNECTION
         assert caught.value.detail.startswith("connect")
-        assert (caught.value.was_sent, caught.value.needs_person) == (False, False)
+        assert (caught.value.was_sent, caught.value.needs_operator) == (False, False)
 
     async def test_a_server_that_does_not_answer_in_time_may_have_the_request(
         self, server: ScriptedServer, make_client: MakeClient
@@ -304,7 +304,7 @@ class TestUnreachable:
             await make_client().request("GET", "/x", timeout=SECOND / 20)
         released.set()
 
-        assert (caught.value.obstacle, caught.value.was_sent) == (Obstacle.TIMEOUT, True)
+        assert (caught.value.reason, caught.value.was_sent) == (UnreachableReason.TIMEOUT, True)
 
 
 class TestRetries:
@@ -377,7 +377,7 @@ class TestRetries:
         assert len(failures) == 3
 
     def test_a_policy_waits_as_the_server_asks_within_reason(self) -> None:
-        policy = Retries(attempts=3, backoff=AT_ONCE, longest_wait=5 * SECOND)
+        policy = Retries(attempts=3, backoff=AT_ONCE, max_retry_after=5 * SECOND)
 
         assert policy.wait(0, random=0.5) == timedelta(0)
         assert policy.wait(1, random=0.5, asked=2 * SECOND) == 2 * SECOND
@@ -418,5 +418,5 @@ class TestUrls:
 
     def test_a_segment_is_encoded_or_refused(self) -> None:
         assert segment("a b?c#d") == "a%20b%3Fc%23d"
-        with pytest.raises(BadName):
+        with pytest.raises(InvalidSegment):
             segment("a/b")

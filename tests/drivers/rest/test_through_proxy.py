@@ -20,7 +20,7 @@ from sentinel.cli.pulse.explain import explain
 from sentinel.cli.wiring.hyperfleet_api import build_api_client
 from sentinel.cli.wiring.pulse import build_fleet
 from sentinel.drivers.rest.client import RestClient
-from sentinel.drivers.rest.errors import Obstacle, RequestRejected, ServerError, Unreachable
+from sentinel.drivers.rest.errors import RequestRejected, ServerError, Unreachable, UnreachableReason
 from sentinel.drivers.rest.proxies import Proxies
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.pulse.settings import PulseSettings
@@ -163,7 +163,7 @@ async def test_a_certificate_is_checked_through_the_tunnel_too(make_client: Make
         with pytest.raises(Unreachable) as caught:
             await client.request("GET", "/x", timeout=5 * SECOND)
 
-    assert caught.value.obstacle is Obstacle.CERTIFICATE
+    assert caught.value.reason is UnreachableReason.CERTIFICATE
 
 
 async def test_credentials_are_sent_to_the_proxy_with_every_request(
@@ -190,14 +190,14 @@ async def test_a_proxy_that_refuses_is_named_and_shows_no_credentials(
 
     error = caught.value
     assert "407" in str(error)
-    said = everything_said(error) + (error.refusal.said if isinstance(error, RequestRejected) else "")
+    said = everything_said(error) + (error.response.explanation if isinstance(error, RequestRejected) else "")
     assert not any(secret in said for secret in (PASSWORD, "hunter%3A22", CREDENTIALS, TOKEN))
     if isinstance(error, Unreachable):
         assert str(error).startswith(f"the proxy http://{proxy.address} (HTTPS_PROXY) refuses: 407 you are me:***")
-        assert (error.obstacle, error.needs_person) == (Obstacle.PROXY, True)
+        assert (error.reason, error.needs_operator) == (UnreachableReason.PROXY, True)
     else:
         assert isinstance(error, RequestRejected)
-        assert error.refusal.needs_person
+        assert error.response.needs_operator
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -211,7 +211,7 @@ async def test_a_proxy_that_is_not_there_is_named_without_credentials(
         await make_client(f"{scheme}://{NAME}", environ).request("GET", "/x", timeout=5 * SECOND)
 
     assert str(caught.value).startswith(f"cannot reach the proxy http://{address} ({scheme.upper()}_PROXY): ")
-    assert caught.value.obstacle is Obstacle.PROXY
+    assert caught.value.reason is UnreachableReason.PROXY
     assert "hunter" not in everything_said(caught.value)
 
 

@@ -18,7 +18,7 @@ from sentinel.cli import options
 from sentinel.cli.adapter.dead_letters import dead_letters
 from sentinel.cli.adapter.new import new
 from sentinel.cli.addresses import listen_options
-from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
+from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api, max_in_flight
 from sentinel.cli.wiring.broker import build_subscriber
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.runtime import process
@@ -86,14 +86,16 @@ def adapter(
 
 def _assemble(ready: AdapterReady, context: ServiceContext) -> Assembly:
     settings, redactor = ready.settings, context.redactor
-    subscriber = build_subscriber(ready.broker, subscription=ready.subscription, max_in_flight=in_flight(settings))
+    subscriber = build_subscriber(
+        ready.broker, subscription=ready.subscription, max_in_flight=max_in_flight(settings)
+    )
     return Assembly(
         parts=[
             lambda: build_adapter(
                 settings,
                 adapter=ready.adapter,
                 subscriber=subscriber,
-                reporting=build_reporting(
+                api=build_adapter_api(
                     settings.hyperfleet_api,
                     connections=max(100, settings.concurrency),
                     kinds=ready.adapter.kinds,
@@ -141,7 +143,7 @@ def prepare(
         return problems
     try:
         found = loading.load_adapter(loaded.settings.task, folder=config.parent)
-    except loading.NoAdapter as error:
+    except loading.InvalidAdapter as error:
         return [
             str(SettingsProblem.at(adapter_settings.place_of_task(config, loaded), "task", str(error))),
             *problems,

@@ -196,7 +196,7 @@ def _name_by(config: Path) -> str:
         raise _Refused("\n".join(str(problem) for problem in loaded.problems))
     try:
         return loading.load_adapter(loaded.settings.task, folder=config.parent).name
-    except loading.NoAdapter as error:
+    except loading.InvalidAdapter as error:
         raise _Refused(f"{config}: task: {error}") from error
 
 

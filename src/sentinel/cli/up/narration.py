@@ -18,8 +18,8 @@ from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.clock import Clock
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 
@@ -102,13 +102,13 @@ class AdapterNarrator:
         self._tell = tell
         self._clock = clock
 
-    def taken(self, queue_age: timedelta) -> None:
+    def dequeued(self, queue_age: timedelta) -> None:
         """The evaluation is told, not its beginning."""
 
     def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
         """Nothing happened."""
 
-    def began(self) -> None:
+    def started(self) -> None:
         """The end is told."""
 
     def evaluated(self, evaluation: Evaluation) -> None:
@@ -136,7 +136,7 @@ class AdapterNarrator:
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         self._say(f"gave up an event: {reason}", Tone.BAD, resource_id)
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
         self._say(f"gave back events: {reason}", Tone.BAD, resource_id)
 
     def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:

@@ -265,7 +265,7 @@ class _Planner:
                 loading.forget_modules(other.parent)
         try:
             return PlannedAdapter(loading.load_adapter(settings.task, folder=file.parent), settings, file)
-        except loading.NoAdapter as error:
+        except loading.InvalidAdapter as error:
             self.problems.append(
                 str(SettingsProblem.at(adapter_settings.place_of_task(file, loaded), "task", str(error)))
             )

@@ -17,8 +17,8 @@ from sentinel.adapter.service import AdapterService
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.cli.wiring.hyperfleet_api import build_api_client
+from sentinel.ports.adapter_api import AdapterApi
 from sentinel.ports.clock import Clock
-from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime.lifecycle.part import Part, Step
@@ -34,24 +34,24 @@ _WORK_IN_DRAIN = 0.75
 """Which part of the drain tasks may go on for; the rest is for saying that they were cut off."""
 
 
-def in_flight(settings: AdapterSettings) -> int:
+def max_in_flight(settings: AdapterSettings) -> int:
     """How many messages the adapter may hold."""
     return _HELD_PER_WORKER * settings.concurrency
 
 
-def build_reporting(
+def build_adapter_api(
     api: ApiSettings,
     *,
     connections: int,
     kinds: Sequence[str] = (),
     on_token: Callable[[str], None] = lambda token: None,
     environ: Mapping[str, str] = os.environ,
-) -> Reporting:
+) -> AdapterApi:
     """The HyperFleet API that the settings name, as `build_api_client` reaches it.
 
     `kinds` are tried when an event does not name the kind of its resource.
     """
-    from sentinel.drivers.fleet_api.reports import FleetReports
+    from sentinel.drivers.fleet_api.adapter_api import HttpAdapterApi
     from sentinel.drivers.fleet_api.session import FleetSession
 
     client = build_api_client(
@@ -62,7 +62,7 @@ def build_reporting(
         on_token=on_token,
         environ=environ,
     )
-    return FleetReports(FleetSession(client, timeout=api.timeout), kinds=kinds)
+    return HttpAdapterApi(FleetSession(client, timeout=api.timeout), kinds=kinds)
 
 
 def build_adapter(
@@ -70,7 +70,7 @@ def build_adapter(
     *,
     adapter: Adapter,
     subscriber: Subscriber,
-    reporting: Reporting,
+    api: AdapterApi,
     clock: Clock,
     redact: Callable[[str], str],
     drain: timedelta,
@@ -90,14 +90,14 @@ def build_adapter(
     service = AdapterService(
         adapter=adapter,
         subscriber=subscriber,
-        reporting=reporting,
+        api=api,
         http=route(client),
         clock=clock,
         observer=watch(
             AdapterTelemetry(registry=registry, log=log.bind(adapter=adapter.name), adapter=adapter.name)
         ),
         log=get_logger("task"),
-        last_work=drain * _WORK_IN_DRAIN,
+        grace_period=drain * _WORK_IN_DRAIN,
         concurrency=settings.concurrency,
         task_timeout=settings.task_timeout,
         report_max_age=settings.report_max_age,
@@ -108,7 +108,7 @@ def build_adapter(
         loops=(service.run,),
         checks=service.checks,
         registry=registry,
-        close=_all(client.close, reporting.close),
+        close=_all(client.close, api.close),
     )
 
 

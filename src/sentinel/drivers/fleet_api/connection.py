@@ -9,12 +9,11 @@ from typing import TypeAlias
 
 from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.drivers.rest.client import RestClient
-from sentinel.drivers.rest.errors import Obstacle, RequestRejected, TooLarge, Unreachable
+from sentinel.drivers.rest.errors import RequestRejected, TooLarge, Unreachable, UnreachableReason
 from sentinel.drivers.rest.proxies import NO_PROXIES, Proxies
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import CredentialsInUrl, InvalidUrl
-from sentinel.ports.api_trouble import ApiUnavailable
-from sentinel.ports.errors import Misconfigured
+from sentinel.ports.errors import ApiUnavailable, Misconfigured
 
 Failure: TypeAlias = Unreachable | RequestRejected | TooLarge | Misconfigured
 FAILURES = (Unreachable, RequestRejected, TooLarge, Misconfigured)
@@ -60,14 +59,14 @@ def connect(
 def trouble(failure: Failure) -> ApiUnavailable:
     """The failure as the ports know it; the same request may well succeed later."""
     match failure:
-        case RequestRejected(refusal=refusal):
+        case RequestRejected(response=refusal):
             text = f"{failure}, is endpoint right?" if refusal.is_redirect else str(failure)
-            return ApiUnavailable(text, needs_person=refusal.needs_person, retry_after=refusal.retry_after)
-        case Unreachable(obstacle=Obstacle.CERTIFICATE):
-            return ApiUnavailable(f"{failure}; is ca_file right?", needs_person=True)
+            return ApiUnavailable(text, needs_operator=refusal.needs_operator, retry_after=refusal.retry_after)
+        case Unreachable(reason=UnreachableReason.CERTIFICATE):
+            return ApiUnavailable(f"{failure}; is ca_file right?", needs_operator=True)
         case Unreachable():
-            return ApiUnavailable(str(failure), needs_person=failure.needs_person)
+            return ApiUnavailable(str(failure), needs_operator=failure.needs_operator)
         case Misconfigured():
-            return ApiUnavailable(str(failure), needs_person=True)
+            return ApiUnavailable(str(failure), needs_operator=True)
         case TooLarge():
             return ApiUnavailable(f"an answer of more than {failure.limit} bytes came")

@@ -58,7 +58,7 @@ class FleetSession:
             )
         except FAILURES as failure:
             if isinstance(failure, RequestRejected) and _is_answer(failure):
-                return Reply(failure.status, b"", "", failure.refusal.problem, str(failure))
+                return Reply(failure.status, b"", "", failure.response.problem, str(failure))
             raise trouble(failure) from failure.__cause__
         discard_reason = response.headers.get("Discard-Reason", "")
         return Reply(response.status, response.body, discard_reason, None, response.line)
@@ -69,5 +69,5 @@ class FleetSession:
 
 
 def _is_answer(refused: RequestRejected) -> bool:
-    refusal = refused.refusal
+    refusal = refused.response
     return not (refusal.is_redirect or refusal.is_temporary or refusal.status in _NO_ANSWER)

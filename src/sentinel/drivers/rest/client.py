@@ -21,10 +21,17 @@ import aiohttp
 from yarl import URL
 
 from sentinel.drivers.rest import problem, responses
-from sentinel.drivers.rest.errors import Obstacle, Refusal, RequestRejected, TooLarge, Unreachable, is_temporary
+from sentinel.drivers.rest.errors import (
+    ErrorResponse,
+    RequestRejected,
+    TooLarge,
+    Unreachable,
+    UnreachableReason,
+    is_temporary,
+)
 from sentinel.drivers.rest.proxies import NO_PROXIES, Proxies
 from sentinel.drivers.rest.responses import RestResponse, excerpt
-from sentinel.drivers.rest.retries import NO_RETRIES, REPEATABLE, Retries
+from sentinel.drivers.rest.retries import IDEMPOTENT_METHODS, NO_RETRIES, Retries
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import base_url as checked
 from sentinel.ports.errors import Misconfigured
@@ -110,15 +117,15 @@ class RestClient:
             try:
                 return await send()
             except Unreachable as error:
-                if error.needs_person or (error.was_sent and method not in REPEATABLE):
+                if error.needs_operator or (error.was_sent and method not in IDEMPOTENT_METHODS):
                     raise
                 wait = self._retries.wait(attempt, random=self._random())
                 if wait is None:
                     raise
             except RequestRejected as error:
-                if not error.may_pass or method not in REPEATABLE:
+                if not error.is_retryable or method not in IDEMPOTENT_METHODS:
                     raise
-                wait = self._retries.wait(attempt, random=self._random(), asked=error.refusal.retry_after)
+                wait = self._retries.wait(attempt, random=self._random(), asked=error.response.retry_after)
                 if wait is None:
                     raise
             attempt += 1
@@ -161,37 +168,41 @@ class RestClient:
                 return RestResponse(response.status, content, response.headers)
         except TimeoutError as error:
             text = f"no complete answer within {timeout.total_seconds():.3g} s"
-            raise Unreachable(text, obstacle=Obstacle.TIMEOUT) from error
+            raise Unreachable(text, reason=UnreachableReason.TIMEOUT) from error
         except aiohttp.ClientConnectorCertificateError as error:
             # The file may have been replaced since it was read; the next request reads it again.
             await self.close()
             detail = getattr(error.certificate_error, "verify_message", "") or "verification failed"
             text = f"the server's certificate is not trusted ({detail})"
-            raise Unreachable(text, obstacle=Obstacle.CERTIFICATE, detail=detail, needs_person=True) from error
+            raise Unreachable(
+                text, reason=UnreachableReason.CERTIFICATE, detail=detail, needs_operator=True
+            ) from error
         except aiohttp.ClientProxyConnectionError as error:
             detail = self._shown(error.os_error.strerror or str(error.os_error), token).lower()
             text = f"cannot reach the proxy {self._proxy}: {detail}"
-            raise Unreachable(text, obstacle=Obstacle.PROXY, detail=detail) from error
+            raise Unreachable(text, reason=UnreachableReason.PROXY, detail=detail) from error
         except aiohttp.ClientConnectorError as error:
             detail = self._shown(error.os_error.strerror or str(error.os_error), token).lower()
             raise Unreachable(
-                self._shown(str(error), token), obstacle=Obstacle.CONNECTION, detail=detail
+                self._shown(str(error), token), reason=UnreachableReason.CONNECTION, detail=detail
             ) from error
         # Errors of this family are not chained: their representation shows the headers of the request.
         except aiohttp.ClientHttpProxyError as error:
             detail = f"{error.status} {self._shown(error.message, token)}".rstrip()
             raise Unreachable(
                 f"the proxy {self._proxy} refuses: {detail}",
-                obstacle=Obstacle.PROXY,
+                reason=UnreachableReason.PROXY,
                 detail=detail,
-                needs_person=not is_temporary(error.status),
+                needs_operator=not is_temporary(error.status),
             ) from None
         except aiohttp.ClientResponseError as error:
             detail = self._shown(error.message, token)
-            raise Unreachable(f"malformed HTTP: {detail}", obstacle=Obstacle.MALFORMED, detail=detail) from None
+            raise Unreachable(
+                f"malformed HTTP: {detail}", reason=UnreachableReason.MALFORMED, detail=detail
+            ) from None
         except (aiohttp.ClientError, OSError) as error:
             detail = self._shown(str(error), token) or type(error).__name__
-            raise Unreachable(detail, obstacle=Obstacle.BROKEN, detail=detail) from error
+            raise Unreachable(detail, reason=UnreachableReason.BROKEN, detail=detail) from error
 
     async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> RequestRejected:
         body = b""
@@ -199,10 +210,12 @@ class RestClient:
             body = await responses.read_up_to(response, _LARGEST_REFUSAL)
         status = response.status
         found = problem.read_problem(body)
-        refusal = Refusal(
+        refusal = ErrorResponse(
             status,
             phrase=self._redacted(response.reason or "", token),
-            said=self._redacted(problem.explanation(found, body, content_type=response.content_type), token),
+            explanation=self._redacted(
+                problem.explanation(found, body, content_type=response.content_type), token
+            ),
             problem=None if found is None else found.redacted(lambda text: self._redacted(text, token)),
             origin=_origin(response.headers.get("Location", "")) if 300 <= status < 400 else "",
             retry_after=responses.retry_after(response.headers) if is_temporary(status) else timedelta(0),
@@ -211,7 +224,7 @@ class RestClient:
         line = f"{status} {excerpt(refusal.phrase)}".rstrip()
         if refusal.is_redirect:
             return RequestRejected(f"{line} to {refusal.origin}; redirects are not followed", refusal)
-        said = excerpt(refusal.said)
+        said = excerpt(refusal.explanation)
         return RequestRejected(f"{line}: {said}" if said else line, refusal)
 
     def _shown(self, text: str, token: str) -> str:
@@ -240,12 +253,12 @@ class RestClient:
 
     def _authorities(self) -> ssl.SSLContext | bool:
         try:
-            return authorities(self._ca_file)
+            return ssl_context(self._ca_file)
         except OSError as error:  # which includes ssl.SSLError
             raise Misconfigured(f"ca_file {self._ca_file}: {error.strerror or error}") from error
 
 
-def authorities(ca_file: Path | None) -> ssl.SSLContext | bool:
+def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
     """The certificate authorities to trust: those in the file, or the system's. Raises `OSError`."""
     return True if ca_file is None else ssl.create_default_context(cafile=ca_file)
 

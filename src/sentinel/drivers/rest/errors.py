@@ -21,11 +21,11 @@ _TEMPORARY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPSt
 class ServerError(Exception):
     """The server did not do what it was asked for."""
 
-    may_pass = False
+    is_retryable = False
     """Whether the same request may well succeed later."""
 
 
-class Obstacle(StrEnum):
+class UnreachableReason(StrEnum):
     """Why no response came."""
 
     TIMEOUT = "timeout"
@@ -44,20 +44,26 @@ class Obstacle(StrEnum):
 class Unreachable(ServerError, Unavailable):
     """No response came."""
 
-    may_pass = True
+    is_retryable = True
 
-    def __init__(self, text: str, *, obstacle: Obstacle, detail: str = "", needs_person: bool = False) -> None:
+    def __init__(
+        self, text: str, *, reason: UnreachableReason, detail: str = "", needs_operator: bool = False
+    ) -> None:
         super().__init__(text)
-        self.obstacle = obstacle
+        self.reason = reason
         self.detail = detail
         """The reason alone, such as `connection refused`."""
-        self.needs_person = needs_person
+        self.needs_operator = needs_operator
         """Whether it will fail the same way until a person changes something."""
 
     @property
     def was_sent(self) -> bool:
         """Whether the server may have received the request."""
-        return self.obstacle not in (Obstacle.CERTIFICATE, Obstacle.CONNECTION, Obstacle.PROXY)
+        return self.reason not in (
+            UnreachableReason.CERTIFICATE,
+            UnreachableReason.CONNECTION,
+            UnreachableReason.PROXY,
+        )
 
 
 class TooLarge(ServerError):
@@ -68,13 +74,13 @@ class TooLarge(ServerError):
         self.limit = limit
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ErrorResponse(msgspec.Struct, frozen=True):
     """What a response that refuses says, free of what the request carried."""
 
     status: int
     phrase: str = ""
     """What the server calls the status."""
-    said: str = ""
+    explanation: str = ""
     """The server's explanation, on any number of lines."""
     problem: ReceivedProblem | None = None
     """Where the body is one."""
@@ -96,7 +102,7 @@ class Refusal(msgspec.Struct, frozen=True):
         return is_temporary(self.status)
 
     @property
-    def needs_person(self) -> bool:
+    def needs_operator(self) -> bool:
         """Whether it will fail the same way until a person changes something."""
         return self.status < 500 and not self.is_temporary and not self.has_new_token
 
@@ -104,20 +110,20 @@ class Refusal(msgspec.Struct, frozen=True):
 class RequestRejected(ServerError):
     """A response came, and it refuses the request."""
 
-    def __init__(self, text: str, refusal: Refusal) -> None:
+    def __init__(self, text: str, response: ErrorResponse) -> None:
         super().__init__(text)
-        self.refusal = refusal
-        self.may_pass = refusal.is_temporary
+        self.response = response
+        self.is_retryable = response.is_temporary
 
     @property
     def status(self) -> int:
         """The status of the response."""
-        return self.refusal.status
+        return self.response.status
 
     @property
     def code(self) -> str:
         """The problem's code, for programs; empty where there is none."""
-        return self.refusal.problem.code if self.refusal.problem is not None else ""
+        return self.response.problem.code if self.response.problem is not None else ""
 
 
 def is_temporary(status: int) -> bool:

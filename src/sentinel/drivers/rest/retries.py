@@ -8,7 +8,7 @@ import msgspec
 
 from sentinel.runtime.backoff import Backoff
 
-REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 """Methods that do the same however often they are sent. Others are repeated only if they were never sent."""
 
 
@@ -18,7 +18,7 @@ class Retries(msgspec.Struct, frozen=True):
     attempts: int = 1
     """In all, the first included."""
     backoff: Backoff = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5), jitter=0.3)
-    longest_wait: timedelta = timedelta(seconds=10)
+    max_retry_after: timedelta = timedelta(seconds=10)
     """What a server may ask for with Retry-After at most."""
 
     def wait(self, attempt: int, *, random: float, asked: timedelta = timedelta(0)) -> timedelta | None:
@@ -28,7 +28,7 @@ class Retries(msgspec.Struct, frozen=True):
         """
         if attempt + 1 >= self.attempts:
             return None
-        return max(self.backoff.delay(attempt, random), min(asked, self.longest_wait))
+        return max(self.backoff.delay(attempt, random), min(asked, self.max_retry_after))
 
 
 NO_RETRIES = Retries()

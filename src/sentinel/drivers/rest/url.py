@@ -19,7 +19,7 @@ class CredentialsInUrl(InvalidUrl):
     """The URL has a user or a password, where a token has to be used."""
 
 
-class BadName(ValueError):
+class InvalidSegment(ValueError):
     """A text that cannot be one segment of a path."""
 
 
@@ -37,9 +37,9 @@ def base_url(text: str) -> URL:
 
 
 def segment(text: str) -> str:
-    """The text as one segment of a path; raises `BadName` where it cannot be one."""
+    """The text as one segment of a path; raises `InvalidSegment` where it cannot be one."""
     if text in ("", ".", "..") or "/" in text or not text.isprintable():
-        raise BadName(f"expected one segment of a URL, such as the id of a resource, got {quoted(text)}")
+        raise InvalidSegment(f"expected one segment of a URL, such as the id of a resource, got {quoted(text)}")
     return quote(text, safe="")
 
 

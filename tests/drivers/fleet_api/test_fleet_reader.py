@@ -22,7 +22,7 @@ from sentinel.core.labels import NotSearchable, Selector, SelectorParam, equalit
 from sentinel.core.pulse.listing import PageShape
 from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS
 from sentinel.drivers.fleet_api.connection import connect
-from sentinel.drivers.fleet_api.fleet import MAX_BODY, FleetApi
+from sentinel.drivers.fleet_api.fleet_reader import MAX_BODY, HttpFleetReader
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.runtime.backoff import Backoff
 from tests.support.fleet.fake_api import (
@@ -45,7 +45,7 @@ TWICE = Backoff(initial=MILLISECOND, factor=1e9, maximum=timedelta(days=1))
 US_EAST = equality("region", "us-east")
 PRODUCTION = equality("environment", "production")
 
-MakeApi = Callable[..., FleetApi]
+MakeApi = Callable[..., HttpFleetReader]
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def server() -> AsyncIterator[FleetServer]:
 
 @pytest.fixture
 async def make_api(server: FleetServer) -> AsyncIterator[MakeApi]:
-    made: list[FleetApi] = []
+    made: list[HttpFleetReader] = []
 
     def make(
         *,
@@ -66,7 +66,7 @@ async def make_api(server: FleetServer) -> AsyncIterator[MakeApi]:
         ca_file: Path | None = None,
         gzip: bool = False,
         **changes: Any,
-    ) -> FleetApi:
+    ) -> HttpFleetReader:
         connection = connect(
             endpoint=endpoint,
             user_agent="hyperfleet-sentinel/1.2.3",
@@ -85,7 +85,7 @@ async def make_api(server: FleetServer) -> AsyncIterator[MakeApi]:
             "retry_for": 5 * SECOND,
             "backoff": Backoff(initial=MILLISECOND, maximum=4 * MILLISECOND),
         }
-        made.append(FleetApi(connection, **arguments | changes))
+        made.append(HttpFleetReader(connection, **arguments | changes))
         return made[-1]
 
     yield make
@@ -93,15 +93,15 @@ async def make_api(server: FleetServer) -> AsyncIterator[MakeApi]:
         await api.close()
 
 
-async def walk(api: FleetApi) -> list[FleetPage]:
+async def walk(api: HttpFleetReader) -> list[FleetPage]:
     return [page async for page in api.walk()]
 
 
-async def fetch_ids(api: FleetApi) -> list[str]:
+async def fetch_ids(api: HttpFleetReader) -> list[str]:
     return [resource.observation.id for page in await walk(api) for resource in page.resources]
 
 
-async def failure(api: FleetApi) -> str:
+async def failure(api: HttpFleetReader) -> str:
     """The text of the error that a walk ends with."""
     with pytest.raises(FetchError) as caught:
         await walk(api)

@@ -1,4 +1,4 @@
-"""The HyperFleet API in memory, as adapters use it: a verified fake of `ports.reporting.Reporting`.
+"""The HyperFleet API in memory, as adapters use it: a verified fake of `ports.adapter_api.AdapterApi`.
 
 Reports are judged by the same rules as by the real API, so a test learns what the API would have made of them.
 """
@@ -18,16 +18,16 @@ from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import AdapterStatus, Report, ReportedCondition
 from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.core.pulse.observation import Json
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.adapter_api import ReportOutcome, ReportRefused, ReportResult
 from sentinel.ports.clock import Clock
-from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.errors import ApiUnavailable
 
 Failure: TypeAlias = Callable[[str, str], "ApiUnavailable | None"]
 """The trouble that an operation (`read` or `report`) meets on a resource, or None. The id is empty where the
 question is only whether the API can be reached."""
 
 
-class FakeReporting:
+class FakeAdapterApi:
     """Resources that a test edits, and the reports on them."""
 
     def __init__(self, *, clock: Clock) -> None:
@@ -107,10 +107,10 @@ class FakeReporting:
 
     # --- the port ---------------------------------------------------------------------------------------------
 
-    async def reach(self, kind: str) -> None:
+    async def probe(self, kind: str) -> None:
         await self._answer("read", "")
 
-    async def read(self, pointer: ResourceRef) -> Resource | None:
+    async def get(self, pointer: ResourceRef) -> Resource | None:
         self.reads += 1
         await self._answer("read", pointer.id)
         resource = self._resources.get(pointer.id)
@@ -135,7 +135,7 @@ class FakeReporting:
         if isinstance(verdict, reports.Rejected):
             text = "; ".join(f"{field}: {message}" for field, message in verdict.errors)
             if any(field == "observed_time" for field, _ in verdict.errors):
-                raise ApiUnavailable(f"{text}; is this machine's clock right?", needs_person=True)
+                raise ApiUnavailable(f"{text}; is this machine's clock right?", needs_operator=True)
             raise ReportRefused(text)
         if isinstance(verdict, reports.Discarded):
             return self._said(ReportResult(ReportOutcome.DISCARDED, verdict.reason))

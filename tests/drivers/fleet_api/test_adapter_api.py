@@ -15,11 +15,11 @@ from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Conclusion, Done
 from sentinel.core.fleet.documents import Report
+from sentinel.drivers.fleet_api.adapter_api import HttpAdapterApi
 from sentinel.drivers.fleet_api.connection import connect
-from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession
-from sentinel.ports.api_trouble import ApiUnavailable
-from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.adapter_api import ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.errors import ApiUnavailable
 from tests.support.http.scripted_server import Asked, Said, ScriptedServer, document, problem
 
 ROOT = "/api/hyperfleet/v1"
@@ -52,7 +52,7 @@ async def reporting(
     timeout: timedelta = timedelta(seconds=5),
     tokens: list[str] | None = None,
     kinds: Sequence[str] = (),
-) -> AsyncIterator[tuple[FleetReports, ScriptedServer]]:
+) -> AsyncIterator[tuple[HttpAdapterApi, ScriptedServer]]:
     heard: list[str] = []
     async with ScriptedServer(script) as server:
         connection = connect(
@@ -63,7 +63,7 @@ async def reporting(
             token_file=token_file,
             on_token=(tokens if tokens is not None else heard).append,
         )
-        driver = FleetReports(FleetSession(connection, timeout=timeout), kinds=kinds)
+        driver = HttpAdapterApi(FleetSession(connection, timeout=timeout), kinds=kinds)
         try:
             yield driver, server
         finally:
@@ -73,7 +73,7 @@ async def reporting(
 async def test_a_path_that_the_event_knows_saves_a_request() -> None:
     script = served({"clusters/c1": document(CLUSTER), "clusters/c1/statuses": document(NOTHING)})
     async with reporting(script) as (driver, server):
-        found = await driver.read(ResourceRef("c1", f"{ROOT}/clusters/c1"))
+        found = await driver.get(ResourceRef("c1", f"{ROOT}/clusters/c1"))
 
         assert found is not None
         assert server.paths == [f"GET {ROOT}/clusters/c1", f"GET {ROOT}/clusters/c1/statuses?page=1&size=100"]
@@ -83,7 +83,7 @@ async def test_by_its_id_a_resource_of_any_kind_is_found() -> None:
     nested = {**CLUSTER, "id": "n1", "kind": "NodePool", "href": f"{ROOT}/clusters/c1/nodepools/n1"}
     script = served({"resources/n1": document(nested), "clusters/c1/nodepools/n1/statuses": document(NOTHING)})
     async with reporting(script) as (driver, _):
-        found = await driver.read(ResourceRef("n1"))
+        found = await driver.get(ResourceRef("n1"))
 
         assert found is not None
         assert found.href == f"{ROOT}/clusters/c1/nodepools/n1"
@@ -93,7 +93,7 @@ async def test_a_server_that_knows_kinds_alone_is_asked_by_kind_from_then_on() -
     script = served({"clusters/c1": document(CLUSTER), "clusters/c1/statuses": document(NOTHING)})
     async with reporting(script) as (driver, server):
         for _ in range(2):
-            assert await driver.read(ResourceRef("c1", kind="cluster")) is not None
+            assert await driver.get(ResourceRef("c1", kind="cluster")) is not None
 
         lookups = [path for path in server.paths if "statuses" not in path]
         assert lookups == [f"GET {ROOT}/resources/c1", f"GET {ROOT}/clusters/c1", f"GET {ROOT}/clusters/c1"]
@@ -111,8 +111,8 @@ async def test_a_server_that_knows_kinds_alone_is_asked_for_each_where_an_event_
         }
     )
     async with reporting(script, kinds=["NodePool", "Cluster"]) as (driver, _):
-        found = await driver.read(ResourceRef("c1"))
-        foreign = await driver.read(ResourceRef("o1"))
+        found = await driver.get(ResourceRef("c1"))
+        foreign = await driver.get(ResourceRef("o1"))
 
         assert found is not None
         assert foreign is None
@@ -122,7 +122,7 @@ async def test_a_server_that_knows_kinds_alone_is_asked_for_each_where_an_event_
 async def test_a_kind_that_could_not_stand_in_a_url_is_never_asked_for(kind: str) -> None:
     async with reporting(served({})) as (driver, server):
         with pytest.raises(ApiUnavailable):
-            await driver.read(ResourceRef("c1", kind=kind))
+            await driver.get(ResourceRef("c1", kind=kind))
 
         assert server.paths == [f"GET {ROOT}/resources/c1"]
 
@@ -132,7 +132,7 @@ async def test_kinds_have_their_usual_plurals(kind: str, plural: str) -> None:
     document_ = {**CLUSTER, "kind": kind, "href": ""}
     script = served({f"{plural}/c1": document(document_), f"{plural}/c1/statuses": document(NOTHING)})
     async with reporting(script) as (driver, _):
-        found = await driver.read(ResourceRef("c1", kind=kind))
+        found = await driver.get(ResourceRef("c1", kind=kind))
 
         assert found is not None
         assert found.href == f"{ROOT}/{plural}/c1"
@@ -141,21 +141,21 @@ async def test_kinds_have_their_usual_plurals(kind: str, plural: str) -> None:
 async def test_a_wrong_url_is_not_a_resource_that_is_gone() -> None:
     async with reporting(served({})) as (driver, _):
         with pytest.raises(ApiUnavailable, match="is endpoint right") as caught:
-            await driver.read(ResourceRef("c1", kind="Cluster"))
+            await driver.get(ResourceRef("c1", kind="Cluster"))
 
-        assert caught.value.needs_person
+        assert caught.value.needs_operator
 
 
 async def test_what_a_proxy_says_in_its_own_words_is_not_believed() -> None:
     async with reporting(lambda asked: Said(404, b"default backend - 404")) as (driver, _):
         with pytest.raises(ApiUnavailable):
-            await driver.read(ResourceRef("c1"))
-        await driver.reach("Cluster")
+            await driver.get(ResourceRef("c1"))
+        await driver.probe("Cluster")
 
 
 async def test_a_404_of_the_api_itself_is_a_resource_that_is_gone() -> None:
     async with reporting(lambda asked: problem(404, "HYPERFLEET-NTF-001")) as (driver, _):
-        assert await driver.read(ResourceRef("c1")) is None
+        assert await driver.get(ResourceRef("c1")) is None
         assert await driver.report(RESOURCE, REPORT) == ReportResult(ReportOutcome.GONE)
 
 
@@ -164,7 +164,7 @@ async def test_a_resource_that_goes_between_the_two_requests_is_gone() -> None:
         {"resources/c1": document(CLUSTER), "clusters/c1/statuses": problem(404, "HYPERFLEET-NTF-001")}
     )
     async with reporting(script) as (driver, _):
-        assert await driver.read(ResourceRef("c1")) is None
+        assert await driver.get(ResourceRef("c1")) is None
 
 
 async def test_reports_are_read_page_by_page() -> None:
@@ -176,14 +176,14 @@ async def test_reports_are_read_page_by_page() -> None:
         return document({"items": [report], "total": 3})
 
     async with reporting(script) as (driver, _):
-        found = await driver.read(ResourceRef("c1"))
+        found = await driver.get(ResourceRef("c1"))
 
         assert found is not None
         assert [each.adapter for each in found.reports] == ["a1", "a2", "a3"]
 
 
 @pytest.mark.parametrize(
-    ("status", "needs_person"),
+    ("status", "needs_operator"),
     [
         (301, True),
         (401, True),
@@ -197,18 +197,18 @@ async def test_reports_are_read_page_by_page() -> None:
         (503, False),
     ],
 )
-async def test_what_says_nothing_about_the_question_is_trouble(status: int, needs_person: bool) -> None:
+async def test_what_says_nothing_about_the_question_is_trouble(status: int, needs_operator: bool) -> None:
     async with reporting(lambda asked: problem(status, detail="that is so")) as (driver, _):
-        for attempt in (driver.reach("Cluster"), driver.read(ResourceRef("c1")), driver.report(RESOURCE, REPORT)):
+        for attempt in (driver.probe("Cluster"), driver.get(ResourceRef("c1")), driver.report(RESOURCE, REPORT)):
             with pytest.raises(ApiUnavailable, match=str(status)) as caught:
                 await attempt
-            assert caught.value.needs_person is needs_person
+            assert caught.value.needs_operator is needs_operator
 
 
 async def test_a_server_says_how_long_it_wants_to_be_left_alone() -> None:
     async with reporting(lambda asked: Said(503, headers={"Retry-After": "7"})) as (driver, _):
         with pytest.raises(ApiUnavailable) as caught:
-            await driver.read(ResourceRef("c1"))
+            await driver.get(ResourceRef("c1"))
 
         assert caught.value.retry_after == timedelta(seconds=7)
 
@@ -237,7 +237,7 @@ async def test_what_no_api_says_to_a_report_is_not_believed(said: Said) -> None:
         with pytest.raises(ApiUnavailable, match="is endpoint right") as caught:
             await driver.report(RESOURCE, REPORT)
 
-        assert caught.value.needs_person
+        assert caught.value.needs_operator
 
 
 @pytest.mark.parametrize("said", [Said(201), Said(201, b"{}"), Said(200, b'{"adapter": "dns"}')])
@@ -255,7 +255,7 @@ async def test_a_reason_to_discard_that_nobody_knows_is_none() -> None:
 async def test_an_answer_that_cannot_be_read_is_trouble(body: bytes) -> None:
     async with reporting(lambda asked: Said(200, body)) as (driver, _):
         with pytest.raises(ApiUnavailable, match="cannot be read"):
-            await driver.read(ResourceRef("c1"))
+            await driver.get(ResourceRef("c1"))
 
 
 async def test_a_server_that_does_not_answer_in_time_is_trouble() -> None:
@@ -269,7 +269,7 @@ async def test_a_server_that_does_not_answer_in_time_is_trouble() -> None:
         connection = connect(endpoint=server.url, user_agent="test", keep_alive=timedelta(seconds=30))
         session = FleetSession(connection, timeout=timedelta(milliseconds=20))
         with pytest.raises(ApiUnavailable, match=r"no complete answer within 0\.02 s"):
-            await FleetReports(session).read(ResourceRef("c1"))
+            await HttpAdapterApi(session).get(ResourceRef("c1"))
         released.set()
         await session.close()
 
@@ -281,7 +281,7 @@ async def test_the_token_goes_along_and_never_into_an_error() -> None:
     tokens: list[str] = []
     async with reporting(script, token="s3cr3t-token", tokens=tokens) as (driver, server):
         with pytest.raises(ApiUnavailable) as caught:
-            await driver.read(ResourceRef("c1"))
+            await driver.get(ResourceRef("c1"))
 
         assert server.asked[0].headers["Authorization"] == "Bearer s3cr3t-token"
         assert server.asked[0].headers["User-Agent"] == "hyperfleet-adapter/1.2.3"
@@ -293,9 +293,9 @@ async def test_a_token_file_is_read_again_for_every_request(tmp_path: Path) -> N
     file = tmp_path / "token"
     file.write_text("first\n")
     async with reporting(lambda asked: problem(404, "HYPERFLEET-NTF-001"), token_file=file) as (driver, server):
-        await driver.read(ResourceRef("c1"))
+        await driver.get(ResourceRef("c1"))
         file.write_text("second\n")
-        await driver.read(ResourceRef("c1"))
+        await driver.get(ResourceRef("c1"))
 
         sent = [each.headers["Authorization"] for each in server.asked]
         assert sent == ["Bearer first", "Bearer second"]
@@ -311,9 +311,9 @@ async def test_a_token_that_was_replaced_meanwhile_is_no_matter_for_a_person(tmp
 
     async with reporting(script, token_file=file) as (driver, _):
         with pytest.raises(ApiUnavailable) as caught:
-            await driver.read(ResourceRef("c1"))
+            await driver.get(ResourceRef("c1"))
 
-        assert not caught.value.needs_person
+        assert not caught.value.needs_operator
 
 
 @pytest.mark.parametrize("content", [None, "", "two words", "ä"])
@@ -323,9 +323,9 @@ async def test_a_token_file_that_will_not_do_is_trouble_for_a_person(tmp_path: P
         file.write_text(content)
     async with reporting(lambda asked: Said(), token_file=file) as (driver, _):
         with pytest.raises(ApiUnavailable, match="token_file") as caught:
-            await driver.read(ResourceRef("c1"))
+            await driver.get(ResourceRef("c1"))
 
-        assert caught.value.needs_person
+        assert caught.value.needs_operator
 
 
 async def test_authorities_that_cannot_be_read_are_trouble_for_a_person(tmp_path: Path) -> None:
@@ -338,6 +338,6 @@ async def test_authorities_that_cannot_be_read_are_trouble_for_a_person(tmp_path
     session = FleetSession(connection, timeout=timedelta(seconds=1))
 
     with pytest.raises(ApiUnavailable, match="ca_file") as caught:
-        await FleetReports(session).read(ResourceRef("c1"))
+        await HttpAdapterApi(session).get(ResourceRef("c1"))
 
-    assert caught.value.needs_person
+    assert caught.value.needs_operator

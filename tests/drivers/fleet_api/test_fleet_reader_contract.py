@@ -10,7 +10,7 @@ import pytest
 from sentinel.core.labels import Selector, SelectorParam
 from sentinel.core.pulse.listing import PageShape
 from sentinel.drivers.fleet_api.connection import connect
-from sentinel.drivers.fleet_api.fleet import FleetApi
+from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 from sentinel.ports.fleet import FleetReader
 from sentinel.runtime.backoff import Backoff
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
@@ -21,11 +21,11 @@ SECOND = timedelta(seconds=1)
 
 class ServerHarness(FleetHarness):
     def __init__(self, server: FleetServer) -> None:
-        self.made: list[FleetApi] = []
+        self.made: list[HttpFleetReader] = []
         self._server = server
 
     def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> FleetReader:
-        api = FleetApi(
+        api = HttpFleetReader(
             connect(endpoint=self._server.url, user_agent="test", keep_alive=60 * SECOND),
             resource_type="clusters",
             selector=selector,

@@ -8,23 +8,23 @@ from datetime import datetime, timedelta
 import pytest
 
 from sentinel.core.pulse.observation import Json
+from sentinel.drivers.fleet_api.adapter_api import HttpAdapterApi
 from sentinel.drivers.fleet_api.connection import connect
-from sentinel.drivers.fleet_api.reports import FleetReports
 from sentinel.drivers.fleet_api.session import FleetSession
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import get_logger
+from sentinel.testing.adapter_api import FakeAdapterApi
 from sentinel.testing.clock import ManualClock
-from sentinel.testing.reporting import FakeReporting
 from sentinel.web.server import Server
-from tests.contract.reporting import ReportingContract, ReportingHarness
+from tests.contract.adapter_api import ReportingContract, ReportingHarness
 from tests.support.fleet.api_client import FleetClient
 
 
 class FakeHarness(ReportingHarness):
     def __init__(self) -> None:
         self._clock = ManualClock()
-        self.reporting: FakeReporting = FakeReporting(clock=self._clock)
+        self.reporting: FakeAdapterApi = FakeAdapterApi(clock=self._clock)
 
     def now(self) -> datetime:
         return self._clock.now()
@@ -55,7 +55,7 @@ class ServerHarness(ReportingHarness):
         connection = connect(
             endpoint=f"http://{server.address}", user_agent="test", keep_alive=timedelta(seconds=30)
         )
-        self.reporting = FleetReports(FleetSession(connection, timeout=timedelta(seconds=10)))
+        self.reporting = HttpAdapterApi(FleetSession(connection, timeout=timedelta(seconds=10)))
 
     def now(self) -> datetime:
         return self._fleet.clock.now()

@@ -1,4 +1,4 @@
-"""What every `ports.reporting.Reporting` promises."""
+"""What every `ports.adapter_api.AdapterApi` promises."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Broken, Conclusion, Done, InProgress
 from sentinel.core.fleet.documents import ConditionStatus, DiscardReason, Report
 from sentinel.core.pulse.observation import Json
-from sentinel.ports.api_trouble import ApiUnavailable
-from sentinel.ports.reporting import Reporting, ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.adapter_api import AdapterApi, ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.errors import ApiUnavailable
 
 MINUTE = timedelta(minutes=1)
 
@@ -22,7 +22,7 @@ MINUTE = timedelta(minutes=1)
 class ReportingHarness(ABC):
     """The other side: a fleet of clusters that require the adapters validation and dns."""
 
-    reporting: Reporting
+    reporting: AdapterApi
 
     @abstractmethod
     def now(self) -> datetime:
@@ -60,14 +60,14 @@ class ReportingContract:
         assert not resource.is_deleting
 
     async def test_what_does_not_exist_is_gone(self, harness: ReportingHarness) -> None:
-        assert await harness.reporting.read(ResourceRef("nobody")) is None
+        assert await harness.reporting.get(ResourceRef("nobody")) is None
 
     async def test_what_was_removed_is_gone(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
         await harness.delete("c1")
         await harness.remove("c1")
 
-        assert await harness.reporting.read(ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")) is None
+        assert await harness.reporting.get(ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")) is None
 
     @pytest.mark.parametrize(
         "href",
@@ -179,7 +179,7 @@ class ReportingContract:
         with pytest.raises(ApiUnavailable, match="clock") as caught:
             await harness.reporting.report(resource, report_of(harness, skew=skew))
 
-        assert caught.value.needs_person
+        assert caught.value.needs_operator
 
     async def test_texts_of_any_kind_are_taken(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
@@ -199,7 +199,7 @@ class ReportingContract:
         assert sorted(each.adapter for each in (await read(harness, "c1")).reports) == sorted(names)
 
     async def test_an_api_that_answers_can_be_reached(self, harness: ReportingHarness) -> None:
-        await harness.reporting.reach("Cluster")
+        await harness.reporting.probe("Cluster")
 
     async def test_an_api_that_does_not_answer_is_trouble_that_may_pass(self, harness: ReportingHarness) -> None:
         await harness.put("c1")
@@ -207,13 +207,13 @@ class ReportingContract:
         await harness.break_down()
 
         for attempt in (
-            lambda: harness.reporting.reach("Cluster"),
-            lambda: harness.reporting.read(ResourceRef("c1")),
+            lambda: harness.reporting.probe("Cluster"),
+            lambda: harness.reporting.get(ResourceRef("c1")),
             lambda: harness.reporting.report(resource, report_of(harness)),
         ):
             with pytest.raises(ApiUnavailable) as caught:
                 await attempt()
-            assert not caught.value.needs_person
+            assert not caught.value.needs_operator
 
     async def test_closing_twice_is_harmless(self, harness: ReportingHarness) -> None:
         await harness.reporting.close()
@@ -221,7 +221,7 @@ class ReportingContract:
 
 
 async def read(harness: ReportingHarness, resource_id: str, href: str = "") -> Resource:
-    resource = await harness.reporting.read(ResourceRef(resource_id, href))
+    resource = await harness.reporting.get(ResourceRef(resource_id, href))
     assert resource is not None
     return resource
 

@@ -33,18 +33,18 @@ class ReportOutcome(StrEnum):
 class ReportResult(msgspec.Struct, frozen=True):
     """The API's answer to a report."""
 
-    taken: ReportOutcome
+    outcome: ReportOutcome
     reason: DiscardReason | None = None
     """Why it was discarded, where the server says so."""
 
 
-class Reporting(Protocol):
+class AdapterApi(Protocol):
     """The API as an adapter uses it. Calls may overlap; each returns or raises within the driver's timeout."""
 
-    async def reach(self, kind: str) -> None:
+    async def probe(self, kind: str) -> None:
         """Returns if the API answers and would let us read a resource of this kind; raises `ApiTrouble` if not."""
 
-    async def read(self, pointer: ResourceRef) -> Resource | None:
+    async def get(self, pointer: ResourceRef) -> Resource | None:
         """The resource as it is now, with the latest report of each adapter; None where it is gone.
 
         `href` and `kind` of the pointer are tried where they help, and never trusted: whatever they say, only

@@ -23,7 +23,7 @@ from sentinel.core.pulse.listing import Position
 from sentinel.drivers.fleet_api.connection import FAILURES, Failure, trouble
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import RequestRejected, TooLarge
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.runtime.backoff import Backoff
 
@@ -31,7 +31,7 @@ MAX_BODY = 64 * 1024 * 1024
 """No page is larger; a server that sends more is not sending a page."""
 
 
-class FleetApi:
+class HttpFleetReader:
     """Walks one type of resource; one connection, kept alive from walk to walk."""
 
     def __init__(
@@ -123,7 +123,7 @@ class FleetApi:
             except listing.BadPage as bad:
                 trouble = ApiUnavailable(str(bad))
             except listing.EndlessList as endless:
-                trouble = ApiUnavailable(str(endless), needs_person=True)
+                trouble = ApiUnavailable(str(endless), needs_operator=True)
             except ApiUnavailable as met:
                 # A timeout that our own deadline has cut short says less than what was met before it.
                 if trouble is None or patience == self._timeout or not isinstance(met.__cause__, TimeoutError):
@@ -131,7 +131,7 @@ class FleetApi:
             delay = max(self._backoff.delay(attempt, self._random()), trouble.retry_after).total_seconds()
             attempt += 1
             text = f"page {position.number} of {self._client.base_url}/{self._collection}: {trouble}"
-            if trouble.needs_person or loop.time() + delay >= deadline:
+            if trouble.needs_operator or loop.time() + delay >= deadline:
                 tries = "1 try" if attempt == 1 else f"{attempt} tries"
                 raise FetchError(f"{text} ({tries})") from trouble.__cause__
             if not self._has_told:
@@ -188,11 +188,11 @@ def _fields_parameter(fields: tuple[str, ...]) -> str:
 
 def _trouble(failure: Failure) -> ApiUnavailable:
     if isinstance(failure, TooLarge):
-        return ApiUnavailable(f"more than {failure.limit} bytes came; lower page_size", needs_person=True)
+        return ApiUnavailable(f"more than {failure.limit} bytes came; lower page_size", needs_operator=True)
     met = trouble(failure)
     if met.retry_after:
         text = f"{met} (asks to wait {met.retry_after.total_seconds():g} s)"
         return ApiUnavailable(text, retry_after=met.retry_after)
-    if isinstance(failure, RequestRejected) and failure.refusal.has_new_token:
+    if isinstance(failure, RequestRejected) and failure.response.has_new_token:
         return ApiUnavailable(f"{met}; the token has been replaced meanwhile")
     return met

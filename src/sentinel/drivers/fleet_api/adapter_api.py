@@ -1,4 +1,4 @@
-"""The HyperFleet API as an adapter uses it: `ports.reporting.Reporting` over HTTP.
+"""The HyperFleet API as an adapter uses it: `ports.adapter_api.AdapterApi` over HTTP.
 
 Which URL a resource has, an event may say, and may be wrong about. So its path is tried first, because a resource
 that is found there costs one request less to report on; and nothing is believed to be gone before the API has been
@@ -21,8 +21,8 @@ from sentinel.core.fleet.lifecycle import LONGEST_ID, ROOT, segment
 from sentinel.core.problem_codes import Code
 from sentinel.core.pulse.observation import UNREADABLE, Malformed
 from sentinel.drivers.fleet_api.session import FleetSession, Reply
-from sentinel.ports.api_trouble import ApiUnavailable
-from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.adapter_api import ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.errors import ApiUnavailable
 
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _ANY_KIND = "resources"
@@ -33,7 +33,7 @@ _PAGE = 100
 _MOST_PAGES = 100
 
 
-class FleetReports:
+class HttpAdapterApi:
     """Reads resources and reports on them."""
 
     def __init__(self, session: FleetSession, *, kinds: Sequence[str] = ()) -> None:
@@ -44,10 +44,10 @@ class FleetReports:
         self._verb = "PUT"
         """What today's servers know; older ones know POST alone."""
 
-    async def reach(self, kind: str) -> None:
+    async def probe(self, kind: str) -> None:
         await self._find(ResourceRef(_NOBODY, kind=kind), is_strict=False)
 
-    async def read(self, pointer: ResourceRef) -> Resource | None:
+    async def get(self, pointer: ResourceRef) -> Resource | None:
         found = await self._find(pointer, is_strict=True)
         if found is None:
             return None
@@ -100,7 +100,7 @@ class FleetReports:
             said = reply.text
         if is_gone:
             return None
-        raise ApiUnavailable(f"{said}; is endpoint right?", needs_person=True)
+        raise ApiUnavailable(f"{said}; is endpoint right?", needs_operator=True)
 
     def _paths(self, pointer: ResourceRef) -> list[str]:
         """Where to look by the id alone; all but the first only where that does not exist."""
@@ -137,14 +137,16 @@ def _answer(reply: Reply) -> ReportResult:
         return ReportResult(ReportOutcome.STORED)
     if reply.status < 300:
         # Some page that somebody else serves under this address.
-        raise ApiUnavailable(f"{reply.text}, which no API says to a report; is endpoint right?", needs_person=True)
+        raise ApiUnavailable(
+            f"{reply.text}, which no API says to a report; is endpoint right?", needs_operator=True
+        )
     if _is_gone(reply, is_strict=True):
         return ReportResult(ReportOutcome.GONE)
     if reply.status == HTTPStatus.NOT_FOUND:
-        raise ApiUnavailable(f"{reply.text}; is endpoint right?", needs_person=True)
+        raise ApiUnavailable(f"{reply.text}; is endpoint right?", needs_operator=True)
     errors = reply.problem.field_errors if reply.problem is not None else ()
     if any(error.field == "observed_time" for error in errors):
-        raise ApiUnavailable(f"{reply.text}; is this machine's clock right?", needs_person=True)
+        raise ApiUnavailable(f"{reply.text}; is this machine's clock right?", needs_operator=True)
     raise ReportRefused(reply.text)
 
 
