@@ -1,4 +1,4 @@
-"""What every `ports.adapter_api.AdapterApi` promises."""
+"""The contract of `ports.adapter_api.AdapterApi`."""
 
 from __future__ import annotations
 
@@ -19,55 +19,53 @@ from sentinel.ports.errors import ApiUnavailable
 MINUTE = timedelta(minutes=1)
 
 
-class ReportingHarness(ABC):
-    """The other side: a fleet of clusters that require the adapters validation and dns."""
+class AdapterApiHarness(ABC):
+    """An API with clusters that require the adapters validation and dns."""
 
-    reporting: AdapterApi
+    api: AdapterApi
 
     @abstractmethod
     def now(self) -> datetime:
-        """By the API's clock."""
+        """The time of the API's clock."""
 
     @abstractmethod
     async def put(self, resource_id: str, spec: Json = None) -> None:
-        """Creates a cluster, or changes one so that its generation rises."""
+        """Create a cluster, or change it and increment its generation."""
 
     @abstractmethod
     async def delete(self, resource_id: str) -> None:
-        """Asks for its deletion; adapters have to finalise it."""
+        """Request its deletion; adapters have to finalise it."""
 
     @abstractmethod
     async def remove(self, resource_id: str) -> None:
-        """Makes one that is being deleted disappear."""
+        """Remove a cluster that is being deleted."""
 
     @abstractmethod
-    async def break_down(self) -> None:
-        """The API answers no more."""
+    async def take_down(self) -> None:
+        """Make the API stop responding."""
 
 
-class ReportingContract:
-    """For every implementation."""
-
-    async def test_a_resource_is_read_as_it_is_now(self, harness: ReportingHarness) -> None:
+class AdapterApiContract:
+    async def test_the_current_resource_is_returned(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1", {"region": "us-east"})
         await harness.put("c1", {"region": "us-west"})
 
-        resource = await read(harness, "c1")
+        resource = await get(harness, "c1")
 
         assert (resource.id, resource.kind, resource.generation) == ("c1", "Cluster", 2)
         assert resource.spec == {"region": "us-west"}
         assert resource.href == "/api/hyperfleet/v1/clusters/c1"
         assert not resource.is_deleting
 
-    async def test_what_does_not_exist_is_gone(self, harness: ReportingHarness) -> None:
-        assert await harness.reporting.get(ResourceRef("nobody")) is None
+    async def test_an_unknown_resource_is_none(self, harness: AdapterApiHarness) -> None:
+        assert await harness.api.get(ResourceRef("nobody")) is None
 
-    async def test_what_was_removed_is_gone(self, harness: ReportingHarness) -> None:
+    async def test_a_removed_resource_is_none(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
         await harness.delete("c1")
         await harness.remove("c1")
 
-        assert await harness.reporting.get(ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")) is None
+        assert await harness.api.get(ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")) is None
 
     @pytest.mark.parametrize(
         "href",
@@ -81,30 +79,28 @@ class ReportingContract:
             "//c1",
         ],
     )
-    async def test_an_event_s_path_helps_or_does_no_harm(self, harness: ReportingHarness, href: str) -> None:
+    async def test_a_wrong_path_in_the_reference_does_no_harm(self, harness: AdapterApiHarness, href: str) -> None:
         await harness.put("c1")
 
-        assert (await read(harness, "c1", href)).id == "c1"
+        assert (await get(harness, "c1", href)).id == "c1"
 
-    async def test_deletion_shows(self, harness: ReportingHarness) -> None:
+    async def test_a_deletion_is_visible(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
         await harness.delete("c1")
 
-        resource = await read(harness, "c1")
+        resource = await get(harness, "c1")
 
         assert resource.is_deleting
         assert resource.generation == 2
 
-    async def test_a_report_is_stored_and_read_back(self, harness: ReportingHarness) -> None:
+    async def test_a_report_is_stored_and_read_back(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
         done = tasks.conclude(Done("ready", data={"zone": "z1"}), is_deleting=False)
 
-        answer = await harness.reporting.report(
-            await read(harness, "c1"), report_of(harness, done, adapter="validation")
-        )
+        result = await harness.api.report(await get(harness, "c1"), report_of(harness, done, adapter="validation"))
 
-        resource = await read(harness, "c1")
-        assert answer == ReportResult(ReportOutcome.STORED)
+        resource = await get(harness, "c1")
+        assert result == ReportResult(ReportOutcome.STORED)
         assert resource.is_available("validation")
         assert not resource.is_available("dns")
         known = resource.report_of("validation")
@@ -118,12 +114,12 @@ class ReportingContract:
             ("Health", "Adapter is healthy"),
         ]
 
-    async def test_availability_is_about_the_current_generation(self, harness: ReportingHarness) -> None:
+    async def test_availability_is_about_the_current_generation(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
-        await harness.reporting.report(await read(harness, "c1"), report_of(harness, adapter="validation"))
+        await harness.api.report(await get(harness, "c1"), report_of(harness, adapter="validation"))
         await harness.put("c1", {"changed": True})
 
-        resource = await read(harness, "c1")
+        resource = await get(harness, "c1")
 
         assert not resource.is_available("validation")
         assert resource.status_of("validation") is None
@@ -131,103 +127,99 @@ class ReportingContract:
         assert known is not None
         assert known.status_of("Available") is ConditionStatus.TRUE
 
-    async def test_a_report_on_an_older_generation_than_the_last_is_discarded(
-        self, harness: ReportingHarness
-    ) -> None:
+    async def test_a_report_on_an_older_generation_is_discarded(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
         await harness.put("c1", {"changed": True})
-        resource = await read(harness, "c1")
-        await harness.reporting.report(resource, report_of(harness, generation=2))
+        resource = await get(harness, "c1")
+        await harness.api.report(resource, report_of(harness, generation=2))
 
-        answer = await harness.reporting.report(resource, report_of(harness, generation=1))
+        result = await harness.api.report(resource, report_of(harness, generation=1))
 
-        assert answer == ReportResult(ReportOutcome.DISCARDED, DiscardReason.STALE_GENERATION)
+        assert result == ReportResult(ReportOutcome.DISCARDED, DiscardReason.STALE_GENERATION)
 
-    async def test_a_second_unknown_is_discarded(self, harness: ReportingHarness) -> None:
+    async def test_a_second_unknown_is_discarded(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
-        resource = await read(harness, "c1")
+        resource = await get(harness, "c1")
         unknown = Conclusion(InProgress())
-        first = await harness.reporting.report(resource, report_of(harness, unknown))
+        first = await harness.api.report(resource, report_of(harness, unknown))
 
-        second = await harness.reporting.report(resource, report_of(harness, unknown))
+        second = await harness.api.report(resource, report_of(harness, unknown))
 
         assert first == ReportResult(ReportOutcome.STORED)
         assert second == ReportResult(ReportOutcome.DISCARDED, DiscardReason.UNKNOWN)
 
-    async def test_a_report_on_what_is_gone_is_answered_as_such(self, harness: ReportingHarness) -> None:
+    async def test_a_report_on_a_removed_resource_is_gone(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
-        resource = await read(harness, "c1")
+        resource = await get(harness, "c1")
         await harness.delete("c1")
         await harness.remove("c1")
 
-        assert await harness.reporting.report(resource, report_of(harness)) == ReportResult(ReportOutcome.GONE)
+        assert await harness.api.report(resource, report_of(harness)) == ReportResult(ReportOutcome.GONE)
 
-    async def test_a_report_that_is_none_is_refused(self, harness: ReportingHarness) -> None:
+    async def test_an_invalid_report_is_refused(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
         nameless = report_of(harness, adapter="-")
 
         with pytest.raises(ReportRefused, match="adapter"):
-            await harness.reporting.report(await read(harness, "c1"), nameless)
+            await harness.api.report(await get(harness, "c1"), nameless)
 
     @pytest.mark.parametrize("skew", [-31 * MINUTE, 6 * MINUTE])
-    async def test_a_clock_that_is_off_is_trouble_for_a_person(
-        self, harness: ReportingHarness, skew: timedelta
-    ) -> None:
+    async def test_a_wrong_clock_needs_an_operator(self, harness: AdapterApiHarness, skew: timedelta) -> None:
         await harness.put("c1")
-        resource = await read(harness, "c1")
+        resource = await get(harness, "c1")
 
         with pytest.raises(ApiUnavailable, match="clock") as caught:
-            await harness.reporting.report(resource, report_of(harness, skew=skew))
+            await harness.api.report(resource, report_of(harness, skew=skew))
 
         assert caught.value.needs_operator
 
-    async def test_texts_of_any_kind_are_taken(self, harness: ReportingHarness) -> None:
+    async def test_texts_of_any_kind_are_accepted(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
         hostile = Conclusion(Broken("\0 \ud800 \u202e" + "x" * 10_000, reason="r" * 1_000))
 
-        answer = await harness.reporting.report(await read(harness, "c1"), report_of(harness, hostile))
+        result = await harness.api.report(await get(harness, "c1"), report_of(harness, hostile))
 
-        assert answer == ReportResult(ReportOutcome.STORED)
+        assert result == ReportResult(ReportOutcome.STORED)
 
-    async def test_reports_of_many_adapters_are_read_together(self, harness: ReportingHarness) -> None:
+    async def test_reports_of_many_adapters_are_returned_together(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
-        resource = await read(harness, "c1")
+        resource = await get(harness, "c1")
         names = [f"adapter-{number}" for number in range(20)]
         for name in names:
-            await harness.reporting.report(resource, report_of(harness, adapter=name))
+            await harness.api.report(resource, report_of(harness, adapter=name))
 
-        assert sorted(each.adapter for each in (await read(harness, "c1")).reports) == sorted(names)
+        assert sorted(each.adapter for each in (await get(harness, "c1")).reports) == sorted(names)
 
-    async def test_an_api_that_answers_can_be_reached(self, harness: ReportingHarness) -> None:
-        await harness.reporting.probe("Cluster")
+    async def test_a_probe_of_an_api_that_responds_returns(self, harness: AdapterApiHarness) -> None:
+        await harness.api.probe("Cluster")
 
-    async def test_an_api_that_does_not_answer_is_trouble_that_may_pass(self, harness: ReportingHarness) -> None:
+    async def test_an_api_that_does_not_respond_is_unavailable(self, harness: AdapterApiHarness) -> None:
         await harness.put("c1")
-        resource = await read(harness, "c1")
-        await harness.break_down()
+        resource = await get(harness, "c1")
+        await harness.take_down()
 
-        for attempt in (
-            lambda: harness.reporting.probe("Cluster"),
-            lambda: harness.reporting.get(ResourceRef("c1")),
-            lambda: harness.reporting.report(resource, report_of(harness)),
+        for call in (
+            lambda: harness.api.probe("Cluster"),
+            lambda: harness.api.get(ResourceRef("c1")),
+            lambda: harness.api.report(resource, report_of(harness)),
         ):
             with pytest.raises(ApiUnavailable) as caught:
-                await attempt()
+                await call()
             assert not caught.value.needs_operator
 
-    async def test_closing_twice_is_harmless(self, harness: ReportingHarness) -> None:
-        await harness.reporting.close()
-        await harness.reporting.close()
+    async def test_close_is_idempotent(self, harness: AdapterApiHarness) -> None:
+        await harness.api.close()
+        await harness.api.close()
 
 
-async def read(harness: ReportingHarness, resource_id: str, href: str = "") -> Resource:
-    resource = await harness.reporting.get(ResourceRef(resource_id, href))
+async def get(harness: AdapterApiHarness, resource_id: str, href: str = "") -> Resource:
+    resource = await harness.api.get(ResourceRef(resource_id, href))
     assert resource is not None
     return resource
 
 
 def report_of(
-    harness: ReportingHarness,
+    harness: AdapterApiHarness,
     conclusion: Conclusion | None = None,
     *,
     adapter: str = "dns",

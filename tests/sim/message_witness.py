@@ -175,10 +175,10 @@ class _Reporting:
         self._witness = witness
         self.probe, self.close = reporting.probe, reporting.close
 
-    async def get(self, pointer: ResourceRef) -> Resource | None:
+    async def get(self, ref: ResourceRef) -> Resource | None:
         step = self._witness.step()
-        resource = await self._reporting.get(pointer)
-        self._witness.answered(pointer.id, step, resource)
+        resource = await self._reporting.get(ref)
+        self._witness.answered(ref.id, step, resource)
         return resource
 
     async def report(self, resource: Resource, report: Report) -> ReportResult:

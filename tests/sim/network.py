@@ -198,9 +198,9 @@ class NetworkReporting:
     async def probe(self, kind: str) -> None:
         await self.get(ResourceRef("nobody", kind=kind))
 
-    async def get(self, pointer: ResourceRef) -> Resource | None:
+    async def get(self, ref: ResourceRef) -> Resource | None:
         async def get(service: FleetService) -> Resource:
-            target = ResourcePath("", pointer.id)
+            target = ResourcePath("", ref.id)
             document = (await service.get(target)).document
             await asyncio.sleep(self._weather.delay())  # these are two requests, and much may happen between them
             statuses = b'{"items":%b,"total":0}' % (await service.get(target)).statuses

@@ -79,8 +79,8 @@ class _Overlooking:
         self._leave_out = leave_out
         self.probe, self.report, self.close = reporting.probe, reporting.report, reporting.close
 
-    async def get(self, pointer: ResourceRef) -> Resource | None:
-        resource = await self._reporting.get(pointer)
+    async def get(self, ref: ResourceRef) -> Resource | None:
+        resource = await self._reporting.get(ref)
         return None if resource is None else self._leave_out(resource)
 
 

@@ -70,7 +70,7 @@ class TaskHttp(HttpClient):
                 response = await self._send(method, url, body, headers, options.get("params"), timeout)
                 if method not in IDEMPOTENT_METHODS or response.status not in _BUSY:
                     return response
-                wait = self._retries.wait(attempt, random=self._random(), asked=_asked(response))
+                wait = self._retries.delay(attempt, random=self._random(), retry_after=_asked(response))
                 if wait is None:
                     return response
             except aiohttp.InvalidURL:
@@ -78,7 +78,7 @@ class TaskHttp(HttpClient):
                 raise HttpFailure(f"{method} {shown(url)}: not a URL") from None
             except (aiohttp.ClientError, OSError) as error:  # which includes timeouts
                 was_sent = not isinstance(error, aiohttp.ClientConnectorError)
-                wait = self._retries.wait(attempt, random=self._random())
+                wait = self._retries.delay(attempt, random=self._random())
                 if wait is None or (was_sent and method not in IDEMPOTENT_METHODS):
                     # Not chained: the representation of some of these errors shows the headers of the request.
                     said = _said(error, timeout).replace(url, shown(url))

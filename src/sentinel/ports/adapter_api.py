@@ -1,7 +1,6 @@
-"""What an adapter asks of the HyperFleet API: to read a resource, and to say what it found.
+"""The HyperFleet API as an adapter uses it.
 
-Two implementations ship: one that speaks HTTP, and one in memory in `sentinel.testing`. They pass one contract
-suite.
+Two implementations ship: one over HTTP, and one in memory in `sentinel.testing`. Both pass one contract suite.
 """
 
 from __future__ import annotations
@@ -17,46 +16,47 @@ from sentinel.core.fleet.documents import DiscardReason, Report
 
 
 class ReportRefused(Exception):
-    """The API will never take this report; the text says why, free of secrets."""
+    """The API will never accept this report; the text says why, without secrets."""
 
 
 class ReportOutcome(StrEnum):
-    """What became of a report."""
+    """How the API responded to a report."""
 
     STORED = "stored"
     DISCARDED = "discarded"
-    """Deliberately: it came too late, too early, or says that nothing is known."""
+    """Deliberately: it came too late or too early, or its status is `Unknown`."""
     GONE = "gone"
-    """There is no such resource any more."""
+    """The resource does not exist any more."""
 
 
 class ReportResult(msgspec.Struct, frozen=True):
-    """The API's answer to a report."""
+    """The API's response to a report."""
 
     outcome: ReportOutcome
     reason: DiscardReason | None = None
-    """Why it was discarded, where the server says so."""
+    """Why it was discarded, if the server says so."""
 
 
 class AdapterApi(Protocol):
-    """The API as an adapter uses it. Calls may overlap; each returns or raises within the driver's timeout."""
+    """Reads resources and reports on them. Calls may overlap; each returns or raises within the driver's
+    timeout."""
 
     async def probe(self, kind: str) -> None:
-        """Returns if the API answers and would let us read a resource of this kind; raises `ApiTrouble` if not."""
+        """Return if the API responds and would let us read resources of this kind; raise `ApiUnavailable` if
+        not."""
 
-    async def get(self, pointer: ResourceRef) -> Resource | None:
-        """The resource as it is now, with the latest report of each adapter; None where it is gone.
+    async def get(self, ref: ResourceRef) -> Resource | None:
+        """Return the resource with the latest report of each adapter, or None if it does not exist.
 
-        `href` and `kind` of the pointer are tried where they help, and never trusted: whatever they say, only
-        the API that this is about is asked. Reports may be newer than the resource, never older. Raises
-        `ApiTrouble`.
+        `href` and `kind` of the reference are hints and not trusted: requests go to the configured API only.
+        Reports may be newer than the resource, never older. Raises `ApiUnavailable`.
         """
 
     async def report(self, resource: Resource, report: Report) -> ReportResult:
-        """Reports on a resource that was read here; once this returns, the API has it for good.
+        """Report on a resource that `get` returned. When this returns, the API has stored its decision durably.
 
-        Raises `ApiTrouble` (after which it may or may not have it) or `ReportRefused`.
+        Raises `ApiUnavailable`, after which the report may or may not be stored, or `ReportRefused`.
         """
 
     async def close(self) -> None:
-        """Releases everything; harmless when repeated."""
+        """Release all connections. Idempotent."""

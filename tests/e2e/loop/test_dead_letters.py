@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.brokers.rabbitmq import unique
-from tests.support.http.intercepting_proxy import Gateway
+from tests.support.http.intercepting_proxy import RejectingGateway
 from tests.support.loop.deployments import BROKERS, Make
 from tests.support.loop.processes import ProcessLoop
 
@@ -21,7 +21,7 @@ async def test_an_event_whose_report_is_refused_is_kept_and_makes_the_resource_r
     loop: ProcessLoop, subject: Make
 ) -> None:
     workload = subject("workloads")
-    async with Gateway(loop.url) as gateway:
+    async with RejectingGateway(loop.url) as gateway:
         await loop.kill_adapter("zones")
         await loop.start_adapter("zones", endpoint=gateway.url)
         await workload.create()
@@ -32,7 +32,7 @@ async def test_an_event_whose_report_is_refused_is_kept_and_makes_the_resource_r
         listed = await loop.dead_letters("zones", "list")
         letters = [letter for letter in listed["dead_letters"] if letter["subject"] == workload.id]
         before = await workload.standing()
-        gateway.is_refusing = False
+        gateway.is_rejecting = False
         replayed = await loop.dead_letters("zones", "replay", letters[0]["id"])
         ready = await workload.until_ready()
         await loop.kill_adapter("zones")

@@ -1,9 +1,9 @@
-"""The HyperFleet API as a fleet to walk.
+"""`ports.fleet.FleetReader` over HTTP.
 
-`sentinel.core.pulse.listing` knows how a list is read to its end; this driver gets it the answers. Each page is
-retried by itself, because a walk of hundreds of pages that starts again at every fault never ends, and the next
-page is on its way while the consumer is busy with the current one. A server that errs, stalls, cuts its answers
-short or talks nonsense costs a retry; one that says no costs the walk.
+`sentinel.core.pulse.listing` decides how a list is read to its end; this driver fetches the pages. Each page is
+retried by itself, because a walk of hundreds of pages that restarted at every failure would never end. The next
+page is fetched while the consumer works on the current one. Failures that may pass are retried: server errors,
+timeouts, truncated and malformed responses. A rejection ends the walk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from sentinel.core.labels import Selector, SelectorParam
 from sentinel.core.pulse import listing
 from sentinel.core.pulse.listing import Position
-from sentinel.drivers.fleet_api.connection import FAILURES, Failure, trouble
+from sentinel.drivers.fleet_api.connection import FAILURES, Failure, api_unavailable
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import RequestRejected, TooLarge
 from sentinel.ports.errors import ApiUnavailable
@@ -28,11 +28,11 @@ from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.runtime.backoff import Backoff
 
 MAX_BODY = 64 * 1024 * 1024
-"""No page is larger; a server that sends more is not sending a page."""
+"""A larger response is an error."""
 
 
 class HttpFleetReader:
-    """Walks one type of resource; one connection, kept alive from walk to walk."""
+    """Walks the resources of one type."""
 
     def __init__(
         self,
@@ -50,18 +50,18 @@ class HttpFleetReader:
         random: Callable[[], float] = randomness.random,
         on_retry: Callable[[str], None] = lambda problem: None,
     ) -> None:
-        """`timeout` bounds each request, `retry_for` everything that is done for one page.
+        """`timeout` bounds each request, `retry_for` all attempts at one page.
 
-        `fields` are the paths that will be read. They are requested once the server has shown that it can restrict
-        its answer to them; `plain_fields` are requested instead as long as all documents have been plain.
-        `on_retry` is called with the first failure of a walk that is retried, so that it shows long before
-        `retry_for` is over. The client is closed with this.
+        `fields` are the paths that the consumer reads. They are requested once the server has shown that it
+        supports the parameter; `plain_fields` are requested instead while all documents have been plain.
+        `on_retry` is called with the first failure of a walk that is retried, so that an outage shows long before
+        `retry_for` is over. Closing this closes the client.
         """
         self._client = client
         self._collection = quote(resource_type, safe="")
         self._selector = selector
         self._selection = (
-            # `=` and `,` stay readable: every server splits a parameter at its first `=` only.
+            # Keep `=` and `,` readable: servers split a parameter at its first `=` only.
             f"{selector_param}={quote(selector.as_parameter(selector_param), safe='=,')}&" if selector else ""
         )
         self._fields = _fields_parameter(fields)
@@ -72,89 +72,87 @@ class HttpFleetReader:
         self._backoff = backoff
         self._random = random
         self._on_retry = on_retry
-        self._has_told = False
+        self._has_reported_retry = False
 
     async def walk(self) -> AsyncGenerator[FleetPage, None]:
-        """Every selected resource, page by page; see `ports.fleet.Fleet`."""
-        self._has_told = False
-        fetching: asyncio.Task[_Fetched] | None = self._begin(Position(size=self._page_size))
+        """Yield every selected resource, page by page; see `ports.fleet.FleetReader`."""
+        self._has_reported_retry = False
+        fetching: asyncio.Task[_Fetched] | None = self._start_fetch(Position(size=self._page_size))
         try:
             while fetching is not None:
                 fetched = await fetching
-                fetching = self._begin(fetched.following) if fetched.following is not None else None
+                fetching = self._start_fetch(fetched.following) if fetched.following is not None else None
                 yield fetched.page
-                del fetched  # while the next page is awaited, this one is the consumer's alone
+                del fetched  # do not hold this page in memory while waiting for the next
         finally:
             if fetching is not None:
                 fetching.cancel()
                 await asyncio.wait({fetching})
                 if not fetching.cancelled():
-                    fetching.exception()  # seen, so that the loop does not complain about it
+                    fetching.exception()  # retrieve it, otherwise asyncio logs it
 
     async def close(self) -> None:
-        """Closes the connection; harmless when repeated. A walk opens it again."""
+        """Close the connections. Idempotent; a walk opens them again."""
         await self._client.close()
 
-    def _begin(self, position: Position) -> asyncio.Task[_Fetched]:
+    def _start_fetch(self, position: Position) -> asyncio.Task[_Fetched]:
         return asyncio.create_task(self._fetch(position), name=f"fetch page {position.number}")
 
     async def _fetch(self, position: Position) -> _Fetched:
-        """Asks for a page until it comes, or until it must not be asked for any longer."""
+        """Fetch a page, with retries until `retry_for` is over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._retry_for.total_seconds()
         path = self._path(position)
-        trouble: ApiUnavailable | None = None
+        error: ApiUnavailable | None = None
         insisted: int | None = None
         attempt = 0
         while True:
-            patience = min(self._timeout, timedelta(seconds=deadline - loop.time()))
+            timeout = min(self._timeout, timedelta(seconds=deadline - loop.time()))
             try:
-                fetched = self._take(position, await self._get(path, patience), insisted)
+                fetched = self._read_page(position, await self._get(path, timeout), insisted)
                 if fetched.seen_of_more is not None:
-                    await self._require_no_more_than(fetched.seen_of_more, patience)
+                    await self._require_no_more_than(fetched.seen_of_more, timeout)
                 return fetched
             except listing.ShortPage as short:
                 insisted = short.count
-                trouble = ApiUnavailable(str(short))
+                error = ApiUnavailable(str(short))
             except listing.OddPage:
                 position = msgspec.structs.replace(position, is_plain=False)
                 path = self._path(position)
                 continue
             except listing.BadPage as bad:
-                trouble = ApiUnavailable(str(bad))
+                error = ApiUnavailable(str(bad))
             except listing.EndlessList as endless:
-                trouble = ApiUnavailable(str(endless), needs_operator=True)
-            except ApiUnavailable as met:
-                # A timeout that our own deadline has cut short says less than what was met before it.
-                if trouble is None or patience == self._timeout or not isinstance(met.__cause__, TimeoutError):
-                    trouble = met
-            delay = max(self._backoff.delay(attempt, self._random()), trouble.retry_after).total_seconds()
+                error = ApiUnavailable(str(endless), needs_operator=True)
+            except ApiUnavailable as latest:
+                # A timeout that the deadline shortened says less than the error before it.
+                if error is None or timeout == self._timeout or not isinstance(latest.__cause__, TimeoutError):
+                    error = latest
+            delay = max(self._backoff.delay(attempt, self._random()), error.retry_after).total_seconds()
             attempt += 1
-            text = f"page {position.number} of {self._client.base_url}/{self._collection}: {trouble}"
-            if trouble.needs_operator or loop.time() + delay >= deadline:
+            text = f"page {position.number} of {self._client.base_url}/{self._collection}: {error}"
+            if error.needs_operator or loop.time() + delay >= deadline:
                 tries = "1 try" if attempt == 1 else f"{attempt} tries"
-                raise FetchError(f"{text} ({tries})") from trouble.__cause__
-            if not self._has_told:
-                self._has_told = True
+                raise FetchError(f"{text} ({tries})") from error.__cause__
+            if not self._has_reported_retry:
+                self._has_reported_retry = True
                 self._on_retry(text)
             await asyncio.sleep(delay)
 
-    async def _require_no_more_than(self, seen: int, patience: timedelta) -> None:
-        """Asks for a fresh total: what was deleted during a walk is missing rightly, anything else is not."""
-        answer = listing.read(await self._get(self._path(Position(size=1)), patience))
-        if answer.total is not None and answer.total > seen:
-            raise listing.BadPage(
-                f"the last page ends the list after {seen} items, {answer.total} being the total"
-            )
+    async def _require_no_more_than(self, seen: int, timeout: timedelta) -> None:
+        """Fetch the current total: resources deleted during the walk may be missing, others may not."""
+        page = listing.read(await self._get(self._path(Position(size=1)), timeout))
+        if page.total is not None and page.total > seen:
+            raise listing.BadPage(f"the last page ends the list after {seen} items, {page.total} being the total")
 
-    def _take(self, position: Position, body: bytes, insisted: int | None) -> _Fetched:
-        answer = listing.read(body)
-        step = listing.advance(position, answer, insisted=insisted)
+    def _read_page(self, position: Position, body: bytes, insisted: int | None) -> _Fetched:
+        page = listing.read(body)
+        step = listing.advance(position, page, insisted=insisted)
         resources = step.fresh
         if self._selector:
             matches = self._selector.matches
             resources = [resource for resource in resources if matches(resource.observation.labels)]
-        malformed = [f"page {position.number}, {text}" for text in answer.malformed]
+        malformed = [f"page {position.number}, {text}" for text in page.malformed]
         return _Fetched(FleetPage(resources, malformed), step.following, step.seen_of_more)
 
     def _path(self, position: Position) -> str:
@@ -165,12 +163,12 @@ class HttpFleetReader:
             place = f"page={position.number}&size={position.size}"
         return f"/{self._collection}?{self._selection}{place}"
 
-    async def _get(self, path: str, patience: timedelta) -> bytes:
-        """One request; raises `ApiUnavailable` for everything that can go wrong with it."""
+    async def _get(self, path: str, timeout: timedelta) -> bytes:
+        """Return the body of a page. Raises `ApiUnavailable` for every failure."""
         try:
-            response = await self._client.request("GET", path, timeout=patience, limit=MAX_BODY)
+            response = await self._client.request("GET", path, timeout=timeout, limit=MAX_BODY)
         except FAILURES as failure:
-            raise _trouble(failure) from failure.__cause__
+            raise _api_unavailable(failure) from failure.__cause__
         if response.status != HTTPStatus.OK:
             raise ApiUnavailable(response.line)
         return response.body
@@ -186,13 +184,15 @@ def _fields_parameter(fields: tuple[str, ...]) -> str:
     return f"&fields={quote(','.join(fields), safe=',')}" if fields else ""
 
 
-def _trouble(failure: Failure) -> ApiUnavailable:
+def _api_unavailable(failure: Failure) -> ApiUnavailable:
     if isinstance(failure, TooLarge):
-        return ApiUnavailable(f"more than {failure.limit} bytes came; lower page_size", needs_operator=True)
-    met = trouble(failure)
-    if met.retry_after:
-        text = f"{met} (asks to wait {met.retry_after.total_seconds():g} s)"
-        return ApiUnavailable(text, retry_after=met.retry_after)
+        return ApiUnavailable(
+            f"expected at most {failure.limit} bytes, got more; lower page_size", needs_operator=True
+        )
+    error = api_unavailable(failure)
+    if error.retry_after:
+        text = f"{error} (asks to wait {error.retry_after.total_seconds():g} s)"
+        return ApiUnavailable(text, retry_after=error.retry_after)
     if isinstance(failure, RequestRejected) and failure.response.has_new_token:
-        return ApiUnavailable(f"{met}; the token has been replaced meanwhile")
-    return met
+        return ApiUnavailable(f"{error}; the token has been replaced meanwhile")
+    return error

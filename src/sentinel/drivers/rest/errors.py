@@ -1,7 +1,7 @@
-"""How a request fails: no response came, or one came that refuses it.
+"""Exceptions of requests: there was no response, or it has an error status.
 
-Texts are one line and free of secrets, even where a server echoes the token. A token or a file of authorities that
-cannot be used is `ports.errors.Misconfigured`.
+Texts are one line without secrets, even if the server echoes the token. An invalid token or CA file raises
+`ports.errors.Misconfigured`.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ _TEMPORARY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPSt
 
 
 class ServerError(Exception):
-    """The server did not do what it was asked for."""
+    """The request failed."""
 
     is_retryable = False
-    """Whether the same request may well succeed later."""
+    """Whether the same request may succeed later."""
 
 
 class UnreachableReason(StrEnum):
-    """Why no response came."""
+    """Why there was no response."""
 
     TIMEOUT = "timeout"
     CERTIFICATE = "certificate"
     """The server's certificate is not trusted."""
     CONNECTION = "connection"
-    """The server cannot be connected to."""
+    """Connecting to the server failed."""
     PROXY = "proxy"
-    """The proxy cannot be connected to, or does not let us through."""
+    """Connecting to the proxy failed, or it rejected the request."""
     MALFORMED = "malformed"
-    """What came is not HTTP."""
+    """The response is not HTTP."""
     BROKEN = "broken"
-    """The connection broke on the way."""
+    """The connection was lost."""
 
 
 class Unreachable(ServerError, Unavailable):
-    """No response came."""
+    """There was no response."""
 
     is_retryable = True
 
@@ -52,9 +52,9 @@ class Unreachable(ServerError, Unavailable):
         super().__init__(text)
         self.reason = reason
         self.detail = detail
-        """The reason alone, such as `connection refused`."""
+        """The cause without the address, such as `connection refused`."""
         self.needs_operator = needs_operator
-        """Whether it will fail the same way until a person changes something."""
+        """Whether it fails the same way until somebody changes something."""
 
     @property
     def was_sent(self) -> bool:
@@ -67,7 +67,7 @@ class Unreachable(ServerError, Unavailable):
 
 
 class TooLarge(ServerError):
-    """The response has a larger body than the caller takes."""
+    """The body of the response is larger than the caller's limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"expected a response of at most {limit} bytes, got more")
@@ -75,25 +75,25 @@ class TooLarge(ServerError):
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
-    """What a response that refuses says, free of what the request carried."""
+    """A response with an error status, without the secrets of the request."""
 
     status: int
     phrase: str = ""
-    """What the server calls the status."""
+    """The server's reason phrase."""
     explanation: str = ""
-    """The server's explanation, on any number of lines."""
+    """The server's explanation, which may have several lines."""
     problem: ReceivedProblem | None = None
-    """Where the body is one."""
+    """The body, if it is problem+json."""
     origin: str = ""
-    """Where a redirect leads, without path and query, which may carry secrets."""
+    """The target of a redirect, without path and query, which may contain secrets."""
     retry_after: timedelta = timedelta(0)
-    """How long the server asks clients to wait; zero where waiting does not help."""
+    """The delay that the server requests; zero if waiting does not help."""
     has_new_token: bool = False
-    """Whether the token that was refused has been replaced since it was sent."""
+    """Whether the rejected token has been replaced since it was sent."""
 
     @property
     def is_redirect(self) -> bool:
-        """Whether it names another place. Redirects are not followed: they would carry the token elsewhere."""
+        """Whether it is a redirect. Redirects are not followed: the token would go to another server."""
         return 300 <= self.status < 400
 
     @property
@@ -103,12 +103,12 @@ class ErrorResponse(msgspec.Struct, frozen=True):
 
     @property
     def needs_operator(self) -> bool:
-        """Whether it will fail the same way until a person changes something."""
+        """Whether it fails the same way until somebody changes something."""
         return self.status < 500 and not self.is_temporary and not self.has_new_token
 
 
 class RequestRejected(ServerError):
-    """A response came, and it refuses the request."""
+    """The response has an error status."""
 
     def __init__(self, text: str, response: ErrorResponse) -> None:
         super().__init__(text)
@@ -117,12 +117,11 @@ class RequestRejected(ServerError):
 
     @property
     def status(self) -> int:
-        """The status of the response."""
         return self.response.status
 
     @property
     def code(self) -> str:
-        """The problem's code, for programs; empty where there is none."""
+        """The problem's code, or ""."""
         return self.response.problem.code if self.response.problem is not None else ""
 
 
