@@ -7,8 +7,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from sentinel.adapter.api_gate import ApiOperation
-from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, ReportDisposition, SkipReason
 from sentinel.adapter.service import AdapterService
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.fleet.documents import DiscardReason

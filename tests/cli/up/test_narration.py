@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.adapter.api_gate import ApiOperation
-from sentinel.adapter.observer import ReportDisposition
+from sentinel.adapter.observer import ApiOperation, ReportDisposition
 from sentinel.cli.up.lines import Lines
 from sentinel.cli.up.narration import Activity, AdapterNarrator, PulseNarrator, Tone
 from sentinel.cli.up.stdout_queue import StdoutQueue

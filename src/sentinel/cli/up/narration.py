@@ -13,8 +13,7 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from sentinel.adapter.api_gate import ApiOperation
-from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, ReportDisposition, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
