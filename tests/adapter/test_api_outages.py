@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sentinel.adapter.observer import ReportDisposition
+from sentinel.ports.adapter_api import ReportOutcome
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.testing.adapter_api import Failure
 from sentinel.testing.loop import simulated
@@ -103,7 +103,7 @@ async def test_after_a_long_outage_the_resource_is_evaluated_again() -> None:
         await harness.until_settled()
 
     assert len(task.resources) > 1
-    assert harness.seen.dispositions[-1] is ReportDisposition.STORED
+    assert harness.seen.report_outcomes[-1] is ReportOutcome.STORED
 
 
 @simulated
@@ -120,7 +120,7 @@ async def test_a_token_without_permission_to_report_loses_nothing() -> None:
         harness.api.recover()
         await harness.until_settled()
 
-        assert harness.seen.dispositions == [ReportDisposition.STORED]
+        assert harness.seen.report_outcomes == [ReportOutcome.STORED]
 
 
 @simulated

@@ -8,9 +8,10 @@ import pytest
 from msgspec import UNSET
 
 from sentinel.adapter import Context, Done, Finalized, InProgress, Outcome, PreconditionsNotMet, Resource
-from sentinel.adapter.observer import ReportDisposition, SkipReason
+from sentinel.adapter.observer import SkipReason
 from sentinel.adapter.service import DeliveriesEnded
 from sentinel.core.fleet.documents import ConditionStatus, Report
+from sentinel.ports.adapter_api import ReportOutcome
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.subscription import Message
 from sentinel.testing.loop import simulated
@@ -112,7 +113,7 @@ class TestReports:
             await harness.until_settled()
 
             assert await harness.dead_letters() == []
-        assert harness.seen.dispositions == [ReportDisposition.REFUSED, ReportDisposition.STORED]
+        assert harness.seen.report_outcomes == [ReportOutcome.REFUSED, ReportOutcome.STORED]
         last = harness.api.sent[-1]
         assert last.status_of("Health") is FALSE
         assert "data.a is not allowed" in last.conditions[0].message
@@ -125,7 +126,7 @@ class TestReports:
             await harness.put_and_pulse("c1")
             await harness.until_settled()
 
-        assert harness.seen.dispositions == [ReportDisposition.REFUSED, ReportDisposition.STORED]
+        assert harness.seen.report_outcomes == [ReportOutcome.REFUSED, ReportOutcome.STORED]
 
 
 class TestScheduling:
@@ -249,7 +250,7 @@ class TestSettlement:
                 await harness.pulse("c1")
                 await harness.until_settled()
 
-        assert harness.seen.dispositions == [ReportDisposition.STORED, ReportDisposition.DISCARDED]
+        assert harness.seen.report_outcomes == [ReportOutcome.STORED, ReportOutcome.DISCARDED]
 
     @simulated
     async def test_a_resource_that_is_gone_is_acked_without_a_report(self) -> None:
@@ -272,7 +273,7 @@ class TestSettlement:
             task.release()
             await harness.until_settled()
 
-        assert harness.seen.dispositions == [ReportDisposition.GONE]
+        assert harness.seen.report_outcomes == [ReportOutcome.GONE]
 
     @simulated
     async def test_a_report_that_is_never_accepted_becomes_one_dead_letter(self) -> None:
@@ -286,7 +287,7 @@ class TestSettlement:
             task.release()
             await harness.until_settled()
 
-            assert harness.seen.dispositions[:2] == [ReportDisposition.REFUSED, ReportDisposition.REFUSED]
+            assert harness.seen.report_outcomes[:2] == [ReportOutcome.REFUSED, ReportOutcome.REFUSED]
             letters = await harness.dead_letters()
             assert {letter.subject for letter in letters} == {"c1"}
             assert "32 adapters" in letters[0].reason
@@ -295,7 +296,7 @@ class TestSettlement:
             await harness.put_and_pulse("c2")
             await harness.until_settled()
 
-            assert harness.seen.dispositions[-1] is ReportDisposition.STORED
+            assert harness.seen.report_outcomes[-1] is ReportOutcome.STORED
 
     @pytest.mark.parametrize("fault", [RuntimeError("a bug"), asyncio.CancelledError("a bug")])
     @simulated

@@ -6,9 +6,9 @@ import asyncio
 from datetime import timedelta
 
 from sentinel.adapter import Adapter, Context, Done, Outcome, Resource
-from sentinel.adapter.observer import ReportDisposition
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import ConditionStatus
+from sentinel.ports.adapter_api import ReportOutcome
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.testing.loop import simulated
 from tests.support.adapter_harness import HOUR, SECOND, AdapterHarness, ScriptedTask
@@ -64,7 +64,7 @@ async def test_interrupted_work_resumes_despite_its_fresh_report() -> None:
         await second.until_settled()
 
     assert len(task.resources) == 2
-    assert second.seen.dispositions == [ReportDisposition.STORED]
+    assert second.seen.report_outcomes == [ReportOutcome.STORED]
     assert first.api.sent[-1].status_of("Available") is TRUE
 
 
@@ -78,7 +78,7 @@ async def test_an_interruption_does_not_replace_an_earlier_report() -> None:
         await harness.pulse("c1")
         await harness.until(lambda: len(task.resources) == 2)
 
-    assert harness.seen.dispositions == [ReportDisposition.STORED, ReportDisposition.DISCARDED]
+    assert harness.seen.report_outcomes == [ReportOutcome.STORED, ReportOutcome.DISCARDED]
     status = harness.api.status("c1", "dns")
     assert status is not None
     assert status.status_of("Available") is TRUE

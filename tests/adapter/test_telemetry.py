@@ -10,10 +10,11 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sentinel.adapter.observer import ApiOperation, Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.core.adapter.task import Ending
 from sentinel.core.fleet.documents import DiscardReason
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.testing.adapter import make_resource
@@ -66,8 +67,8 @@ def evaluation(
 def test_every_series_exists_from_the_start(output: Output) -> None:
     for ending in Ending:
         assert output.metric("evaluations_total", outcome=ending.value) == 0
-    for answer in ReportDisposition:
-        assert output.metric("reports_total", answer=answer.value) == 0
+    for outcome in ReportOutcome:
+        assert output.metric("reports_total", answer=outcome.value) == 0
     for reason in SkipReason:
         assert output.metric("skipped_total", reason=reason.value) == 0
     assert output.metric("in_flight") == 0
@@ -132,20 +133,20 @@ def test_skipped_events_are_counted_one_by_one(output: Output) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "detail", "level"),
+    ("result", "level"),
     [
-        (ReportDisposition.STORED, None, "debug"),
-        (ReportDisposition.GONE, None, "debug"),
-        (ReportDisposition.DISCARDED, DiscardReason.STALE_TIME, "info"),
-        (ReportDisposition.REFUSED, "400: no", "error"),
+        (ReportResult(ReportOutcome.STORED), "debug"),
+        (ReportResult(ReportOutcome.GONE), "debug"),
+        (ReportResult(ReportOutcome.DISCARDED, DiscardReason.STALE_TIME), "info"),
+        (ReportResult(ReportOutcome.REFUSED, "400: no"), "error"),
     ],
 )
-def test_report_dispositions_are_counted_and_logged_by_severity(
-    output: Output, answer: ReportDisposition, detail: DiscardReason | str | None, level: str
+def test_report_results_are_counted_and_logged_by_severity(
+    output: Output, result: ReportResult, level: str
 ) -> None:
-    output.observer.reported(CLUSTER, answer, detail)
+    output.observer.reported(CLUSTER, result)
 
-    assert output.metric("reports_total", answer=answer.value) == 1
+    assert output.metric("reports_total", answer=result.outcome.value) == 1
     assert output.lines[0]["level"] == level
 
 

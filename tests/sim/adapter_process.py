@@ -7,12 +7,11 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from sentinel.adapter.observer import ApiOperation, Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.adapter.service import AdapterService
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.fleet.documents import DiscardReason
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.adapter_api import AdapterApi
+from sentinel.ports.adapter_api import AdapterApi, ReportResult
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
@@ -123,9 +122,7 @@ class _Observer:
 
     def interrupted(self) -> None: ...
 
-    def reported(
-        self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None
-    ) -> None: ...
+    def reported(self, resource: Resource, result: ReportResult) -> None: ...
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None: ...
 

@@ -17,7 +17,7 @@ from sentinel.adapter import Adapter
 from sentinel.core.adapter.event_target import ResourceRef, kind_of
 from sentinel.core.adapter.resource import INTERRUPTED, Resource
 from sentinel.core.fleet.documents import AVAILABLE, Report, ReportedCondition
-from sentinel.ports.adapter_api import AdapterApi, ReportResult
+from sentinel.ports.adapter_api import AdapterApi, ReportOutcome, ReportResult
 from sentinel.ports.clock import Clock
 from sentinel.ports.subscription import Delivery, Message, Subscriber
 from tests.sim.trace import Trace
@@ -183,7 +183,8 @@ class _Reporting:
 
     async def report(self, resource: Resource, report: Report) -> ReportResult:
         answer = await self._reporting.report(resource, report)
-        self._witness.reported(resource.id, report, answer)
+        if answer.outcome is not ReportOutcome.REFUSED:
+            self._witness.reported(resource.id, report, answer)
         return answer
 
 

@@ -23,7 +23,7 @@ from sentinel.core.adapter.resource import Resource, read_document, read_statuse
 from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import Report
 from sentinel.core.pulse.observation import read_resource
-from sentinel.ports.adapter_api import ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable, Unavailable
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.ports.fleet_store import ListPosition, ListQuery
@@ -233,7 +233,7 @@ class NetworkReporting:
         except errors.Invalid as error:
             if any(each.field == "observed_time" for each in error.errors):
                 raise ApiUnavailable(str(error), needs_operator=True) from error
-            raise ReportRefused(str(error)) from error
+            return ReportResult(ReportOutcome.REFUSED, str(error))
         if isinstance(verdict, reports.Discarded):
             return ReportResult(ReportOutcome.DISCARDED, verdict.reason)
         return ReportResult(ReportOutcome.STORED)

@@ -11,13 +11,13 @@ from typing import Self
 import msgspec
 
 from sentinel.adapter import Adapter, Context, Done, Outcome, Resource
-from sentinel.adapter.observer import ApiOperation, Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.adapter.service import AdapterService
 from sentinel.core.events import Event, event_type
-from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.pulse.observation import Json
 from sentinel.drivers.deliveries import RETRY
 from sentinel.drivers.memory import MemoryBroker
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import Outcome as PublishOutcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
@@ -65,7 +65,7 @@ class Recorder:
     def __init__(self) -> None:
         self.evaluations: list[Evaluation] = []
         self.skips: list[tuple[SkipReason, str, int]] = []
-        self.dispositions: list[ReportDisposition] = []
+        self.report_outcomes: list[ReportOutcome] = []
         self.dead_letter_reasons: list[str] = []
         self.nack_reasons: list[str] = []
         self.api_errors: list[tuple[ApiOperation, str]] = []
@@ -92,8 +92,8 @@ class Recorder:
     def interrupted(self) -> None:
         self.in_flight -= 1
 
-    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
-        self.dispositions.append(answer)
+    def reported(self, resource: Resource, result: ReportResult) -> None:
+        self.report_outcomes.append(result.outcome)
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         self.dead_letter_reasons.append(reason)

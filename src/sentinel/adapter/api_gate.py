@@ -24,7 +24,6 @@ from datetime import timedelta
 from typing import TypeVar
 
 from sentinel.adapter.observer import AdapterObserver, ApiOperation
-from sentinel.ports.adapter_api import ReportRefused
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.backoff import Backoff
@@ -92,8 +91,8 @@ class ApiGate:
     ) -> T:
         """Return the result of the call, after any number of attempts.
 
-        Raises `ReportRefused`, which is a response. Raises `RetriesExhausted` if the service stops, if the call
-        fails while others succeed, and if a report has failed for a minute.
+        Raises `RetriesExhausted` if the service stops, if the call fails while others succeed, and if a report has
+        failed for a minute.
         """
         successes_before = self._successes[operation]
         started = self._clock.now()
@@ -110,9 +109,6 @@ class ApiGate:
                     raise RetriesExhausted(str(error)) from error
                 if operation is ApiOperation.REPORT and self._clock.now() - started >= _REPORT_TIMEOUT:
                     raise RetriesExhausted(str(error)) from error
-            except ReportRefused:
-                self._succeeded(operation)
-                raise
             else:
                 self._succeeded(operation)
                 return result

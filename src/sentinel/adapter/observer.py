@@ -14,7 +14,7 @@ import msgspec
 
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
-from sentinel.core.fleet.documents import DiscardReason
+from sentinel.ports.adapter_api import ReportResult
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.log import Log
 
@@ -35,15 +35,6 @@ class SkipReason(StrEnum):
     """The resource does not exist any more."""
     OTHER_KIND = "other_kind"
     """This adapter does not handle resources of that kind."""
-
-
-class ReportDisposition(StrEnum):
-    """The API's response to a report: a `ReportOutcome`, or refused."""
-
-    STORED = "stored"
-    DISCARDED = "discarded"
-    GONE = "gone"
-    REFUSED = "refused"
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +71,8 @@ class AdapterObserver(Protocol):
     def interrupted(self) -> None:
         """An evaluation was cancelled because the service stops; there will be no report."""
 
-    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
-        """The API responded to a report. `detail` is why it was discarded or refused."""
+    def reported(self, resource: Resource, result: ReportResult) -> None:
+        """The API responded to a report."""
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         """An event was dead-lettered."""
@@ -120,8 +111,8 @@ class AdapterObservers:
     def interrupted(self) -> None:
         self._each(lambda observer: observer.interrupted())
 
-    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
-        self._each(lambda observer: observer.reported(resource, answer, detail))
+    def reported(self, resource: Resource, result: ReportResult) -> None:
+        self._each(lambda observer: observer.reported(resource, result))
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         self._each(lambda observer: observer.dead_lettered(reason, event_id, resource_id))

@@ -19,12 +19,12 @@ import msgspec
 from sentinel.adapter.api_gate import ApiGate, RetriesExhausted
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.evaluation import Evaluated, broken, evaluate, make_context, make_report
-from sentinel.adapter.observer import AdapterObserver, ApiOperation, Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import AdapterObserver, ApiOperation, Evaluation, SkipReason
 from sentinel.core.adapter import event_target
 from sentinel.core.adapter.event_target import EventTarget, ResourceRef
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Conclusion
-from sentinel.ports.adapter_api import AdapterApi, ReportRefused
+from sentinel.ports.adapter_api import AdapterApi, ReportOutcome, ReportResult
 from sentinel.ports.clock import Clock
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.ports.task_http import HttpClient
@@ -197,13 +197,15 @@ class AdapterService:
         evaluated = await self._evaluate(resource, events)
         if evaluated.lingering is not None:
             self._lingering[ref.id] = evaluated.lingering
-        try:
-            await self._report(resource, evaluated.conclusion, stopping)
-        except ReportRefused as error:
-            await self._dead_letter(f"the API refused the report: {error}", events)
-            return
-        # Interrupted events stay unsettled: closing the subscriber requeues them for the next process.
-        if not evaluated.is_interrupted:
+        result = await self._report(resource, evaluated.conclusion, stopping)
+        if result.outcome is ReportOutcome.REFUSED:
+            # The report itself may be at fault. One about the refusal usually is accepted.
+            text = f"the API refused the report on this evaluation: {result.reason}"
+            result = await self._report(resource, broken(text, "ReportRefused", self._redact), stopping)
+        if result.outcome is ReportOutcome.REFUSED:
+            await self._dead_letter(f"the API refused the report: {result.reason}", events)
+        elif not evaluated.is_interrupted:
+            # Interrupted events stay unsettled: closing the subscriber requeues them for the next process.
             await _ack(events)
 
     def _skip_reason(self, resource: Resource | None) -> SkipReason | None:
@@ -255,25 +257,13 @@ class AdapterService:
         )
         return evaluated
 
-    async def _report(self, resource: Resource, conclusion: Conclusion, stopping: Stopping) -> None:
-        """Send the report. If the API refuses it, send one about the refusal, which may raise `ReportRefused`
-        too."""
-        try:
-            await self._send_report(resource, conclusion, stopping)
-        except ReportRefused as error:
-            text = f"the API refused the report on this evaluation: {error}"
-            await self._send_report(resource, broken(text, "ReportRefused", self._redact), stopping)
-
-    async def _send_report(self, resource: Resource, conclusion: Conclusion, stopping: Stopping) -> None:
+    async def _report(self, resource: Resource, conclusion: Conclusion, stopping: Stopping) -> ReportResult:
         report = make_report(conclusion, adapter=self._adapter, resource=resource, now=self._clock.now())
-        try:
-            result = await self._gate.call_with_retry(
-                ApiOperation.REPORT, lambda: self._api.report(resource, report), stopping
-            )
-        except ReportRefused as error:
-            self._observer.reported(resource, ReportDisposition.REFUSED, str(error))
-            raise
-        self._observer.reported(resource, ReportDisposition(result.outcome.value), result.reason)
+        result = await self._gate.call_with_retry(
+            ApiOperation.REPORT, lambda: self._api.report(resource, report), stopping
+        )
+        self._observer.reported(resource, result)
+        return result
 
     async def _dead_letter(self, reason: str, events: Sequence[QueuedEvent]) -> None:
         """Dead-letter the newest event and ack the others: they would be copies of the same dead letter."""

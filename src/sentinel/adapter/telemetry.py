@@ -10,10 +10,10 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sentinel.adapter.observer import ApiOperation, Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
-from sentinel.core.fleet.documents import DiscardReason
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.log import Log
 
@@ -39,7 +39,7 @@ class AdapterTelemetry:
         self._evaluations = {ending: evaluations.labels(adapter, ending.value) for ending in Ending}
         self._duration = histogram("evaluation_duration_seconds", "Time spent in a task.", _DURATION_BUCKETS)
         reports = counter("reports_total", "Reports, by the API's response.", "answer")
-        self._reports = {answer: reports.labels(adapter, answer.value) for answer in ReportDisposition}
+        self._reports = {outcome: reports.labels(adapter, outcome.value) for outcome in ReportOutcome}
         self._queue_age = histogram(
             "queue_age_seconds",
             "Time from an event's publication until a worker starts on its resource.",
@@ -95,15 +95,15 @@ class AdapterTelemetry:
     def interrupted(self) -> None:
         self._in_flight.dec()
 
-    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
-        self._reports[answer].inc()
-        match answer:
-            case ReportDisposition.REFUSED:
-                self._log.error("report.refused", error=detail, **_resource(resource))
-            case ReportDisposition.DISCARDED:
-                self._log.info("report.discarded", reason=detail, **_resource(resource))
+    def reported(self, resource: Resource, result: ReportResult) -> None:
+        self._reports[result.outcome].inc()
+        match result.outcome:
+            case ReportOutcome.REFUSED:
+                self._log.error("report.refused", error=result.reason, **_resource(resource))
+            case ReportOutcome.DISCARDED:
+                self._log.info("report.discarded", reason=result.reason, **_resource(resource))
             case _:
-                self._log.debug("report.answered", answer=answer, **_resource(resource))
+                self._log.debug("report.answered", answer=result.outcome, **_resource(resource))
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         self._dead_letters.inc()

@@ -15,10 +15,6 @@ from sentinel.core.adapter.resource import Resource
 from sentinel.core.fleet.documents import DiscardReason, Report
 
 
-class ReportRefused(Exception):
-    """The API will never accept this report; the text says why, without secrets."""
-
-
 class ReportOutcome(StrEnum):
     """How the API responded to a report."""
 
@@ -27,14 +23,16 @@ class ReportOutcome(StrEnum):
     """Deliberately: it came too late or too early, or its status is `Unknown`."""
     GONE = "gone"
     """The resource does not exist any more."""
+    REFUSED = "refused"
+    """The API will never accept this report."""
 
 
 class ReportResult(msgspec.Struct, frozen=True):
     """The API's response to a report."""
 
     outcome: ReportOutcome
-    reason: DiscardReason | None = None
-    """Why it was discarded, if the server says so."""
+    reason: DiscardReason | str | None = None
+    """Why it was discarded, if the server says so, or refused; without secrets."""
 
 
 class AdapterApi(Protocol):
@@ -55,7 +53,7 @@ class AdapterApi(Protocol):
     async def report(self, resource: Resource, report: Report) -> ReportResult:
         """Report on a resource that `get` returned. When this returns, the API has stored its decision durably.
 
-        Raises `ApiUnavailable`, after which the report may or may not be stored, or `ReportRefused`.
+        Raises `ApiUnavailable`, after which the report may or may not be stored.
         """
 
     async def close(self) -> None:

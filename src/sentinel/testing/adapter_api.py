@@ -18,7 +18,7 @@ from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import AdapterStatus, Report, ReportedCondition
 from sentinel.core.fleet.lifecycle import ROOT
 from sentinel.core.pulse.observation import Json
-from sentinel.ports.adapter_api import ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import ApiUnavailable
 
@@ -33,7 +33,7 @@ class FakeAdapterApi:
         self.sent: list[Report] = []
         """Every report, including those that were discarded or refused."""
         self.results: list[ReportResult] = []
-        """The results of all reports that were not refused."""
+        """The results of all reports."""
         self.reads = 0
         self._clock = clock
         self._resources: dict[str, Resource] = {}
@@ -134,7 +134,7 @@ class FakeAdapterApi:
         if stored is None:
             return ReportResult(ReportOutcome.GONE)
         if refusal := self._refusal(report):
-            raise ReportRefused(refusal)
+            return ReportResult(ReportOutcome.REFUSED, refusal)
         statuses = self._statuses.setdefault(resource_id, {})
         verdict = reports.judge(
             report, generation=stored.generation, stored=statuses.get(report.adapter), now=self._clock.now()
@@ -143,7 +143,7 @@ class FakeAdapterApi:
             text = "; ".join(f"{field}: {message}" for field, message in verdict.errors)
             if any(field == "observed_time" for field, _ in verdict.errors):
                 raise ApiUnavailable(f"{text}; is this machine's clock right?", needs_operator=True)
-            raise ReportRefused(text)
+            return ReportResult(ReportOutcome.REFUSED, text)
         if isinstance(verdict, reports.Discarded):
             return ReportResult(ReportOutcome.DISCARDED, verdict.reason)
         statuses[report.adapter] = verdict.status

@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.adapter.observer import ApiOperation, ReportDisposition
+from sentinel.adapter.observer import ApiOperation
 from sentinel.cli.up.lines import Lines
 from sentinel.cli.up.narration import Activity, AdapterNarrator, PulseNarrator, Tone
 from sentinel.cli.up.stdout_queue import StdoutQueue
 from sentinel.core.adapter.task import Ending
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
@@ -97,8 +98,8 @@ def test_what_is_given_up_is_told() -> None:
 
     narrator.dead_lettered("not an event", "e1", "")
     narrator.nacked("no answer", "c1", 2)
-    narrator.reported(seen, ReportDisposition.REFUSED, "too large")
-    narrator.reported(seen, ReportDisposition.STORED, None)
+    narrator.reported(seen, ReportResult(ReportOutcome.REFUSED, "too large"))
+    narrator.reported(seen, ReportResult(ReportOutcome.STORED))
 
     assert len(told) == 3
     assert {each.tone for each in told} == {Tone.BAD}

@@ -13,10 +13,10 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from sentinel.adapter.observer import ApiOperation, Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Ending
-from sentinel.core.fleet.documents import DiscardReason
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import Outcome
@@ -128,9 +128,9 @@ class AdapterNarrator:
     def interrupted(self) -> None:
         """The end of everything is told elsewhere."""
 
-    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
-        if answer is ReportDisposition.REFUSED:
-            self._say(f"the API refused the report: {detail}", Tone.BAD, resource.id)
+    def reported(self, resource: Resource, result: ReportResult) -> None:
+        if result.outcome is ReportOutcome.REFUSED:
+            self._say(f"the API refused the report: {result.reason}", Tone.BAD, resource.id)
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         self._say(f"gave up an event: {reason}", Tone.BAD, resource_id)

@@ -25,7 +25,7 @@ from sentinel.drivers.fleet_api.connection import FAILURES, api_unavailable
 from sentinel.drivers.rest.client import RestClient
 from sentinel.drivers.rest.errors import RequestRejected
 from sentinel.drivers.rest.problem import ReceivedProblem
-from sentinel.ports.adapter_api import ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
 
 _MAX_BODY = 16 * 1024 * 1024
@@ -193,7 +193,7 @@ def _report_result(response: _Response) -> ReportResult:
     errors = response.problem.field_errors if response.problem is not None else ()
     if any(error.field == "observed_time" for error in errors):
         raise ApiUnavailable(f"{response.text}; is this machine's clock right?", needs_operator=True)
-    raise ReportRefused(response.text)
+    return ReportResult(ReportOutcome.REFUSED, response.text)
 
 
 def _is_about_resource(rejected: RequestRejected) -> bool:
