@@ -19,15 +19,7 @@ from sentinel.core.fleet.documents import ConditionStatus, Report
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.redaction import Redactor
 from sentinel.testing import loop
-from sentinel.testing.adapter import (
-    START,
-    FakeHttp,
-    evaluate,
-    make_event,
-    make_resource,
-    report_on,
-    reported,
-)
+from sentinel.testing.adapter import START, FakeHttp, evaluate, make_event, make_resource, report_on, reported
 from sentinel.testing.loop import simulated
 
 FALSE, TRUE = ConditionStatus.FALSE, ConditionStatus.TRUE

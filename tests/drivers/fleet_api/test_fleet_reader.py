@@ -17,16 +17,7 @@ from sentinel.core.labels import NotSearchable, Selector, SelectorParam, equalit
 from sentinel.core.pulse.listing import PageShape
 from sentinel.core.pulse.observation import FIELDS, PLAIN_FIELDS
 from sentinel.ports.fleet import FetchError
-from tests.drivers.fleet_api.walking import (
-    SECOND,
-    SECRET,
-    TWICE,
-    MakeReader,
-    failure,
-    fetch_ids,
-    queries,
-    walk,
-)
+from tests.drivers.fleet_api.walking import SECOND, SECRET, TWICE, MakeReader, failure, fetch_ids, queries, walk
 from tests.support.fleet.fake_api import Answer, Fault, FleetServer, Received, condition, make_resource, only
 
 TIME = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -158,13 +158,8 @@ async def test_edge_2_with_mixed_generations_it_is_available_but_not_ready(
 ) -> None:
     cluster = await make_resource().create()
     await cluster.until_ready()
-    loop.backend.set_initial_state("zones", cluster.id, State.IN_PROGRESS)
-    mark = loop.backend.mark()
 
-    await cluster.change()
-    await cluster.until_evaluated("quota", since=mark, generation=2)
-    await cluster.until_evaluated("zones", since=mark, generation=2)
-    mixed = await cluster.status()
+    mixed = await change_with_mixed_reports(loop, cluster)
     loop.backend.set_task("zones", cluster.id, State.FAILED, generation=2)
     failed = await cluster.until(lambda now: now.observed_generation == 2)
 
@@ -179,19 +174,24 @@ async def test_edge_3_it_is_ready_again_when_all_adapters_agree(loop: Loop, make
     loop.backend.set_task("quota", cluster.id, State.FAILED)
     await cluster.request_pulse()
     failed = await cluster.until(lambda now: not now.is_ready)
-    loop.backend.set_initial_state("zones", cluster.id, State.IN_PROGRESS)
-    mark = loop.backend.mark()
 
-    await cluster.change()
-    await cluster.until_evaluated("quota", since=mark, generation=2)
-    await cluster.until_evaluated("zones", since=mark, generation=2)
-    mixed = await cluster.status()
+    mixed = await change_with_mixed_reports(loop, cluster)
     loop.backend.set_task("zones", cluster.id, State.SUCCEEDED, generation=2)
     agreed = await cluster.until_ready(2)
 
     assert availability(failed) == ("False", "False", 1)
     assert availability(mixed) == ("False", "False", 2)
     assert availability(agreed) == ("True", "True", 2)
+
+
+async def change_with_mixed_reports(loop: Loop, cluster: LoopResource) -> ResourceStatus:
+    """Change the spec so that quota is done with generation 2 and zones is in progress; return the status."""
+    loop.backend.set_initial_state("zones", cluster.id, State.IN_PROGRESS)
+    mark = loop.backend.mark()
+    await cluster.change()
+    await cluster.until_evaluated("quota", since=mark, generation=2)
+    await cluster.until_evaluated("zones", since=mark, generation=2)
+    return await cluster.status()
 
 
 def availability(status: ResourceStatus) -> tuple[str, str, int]:

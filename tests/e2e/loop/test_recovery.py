@@ -8,14 +8,21 @@ from datetime import timedelta
 import pytest
 
 from tests.support.loop.deployments import BROKERS, RABBITMQ, MakeResource
-from tests.support.loop.fake_backend import State
+from tests.support.loop.fake_backend import State, TaskCall
 from tests.support.loop.processes import ProcessLoop
-from tests.support.loop.resource_loop import Loop
+from tests.support.loop.resource_loop import Loop, LoopResource
 
 RECONNECT_TIMEOUT = timedelta(seconds=60)
 """Backoff delays the reconnection after an outage."""
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+
+async def create_held(loop: Loop, workload: LoopResource) -> TaskCall:
+    """Create the workload, and return the first call of its adapter, which gets no response before a release."""
+    loop.backend.hold("zones", workload.id)
+    await workload.create()
+    return (await loop.backend.until_called(workload.id))[0]
 
 
 async def test_an_adapter_that_was_down_catches_up(loop: Loop, make_resource: MakeResource) -> None:
@@ -33,9 +40,7 @@ async def test_an_adapter_that_was_down_catches_up(loop: Loop, make_resource: Ma
 
 async def test_work_of_a_killed_process_is_repeated_and_reported(loop: Loop, make_resource: MakeResource) -> None:
     workload = make_resource("workloads")
-    loop.backend.hold("zones", workload.id)
-    await workload.create()
-    await loop.backend.until_called(workload.id)
+    await create_held(loop, workload)
 
     await loop.kill_adapter("zones")
     mark = loop.backend.mark()
@@ -54,9 +59,7 @@ async def test_an_event_of_a_killed_process_is_redelivered_without_a_pulse(
 ) -> None:
     # Not with Pub/Sub, which redelivers when the lease expires: too long for a test.
     workload = make_resource("workloads")
-    loop.backend.hold("zones", workload.id)
-    await workload.create()
-    await loop.backend.until_called(workload.id)
+    await create_held(loop, workload)
     await workload.pause()
     await loop.until_polled("workloads")
     published = loop.published(workload.id)
@@ -109,9 +112,7 @@ async def test_a_report_waits_for_the_api_and_is_not_dead_lettered(
     loop: ProcessLoop, make_resource: MakeResource
 ) -> None:
     workload = make_resource("workloads")
-    loop.backend.hold("zones", workload.id)
-    await workload.create()
-    await loop.backend.until_called(workload.id)
+    await create_held(loop, workload)
 
     async with loop.without_api():
         await loop.backend.release()
@@ -143,9 +144,7 @@ async def test_a_broken_adapter_reports_it_and_recovers(loop: Loop, make_resourc
 @BROKERS
 async def test_sigterm_reports_running_work_and_exits_0(loop: ProcessLoop, make_resource: MakeResource) -> None:
     workload = make_resource("workloads")
-    loop.backend.hold("zones", workload.id)
-    await workload.create()
-    (call, *_) = await loop.backend.until_called(workload.id)
+    call = await create_held(loop, workload)
     await workload.pause()
 
     loop.adapter("zones").send_signal(signal.SIGTERM)
