@@ -1,4 +1,4 @@
-"""Declaring an adapter, and the mistakes that show at once."""
+"""Declaring an adapter, and the errors of invalid declarations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_task_is_found_by_the_kind_of_the_resource() -> None:
     assert dns.task_for(make_resource("Manifest")) is None
 
 
-def test_a_resource_that_is_being_deleted_goes_to_the_finalizer() -> None:
+def test_a_deleted_resource_goes_to_the_finalizer() -> None:
     dns = Adapter("dns")
     dns.task(kinds=["Cluster"])(work)
     dns.finalizer(kinds=["Cluster"])(other)
@@ -41,40 +41,40 @@ def test_a_resource_that_is_being_deleted_goes_to_the_finalizer() -> None:
     assert dns.task_for(make_resource("Cluster")) is work
 
 
-def test_without_a_finalizer_a_deleted_resource_is_still_looked_after() -> None:
+def test_without_a_finalizer_a_deleted_resource_is_still_handled() -> None:
     dns = Adapter("dns")
     dns.task(kinds=["Cluster"])(work)
     deleted = make_resource("Cluster", deleted_time=DELETED)
 
-    assert dns.looks_after(deleted)
+    assert dns.handles(deleted)
     assert dns.task_for(deleted) is None
 
 
-def test_with_nothing_but_a_finalizer_a_live_resource_is_nobody_s_business() -> None:
+def test_with_only_a_finalizer_a_live_resource_is_not_handled() -> None:
     dns = Adapter("dns")
     dns.finalizer(kinds=["Cluster"])(other)
 
-    assert not dns.looks_after(make_resource("Cluster"))
-    assert dns.looks_after(make_resource("Cluster", deleted_time=DELETED))
+    assert not dns.handles(make_resource("Cluster"))
+    assert dns.handles(make_resource("Cluster", deleted_time=DELETED))
 
 
 def test_events_may_name_the_kind_in_any_case_or_not_at_all() -> None:
     dns = Adapter("dns")
     dns.task(kinds=["NodePool"])(work)
 
-    assert dns.may_concern("nodepool")
-    assert dns.may_concern("")
-    assert not dns.may_concern("cluster")
+    assert dns.may_handle("nodepool")
+    assert dns.may_handle("")
+    assert not dns.may_handle("cluster")
 
 
 @pytest.mark.parametrize("name", ["", "-dns", "dns.", "a b", "ä", "x" * 64, 5, None])
-def test_a_name_that_no_adapter_can_have_is_refused(name: Any) -> None:
+def test_an_invalid_name_is_refused(name: Any) -> None:
     with pytest.raises(ValueError, match="name: expected 1 to 63 letters"):
         Adapter(name)
 
 
 @pytest.mark.parametrize("kinds", ["Cluster", [], None, [""], ["a b"], ["clusters/x"], [5]])
-def test_kinds_that_are_none_are_refused(kinds: Any) -> None:
+def test_invalid_kinds_are_refused(kinds: Any) -> None:
     with pytest.raises(ValueError, match="kinds: expected"):
         Adapter("dns").task(kinds=kinds)
 
@@ -84,7 +84,7 @@ def test_a_function_that_is_not_asynchronous_is_refused() -> None:
         return Done()
 
     with pytest.raises(TypeError, match=r"declared with `async def`, which .*ensure is not"):
-        Adapter("dns").task(kinds=["Cluster"])(ensure)  # type: ignore[type-var]  # that is the point
+        Adapter("dns").task(kinds=["Cluster"])(ensure)  # type: ignore[type-var]  # the mistake under test
 
 
 def test_a_function_with_other_parameters_is_refused() -> None:
@@ -105,7 +105,7 @@ def test_a_second_task_for_a_kind_is_refused_and_changes_nothing() -> None:
     assert dns.kinds == ("Cluster",)
 
 
-def test_methods_and_partial_functions_will_do() -> None:
+def test_methods_and_partial_functions_are_accepted() -> None:
     class Zones:
         async def ensure(self, resource: Resource, context: Context) -> Outcome:
             return Done()

@@ -1,4 +1,4 @@
-"""Whatever a task does, a report comes of it; seen through what users test their tasks with."""
+"""Running tasks: every run ends in a report. Most tests use `sentinel.testing.adapter`, as users do."""
 
 from __future__ import annotations
 
@@ -12,23 +12,15 @@ import msgspec
 import pytest
 
 from sentinel.adapter import Adapter, Context, Done, Failed, Finalized, HttpFailure, Outcome, Resource
-from sentinel.adapter.context import Cancellation
-from sentinel.adapter.evaluation import Evaluated
+from sentinel.adapter.evaluation import Evaluated, make_context
 from sentinel.adapter.evaluation import evaluate as run_task
 from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.fleet.documents import ConditionStatus, Report
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.secrets import Redactor
 from sentinel.testing import loop
-from sentinel.testing.adapter import (
-    START,
-    FakeHttp,
-    evaluate,
-    make_event,
-    make_resource,
-    report_on,
-    reported,
-)
+from sentinel.testing.adapter import START, FakeHttp, evaluate, make_event, make_resource, report_on, reported
+from sentinel.testing.loop import simulated
 
 FALSE, TRUE = ConditionStatus.FALSE, ConditionStatus.TRUE
 SECOND = timedelta(seconds=1)
@@ -42,7 +34,8 @@ def adapter_of(task: Task) -> Adapter:
     return adapter
 
 
-def on_virtual_time(task: Task, *, timeout: timedelta = 30 * SECOND) -> Report:
+def report_of(task: Task, *, timeout: timedelta = 30 * SECOND) -> Report:
+    """Run the task on virtual time."""
     return loop.run(evaluate(adapter_of(task), make_resource("Cluster"), timeout=timeout))
 
 
@@ -50,7 +43,7 @@ def is_broken(report: Report) -> bool:
     return [each.status for each in report.conditions] == [FALSE, FALSE, FALSE]
 
 
-class _Unprintable(Exception):
+class Unprintable(Exception):
     def __init__(self, error: BaseException) -> None:
         self._error = error
 
@@ -58,8 +51,8 @@ class _Unprintable(Exception):
         raise self._error
 
 
-class _Odd(Done, frozen=True):
-    """A result that cannot even be looked at."""
+class UnreadableResult(Done, frozen=True):
+    """A result whose attributes raise."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "message":
@@ -79,11 +72,11 @@ class _Odd(Done, frozen=True):
         TimeoutError("no such zone"),
     ],
 )
-def test_whatever_a_task_raises_is_reported(error: BaseException) -> None:
+def test_every_exception_of_a_task_is_reported(error: BaseException) -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         raise error
 
-    report = on_virtual_time(task)
+    report = report_of(task)
 
     assert is_broken(report)
     assert "no such zone" in report.conditions[2].message
@@ -92,17 +85,17 @@ def test_whatever_a_task_raises_is_reported(error: BaseException) -> None:
 @pytest.mark.parametrize("inner", [RuntimeError("no text"), SystemExit(3), KeyboardInterrupt()])
 def test_an_error_without_a_text_is_reported_by_its_name(inner: BaseException) -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
-        raise _Unprintable(inner)
+        raise Unprintable(inner)
 
-    assert on_virtual_time(task).conditions[0].message == "_Unprintable"
+    assert report_of(task).conditions[0].message == "Unprintable"
 
 
-@pytest.mark.parametrize("way", ["raised", "cancelled by itself", "awaited something cancelled"])
-def test_a_task_that_is_cancelled_by_something_else_is_reported(way: str) -> None:
+@pytest.mark.parametrize("cause", ["raised", "cancelled by itself", "awaited something cancelled"])
+def test_a_task_cancelled_by_something_else_is_reported(cause: str) -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
-        if way == "raised":
+        if cause == "raised":
             raise asyncio.CancelledError
-        if way == "cancelled by itself":
+        if cause == "cancelled by itself":
             current = asyncio.current_task()
             assert current is not None
             current.cancel()
@@ -112,13 +105,13 @@ def test_a_task_that_is_cancelled_by_something_else_is_reported(way: str) -> Non
         await future
         return Done()
 
-    report = on_virtual_time(task)
+    report = report_of(task)
 
     assert is_broken(report)
     assert "cancelled" in report.conditions[0].message
 
 
-def test_a_task_that_takes_too_long_is_cancelled_and_reported() -> None:
+def test_a_task_that_exceeds_its_timeout_is_cancelled_and_reported() -> None:
     ended: list[bool] = []
 
     async def task(resource: Resource, context: Context) -> Outcome:
@@ -128,7 +121,7 @@ def test_a_task_that_takes_too_long_is_cancelled_and_reported() -> None:
             ended.append(context.cancelled)
         return Done()
 
-    report = on_virtual_time(task, timeout=5 * SECOND)
+    report = report_of(task, timeout=5 * SECOND)
 
     assert is_broken(report)
     assert report.conditions[0].message == "the task did not end within 5s"
@@ -137,50 +130,47 @@ def test_a_task_that_takes_too_long_is_cancelled_and_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "result", [None, "done", Finalized(), Done(data=object()), Done(data="x" * 100_000), _Odd()]
+    "result", [None, "done", Finalized(), Done(data=object()), Done(data="x" * 100_000), UnreadableResult()]
 )
-def test_a_result_that_cannot_be_reported_is_the_adapter_s_error(result: Outcome) -> None:
+def test_an_invalid_result_is_an_error_of_the_adapter(result: Outcome) -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return result
 
-    report = on_virtual_time(task)
+    report = report_of(task)
 
     assert is_broken(report)
     assert report.conditions[0].reason == "InvalidResult"
 
 
-def evaluated(task: Task, redactor: Redactor) -> Evaluated:
-    async def scenario() -> Evaluated:
-        resource = make_resource("Cluster")
-        context = Context(
-            adapter="dns",
-            http=FakeHttp(),
-            event=make_event(resource),
-            log=get_logger("test"),
-            previous=None,
-            deadline=START,
-            cancellation=Cancellation(),
-        )
-        return await run_task(task, resource, context, timeout=SECOND, redact=redactor.redact)
-
-    return loop.run(scenario())
+@simulated
+async def evaluated(task: Task, redactor: Redactor) -> Evaluated:
+    resource = make_resource("Cluster")
+    context = make_context(
+        Adapter("dns"),
+        resource,
+        http=FakeHttp(),
+        event=make_event(resource),
+        log=get_logger("test"),
+        deadline=START,
+    )
+    return await run_task(task, resource, context, timeout=SECOND, redact=redactor.redact)
 
 
-def test_no_secret_is_reported_even_where_the_message_is_cut_in_its_midst() -> None:
+def test_a_secret_is_redacted_even_where_the_message_is_cut() -> None:
     secret = "hunter2hunter2hunter2"
 
     async def task(resource: Resource, context: Context) -> Outcome:
         filling = "x" * (4090 - len("ValueError: "))
         raise ValueError(f"{filling}{secret} at https://user:{secret}@dns.internal and ftp://u:other@host")
 
-    came = evaluated(task, Redactor([secret]))
+    conclusion = evaluated(task, Redactor([secret])).conclusion
 
-    assert came.conclusion.kind is OutcomeKind.BROKEN
-    assert "hunter2" not in came.conclusion.outcome.message
-    assert "other" not in came.conclusion.outcome.message
+    assert conclusion.kind is OutcomeKind.BROKEN
+    assert "hunter2" not in conclusion.outcome.message
+    assert "other" not in conclusion.outcome.message
 
 
-def test_no_secret_is_in_what_a_task_says_itself() -> None:
+def test_message_and_reason_of_an_outcome_are_redacted() -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return Done("connected with hunter2hunter2", reason="hunter2hunter2")
 
@@ -189,7 +179,7 @@ def test_no_secret_is_in_what_a_task_says_itself() -> None:
     assert "hunter2" not in f"{outcome.message} {outcome.reason}"
 
 
-def test_no_secret_is_in_the_data() -> None:
+def test_the_data_is_redacted() -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return Done(data={"dsn": ["postgresql://u:hunter2hunter2@db"], "hunter2hunter2": 1.0, "count": 2})
 
@@ -198,7 +188,7 @@ def test_no_secret_is_in_the_data() -> None:
     assert conclusion.data == msgspec.Raw(b'{"dsn":["postgresql://u:***@db"],"***":1.0,"count":2}')
 
 
-def test_data_without_a_secret_stays_as_it_was_written() -> None:
+def test_data_without_a_secret_keeps_its_encoding() -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return Done(data={"large": 2**63, "exact": Decimal("1.50"), "nested": [{"zone": "z1"}, None, True]})
 
@@ -209,14 +199,14 @@ def test_data_without_a_secret_stays_as_it_was_written() -> None:
     )
 
 
-def test_what_a_task_says_is_of_bearable_length_for_whoever_logs_it() -> None:
+def test_a_long_message_is_shortened_for_the_log() -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return Failed("x" * 10_000_000)
 
     assert len(evaluated(task, Redactor()).conclusion.outcome.message) < 5_000
 
 
-def test_what_was_raised_is_kept_for_the_log() -> None:
+def test_the_exception_is_kept_for_the_log() -> None:
     error = ValueError("x")
 
     async def task(resource: Resource, context: Context) -> Outcome:
@@ -225,7 +215,8 @@ def test_what_was_raised_is_kept_for_the_log() -> None:
     assert evaluated(task, Redactor()).error is error
 
 
-def test_cancelling_an_evaluation_cancels_its_task() -> None:
+@simulated
+async def test_cancelling_an_evaluation_cancels_its_task() -> None:
     ended: list[str] = []
 
     async def task(resource: Resource, context: Context) -> Outcome:
@@ -235,20 +226,17 @@ def test_cancelling_an_evaluation_cancels_its_task() -> None:
             ended.append("task")
         return Done()
 
-    async def scenario() -> None:
-        evaluation = asyncio.create_task(evaluate(adapter_of(task), make_resource("Cluster")))
-        await asyncio.sleep(1)
-        evaluation.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await evaluation
-
-    loop.run(scenario())
+    evaluation = asyncio.create_task(evaluate(adapter_of(task), make_resource("Cluster")))
+    await asyncio.sleep(1)
+    evaluation.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await evaluation
 
     assert ended == ["task"]
 
 
-class TestTheContext:
-    def test_a_task_sees_what_other_adapters_say(self) -> None:
+class TestContext:
+    def test_a_task_sees_the_reports_of_other_adapters(self) -> None:
         async def task(cluster: Resource, context: Context) -> Outcome:
             return Done(str(cluster.is_available("validation")))
 
@@ -284,7 +272,7 @@ class TestTheContext:
         assert context.deadline == START + 5 * SECOND
         assert not context.cancelled
 
-    def test_a_request_that_the_test_did_not_expect_fails_like_a_server_that_is_not_there(self) -> None:
+    def test_an_unexpected_request_fails_like_an_unreachable_server(self) -> None:
         async def task(cluster: Resource, context: Context) -> Outcome:
             with pytest.raises(HttpFailure, match="GET http://dns"):
                 await context.http.get("http://dns")
@@ -292,7 +280,7 @@ class TestTheContext:
 
         assert report_on(adapter_of(task), make_resource("Cluster")).status_of("Available") is TRUE
 
-    def test_a_kind_that_the_adapter_does_nothing_for_is_a_mistake_of_the_test(self) -> None:
+    def test_a_kind_that_the_adapter_does_not_handle_raises(self) -> None:
         async def task(cluster: Resource, context: Context) -> Outcome:
             return Done()
 

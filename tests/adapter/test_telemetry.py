@@ -1,4 +1,4 @@
-"""An adapter's work as metrics and log lines."""
+"""Metrics and logs of an adapter."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sentinel.adapter.api_gate import ApiOperation
-from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.log import configure_logging, get_logger
 from sentinel.testing.adapter import make_resource
 
@@ -23,8 +23,8 @@ CLUSTER = make_resource("Cluster", id="c1", generation=3)
 SECOND = timedelta(seconds=1)
 
 
-class Shown:
-    """What can be seen from outside."""
+class Output:
+    """The telemetry with its metrics and log lines."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -42,10 +42,10 @@ class Shown:
 
 
 @pytest.fixture
-def shown() -> Iterator[Shown]:
-    shown = Shown()
-    logging = configure_logging("debug", "json", stream=shown.stream)
-    yield shown
+def output() -> Iterator[Output]:
+    output = Output()
+    logging = configure_logging("debug", "json", stream=output.stream)
+    yield output
     logging.restore()
 
 
@@ -55,8 +55,8 @@ def evaluation(
     return Evaluation(
         resource=CLUSTER,
         ending=ending,
-        reason="Said",
-        message="so it is",
+        reason="Completed",
+        message="the zone exists",
         duration=2 * SECOND,
         events=4,
         error=error,
@@ -64,112 +64,112 @@ def evaluation(
     )
 
 
-def test_every_series_is_there_before_anything_has_happened(shown: Shown) -> None:
+def test_every_series_exists_from_the_start(output: Output) -> None:
     for ending in OutcomeKind:
-        assert shown.metric("evaluations_total", outcome=ending.value) == 0
-    for answer in ReportDisposition:
-        assert shown.metric("reports_total", answer=answer.value) == 0
+        assert output.metric("evaluations_total", outcome=ending.value) == 0
+    for outcome in ReportOutcome:
+        assert output.metric("reports_total", answer=outcome.value) == 0
     for reason in SkipReason:
-        assert shown.metric("skipped_total", reason=reason.value) == 0
-    assert shown.metric("in_flight") == 0
-    assert shown.metric("dead_letters_total") == 0
-    assert shown.metric("queue_age_seconds_count") == 0
-    assert shown.metric("evaluation_duration_seconds_count") == 0
+        assert output.metric("skipped_total", reason=reason.value) == 0
+    assert output.metric("in_flight") == 0
+    assert output.metric("dead_letters_total") == 0
+    assert output.metric("queue_age_seconds_count") == 0
+    assert output.metric("evaluation_duration_seconds_count") == 0
 
 
-def test_an_evaluation_is_counted_timed_and_logged(shown: Shown) -> None:
-    shown.observer.began()
-    assert shown.metric("in_flight") == 1
+def test_an_evaluation_is_counted_timed_and_logged(output: Output) -> None:
+    output.observer.started()
+    assert output.metric("in_flight") == 1
 
-    shown.observer.evaluated(evaluation())
+    output.observer.evaluated(evaluation())
 
-    assert shown.metric("in_flight") == 0
-    assert shown.metric("evaluations_total", outcome="done") == 1
-    assert shown.metric("evaluation_duration_seconds_sum") == 2
-    [line] = shown.lines
+    assert output.metric("in_flight") == 0
+    assert output.metric("evaluations_total", outcome="done") == 1
+    assert output.metric("evaluation_duration_seconds_sum") == 2
+    [line] = output.lines
     assert line["event"] == "evaluation.done"
     assert (line["resource_id"], line["generation"], line["events"]) == ("c1", 3, 4)
 
 
-def test_an_exception_is_logged_with_its_traceback(shown: Shown) -> None:
+def test_an_exception_is_logged_with_its_traceback(output: Output) -> None:
     try:
         raise ValueError("no such zone")
     except ValueError as error:
-        shown.observer.began()
-        shown.observer.evaluated(evaluation(OutcomeKind.BROKEN, error=error))
+        output.observer.started()
+        output.observer.evaluated(evaluation(OutcomeKind.BROKEN, error=error))
 
-    [line] = shown.lines
+    [line] = output.lines
     assert line["level"] == "error"
     assert "no such zone" in str(line["traceback"])
-    assert shown.metric("evaluations_total", outcome="broken") == 1
+    assert output.metric("evaluations_total", outcome="broken") == 1
 
 
-def test_a_task_that_lingers_is_an_error(shown: Shown) -> None:
-    shown.observer.began()
-    shown.observer.evaluated(evaluation(OutcomeKind.BROKEN, is_lingering=True))
+def test_a_task_that_ignores_cancellation_is_an_error(output: Output) -> None:
+    output.observer.started()
+    output.observer.evaluated(evaluation(OutcomeKind.BROKEN, is_lingering=True))
 
-    assert [line["event"] for line in shown.lines] == ["evaluation.broken", "evaluation.lingers"]
-
-
-def test_an_interrupted_evaluation_is_no_longer_in_flight(shown: Shown) -> None:
-    shown.observer.began()
-    shown.observer.interrupted()
-
-    assert shown.metric("in_flight") == 0
+    assert [line["event"] for line in output.lines] == ["evaluation.broken", "evaluation.lingers"]
 
 
-def test_queue_age_is_never_negative(shown: Shown) -> None:
-    shown.observer.taken(-5 * SECOND)
-    shown.observer.taken(3 * SECOND)
+def test_an_interrupted_evaluation_is_no_longer_in_flight(output: Output) -> None:
+    output.observer.started()
+    output.observer.interrupted()
 
-    assert shown.metric("queue_age_seconds_sum") == 3
+    assert output.metric("in_flight") == 0
 
 
-def test_skipped_events_are_counted_one_by_one(shown: Shown) -> None:
-    shown.observer.skipped(SkipReason.FRESH, "c1", 3)
+def test_queue_age_is_never_negative(output: Output) -> None:
+    output.observer.dequeued(-5 * SECOND)
+    output.observer.dequeued(3 * SECOND)
 
-    assert shown.metric("skipped_total", reason="fresh") == 3
-    assert shown.lines[0]["level"] == "debug"
+    assert output.metric("queue_age_seconds_sum") == 3
+
+
+def test_skipped_events_are_counted_one_by_one(output: Output) -> None:
+    output.observer.skipped(SkipReason.FRESH, "c1", 3)
+
+    assert output.metric("skipped_total", reason="fresh") == 3
+    assert output.lines[0]["level"] == "debug"
 
 
 @pytest.mark.parametrize(
-    ("answer", "detail", "level"),
+    ("result", "level"),
     [
-        (ReportDisposition.STORED, None, "debug"),
-        (ReportDisposition.GONE, None, "debug"),
-        (ReportDisposition.DISCARDED, DiscardReason.STALE_TIME, "info"),
-        (ReportDisposition.REFUSED, "400: no", "error"),
+        (ReportResult(ReportOutcome.STORED), "debug"),
+        (ReportResult(ReportOutcome.GONE), "debug"),
+        (ReportResult(ReportOutcome.DISCARDED, DiscardReason.STALE_TIME), "info"),
+        (ReportResult(ReportOutcome.REFUSED, "400: no"), "error"),
     ],
 )
-def test_answers_are_counted_and_logged_by_their_weight(
-    shown: Shown, answer: ReportDisposition, detail: DiscardReason | str | None, level: str
+def test_report_results_are_counted_and_logged_by_severity(
+    output: Output, result: ReportResult, level: str
 ) -> None:
-    shown.observer.reported(CLUSTER, answer, detail)
+    output.observer.reported(CLUSTER, result)
 
-    assert shown.metric("reports_total", answer=answer.value) == 1
-    assert shown.lines[0]["level"] == level
-
-
-def test_dead_letters_and_returned_events_are_counted_and_logged(shown: Shown) -> None:
-    shown.observer.dead_lettered("expected a CloudEvent", "e1", "")
-    shown.observer.returned("500", "c1", 2)
-
-    assert shown.metric("dead_letters_total") == 1
-    assert shown.metric("returned_total") == 2
-    assert [line["event"] for line in shown.lines] == ["event.dead_lettered", "event.returned"]
+    assert output.metric("reports_total", answer=result.outcome.value) == 1
+    assert output.lines[0]["level"] == level
 
 
-def test_trouble_with_the_api_is_a_warning_and_an_error_where_a_person_is_needed(shown: Shown) -> None:
-    shown.observer.api_failed(ApiOperation.READ, ApiUnavailable("down"))
-    shown.observer.api_failed(ApiOperation.REPORT, ApiUnavailable("403", needs_person=True))
-    shown.observer.api_recovered(ApiOperation.READ)
+def test_dead_lettered_and_nacked_events_are_counted_and_logged(output: Output) -> None:
+    output.observer.dead_lettered("expected a CloudEvent", "e1", "")
+    output.observer.nacked("500", "c1", 2)
 
-    assert [line["level"] for line in shown.lines] == ["warning", "error", "info"]
-    assert shown.metric("api_errors_total", operation="read") == 1
+    assert output.metric("dead_letters_total") == 1
+    assert output.metric("returned_total") == 2
+    assert [line["event"] for line in output.lines] == ["event.dead_lettered", "event.returned"]
 
 
-def test_a_fault_of_ours_is_logged_with_its_traceback(shown: Shown) -> None:
-    shown.observer.crashed("c1", RuntimeError("a bug"))
+def test_api_failures_are_warnings_or_errors_for_an_operator(output: Output) -> None:
+    output.observer.api_failed(ApiOperation.READ, ApiUnavailable("down"))
+    output.observer.api_failed(ApiOperation.REPORT, ApiUnavailable("403", needs_operator=True))
+    output.observer.api_recovered(ApiOperation.READ)
 
-    assert shown.lines[0]["event"] == "evaluation.crashed"
-    assert "a bug" in str(shown.lines[0]["error"])
+    assert [line["level"] for line in output.lines] == ["warning", "error", "info"]
+    assert output.metric("api_errors_total", operation="read") == 1
+
+
+def test_a_bug_of_the_service_is_logged_with_its_traceback(output: Output) -> None:
+    output.observer.crashed("c1", RuntimeError("a bug"))
+
+    assert output.lines[0]["event"] == "evaluation.crashed"
+    assert "a bug" in str(output.lines[0]["error"])

@@ -16,7 +16,7 @@ from sentinel.ports.task_http import HttpFailure
 from sentinel.runtime.backoff import Backoff
 from sentinel.testing.task_http import FakeHttp
 from tests.contract.task_http import HttpContract, HttpHarness
-from tests.support.http.scripted_server import Asked, Said, ScriptedServer
+from tests.support.http.scripted_server import ReceivedRequest, ScriptedResponse, ScriptedServer
 from tools.services.server import free_port
 
 AT_ONCE = msgspec.structs.replace(RETRIES, backoff=Backoff(initial=timedelta(0), maximum=timedelta(0)))
@@ -48,13 +48,13 @@ class TestFakeHttp(HttpContract):
 
 class ServerHarness(HttpHarness):
     def __init__(self) -> None:
-        self._answers: dict[tuple[str, str], list[Said]] = {}
+        self._answers: dict[tuple[str, str], list[ScriptedResponse]] = {}
         self.server = ScriptedServer(self._script)
         self.http: TaskHttp = TaskHttp(user_agent="test", retries=AT_ONCE)
         self.dead_url = f"http://127.0.0.1:{free_port()}"
 
     def answer(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
-        self._answers.setdefault((method, path), []).append(Said(status, body, {"X-Said": header}))
+        self._answers.setdefault((method, path), []).append(ScriptedResponse(status, body, {"X-Said": header}))
 
     def sent(self) -> list[tuple[str, Json, str]]:
         return [
@@ -63,10 +63,10 @@ class ServerHarness(HttpHarness):
                 msgspec.json.decode(each.body) if each.body else None,
                 each.headers.get("X-Sent", ""),
             )
-            for each in self.server.asked
+            for each in self.server.requests
         ]
 
-    def _script(self, asked: Asked) -> Said:
+    def _script(self, asked: ReceivedRequest) -> ScriptedResponse:
         answers = self._answers[asked.method, asked.path]
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
@@ -95,14 +95,14 @@ class TestTaskHttp(HttpContract):
         harness.answer("GET", "/zone", status=503)
 
         assert (await harness.http.get(f"{harness.url}/zone")).status == 503
-        assert len(harness.server.asked) == 3
+        assert len(harness.server.requests) == 3
 
     @pytest.mark.parametrize("method", ["POST", "PATCH"])
     async def test_what_cannot_be_repeated_is_sent_once(self, harness: ServerHarness, method: str) -> None:
         harness.answer(method, "/zone", status=503)
 
         assert (await harness.http.request(method, f"{harness.url}/zone")).status == 503
-        assert len(harness.server.asked) == 1
+        assert len(harness.server.requests) == 1
 
     async def test_json_has_its_content_type_unless_another_is_given(self, harness: ServerHarness) -> None:
         harness.answer("POST", "/zone", status=200)
@@ -112,7 +112,8 @@ class TestTaskHttp(HttpContract):
         await harness.http.post(f"{harness.url}/zone", data=b"{}")
 
         types = [
-            each.headers.get("Content-Type") or each.headers.get("content-type") for each in harness.server.asked
+            each.headers.get("Content-Type") or each.headers.get("content-type")
+            for each in harness.server.requests
         ]
         assert types == ["application/json", "application/x", "application/octet-stream"]
 
@@ -162,9 +163,9 @@ async def test_a_server_that_does_not_answer_in_time_is_asked_again_where_that_d
 ) -> None:
     released = asyncio.Event()
 
-    async def wait(asked: Asked) -> Said:
+    async def wait(asked: ReceivedRequest) -> ScriptedResponse:
         await released.wait()
-        return Said()
+        return ScriptedResponse()
 
     async with ScriptedServer(wait) as server:
         http = TaskHttp(user_agent="test", retries=AT_ONCE)
@@ -173,4 +174,4 @@ async def test_a_server_that_does_not_answer_in_time_is_asked_again_where_that_d
         released.set()
         await http.close()
 
-        assert len(server.asked) == attempts
+        assert len(server.requests) == attempts

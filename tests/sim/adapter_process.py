@@ -7,14 +7,12 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from sentinel.adapter.api_gate import ApiOperation
-from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.adapter.service import AdapterService
 from sentinel.core.adapter.resource import Resource
-from sentinel.core.fleet.documents import DiscardReason
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.api_trouble import ApiUnavailable
-from sentinel.ports.reporting import Reporting
+from sentinel.ports.adapter_api import AdapterApi, ReportResult
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.task_http import FakeHttp
@@ -44,7 +42,7 @@ class AdapterProcess(Process):
         weather: Weather,
         fleet_witness: FleetWitness,
         around_subscriber: Callable[[Subscriber], Subscriber],
-        around_reporting: Callable[[Reporting], Reporting],
+        around_reporting: Callable[[AdapterApi], AdapterApi],
         concurrency: int,
         task_timeout: timedelta,
         report_max_age: timedelta,
@@ -83,12 +81,12 @@ class AdapterProcess(Process):
         service = AdapterService(
             adapter=adapter,
             subscriber=self._subscriber,
-            reporting=self._around_reporting(witness.reporting(reporting)),
+            api=self._around_reporting(witness.reporting(reporting)),
             http=FakeHttp(),
             clock=self.clock,
             observer=_Observer(self.name, self._trace),
             log=self._trace.log(self.name),
-            last_work=_LAST_WORK,
+            grace_period=_LAST_WORK,
             concurrency=self._concurrency,
             task_timeout=self._task_timeout,
             report_max_age=self._report_max_age,
@@ -108,12 +106,12 @@ class _Observer:
         self._name = name
         self._trace = trace
 
-    def taken(self, queue_age: timedelta) -> None: ...
+    def dequeued(self, queue_age: timedelta) -> None: ...
 
     def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
         self._trace.note(self._name, f"skips {resource_id}: {reason}")
 
-    def began(self) -> None: ...
+    def started(self) -> None: ...
 
     def evaluated(self, evaluation: Evaluation) -> None:
         resource = evaluation.resource
@@ -124,13 +122,11 @@ class _Observer:
 
     def interrupted(self) -> None: ...
 
-    def reported(
-        self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None
-    ) -> None: ...
+    def reported(self, resource: Resource, result: ReportResult) -> None: ...
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None: ...
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
         self._trace.note(self._name, f"gives {events} back about {resource_id}", reason)
 
     def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:

@@ -17,8 +17,8 @@ from sentinel.adapter import Adapter
 from sentinel.core.adapter.event_target import ResourceRef, kind_of
 from sentinel.core.adapter.resource import INTERRUPTED, Resource
 from sentinel.core.fleet.documents import AVAILABLE, Report, ReportedCondition
+from sentinel.ports.adapter_api import AdapterApi, ReportOutcome, ReportResult
 from sentinel.ports.clock import Clock
-from sentinel.ports.reporting import Reporting, ReportResult
 from sentinel.ports.subscription import Delivery, Message, Subscriber
 from tests.sim.trace import Trace
 
@@ -73,7 +73,7 @@ class MessageWitness:
     def subscriber(self, subscriber: Subscriber) -> Subscriber:
         return _Watched(subscriber, self)
 
-    def reporting(self, reporting: Reporting) -> Reporting:
+    def reporting(self, reporting: AdapterApi) -> AdapterApi:
         return _Reporting(reporting, self)
 
     def step(self) -> int:
@@ -89,7 +89,7 @@ class MessageWitness:
     def reported(self, resource_id: str, report: Report, answer: ReportResult) -> None:
         """The API has accepted a report or has deliberately discarded it."""
         self._trace.note(
-            self._name, f"report {resource_id}@{report.observed_generation} {answer.taken}", *_said(report)
+            self._name, f"report {resource_id}@{report.observed_generation} {answer.outcome}", *_said(report)
         )
         if _is_interrupted(report.conditions):
             self._ledger.interruptions += 1
@@ -100,7 +100,7 @@ class MessageWitness:
         resource_id = message.attributes.get("subject", "")
         self._trace.note(self._name, f"ack {resource_id}")
         self._ledger.settled(self._adapter.name, message)
-        is_foreign = not self._adapter.may_concern(kind_of(message.attributes.get("type", "")))
+        is_foreign = not self._adapter.may_handle(kind_of(message.attributes.get("type", "")))
         self._trace.require(
             is_foreign or self._settled.get(resource_id, -1) > step,
             f"{self._name}: a message about {resource_id} is acknowledged before its report was answered",
@@ -168,22 +168,23 @@ class _Delivery:
 
 
 class _Reporting:
-    """`ports.reporting.Reporting`, with every answer noted."""
+    """`ports.adapter_api.AdapterApi`, with every answer noted."""
 
-    def __init__(self, reporting: Reporting, witness: MessageWitness) -> None:
+    def __init__(self, reporting: AdapterApi, witness: MessageWitness) -> None:
         self._reporting = reporting
         self._witness = witness
-        self.reach, self.close = reporting.reach, reporting.close
+        self.probe, self.close = reporting.probe, reporting.close
 
-    async def read(self, pointer: ResourceRef) -> Resource | None:
+    async def get(self, ref: ResourceRef) -> Resource | None:
         step = self._witness.step()
-        resource = await self._reporting.read(pointer)
-        self._witness.answered(pointer.id, step, resource)
+        resource = await self._reporting.get(ref)
+        self._witness.answered(ref.id, step, resource)
         return resource
 
     async def report(self, resource: Resource, report: Report) -> ReportResult:
         answer = await self._reporting.report(resource, report)
-        self._witness.reported(resource.id, report, answer)
+        if answer.outcome is not ReportOutcome.REFUSED:
+            self._witness.reported(resource.id, report, answer)
         return answer
 
 

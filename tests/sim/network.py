@@ -23,11 +23,10 @@ from sentinel.core.adapter.resource import Resource, read_document, read_statuse
 from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import Report
 from sentinel.core.pulse.observation import read_resource
-from sentinel.ports.api_trouble import ApiUnavailable
-from sentinel.ports.errors import Unavailable
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
+from sentinel.ports.errors import ApiUnavailable, Unavailable
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.ports.fleet_store import ListPosition, ListQuery
-from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.web import errors
 from sentinel.web.routing import Caller
@@ -188,7 +187,7 @@ class WalkedFleet:
 
 
 class NetworkReporting:
-    """`ports.reporting.Reporting`."""
+    """`ports.adapter_api.AdapterApi`."""
 
     def __init__(self, network: Network, *, adapter: str, weather: Weather, witness: FleetWitness) -> None:
         self._network = network
@@ -196,12 +195,12 @@ class NetworkReporting:
         self._witness = witness
         self._caller = Caller(Identity(adapter, Role.ADAPTER, adapter), "", "")
 
-    async def reach(self, kind: str) -> None:
-        await self.read(ResourceRef("nobody", kind=kind))
+    async def probe(self, kind: str) -> None:
+        await self.get(ResourceRef("nobody", kind=kind))
 
-    async def read(self, pointer: ResourceRef) -> Resource | None:
+    async def get(self, ref: ResourceRef) -> Resource | None:
         async def get(service: FleetService) -> Resource:
-            target = ResourcePath("", pointer.id)
+            target = ResourcePath("", ref.id)
             document = (await service.get(target)).document
             await asyncio.sleep(self._weather.delay())  # these are two requests, and much may happen between them
             statuses = b'{"items":%b,"total":0}' % (await service.get(target)).statuses
@@ -233,8 +232,8 @@ class NetworkReporting:
             raise ApiUnavailable(str(error)) from error
         except errors.Invalid as error:
             if any(each.field == "observed_time" for each in error.errors):
-                raise ApiUnavailable(str(error), needs_person=True) from error
-            raise ReportRefused(str(error)) from error
+                raise ApiUnavailable(str(error), needs_operator=True) from error
+            return ReportResult(ReportOutcome.REFUSED, str(error))
         if isinstance(verdict, reports.Discarded):
             return ReportResult(ReportOutcome.DISCARDED, verdict.reason)
         return ReportResult(ReportOutcome.STORED)

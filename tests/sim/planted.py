@@ -24,8 +24,8 @@ from sentinel.core.fleet.documents import (
     DiscardReason,
     ResourceStatus,
 )
+from sentinel.ports.adapter_api import AdapterApi
 from sentinel.ports.fleet_store import FleetTransaction, StoredResource
-from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_store import CommitListener, MemoryFleetStore
@@ -72,15 +72,15 @@ class _Deaf:
 
 
 class _Overlooking:
-    """`ports.reporting.Reporting` that leaves out something of what an adapter reads."""
+    """`ports.adapter_api.AdapterApi` that leaves out something of what an adapter reads."""
 
-    def __init__(self, reporting: Reporting, leave_out: Callable[[Resource], Resource]) -> None:
+    def __init__(self, reporting: AdapterApi, leave_out: Callable[[Resource], Resource]) -> None:
         self._reporting = reporting
         self._leave_out = leave_out
-        self.reach, self.report, self.close = reporting.reach, reporting.report, reporting.close
+        self.probe, self.report, self.close = reporting.probe, reporting.report, reporting.close
 
-    async def read(self, pointer: ResourceRef) -> Resource | None:
-        resource = await self._reporting.read(pointer)
+    async def get(self, ref: ResourceRef) -> Resource | None:
+        resource = await self._reporting.get(ref)
         return None if resource is None else self._leave_out(resource)
 
 

@@ -16,9 +16,10 @@ from random import Random
 import pytest
 
 from sentinel.adapter import Adapter, Context, Done, Failed, InProgress, Outcome, Resource
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.subscription import Delivery, Subscriber
-from tests.support.adapter_harness import Workplace, run
+from sentinel.testing import loop
+from tests.support.adapter_harness import AdapterHarness
 
 SEEDS = range(40)
 RESOURCES = [f"c{number}" for number in range(8)]
@@ -65,7 +66,7 @@ class Fleet:
         return Done()
 
     def trouble(self, failing: set[str]) -> ApiUnavailable | None:
-        return ApiUnavailable("by chance", needs_person=self.random.random() < 0.2) if failing else None
+        return ApiUnavailable("by chance", needs_operator=self.random.random() < 0.2) if failing else None
 
 
 class Forgetful:
@@ -88,13 +89,13 @@ async def simulate(
     random = Random(seed)  # noqa: S311  # chance that repeats itself is the point
     fleet = Fleet(random)
 
-    def replica(succeeds: Workplace | None = None) -> Workplace:
-        return Workplace(
+    def replica(peer: AdapterHarness | None = None) -> AdapterHarness:
+        return AdapterHarness(
             fleet.adapter(),
             concurrency=3,
             max_in_flight=6,
             task_timeout=timedelta(seconds=10),
-            succeeds=succeeds,
+            peer=peer,
             around=around,
         )
 
@@ -134,7 +135,7 @@ async def simulate(
     failing.clear()
     await origin.until(lambda: origin.backlog == 0)
     for resource_id in alive.keys() & asked.keys():
-        reports = origin.api.sent_on(resource_id)
+        reports = origin.api.reports_on(resource_id)
         assert reports, f"{resource_id} was never reported on"
         # Not the last one sent: an older report may be offered again for as long as the API takes nobody's.
         looked = max(report.observed_time for report in reports)
@@ -142,7 +143,7 @@ async def simulate(
 
     for resource_id in alive:
         await origin.pulse(resource_id)
-    await origin.until(lambda: origin.backlog == 0, within=timedelta(minutes=10))
+    await origin.until(lambda: origin.backlog == 0, timeout=timedelta(minutes=10))
     for resource_id, resource in alive.items():
         status = origin.api.status(resource_id, "dns")
         assert status is not None
@@ -157,14 +158,14 @@ async def simulate(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_after_the_faults_every_resource_is_reported_on(seed: int) -> None:
-    run(simulate(seed))
+    loop.run(simulate(seed))
 
 
 def test_an_ack_before_the_report_would_be_found() -> None:
     violations = 0
     for seed in SEEDS:
         try:
-            run(simulate(seed, around=Forgetful))
+            loop.run(simulate(seed, around=Forgetful))
         except AssertionError:
             violations += 1
 

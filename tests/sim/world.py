@@ -17,7 +17,7 @@ from sentinel.api.service import FleetService
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.pulse.decision import Policy
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.reporting import Reporting
+from sentinel.ports.adapter_api import AdapterApi
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.backoff import Backoff
 from sentinel.testing.database import MemoryDatabase
@@ -43,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     republish_interval: timedelta | None = None
     around_subscriber: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber
-    around_reporting: Callable[[Reporting], Reporting] = lambda reporting: reporting
+    around_reporting: Callable[[AdapterApi], AdapterApi] = lambda reporting: reporting
     make_store: Callable[[MemoryDatabase, CommitListener], MemoryFleetStore] = lambda database, on_commit: (
         MemoryFleetStore(database, on_commit=on_commit)
     )

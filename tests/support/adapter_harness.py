@@ -1,73 +1,89 @@
-"""An adapter at work on virtual time: the broker in memory, the API a verified fake."""
+"""An adapter service on virtual time, with the in-memory broker and the fake API."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import msgspec
 
-from sentinel.adapter import Adapter
-from sentinel.adapter.api_gate import ApiOperation
-from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter import Adapter, Context, Done, Outcome, Resource
+from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.adapter.service import AdapterService
-from sentinel.core.adapter.resource import Resource
 from sentinel.core.events import Event, event_type
-from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.json import Json
 from sentinel.drivers.deliveries import RETRY
 from sentinel.drivers.memory import MemoryBroker
-from sentinel.ports.api_trouble import ApiUnavailable
-from sentinel.ports.publisher import Outcome
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
+from sentinel.ports.errors import ApiUnavailable
+from sentinel.ports.publisher import Outcome as PublishOutcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
-from sentinel.testing import loop
+from sentinel.testing.adapter_api import FakeAdapterApi
 from sentinel.testing.loop import SimulatedClock
-from sentinel.testing.reporting import FakeReporting
 from sentinel.testing.task_http import FakeHttp
 
-T = TypeVar("T")
-
-AMPLE = timedelta(seconds=30)
+SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 _RETRY = msgspec.structs.replace(RETRY, jitter=0)
-"""Without chance: what happens on virtual time happens the same way every time."""
+"""Without jitter, so that a test runs the same way every time."""
 
 
-def run(scenario: Coroutine[Any, Any, T]) -> T:
-    """Runs a scenario on virtual time."""
-    return loop.run(scenario)
+class ScriptedTask:
+    """A task that returns the given outcome, records its arguments, and can be blocked."""
+
+    def __init__(self, outcome: Outcome | None = None, *, is_blocked: bool = False) -> None:
+        self.adapter = Adapter("dns")
+        self.adapter.task(kinds=["Cluster"])(self._run)
+        self.resources: list[Resource] = []
+        self.contexts: list[Context] = []
+        self._outcome = outcome or Done()
+        self._released = asyncio.Event()
+        if not is_blocked:
+            self.release()
+
+    def block(self) -> None:
+        self._released.clear()
+
+    def release(self) -> None:
+        self._released.set()
+
+    async def _run(self, resource: Resource, context: Context) -> Outcome:
+        self.resources.append(resource)
+        self.contexts.append(context)
+        await self._released.wait()
+        return self._outcome
 
 
 class Recorder:
-    """An observer that remembers."""
+    """An observer that records what it is told."""
 
     def __init__(self) -> None:
         self.evaluations: list[Evaluation] = []
         self.skips: list[tuple[SkipReason, str, int]] = []
-        self.answers: list[ReportDisposition] = []
-        self.letters: list[str] = []
-        self.returns: list[str] = []
-        self.troubles: list[tuple[ApiOperation, str]] = []
+        self.report_outcomes: list[ReportOutcome] = []
+        self.dead_letter_reasons: list[str] = []
+        self.nack_reasons: list[str] = []
+        self.api_errors: list[tuple[ApiOperation, str]] = []
         self.recoveries: list[ApiOperation] = []
         self.crashes: list[BaseException] = []
-        self.ages: list[timedelta] = []
+        self.queue_ages: list[timedelta] = []
         self.in_flight = 0
-        self.most_in_flight = 0
+        self.max_in_flight = 0
 
-    def taken(self, queue_age: timedelta) -> None:
-        self.ages.append(queue_age)
+    def dequeued(self, queue_age: timedelta) -> None:
+        self.queue_ages.append(queue_age)
 
     def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
         self.skips.append((reason, resource_id, events))
 
-    def began(self) -> None:
+    def started(self) -> None:
         self.in_flight += 1
-        self.most_in_flight = max(self.in_flight, self.most_in_flight)
+        self.max_in_flight = max(self.in_flight, self.max_in_flight)
 
     def evaluated(self, evaluation: Evaluation) -> None:
         self.in_flight -= 1
@@ -76,17 +92,17 @@ class Recorder:
     def interrupted(self) -> None:
         self.in_flight -= 1
 
-    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
-        self.answers.append(answer)
+    def reported(self, resource: Resource, result: ReportResult) -> None:
+        self.report_outcomes.append(result.outcome)
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
-        self.letters.append(reason)
+        self.dead_letter_reasons.append(reason)
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
-        self.returns.append(reason)
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
+        self.nack_reasons.append(reason)
 
-    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
-        self.troubles.append((operation, str(trouble)))
+    def api_failed(self, operation: ApiOperation, error: ApiUnavailable) -> None:
+        self.api_errors.append((operation, str(error)))
 
     def api_recovered(self, operation: ApiOperation) -> None:
         self.recoveries.append(operation)
@@ -95,30 +111,28 @@ class Recorder:
         self.crashes.append(error)
 
 
-class Workplace:
-    """Runs the adapter between `async with` and its end, where it is asked to stop."""
+class AdapterHarness:
+    """Runs the adapter inside `async with`, and stops it at the end."""
 
     def __init__(
         self,
         adapter: Adapter,
         *,
         concurrency: int = 10,
-        task_timeout: timedelta = timedelta(seconds=30),
+        task_timeout: timedelta = 30 * SECOND,
         report_max_age: timedelta = timedelta(0),
         max_in_flight: int = 40,
         redact: Callable[[str], str] = str,
-        drain: timedelta = timedelta(seconds=20),
-        last_work: timedelta = timedelta(seconds=15),
-        succeeds: Workplace | None = None,
+        drain: timedelta = 20 * SECOND,
+        grace_period: timedelta = 15 * SECOND,
+        peer: AdapterHarness | None = None,
         around: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber,
     ) -> None:
-        """With `succeeds`, it takes the place of another process, at the same broker and API. `around` may put
-        something between the broker and the adapter."""
+        """It shares the broker and the API of `peer`, as another process would. `around` may wrap the
+        subscriber."""
         self.clock = SimulatedClock()
-        self.api: FakeReporting = FakeReporting(clock=self.clock) if succeeds is None else succeeds.api
-        self.broker: MemoryBroker = (
-            MemoryBroker(now=self.clock.now, retry=_RETRY) if succeeds is None else succeeds.broker
-        )
+        self.api: FakeAdapterApi = FakeAdapterApi(clock=self.clock) if peer is None else peer.api
+        self.broker: MemoryBroker = MemoryBroker(now=self.clock.now, retry=_RETRY) if peer is None else peer.broker
         self.http = FakeHttp()
         self.seen = Recorder()
         self.stopping = Stopping()
@@ -126,12 +140,12 @@ class Workplace:
         self.service = AdapterService(
             adapter=adapter,
             subscriber=self._subscriber,
-            reporting=self.api,
+            api=self.api,
             http=self.http,
             clock=self.clock,
             observer=self.seen,
             log=get_logger("test"),
-            last_work=last_work,
+            grace_period=grace_period,
             concurrency=concurrency,
             task_timeout=task_timeout,
             report_max_age=report_max_age,
@@ -147,20 +161,20 @@ class Workplace:
         self._running = asyncio.create_task(self.service.run(self.stopping))
         return self
 
-    async def kill(self) -> None:
-        """Ends it as a power cut would: nothing is finished, and nothing is said."""
-        assert self._running is not None
-        self._running.cancel()
-        await asyncio.wait({self._running})
-        await self._subscriber.close()
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
 
+    async def kill(self) -> None:
+        """End it like a power cut: nothing is finished or reported."""
+        assert self._running is not None
+        self._running.cancel()
+        await asyncio.wait({self._running})
+        await self._subscriber.close()
+
     async def stop(self) -> None:
-        """Stops it as the lifecycle does: asked first, cancelled when the time is over, closed in the end."""
+        """Stop it like the lifecycle: request, cancel after the drain, close."""
         assert self._running is not None
         self.stopping.request()
         await asyncio.wait({self._running}, timeout=self._drain.total_seconds())
@@ -171,47 +185,54 @@ class Workplace:
         if not self._running.cancelled():
             self._running.result()
 
+    async def put_and_pulse(self, *resource_ids: str) -> None:
+        """Create these clusters and publish an event for each."""
+        for resource_id in resource_ids:
+            self.api.put(resource_id)
+            await self.pulse(resource_id)
+
     async def pulse(
         self, resource_id: str = "c1", *, kind: str = "Cluster", data: Json = None, subject: str | None = None
     ) -> None:
-        """An event as a pulse sends it."""
+        """Publish an event as a pulse does."""
         self._published += 1
-        said: Json = {"resource_id": resource_id, "resource_type": kind} if data is None else data
+        if data is None:
+            data = {"resource_id": resource_id, "resource_type": kind}
         event = Event(
             f"event-{self._published}",
             event_type(kind, "clusters"),
             resource_id if subject is None else subject,
             "2025-01-01T00:00:00Z",
-            msgspec.Raw(msgspec.json.encode(said)),
+            msgspec.Raw(msgspec.json.encode(data)),
         )
         publisher = self.broker.publisher()
         await publisher.open()
-        receipt = await publisher.publish([event], deadline=AMPLE)
-        assert receipt.outcomes == [Outcome.CONFIRMED]
+        receipt = await publisher.publish([event], deadline=30 * SECOND)
+        assert receipt.outcomes == [PublishOutcome.CONFIRMED]
 
     async def deliver(self, message: Message) -> None:
-        """A message that is no event of ours."""
+        """Deliver a message that no pulse sent."""
         assert await self.broker.place_in(self._name, message)
 
     @property
     def backlog(self) -> int:
-        """How many messages the broker still keeps."""
+        """How many messages the broker still has."""
         return self.broker.backlog(self._name)
 
     async def dead_letters(self) -> list[DeadLetter]:
         return list(await self.broker.dead_letters(self._name).peek(limit=100))
 
-    async def until(self, is_true: Callable[[], bool], *, within: timedelta = HOUR) -> None:
-        """Lets time pass until something has happened."""
-        by = self.clock.now() + within
+    async def until(self, is_true: Callable[[], bool], *, timeout: timedelta = HOUR) -> None:
+        """Let virtual time pass until the condition is true."""
+        deadline = self.clock.now() + timeout
         while not is_true():
-            assert self.clock.now() < by, "it has not happened"
+            assert self.clock.now() < deadline, "timeout"
             await asyncio.sleep(0.01)
 
     async def until_settled(self) -> None:
-        """Until the broker has nothing left."""
+        """Wait until every delivery is settled."""
         await self.until(lambda: self.backlog == 0)
 
     async def after(self, duration: timedelta) -> None:
-        """Lets so much time pass."""
+        """Let virtual time pass."""
         await asyncio.sleep(duration.total_seconds())

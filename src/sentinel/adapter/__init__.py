@@ -1,4 +1,4 @@
-"""Write an adapter: something that answers pulses for the resources of a fleet, and reports what it found.
+"""The API for writing adapters, which respond to pulses and report the status of a fleet's resources.
 
     from sentinel.adapter import Adapter, Done, InProgress, PreconditionsNotMet
 
@@ -11,12 +11,12 @@
         zone = await context.http.put(f"http://dns.internal/zones/{cluster.id}", json=cluster.spec)
         return InProgress("zone is being created") if zone.status == 202 else Done()
 
-A task may be run at any time, again and again: it looks, does what is missing, and says how it is. Every run
-becomes a report, also one that fails. `sentinel adapter --config F` runs it; `sentinel.testing.adapter` tests it.
+A task may run at any time and any number of times: it checks the state, does what is missing and returns an
+outcome. Every run is reported, including one that fails. `sentinel adapter --config F` runs an adapter,
+`sentinel.testing.adapter` tests it.
 """
 
-from sentinel.adapter.context import Context
-from sentinel.adapter.declaration import Adapter, Task
+from sentinel.adapter.declaration import Adapter, Context, Task
 from sentinel.core.adapter.event_target import ReceivedEvent
 from sentinel.core.adapter.resource import KnownReport, Owner, Resource, ResourceCondition
 from sentinel.core.adapter.task import Done, Failed, Finalized, InProgress, Outcome, PreconditionsNotMet

@@ -1,13 +1,17 @@
-"""Patience with the API: asking until it answers, and knowing meanwhile that it does not.
+"""Calls to the API with retries, and backpressure while the API is unavailable.
 
-While the API is in trouble nothing is given up: what is held stays held, and nothing more is taken in. Each
-request waits by itself, longer with each failure. Somebody always keeps asking, even when no request is left, so
-that the end of the trouble is noticed, and so that one resource on which the API always fails, while it answers
-for all others, does not look like trouble for everybody. Such a request is given up after a few tries, for the
-broker to bring it back later. Nobody can ask whether a report would be taken without sending one; so where only
-reports fail, one more resource is let in now and then, to find out, and none keeps its worker for longer than a
-minute: as many resources as there are workers, of which the API takes no report, would otherwise be all that is
-ever worked on.
+Each call retries by itself with backoff, so what has been accepted is not lost in an outage. Meanwhile the gate is
+closed: `wait_until_available` keeps the service from accepting more deliveries, which stay with the broker for a
+replica that can reach the API.
+
+Two cases look like an outage and are not:
+
+* The API fails for one resource and works for the others. Its call is given up after a few attempts, and the
+  broker delivers the event again later. `keep_probing` tells the cases apart: while reads fail, it makes
+  harmless ones.
+* Reports fail and reads work. A report has no harmless probe, so every 30 seconds the gate accepts one delivery
+  whose report shows whether the API works again. No report keeps its worker for longer than a minute, otherwise as
+  many failing resources as there are workers would block all others.
 """
 
 from __future__ import annotations
@@ -17,151 +21,126 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
-from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.adapter.observer import AdapterObserver, ApiOperation
 from sentinel.ports.clock import Clock
-from sentinel.ports.reporting import ReportRefused
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
 
 T = TypeVar("T")
 
-RETRY = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), jitter=0.2)
-RETRY_SLOWLY = Backoff(initial=timedelta(seconds=5), maximum=timedelta(seconds=60), jitter=0.2)
-"""For what a person has to mend."""
-_LONGEST_WISH = timedelta(minutes=5)
-"""What a server may ask for at most; nobody waits for a day because of a typing error in a header."""
-_TRIES = 5
-"""After so many, a request that fails while others are answered is given up."""
-_TRIES_IN_VAIN = 2
-"""The same for a read that is said to need a person's help, which the others show that the API does not need."""
-_LONGEST_SILENCE = timedelta(minutes=1)
-"""How long a report is offered to an API that takes nobody's."""
-
-
-class ApiOperation(StrEnum):
-    """What the API is asked for. Being able to do one says little about the other."""
-
-    READ = "read"
-    REPORT = "report"
+_RETRY = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), jitter=0.2)
+_RETRY_NEEDS_OPERATOR = Backoff(initial=timedelta(seconds=5), maximum=timedelta(seconds=60), jitter=0.2)
+_MAX_RETRY_AFTER = timedelta(minutes=5)
+"""The longest Retry-After that is honoured, in case the header is wrong."""
+_MAX_ATTEMPTS = 5
+"""Of a call that fails while others succeed."""
+_MAX_ATTEMPTS_NEEDS_OPERATOR = 2
+"""The same for a read whose error needs an operator: since others succeed, the error is about this resource."""
+_REPORT_TIMEOUT = timedelta(minutes=1)
+"""How long a report is retried."""
 
 
 class RetriesExhausted(Exception):
-    """There will be no answer to this request; the text says why."""
-
-
-class ApiObserver(Protocol):
-    """Whoever wants to know how it is with the API."""
-
-    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
-        """An operation has begun to fail, or fails in another way than before."""
-
-    def api_recovered(self, operation: ApiOperation) -> None: ...
+    """The call was given up; the text says why."""
 
 
 class ApiGate:
-    """All requests of one adapter to the API."""
+    """All calls of one adapter to the API."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        watcher: ApiObserver,
-        random: Callable[[], float],
-        retry: Backoff = RETRY,
-        retry_slowly: Backoff = RETRY_SLOWLY,
-    ) -> None:
+    def __init__(self, *, clock: Clock, observer: AdapterObserver, random: Callable[[], float]) -> None:
         self._clock = clock
-        self._watcher = watcher
+        self._observer = observer
         self._random = random
-        self._retry = retry
-        self._retry_slowly = retry_slowly
-        self._troubles: dict[ApiOperation, str] = {}
-        self._answers: Counter[ApiOperation] = Counter()
-        self._is_well = asyncio.Event()
-        self._is_well.set()
-        self._is_unread = asyncio.Event()
-        """Set while it is unknown, or known to be untrue, that resources can be read."""
-        self._is_unread.set()
+        self._failing: dict[ApiOperation, str] = {}
+        """The operations that fail now, with the text of the error."""
+        self._successes: Counter[ApiOperation] = Counter()
+        self._is_available = asyncio.Event()
+        self._is_available.set()
+        self._needs_probe = asyncio.Event()
+        """Set at first, and while reads fail."""
+        self._needs_probe.set()
 
-    def trouble(self) -> str | None:
-        """Why the API cannot be used at this moment, or None."""
-        if not self._answers and not self._troubles:
+    def unavailable_reason(self) -> str | None:
+        """Why the API cannot be used now, or None."""
+        if not self._successes and not self._failing:
             return "the API has not answered yet"
-        return next(iter(self._troubles.values()), None)
+        return next(iter(self._failing.values()), None)
 
-    async def until_well(self) -> None:
-        """Waits while the API is in trouble."""
-        while self._troubles:
+    async def wait_until_available(self) -> None:
+        """Wait while the API is unavailable; at most 30 seconds if only reports fail."""
+        while self._failing:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._retry.maximum.total_seconds()):
-                    await self._is_well.wait()
-            if ApiOperation.READ not in self._troubles:
+                async with asyncio.timeout(_RETRY.maximum.total_seconds()):
+                    await self._is_available.wait()
+            if ApiOperation.READ not in self._failing:
                 return
 
-    async def keep_asking(self, question: Callable[[], Awaitable[None]], stopping: Stopping) -> None:
-        """Asks, at first and whenever reading has failed, until there is an answer; for ever."""
+    async def keep_probing(self, probe: Callable[[], Awaitable[None]], stopping: Stopping) -> None:
+        """Probe the API at first and whenever reads have failed, until it responds."""
         while not stopping.requested:
-            if await stopping.interrupts(self._is_unread.wait()):
+            if await stopping.interrupts(self._needs_probe.wait()):
                 return
             with suppress(RetriesExhausted):
-                await self.ask(ApiOperation.READ, question, stopping)
+                await self.call_with_retry(ApiOperation.READ, probe, stopping)
 
-    async def ask(self, operation: ApiOperation, request: Callable[[], Awaitable[T]], stopping: Stopping) -> T:
-        """The answer, after however many tries.
+    async def call_with_retry(
+        self, operation: ApiOperation, call: Callable[[], Awaitable[T]], stopping: Stopping
+    ) -> T:
+        """Return the result of the call, after any number of attempts.
 
-        Raises `ReportRefused`, which is an answer. Raises `RetriesExhausted` when the service stops, when the
-        request itself seems to be at fault, and when no reports are accepted at all.
+        Raises `RetriesExhausted` if the service stops, if the call fails while others succeed, and if a report has
+        failed for a minute.
         """
-        answers_before = self._answers[operation]
-        begun = self._clock.now()
-        tries = 0
+        successes_before = self._successes[operation]
+        started = self._clock.now()
+        attempts = 0
         while True:
             try:
-                answer = await request()
-            except ApiUnavailable as trouble:
-                delay = self._failed(operation, trouble, tries)
-                tries += 1
-                if self._answers[operation] > answers_before and tries >= _enough(operation, trouble):
-                    self._recovered(operation)  # it was about this request alone
-                    raise RetriesExhausted(str(trouble)) from trouble
-                if operation is ApiOperation.REPORT and self._clock.now() - begun >= _LONGEST_SILENCE:
-                    raise RetriesExhausted(str(trouble)) from trouble
-            except ReportRefused:
-                self._answered(operation)
-                raise
+                result = await call()
+            except ApiUnavailable as error:
+                delay = self._failed(operation, error, attempts)
+                attempts += 1
+                is_only_this_call = self._successes[operation] > successes_before
+                if is_only_this_call and attempts >= _max_attempts(operation, error):
+                    self._recovered(operation)
+                    raise RetriesExhausted(str(error)) from error
+                if operation is ApiOperation.REPORT and self._clock.now() - started >= _REPORT_TIMEOUT:
+                    raise RetriesExhausted(str(error)) from error
             else:
-                self._answered(operation)
-                return answer
+                self._succeeded(operation)
+                return result
             if await stopping.interrupts(self._clock.sleep(delay)):
-                raise RetriesExhausted("the service ends")
+                raise RetriesExhausted("the service stops")
 
-    def _failed(self, operation: ApiOperation, trouble: ApiUnavailable, tries: int) -> timedelta:
-        text = str(trouble)
-        if self._troubles.get(operation) != text:
-            self._troubles[operation] = text
-            self._watcher.api_failed(operation, trouble)
-        self._is_well.clear()
+    def _failed(self, operation: ApiOperation, error: ApiUnavailable, attempts: int) -> timedelta:
+        """Close the gate and return the delay before the next attempt."""
+        text = str(error)
+        if self._failing.get(operation) != text:
+            self._failing[operation] = text
+            self._observer.api_failed(operation, error)
+        self._is_available.clear()
         if operation is ApiOperation.READ:
-            self._is_unread.set()
-        backoff = self._retry_slowly if trouble.needs_person else self._retry
-        return max(backoff.delay(tries, self._random()), min(trouble.retry_after, _LONGEST_WISH))
+            self._needs_probe.set()
+        backoff = _RETRY_NEEDS_OPERATOR if error.needs_operator else _RETRY
+        return max(backoff.delay(attempts, self._random()), min(error.retry_after, _MAX_RETRY_AFTER))
 
-    def _answered(self, operation: ApiOperation) -> None:
-        self._answers[operation] += 1
+    def _succeeded(self, operation: ApiOperation) -> None:
+        self._successes[operation] += 1
         self._recovered(operation)
 
     def _recovered(self, operation: ApiOperation) -> None:
         if operation is ApiOperation.READ:
-            self._is_unread.clear()
-        if self._troubles.pop(operation, None) is not None:
-            self._watcher.api_recovered(operation)
-        if not self._troubles:
-            self._is_well.set()
+            self._needs_probe.clear()
+        if self._failing.pop(operation, None) is not None:
+            self._observer.api_recovered(operation)
+        if not self._failing:
+            self._is_available.set()
 
 
-def _enough(operation: ApiOperation, trouble: ApiUnavailable) -> int:
-    """After how many tries a request is given up while others of its kind are answered."""
-    return _TRIES_IN_VAIN if operation is ApiOperation.READ and trouble.needs_person else _TRIES
+def _max_attempts(operation: ApiOperation, error: ApiUnavailable) -> int:
+    if operation is ApiOperation.READ and error.needs_operator:
+        return _MAX_ATTEMPTS_NEEDS_OPERATOR
+    return _MAX_ATTEMPTS

@@ -1,43 +1,46 @@
-"""Running a task so that, whatever it does, an outcome comes of it.
+"""Running a task so that every run ends in an outcome.
 
-A task is somebody else's code. It may raise anything, also what would end the process; be cancelled by itself or
-by a library; never return; ignore that it was cancelled; return nonsense. Each of these is an outcome here, with
-the reason in words, and none of them reaches the loop around it.
+Tasks are other people's code. A task may raise anything, even an exception that would end the process. It may be
+cancelled by itself or by a library, never return, ignore its cancellation, or return an invalid result. Each of
+these becomes an outcome with a reason, and none of them reaches the service's loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from msgspec import UnsetType
 
-from sentinel.adapter.context import Context
-from sentinel.adapter.declaration import Task
+from sentinel.adapter.declaration import Adapter, Cancellation, Context, Task
 from sentinel.core.adapter import task as tasks
+from sentinel.core.adapter.event_target import ReceivedEvent
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import Broken, CheckedOutcome, Finalized
+from sentinel.core.fleet.documents import Report
 from sentinel.core.json import Json
+from sentinel.ports.task_http import HttpClient
 from sentinel.runtime import durations
+from sentinel.runtime.log import Log, get_logger
 from sentinel.runtime.log_format import describe
 
-_GRACE = timedelta(seconds=1)
-"""How long a task that was cancelled may take to clean up before its report is sent without waiting for it."""
+_CLEANUP_TIMEOUT = timedelta(seconds=1)
+"""How long a cancelled task may clean up. After that its report is sent without waiting for it."""
 
 
 class Evaluated(msgspec.Struct, frozen=True):
-    """What an evaluation came to."""
+    """The result of an evaluation."""
 
     conclusion: CheckedOutcome
     error: BaseException | None = None
-    """What the task raised."""
+    """The exception that the task raised."""
     lingering: asyncio.Task[object] | None = None
-    """The task itself, where it ignores that it was cancelled."""
+    """The task, if it ignores its cancellation and still runs."""
     is_interrupted: bool = False
-    """The task was cut off, because the adapter ends, and has to be run again."""
+    """Whether the task was cancelled because the adapter stops, and has to run again."""
 
 
 class _Raised(msgspec.Struct, frozen=True):
@@ -51,14 +54,13 @@ async def evaluate(
     *,
     timeout: timedelta,
     redact: Callable[[str], str] = str,
-    grace: timedelta = _GRACE,
     interruption: asyncio.Future[None] | None = None,
 ) -> Evaluated:
-    """Runs the task; raises only where this itself is cancelled, and then the task is, too.
+    """Run the task. Raises only `CancelledError`, if this call is cancelled; the task is then cancelled too.
 
-    Without a task, the resource is one that is being deleted and for which there is nothing to clean up. Every
-    text passes `redact`: an exception quotes the URL it failed on, password included. When `interruption` is done
-    the task has no more time.
+    Without a task the resource is being deleted and has nothing to clean up. Every text passes through `redact`,
+    because exceptions quote the URLs they failed on, passwords included. The task is cancelled as soon as
+    `interruption` is done.
     """
     if task is None:
         return Evaluated(tasks.check_outcome(Finalized("There is nothing to clean up"), is_deleting=True))
@@ -66,13 +68,13 @@ async def evaluate(
     try:
         ends: set[asyncio.Future[Any]] = {running} if interruption is None else {running, interruption}
         await asyncio.wait(ends, timeout=timeout.total_seconds(), return_when=asyncio.FIRST_COMPLETED)
-        is_ended = running.done()
-        if not is_ended:
-            await _cancel(running, context, grace)
+        has_ended = running.done()
+        if not has_ended:
+            await _cancel(running, context)
     except asyncio.CancelledError:
-        await _cancel(running, context, grace)
+        await _cancel(running, context)
         raise
-    if not is_ended:
+    if not has_ended:
         lingering = None if running.done() else running
         if interruption is not None and interruption.done():
             return Evaluated(tasks.interrupted(), lingering=lingering, is_interrupted=True)
@@ -85,9 +87,65 @@ async def evaluate(
         return Evaluated(broken(describe(result.error), "AdapterError", redact), error=result.error)
     try:
         return Evaluated(_redacted(tasks.check_outcome(result, is_deleting=resource.is_deleting), redact))
-    except BaseException as error:  # even to look at a result may run somebody else's code
-        text = f"the result cannot be looked at ({describe(error)})"
+    except BaseException as error:  # reading attributes of the result may run the author's code
+        text = f"the result cannot be read ({describe(error)})"
         return Evaluated(broken(text, "InvalidResult", redact), error=error)
+
+
+async def evaluate_once(
+    adapter: Adapter,
+    resource: Resource,
+    *,
+    http: HttpClient,
+    event: ReceivedEvent,
+    timeout: timedelta,
+    now: datetime,
+) -> Report:
+    """Evaluate a resource as the service does, without a broker or an API, and return the report.
+
+    Tests of adapters use this, so that they run the same code as production. Raises `LookupError` if the adapter
+    does not handle the resource.
+    """
+    if not adapter.handles(resource):
+        raise LookupError(f"adapter {adapter.name} has nothing to do for a {resource.kind}; see its `kinds`")
+    context = make_context(
+        adapter, resource, http=http, event=event, log=get_logger("task"), deadline=now + timeout
+    )
+    evaluated = await evaluate(adapter.task_for(resource), resource, context, timeout=timeout)
+    return make_report(evaluated.conclusion, adapter=adapter, resource=resource, now=now)
+
+
+def make_context(
+    adapter: Adapter, resource: Resource, *, http: HttpClient, event: ReceivedEvent, log: Log, deadline: datetime
+) -> Context:
+    """The context of an evaluation of this resource."""
+    return Context(
+        adapter=adapter.name,
+        http=http,
+        event=event,
+        log=log.bind(
+            adapter=adapter.name, resource_id=resource.id, kind=resource.kind, generation=resource.generation
+        ),
+        previous=resource.report_of(adapter.name),
+        deadline=deadline,
+        cancellation=Cancellation(),
+    )
+
+
+def make_report(conclusion: CheckedOutcome, *, adapter: Adapter, resource: Resource, now: datetime) -> Report:
+    """The report on an evaluation of this resource."""
+    return tasks.report(
+        conclusion,
+        adapter=adapter.name,
+        generation=resource.generation,
+        is_deleting=resource.is_deleting,
+        at=now,
+    )
+
+
+def broken(message: str, reason: str, redact: Callable[[str], str]) -> CheckedOutcome:
+    """The conclusion when the adapter itself failed; redacted like those of `evaluate`."""
+    return _redacted(CheckedOutcome(Broken(message, reason)), redact)
 
 
 async def _guarded(task: Task, resource: Resource, context: Context) -> object:
@@ -95,32 +153,27 @@ async def _guarded(task: Task, resource: Resource, context: Context) -> object:
         return await task(resource, context)
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # asyncio would end the whole loop for a SystemExit that a task raises
+    except BaseException as error:  # asyncio would stop the whole event loop for a task's SystemExit
         return _Raised(error)
 
 
-async def _cancel(running: asyncio.Task[object], context: Context, grace: timedelta) -> None:
+async def _cancel(running: asyncio.Task[object], context: Context) -> None:
     context.cancellation.request()
     running.cancel()
-    await asyncio.wait({running}, timeout=grace.total_seconds())
-
-
-def broken(message: str, reason: str, redact: Callable[[str], str]) -> CheckedOutcome:
-    """What is said where not the resource is at fault; like all that `evaluate` concludes, fit to be reported."""
-    return _redacted(CheckedOutcome(Broken(message, reason)), redact)
+    await asyncio.wait({running}, timeout=_CLEANUP_TIMEOUT.total_seconds())
 
 
 def _redacted(conclusion: CheckedOutcome, redact: Callable[[str], str]) -> CheckedOutcome:
-    """Without secrets, and only then of a bearable length: half a secret would not be recognised."""
+    """Redact first and shorten afterwards: half a secret would not be recognised."""
     outcome = conclusion.outcome
-    told = msgspec.structs.replace(outcome, message=redact(outcome.message), reason=redact(outcome.reason))
+    redacted = msgspec.structs.replace(outcome, message=redact(outcome.message), reason=redact(outcome.reason))
     data = conclusion.data
     if not isinstance(data, UnsetType):
-        said: Json = msgspec.json.decode(data)
-        harmless = _redacted_json(said, redact)
-        # Encoded anew only where it has to be, for that may write numbers in another way.
-        data = data if harmless == said else msgspec.Raw(msgspec.json.encode(harmless))
-    return tasks.truncated(CheckedOutcome(told, data))
+        decoded: Json = msgspec.json.decode(data)
+        harmless = _redacted_json(decoded, redact)
+        # Encode again only if something changed: encoding may write numbers differently.
+        data = data if harmless == decoded else msgspec.Raw(msgspec.json.encode(harmless))
+    return tasks.truncated(CheckedOutcome(redacted, data))
 
 
 def _redacted_json(value: Json, redact: Callable[[str], str]) -> Json:

@@ -1,7 +1,6 @@
-"""What an adapter at work tells about itself.
+"""The values that an adapter's service hands to its observers.
 
-The service does its work and hands these values to an observer; logs, metrics and the live view are all rendered
-from them, and from nothing else.
+Logs, metrics and the live view of `sentinel up` are rendered from them, and from nothing else.
 """
 
 from __future__ import annotations
@@ -13,12 +12,18 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.adapter.api_gate import ApiOperation
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import OutcomeKind
-from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.adapter_api import ReportResult
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.log import Log
+
+
+class ApiOperation(StrEnum):
+    """A call to the API. One may work while the other fails."""
+
+    READ = "read"
+    REPORT = "report"
 
 
 class SkipReason(StrEnum):
@@ -27,18 +32,9 @@ class SkipReason(StrEnum):
     FRESH = "fresh"
     """Our last report is about this generation and recent enough."""
     GONE = "gone"
-    """There is no such resource any more."""
+    """The resource does not exist any more."""
     OTHER_KIND = "other_kind"
-    """This adapter does nothing for resources of that kind."""
-
-
-class ReportDisposition(StrEnum):
-    """What the API made of a report."""
-
-    STORED = "stored"
-    DISCARDED = "discarded"
-    GONE = "gone"
-    REFUSED = "refused"
+    """This adapter does not handle resources of that kind."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,64 +46,64 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     duration: timedelta
     events: int
-    """How many events it answers."""
+    """How many events this evaluation handles."""
     error: BaseException | None = None
-    """What the task raised."""
+    """The exception that the task raised."""
     is_lingering: bool = False
-    """The task ignores that it was cancelled."""
+    """Whether the task ignores its cancellation and still runs."""
 
 
 class AdapterObserver(Protocol):
-    """Whoever wants to know. Calls come from the service's own tasks and should be short."""
+    """An observer of an adapter. The service's tasks call it, so methods must not block."""
 
-    def taken(self, queue_age: timedelta) -> None:
-        """A resource is looked at; the oldest event that asks for it is so old."""
+    def dequeued(self, queue_age: timedelta) -> None:
+        """A worker starts on a resource; `queue_age` is the age of its oldest event."""
 
     def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
         """Events were acknowledged without an evaluation."""
 
-    def began(self) -> None:
-        """An evaluation begins."""
+    def started(self) -> None:
+        """An evaluation starts."""
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        """An evaluation is over."""
+        """An evaluation has ended."""
 
     def interrupted(self) -> None:
-        """An evaluation was cut off, because the service ends; nothing is reported."""
+        """An evaluation was cancelled because the service stops; there will be no report."""
 
-    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
-        """A report was answered; with why it was discarded or refused."""
+    def reported(self, resource: Resource, result: ReportResult) -> None:
+        """The API responded to a report."""
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
-        """A message was given up."""
+        """An event was dead-lettered."""
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
-        """Events were given back to the broker, to be delivered again."""
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
+        """Events were nacked because the API failed; the broker will deliver them again."""
 
-    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
-        """The API has begun to fail, or fails in another way than before."""
+    def api_failed(self, operation: ApiOperation, error: ApiUnavailable) -> None:
+        """Calls to the API start to fail, or fail with another error than before."""
 
     def api_recovered(self, operation: ApiOperation) -> None: ...
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
-        """A fault of our own; the events are given back to the broker."""
+        """The service itself failed on a resource, which is a bug; the events were nacked."""
 
 
 class AdapterObservers:
-    """Several observers as one. What one of them does wrong is its own affair: the others and the work go on."""
+    """Several observers as one. An observer that raises is logged and does not affect the others."""
 
     def __init__(self, *observers: AdapterObserver, log: Log) -> None:
         self._observers = observers
         self._log = log
 
-    def taken(self, queue_age: timedelta) -> None:
-        self._each(lambda observer: observer.taken(queue_age))
+    def dequeued(self, queue_age: timedelta) -> None:
+        self._each(lambda observer: observer.dequeued(queue_age))
 
     def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
         self._each(lambda observer: observer.skipped(reason, resource_id, events))
 
-    def began(self) -> None:
-        self._each(lambda observer: observer.began())
+    def started(self) -> None:
+        self._each(lambda observer: observer.started())
 
     def evaluated(self, evaluation: Evaluation) -> None:
         self._each(lambda observer: observer.evaluated(evaluation))
@@ -115,17 +111,17 @@ class AdapterObservers:
     def interrupted(self) -> None:
         self._each(lambda observer: observer.interrupted())
 
-    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
-        self._each(lambda observer: observer.reported(resource, answer, detail))
+    def reported(self, resource: Resource, result: ReportResult) -> None:
+        self._each(lambda observer: observer.reported(resource, result))
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         self._each(lambda observer: observer.dead_lettered(reason, event_id, resource_id))
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
-        self._each(lambda observer: observer.returned(reason, resource_id, events))
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
+        self._each(lambda observer: observer.nacked(reason, resource_id, events))
 
-    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
-        self._each(lambda observer: observer.api_failed(operation, trouble))
+    def api_failed(self, operation: ApiOperation, error: ApiUnavailable) -> None:
+        self._each(lambda observer: observer.api_failed(operation, error))
 
     def api_recovered(self, operation: ApiOperation) -> None:
         self._each(lambda observer: observer.api_recovered(operation))
@@ -133,9 +129,9 @@ class AdapterObservers:
     def crashed(self, resource_id: str, error: BaseException) -> None:
         self._each(lambda observer: observer.crashed(resource_id, error))
 
-    def _each(self, tell: Callable[[AdapterObserver], None]) -> None:
+    def _each(self, notify: Callable[[AdapterObserver], None]) -> None:
         for observer in self._observers:
             try:
-                tell(observer)
+                notify(observer)
             except Exception as error:
                 self._log.exception("observer.failed", observer=type(observer).__name__, error=error)

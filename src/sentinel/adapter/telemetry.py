@@ -1,7 +1,7 @@
-"""An adapter's work, rendered as log lines and metrics.
+"""Logs and metrics of an adapter.
 
-Labels are closed sets: a resource's id or an error's text is never one. The adapter's own name is on all of them,
-because several adapters may run in one process.
+Every label has a fixed set of values, never a resource's id or an error's text. All metrics carry the adapter's
+name, because several adapters may run in one process.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sentinel.adapter.api_gate import ApiOperation
-from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import OutcomeKind
-from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.log import Log
 
 PREFIX = "hyperfleet_adapter_"
@@ -33,46 +32,42 @@ class AdapterTelemetry:
             return Counter(PREFIX + name, text, ("adapter", *labels), registry=registry)
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            made = Histogram(PREFIX + name, text, ("adapter",), registry=registry, buckets=buckets)
-            return made.labels(adapter)
+            family = Histogram(PREFIX + name, text, ("adapter",), registry=registry, buckets=buckets)
+            return family.labels(adapter)
 
         evaluations = counter("evaluations_total", "Evaluations, by how they ended.", "outcome")
         self._evaluations = {ending: evaluations.labels(adapter, ending.value) for ending in OutcomeKind}
         self._duration = histogram("evaluation_duration_seconds", "Time spent in a task.", _DURATION_BUCKETS)
-        reports = counter("reports_total", "Reports, by what the API made of them.", "answer")
-        self._reports = {answer: reports.labels(adapter, answer.value) for answer in ReportDisposition}
+        reports = counter("reports_total", "Reports, by the API's response.", "answer")
+        self._reports = {outcome: reports.labels(adapter, outcome.value) for outcome in ReportOutcome}
         self._queue_age = histogram(
             "queue_age_seconds",
-            "From the publication of an event to the moment when its resource is looked at.",
+            "Time from an event's publication until a worker starts on its resource.",
             _AGE_BUCKETS,
         )
         self._in_flight = Gauge(
-            PREFIX + "in_flight", "Evaluations under way.", ("adapter",), registry=registry
+            PREFIX + "in_flight", "Evaluations that are running.", ("adapter",), registry=registry
         ).labels(adapter)
-        self._dead_letters = counter("dead_letters_total", "Messages that were given up.").labels(adapter)
+        self._dead_letters = counter("dead_letters_total", "Messages that were dead-lettered.").labels(adapter)
         skipped = counter("skipped_total", "Events acknowledged without an evaluation, by reason.", "reason")
         self._skipped = {reason: skipped.labels(adapter, reason.value) for reason in SkipReason}
-        self._returned = counter(
-            "returned_total", "Events given back to the broker because the API failed on them."
-        ).labels(adapter)
-        errors = counter("api_errors_total", "Times the API began to fail, by operation.", "operation")
+        self._returned = counter("returned_total", "Events nacked because the API failed on them.").labels(adapter)
+        errors = counter("api_errors_total", "Times the API started to fail, by operation.", "operation")
         self._api_errors = {operation: errors.labels(adapter, operation.value) for operation in ApiOperation}
 
-    def taken(self, queue_age: timedelta) -> None:
-        """A publisher's clock may be ahead of ours; time in a queue is never less than none."""
+    def dequeued(self, queue_age: timedelta) -> None:
+        # The publisher's clock may be ahead of ours.
         self._queue_age.observe(max(queue_age.total_seconds(), 0.0))
 
     def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
-        """Counts; logs where someone debugs, for most events may concern others."""
+        # Only at debug level: most events may be about other kinds.
         self._skipped[reason].inc(events)
         self._log.debug("event.skipped", resource_id=resource_id, reason=reason, events=events)
 
-    def began(self) -> None:
-        """One more under way."""
+    def started(self) -> None:
         self._in_flight.inc()
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        """Counts and logs an evaluation; with the traceback where the task raised."""
         self._in_flight.dec()
         self._evaluations[evaluation.ending].inc()
         self._duration.observe(evaluation.duration.total_seconds())
@@ -93,47 +88,40 @@ class AdapterTelemetry:
         if evaluation.is_lingering:
             self._log.error(
                 "evaluation.lingers",
-                problem="the task ignores that it was cancelled, and keeps its place among those that run",
+                problem="the task ignores its cancellation and keeps its worker until it ends",
                 **_resource(evaluation.resource),
             )
 
     def interrupted(self) -> None:
-        """One less under way, without a result."""
         self._in_flight.dec()
 
-    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
-        """Counts an answer; logs what is out of the ordinary."""
-        self._reports[answer].inc()
-        match answer:
-            case ReportDisposition.REFUSED:
-                self._log.error("report.refused", error=detail, **_resource(resource))
-            case ReportDisposition.DISCARDED:
-                self._log.info("report.discarded", reason=detail, **_resource(resource))
+    def reported(self, resource: Resource, result: ReportResult) -> None:
+        self._reports[result.outcome].inc()
+        match result.outcome:
+            case ReportOutcome.REFUSED:
+                self._log.error("report.refused", error=result.reason, **_resource(resource))
+            case ReportOutcome.DISCARDED:
+                self._log.info("report.discarded", reason=result.reason, **_resource(resource))
             case _:
-                self._log.debug("report.answered", answer=answer, **_resource(resource))
+                self._log.debug("report.answered", answer=result.outcome, **_resource(resource))
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
-        """Counts and logs a message that was given up."""
         self._dead_letters.inc()
         self._log.error("event.dead_lettered", reason=reason, event_id=event_id, resource_id=resource_id)
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
-        """Counts and logs events that the broker gets back."""
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
         self._returned.inc(events)
         self._log.warning("event.returned", reason=reason, resource_id=resource_id, events=events)
 
-    def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
-        """Once for each kind of trouble, not for each request that meets it."""
+    def api_failed(self, operation: ApiOperation, error: ApiUnavailable) -> None:
         self._api_errors[operation].inc()
-        write = self._log.error if trouble.needs_person else self._log.warning
-        write("api.failed", operation=operation, error=str(trouble), needs_person=trouble.needs_person)
+        write = self._log.error if error.needs_operator else self._log.warning
+        write("api.failed", operation=operation, error=str(error), needs_operator=error.needs_operator)
 
     def api_recovered(self, operation: ApiOperation) -> None:
-        """The end of it."""
         self._log.info("api.recovered", operation=operation)
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
-        """A fault of our own: the traceback, so that it can be mended."""
         self._log.exception("evaluation.crashed", error=error, resource_id=resource_id)
 
 

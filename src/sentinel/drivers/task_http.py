@@ -16,7 +16,7 @@ from typing import Unpack
 import aiohttp
 import msgspec
 
-from sentinel.drivers.rest.retries import REPEATABLE, Retries
+from sentinel.drivers.rest.retries import IDEMPOTENT_METHODS, Retries
 from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, RequestOptions, shown
 from sentinel.runtime.log_format import describe
 
@@ -68,9 +68,9 @@ class TaskHttp(HttpClient):
         while True:
             try:
                 response = await self._send(method, url, body, headers, options.get("params"), timeout)
-                if method not in REPEATABLE or response.status not in _BUSY:
+                if method not in IDEMPOTENT_METHODS or response.status not in _BUSY:
                     return response
-                wait = self._retries.wait(attempt, random=self._random(), asked=_asked(response))
+                wait = self._retries.delay(attempt, random=self._random(), retry_after=_asked(response))
                 if wait is None:
                     return response
             except aiohttp.InvalidURL:
@@ -78,8 +78,8 @@ class TaskHttp(HttpClient):
                 raise HttpFailure(f"{method} {shown(url)}: not a URL") from None
             except (aiohttp.ClientError, OSError) as error:  # which includes timeouts
                 was_sent = not isinstance(error, aiohttp.ClientConnectorError)
-                wait = self._retries.wait(attempt, random=self._random())
-                if wait is None or (was_sent and method not in REPEATABLE):
+                wait = self._retries.delay(attempt, random=self._random())
+                if wait is None or (was_sent and method not in IDEMPOTENT_METHODS):
                     # Not chained: the representation of some of these errors shows the headers of the request.
                     said = _said(error, timeout).replace(url, shown(url))
                     raise HttpFailure(f"{method} {shown(url)}: {said}") from None

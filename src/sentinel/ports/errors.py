@@ -1,20 +1,35 @@
-"""The errors that every driver may raise, whichever port it implements.
+"""Errors that every driver may raise, whichever port it implements.
 
-They tell callers whether a retry can help.
+Callers need to know one thing about a failed call: whether trying again can help.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 
 class Unavailable(Exception):
-    """The other side cannot be reached or did not respond in time. A retry may succeed.
+    """The other side cannot be reached, or did not respond before the timeout. Trying again may help.
 
-    The text says why and contains no secrets.
+    The text says why, without secrets.
     """
 
 
-class Misconfigured(Exception):
-    """The call fails until a setting, a file, a permission or the installation is changed.
+class ApiUnavailable(Unavailable):
+    """The HyperFleet API cannot be reached, or its response does not answer the request. Trying again may help."""
 
-    The text says what to change and contains no secrets. At startup this error ends the process with exit code 2.
+    def __init__(self, text: str, *, needs_operator: bool = False, retry_after: timedelta = timedelta(0)) -> None:
+        super().__init__(text)
+        self.needs_operator = needs_operator
+        """Trying again fails the same way until somebody changes something: a wrong address, an unknown token, an
+        unreadable file, a wrong clock."""
+        self.retry_after = retry_after
+        """The delay that the server requests."""
+
+
+class Misconfigured(Exception):
+    """The call fails the same way until somebody changes a setting, a file, a grant or an installation.
+
+    The text says what to change, without secrets. Raised while a service starts, it ends the process with exit
+    code 2.
     """

@@ -1,4 +1,4 @@
-"""Run an adapter's task against a resource and look at the report, without a broker and without an API.
+"""Run an adapter's task on a resource and check the report, without a broker or an API.
 
     from sentinel.testing.adapter import FakeHttp, make_resource, report_on, reported
 
@@ -15,8 +15,8 @@
 
         assert report.status_of("Available") == "True"
 
-The task runs as it does in production: an exception, a timeout or a result that is none becomes a report here as
-it does there. Inside a test that is asynchronous itself, `await evaluate(...)` does the same.
+The task runs as in production: an exception, a timeout or an invalid result becomes a report. In an asynchronous
+test use `await evaluate(...)`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TypedDict, Unpack
 
 import msgspec
 from msgspec import UNSET
 
 from sentinel.adapter.declaration import Adapter
-from sentinel.adapter.rehearsal import rehearse
+from sentinel.adapter.evaluation import evaluate_once
 from sentinel.core.adapter.event_target import ReceivedEvent
 from sentinel.core.adapter.resource import KnownReport, Owner, Resource, ResourceCondition
 from sentinel.core.fleet.documents import APPLIED, AVAILABLE, HEALTH, ConditionStatus, Report, ReportedCondition
@@ -64,7 +65,7 @@ def make_resource(
     owner: Owner | None = None,
     deleted_time: datetime | None = None,
 ) -> Resource:
-    """A resource as a task is given it; `deleted_time` makes it one that is being deleted."""
+    """Return a resource for a task; with `deleted_time` it is being deleted."""
     return Resource(
         id=id,
         kind=kind,
@@ -88,7 +89,7 @@ def reported(
     at: datetime = START,
     data: object = UNSET,
 ) -> KnownReport:
-    """What an adapter has said before: for preconditions, and for `context.previous`."""
+    """Return an earlier report of an adapter, for preconditions and for `context.previous`."""
     status = ConditionStatus(available)
     return KnownReport(
         adapter,
@@ -104,7 +105,7 @@ def reported(
 
 
 def make_event(resource: Resource, data: Json = None) -> ReceivedEvent:
-    """The event that a pulse would have sent for a resource."""
+    """Return the event that a pulse would send for the resource."""
     attributes = {
         "specversion": "1.0",
         "id": "00000000-0000-7000-8000-00000000000e",
@@ -112,9 +113,10 @@ def make_event(resource: Resource, data: Json = None) -> ReceivedEvent:
         "type": f"com.redhat.hyperfleet.{resource.kind.lower()}.reconcile",
         "subject": resource.id,
     }
-    said: Json = {"resource_id": resource.id, "resource_type": resource.kind} if data is None else data
+    if data is None:
+        data = {"resource_id": resource.id, "resource_type": resource.kind}
     return ReceivedEvent(
-        attributes["id"], attributes["type"], attributes["source"], resource.id, "", said, attributes
+        attributes["id"], attributes["type"], attributes["source"], resource.id, "", data, attributes
     )
 
 
@@ -127,28 +129,29 @@ async def evaluate(
     timeout: timedelta = timedelta(seconds=30),
     at: datetime = START,
 ) -> Report:
-    """Runs the adapter's task, or finalizer, for this resource; the report that the API would get.
+    """Run the adapter's task or finalizer for the resource and return the report.
 
-    `at` is the moment of the observation. Raises `LookupError` where the adapter does nothing for such a resource.
+    `at` is the time of the observation. Raises `LookupError` if the adapter does not handle the resource.
     """
-    return await rehearse(
+    return await evaluate_once(
         adapter,
         resource,
         http=FakeHttp() if http is None else http,
         event=make_event(resource) if event is None else event,
         timeout=timeout,
-        at=at,
+        now=at,
     )
 
 
-def report_on(
-    adapter: Adapter,
-    resource: Resource,
-    *,
-    http: HttpClient | None = None,
-    event: ReceivedEvent | None = None,
-    timeout: timedelta = timedelta(seconds=30),
-    at: datetime = START,
-) -> Report:
-    """`evaluate`, for a test that is not asynchronous."""
-    return asyncio.run(evaluate(adapter, resource, http=http, event=event, timeout=timeout, at=at))
+class EvaluateOptions(TypedDict, total=False):
+    """The keyword arguments of `evaluate`."""
+
+    http: HttpClient
+    event: ReceivedEvent
+    timeout: timedelta
+    at: datetime
+
+
+def report_on(adapter: Adapter, resource: Resource, **options: Unpack[EvaluateOptions]) -> Report:
+    """Call `evaluate` from a synchronous test."""
+    return asyncio.run(evaluate(adapter, resource, **options))

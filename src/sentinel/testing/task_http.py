@@ -1,4 +1,4 @@
-"""A verified fake of `context.http`: it answers what a test tells it to, and remembers what it was asked.
+"""A verified fake of `context.http`: it returns the responses of a test and records the requests.
 
 http = FakeHttp()
 http.answer("PUT", "http://dns.internal/zones/c1", status=202)
@@ -17,7 +17,7 @@ from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, Requ
 
 
 class SentRequest(msgspec.Struct, frozen=True):
-    """A request that a task made."""
+    """A request of a task."""
 
     method: str
     url: str
@@ -26,17 +26,17 @@ class SentRequest(msgspec.Struct, frozen=True):
     params: Mapping[str, str] = {}
 
     def json(self) -> Json:
-        """What was sent as JSON."""
+        """The body, decoded as JSON."""
         decoded: Json = msgspec.json.decode(self.body)
         return decoded
 
 
 class FakeHttp(HttpClient):
-    """Answers by method and URL. What it was not told to answer fails, as a server that is not there does."""
+    """Returns responses by method and URL. Any other request fails like one to an unreachable server."""
 
     def __init__(self) -> None:
         self.requests: list[SentRequest] = []
-        self._answers: dict[tuple[str, str], list[HttpResponse]] = {}
+        self._responses: dict[tuple[str, str], list[HttpResponse]] = {}
 
     def answer(
         self,
@@ -48,11 +48,11 @@ class FakeHttp(HttpClient):
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """What this request gets. Told several times, one answer comes after the other, and the last for ever."""
-        named = {name.lower(): value for name, value in (headers or {}).items()}
+        """Set the response to this request. Several are returned one after the other, and the last repeats."""
+        lower_case = {name.lower(): value for name, value in (headers or {}).items()}
         content = body if json is UNSET else msgspec.json.encode(json)
-        answers = self._answers.setdefault((method.upper(), url), [])
-        answers.append(HttpResponse(status, content, named, url))
+        responses = self._responses.setdefault((method.upper(), url), [])
+        responses.append(HttpResponse(status, content, lower_case, url))
 
     async def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> HttpResponse:
         method = method.upper()
@@ -60,7 +60,7 @@ class FakeHttp(HttpClient):
         self.requests.append(
             SentRequest(method, url, body, dict(options.get("headers") or {}), dict(options.get("params") or {}))
         )
-        answers = self._answers.get((method, url))
-        if not answers:
-            raise HttpFailure(f"{method} {url}: the test has no answer to this")
-        return answers.pop(0) if len(answers) > 1 else answers[0]
+        responses = self._responses.get((method, url))
+        if not responses:
+            raise HttpFailure(f"{method} {url}: the test has no response for this request")
+        return responses.pop(0) if len(responses) > 1 else responses[0]

@@ -1,4 +1,4 @@
-"""`sentinel adapter`: what it refuses, what it writes, and that it runs."""
+"""The `sentinel adapter` commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from sentinel.cli.adapter.command import AdapterReady, adapter, prepare
 
 CONFIG = "task: {task}\nhyperfleet_api:\n  endpoint: http://127.0.0.1:1\n"
 BROKER = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": "amqp://guest:guest@127.0.0.1:1/"}
-QUIET = {"BROKER_TYPE": None, "BROKER_URL": None, "BROKER_HOST": None, "BROKER_SUBSCRIPTION_ID": None}
+NO_BROKER = {"BROKER_TYPE": None, "BROKER_URL": None, "BROKER_HOST": None, "BROKER_SUBSCRIPTION_ID": None}
 MODULE = """\
 from sentinel.adapter import Adapter, Done
 
@@ -32,68 +32,68 @@ async def ensure(cluster, context):
 
 
 def run(*arguments: str | Path, environ: Mapping[str, str] | None = None) -> Result:
-    # Without the variables of whoever runs the tests: they would count as settings.
+    # Without the broker variables of the environment, which would count as settings.
     return CliRunner().invoke(
-        adapter, [str(argument) for argument in arguments], env={**QUIET, **(environ or {})}, standalone_mode=False
+        adapter,
+        [str(argument) for argument in arguments],
+        env={**NO_BROKER, **(environ or {})},
+        standalone_mode=False,
     )
 
 
 @pytest.fixture(autouse=True)
-def _path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading an adapter puts its folder where modules are looked for."""
+def _restore_sys_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading an adapter adds its folder to `sys.path`."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @pytest.fixture
 def project(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A folder with a module of this test's own; a second module of one name would not be imported."""
+    """A folder with an adapter, whose module has a unique name: Python imports each name once."""
     name = "module_" + re.sub(r"\W", "_", request.node.name)
     (tmp_path / f"{name}.py").write_text(MODULE)
     (tmp_path / "adapter.yaml").write_text(CONFIG.format(task=f"{name}:dns"))
     return tmp_path
 
 
-def named(project: Path, attribute: str) -> Path:
-    """The settings file, with another adapter of the same module."""
+def with_adapter(project: Path, attribute: str) -> Path:
+    """Name another object of the module in the settings file."""
     file = project / "adapter.yaml"
     file.write_text(file.read_text().replace(":dns", f":{attribute}"))
     return file
 
 
-class TestPreparing:
-    def test_the_adapter_is_found_beside_its_settings(self, project: Path) -> None:
-        ready = prepare(project / "adapter.yaml", None, environ=BROKER)
+def prepared(project: Path, *, sets: Sequence[str] = (), **environ: str) -> AdapterReady:
+    """Load the project's adapter, which has no problems."""
+    ready = prepare(project / "adapter.yaml", None, sets=sets, environ={**BROKER, **environ})
+    assert isinstance(ready, AdapterReady)
+    return ready
 
-        assert isinstance(ready, AdapterReady)
+
+class TestPrepare:
+    def test_the_adapter_is_found_next_to_its_settings(self, project: Path) -> None:
+        ready = prepared(project)
+
         assert ready.adapter.name == "dns"
         assert ready.settings.concurrency == 10
         assert ready.settings.task_timeout.total_seconds() == 30
         assert ready.settings.report_max_age.total_seconds() == 0
 
     def test_the_subscription_has_the_adapter_s_name(self, project: Path) -> None:
-        ready = prepare(project / "adapter.yaml", None, environ=BROKER)
+        assert prepared(project).subscription == "dns"
 
-        assert isinstance(ready, AdapterReady)
-        assert ready.subscription == "dns"
+    def test_another_subscription_can_be_set(self, project: Path) -> None:
+        assert prepared(project, BROKER_SUBSCRIPTION_ID="dns-blue").subscription == "dns-blue"
 
-    def test_another_subscription_is_used_where_one_is_named(self, project: Path) -> None:
-        environ = {**BROKER, "BROKER_SUBSCRIPTION_ID": "dns-blue"}
+    def test_environment_and_flags_win_over_the_file(self, project: Path) -> None:
+        environ = {"SENTINEL_CONCURRENCY": "3", "SENTINEL_TASK_TIMEOUT": "5s"}
 
-        ready = prepare(project / "adapter.yaml", None, environ=environ)
+        ready = prepared(project, sets=["task_timeout=7s"], **environ)
 
-        assert isinstance(ready, AdapterReady)
-        assert ready.subscription == "dns-blue"
-
-    def test_environment_and_flags_beat_the_file(self, project: Path) -> None:
-        environ = {**BROKER, "SENTINEL_CONCURRENCY": "3", "SENTINEL_TASK_TIMEOUT": "5s"}
-
-        ready = prepare(project / "adapter.yaml", None, sets=["task_timeout=7s"], environ=environ)
-
-        assert isinstance(ready, AdapterReady)
         assert ready.settings.concurrency == 3
         assert ready.settings.task_timeout.total_seconds() == 7
 
-    def test_what_looks_like_a_secret_in_the_environment_is_kept_from_reports(self, project: Path) -> None:
+    def test_variables_that_look_like_secrets_are_redacted(self, project: Path) -> None:
         secret = {
             "DNS_API_KEY": "hunter22",
             "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI",
@@ -113,15 +113,14 @@ class TestPreparing:
             "OLDPWD": "/home/nobody",
         }
 
-        ready = prepare(project / "adapter.yaml", None, environ={**BROKER, **secret, **plain})
+        ready = prepared(project, **secret, **plain)
 
-        assert isinstance(ready, AdapterReady)
         assert set(ready.secrets) >= set(secret.values())
         assert not set(ready.secrets) & set(plain.values())
 
 
-class TestRefusing:
-    def test_without_a_file_it_says_what_to_do(self) -> None:
+class TestProblems:
+    def test_without_a_file_the_error_names_the_option(self) -> None:
         result = run()
 
         assert "expected --config FILE" in str(result.exception)
@@ -136,7 +135,7 @@ class TestRefusing:
             ("concurency: 5", "adapter.yaml:4:1: concurency: unknown key; did you mean concurrency?"),
         ],
     )
-    def test_a_bad_setting_exits_2_with_its_place(self, project: Path, line: str, place: str) -> None:
+    def test_an_invalid_setting_exits_2_with_its_position(self, project: Path, line: str, place: str) -> None:
         file = project / "adapter.yaml"
         file.write_text(file.read_text() + line + "\n")
 
@@ -145,19 +144,19 @@ class TestRefusing:
         assert result.return_value == 2
         assert place in result.stderr
 
-    def test_without_a_broker_it_names_the_variable(self, project: Path) -> None:
+    def test_without_a_broker_the_error_names_the_variable(self, project: Path) -> None:
         result = run("--config", project / "adapter.yaml")
 
         assert result.return_value == 2
         assert result.stderr.startswith("BROKER_TYPE: expected rabbitmq or pubsub")
 
-    def test_it_cannot_receive_from_standard_output(self, project: Path) -> None:
+    def test_stdout_is_refused_as_a_broker(self, project: Path) -> None:
         result = run("--config", project / "adapter.yaml", environ={"BROKER_TYPE": "stdout"})
 
         assert result.return_value == 2
         assert "BROKER_TYPE: expected rabbitmq or pubsub" in result.stderr
 
-    def test_a_module_that_does_not_exist_exits_2_with_the_reason(self, tmp_path: Path) -> None:
+    def test_a_missing_module_exits_2_with_the_reason(self, tmp_path: Path) -> None:
         file = tmp_path / "adapter.yaml"
         file.write_text(CONFIG.format(task="acme.no_such_module:dns"))
 
@@ -170,7 +169,7 @@ class TestRefusing:
         assert result.stderr.strip() == expected
 
     @pytest.mark.parametrize("fault", ["1 / 0", "raise SystemExit(3)", "import nothing_of_that_name", "x = = 1"])
-    def test_a_module_that_fails_exits_2_with_the_reason(self, project: Path, fault: str) -> None:
+    def test_a_failing_module_exits_2_with_the_reason(self, project: Path, fault: str) -> None:
         [module] = project.glob("module_*.py")
         module.write_text(f"a = 1\n{fault}\n")
 
@@ -188,13 +187,13 @@ class TestRefusing:
             ("idle", "got an adapter without any"),
         ],
     )
-    def test_what_is_no_adapter_exits_2(self, project: Path, attribute: str, reason: str) -> None:
-        result = run("--config", named(project, attribute), environ=BROKER)
+    def test_an_object_that_is_no_adapter_exits_2(self, project: Path, attribute: str, reason: str) -> None:
+        result = run("--config", with_adapter(project, attribute), environ=BROKER)
 
         assert result.return_value == 2
         assert reason in result.stderr
 
-    def test_a_task_from_the_environment_is_blamed_on_it(self, project: Path) -> None:
+    def test_an_error_in_a_task_from_the_environment_names_the_variable(self, project: Path) -> None:
         environ = {**BROKER, "SENTINEL_TASK": "no_such_module:dns"}
 
         result = run("--config", project / "adapter.yaml", environ=environ)
@@ -203,7 +202,7 @@ class TestRefusing:
         assert result.stderr.strip().endswith("(environment SENTINEL_TASK)")
 
     @pytest.mark.parametrize("task", ["dns", "a.b", "a:b:c", "a b:c", ":dns", "a:", "1a:b"])
-    def test_a_task_that_names_no_module_and_attribute_is_refused(self, tmp_path: Path, task: str) -> None:
+    def test_a_task_without_module_and_name_is_refused(self, tmp_path: Path, task: str) -> None:
         file = tmp_path / "adapter.yaml"
         file.write_text(CONFIG.format(task=f'"{task}"'))
 
@@ -213,8 +212,8 @@ class TestRefusing:
         assert "task: expected MODULE:NAME" in result.stderr
 
 
-def outcome_of_tests_in(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """What pytest says there, with warnings as errors."""
+def run_tests(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest in the folder, with warnings as errors."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", *options],
         cwd=folder,
@@ -226,32 +225,29 @@ def outcome_of_tests_in(folder: Path, *options: str) -> subprocess.CompletedProc
 
 
 class TestNew:
-    def test_its_project_has_a_test_that_passes(self, tmp_path: Path) -> None:
+    def test_the_tests_of_a_new_project_pass(self, tmp_path: Path) -> None:
         result = run("new", "dns", "--directory", tmp_path / "dns")
 
         assert result.return_value == 0, result.output
         files = sorted(path.name for path in (tmp_path / "dns").iterdir())
         assert files == ["README.md", "adapter.yaml", "adapter_dns.py", "pytest.ini", "test_adapter_dns.py"]
-        tested = outcome_of_tests_in(tmp_path / "dns")
+        tested = run_tests(tmp_path / "dns")
         assert tested.returncode == 0, tested.stdout + tested.stderr
         assert "5 passed" in tested.stdout
 
-    def test_several_projects_are_tested_in_one_run(self, tmp_path: Path) -> None:
+    def test_several_projects_can_be_tested_in_one_run(self, tmp_path: Path) -> None:
         for name in ("dns", "my-validation.x_y"):
             run("new", name, "--directory", tmp_path / name)
 
-        tested = outcome_of_tests_in(tmp_path, "-p", "no:asyncio")
+        tested = run_tests(tmp_path, "-p", "no:asyncio")
 
         assert tested.returncode == 0, tested.stdout + tested.stderr
         assert "10 passed" in tested.stdout
 
-    def test_its_project_can_be_run(self, tmp_path: Path) -> None:
+    def test_a_new_project_can_be_loaded(self, tmp_path: Path) -> None:
         run("new", "dns-zones", "--directory", tmp_path)
 
-        ready = prepare(tmp_path / "adapter.yaml", None, environ=BROKER)
-
-        assert isinstance(ready, AdapterReady)
-        assert ready.adapter.name == "dns-zones"
+        assert prepared(tmp_path).adapter.name == "dns-zones"
 
     def test_nothing_is_overwritten(self, tmp_path: Path) -> None:
         (tmp_path / "adapter_dns.py").write_text("mine")
@@ -263,7 +259,7 @@ class TestNew:
         assert not (tmp_path / "adapter.yaml").exists()
 
     @pytest.mark.parametrize("name", ["", "-dns", "a/b", "..", "x" * 64])
-    def test_a_name_that_no_adapter_can_have_is_refused(self, tmp_path: Path, name: str) -> None:
+    def test_an_invalid_name_is_refused(self, tmp_path: Path, name: str) -> None:
         result = run("new", "--directory", tmp_path / "new", "--", name)
 
         assert result.exception is not None
@@ -271,10 +267,10 @@ class TestNew:
 
 
 class TestDeadLetters:
-    def test_about_a_broker_that_is_not_there_one_line_is_said(self) -> None:
+    def test_an_unreachable_broker_is_reported_in_one_line(self) -> None:
         arguments = ["adapter", "dead-letters", "list", "--subscription", "dns"]
 
-        ended = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "sentinel.cli", *arguments],
             env={**os.environ, **BROKER},
             capture_output=True,
@@ -283,30 +279,30 @@ class TestDeadLetters:
             timeout=100,
         )
 
-        assert ended.returncode == 1
-        assert re.fullmatch(r"127\.0\.0\.1:1: .*\n", ended.stderr), ended.stderr
+        assert completed.returncode == 1
+        assert re.fullmatch(r"127\.0\.0\.1:1: .*\n", completed.stderr), completed.stderr
 
     @pytest.mark.parametrize("command", [("list",), ("replay", "--all"), ("drop", "--all")])
-    def test_a_broker_that_is_not_there_exits_1(self, command: tuple[str, ...]) -> None:
+    def test_an_unreachable_broker_exits_1(self, command: tuple[str, ...]) -> None:
         result = run("dead-letters", *command, "--subscription", "dns", environ=BROKER)
 
         assert result.return_value == 1
         assert result.stderr
         assert "guest:guest" not in result.stderr
 
-    def test_without_a_broker_it_names_the_variable(self) -> None:
+    def test_without_a_broker_the_error_names_the_variable(self) -> None:
         result = run("dead-letters", "list", "--subscription", "dns")
 
         assert "BROKER_TYPE" in str(result.exception)
 
-    def test_without_a_subscription_it_says_how_to_name_one(self) -> None:
+    def test_without_a_subscription_the_error_names_the_option(self) -> None:
         result = run("dead-letters", "list", environ=BROKER)
 
         assert "--subscription" in str(result.exception)
 
     @pytest.mark.parametrize("command", ["replay", "drop"])
     @pytest.mark.parametrize("which", [(), ("one", "--all")])
-    def test_it_wants_to_know_which(self, command: str, which: tuple[str, ...]) -> None:
+    def test_either_ids_or_all_are_required(self, command: str, which: tuple[str, ...]) -> None:
         result = run("dead-letters", command, *which, "--subscription", "dns", environ=BROKER)
 
         assert "expected the ids of dead letters, or --all" in str(result.exception)

@@ -123,7 +123,7 @@ async def test_refusals_of_any_shape_are_one_line(status: int, body: str, conten
     assert f"({status})" in str(refused.value)
     assert words in str(refused.value)
     assert str(refused.value).isprintable()
-    assert refused.value.may_pass is (status >= 500)
+    assert refused.value.is_retryable is (status >= 500)
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
@@ -187,5 +187,5 @@ async def test_an_id_cannot_lead_elsewhere() -> None:
 
 
 def test_errors_are_of_one_family() -> None:
-    assert not ServerError.may_pass
-    assert Unreachable.may_pass
+    assert not ServerError.is_retryable
+    assert Unreachable.is_retryable

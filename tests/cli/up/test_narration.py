@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from sentinel.adapter.api_gate import ApiOperation
-from sentinel.adapter.observer import ReportDisposition
+from sentinel.adapter.observer import ApiOperation
 from sentinel.cli.up.lines import Lines
 from sentinel.cli.up.narration import Activity, AdapterNarrator, PulseNarrator, Tone
 from sentinel.cli.up.stdout_queue import StdoutQueue
 from sentinel.core.adapter.task import OutcomeKind
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import cycle, evaluation, judge
@@ -97,9 +97,9 @@ def test_what_is_given_up_is_told() -> None:
     seen = evaluation(OutcomeKind.DONE).resource
 
     narrator.dead_lettered("not an event", "e1", "")
-    narrator.returned("no answer", "c1", 2)
-    narrator.reported(seen, ReportDisposition.REFUSED, "too large")
-    narrator.reported(seen, ReportDisposition.STORED, None)
+    narrator.nacked("no answer", "c1", 2)
+    narrator.reported(seen, ReportResult(ReportOutcome.REFUSED, "too large"))
+    narrator.reported(seen, ReportResult(ReportOutcome.STORED))
 
     assert len(told) == 3
     assert {each.tone for each in told} == {Tone.BAD}
@@ -109,8 +109,8 @@ def test_what_is_of_no_interest_is_not_told() -> None:
     told: list[Activity] = []
     narrator = adapter(told)
 
-    narrator.began()
-    narrator.taken(timedelta(0))
+    narrator.started()
+    narrator.dequeued(timedelta(0))
     narrator.interrupted()
 
     assert told == []

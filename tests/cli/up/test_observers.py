@@ -39,7 +39,7 @@ def test_an_observer_of_an_adapter_that_fails_harms_nobody_else() -> None:
     )
 
     observers.evaluated(evaluation(OutcomeKind.DONE))
-    observers.returned("no answer", "c1", 1)
+    observers.nacked("no answer", "c1", 1)
     observers.crashed("c1", ValueError())
 
     assert len(told) == 3

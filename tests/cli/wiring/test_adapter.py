@@ -1,4 +1,4 @@
-"""From an adapter's settings to its part."""
+"""Building an adapter from its settings."""
 
 from __future__ import annotations
 
@@ -7,70 +7,67 @@ from datetime import timedelta
 
 from sentinel.adapter import Adapter, Context, Done, Outcome, Resource
 from sentinel.adapter.settings import AdapterSettings
-from sentinel.cli.wiring.adapter import build_adapter, build_reporting
+from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api
 from sentinel.core.adapter.event_target import ResourceRef
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.subscription import Message
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.secrets import Secret
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
-from sentinel.testing import loop
-from sentinel.testing.loop import SimulatedClock
-from sentinel.testing.reporting import FakeReporting
+from sentinel.testing.adapter_api import FakeAdapterApi
+from sentinel.testing.loop import SimulatedClock, simulated
 from tests.support.http.scripted_server import ScriptedServer, problem
 
 EVENT = {"id": "event", "type": "com.redhat.hyperfleet.cluster.reconcile", "subject": "c1"}
 
 
-def test_within_its_drain_it_says_what_it_has_cut_off() -> None:
+@simulated
+async def test_an_interrupted_task_is_reported_within_the_drain() -> None:
     adapter = Adapter("dns")
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     @adapter.task(kinds=["Cluster"])
     async def never(resource: Resource, context: Context) -> Outcome:
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
         return Done()
 
-    async def scenario() -> list[str]:
-        clock, broker, stopping = SimulatedClock(), MemoryBroker(), Stopping()
-        api = FakeReporting(clock=clock)
-        api.put("c1")
-        drain = timedelta(seconds=3)
-        part = build_adapter(
-            AdapterSettings(task="module:dns", hyperfleet_api=ApiSettings(endpoint="http://127.0.0.1:1")),
-            adapter=adapter,
-            subscriber=broker.subscribe("dns"),
-            reporting=api,
-            clock=clock,
-            redact=str,
-            drain=drain,
-        )
-        await broker.place(Message(b"{}", "application/json", EVENT))
-        running = asyncio.create_task(part.loops[0](stopping))
-        await begun.wait()
+    clock, broker, stopping = SimulatedClock(), MemoryBroker(), Stopping()
+    api = FakeAdapterApi(clock=clock)
+    api.put("c1")
+    drain = timedelta(seconds=3)
+    part = build_adapter(
+        AdapterSettings(task="module:dns", hyperfleet_api=ApiSettings(endpoint="http://127.0.0.1:1")),
+        adapter=adapter,
+        subscriber=broker.subscribe("dns"),
+        api=api,
+        clock=clock,
+        redact=str,
+        drain=drain,
+    )
+    await broker.place(Message(b"{}", "application/json", EVENT))
+    running = asyncio.create_task(part.loops[0](stopping))
+    await started.wait()
 
-        stopping.request()
-        await asyncio.wait_for(running, drain.total_seconds())
-        assert part.close is not None
-        await part.close()
+    stopping.request()
+    await asyncio.wait_for(running, drain.total_seconds())
+    assert part.close is not None
+    await part.close()
 
-        return [report.conditions[0].reason for report in api.sent]
-
-    assert loop.run(scenario()) == ["Interrupted"]
+    assert [report.conditions[0].reason for report in api.sent] == ["Interrupted"]
 
 
-async def test_the_request_says_what_the_settings_say() -> None:
-    heard: list[str] = []
-    async with ScriptedServer(lambda asked: problem(404, "HYPERFLEET-NTF-001")) as server:
-        api = ApiSettings(endpoint=server.url, gzip=True, token=Secret("t0ken"))
-        reporting = build_reporting(api, connections=1, on_token=heard.append)
+async def test_requests_follow_the_settings() -> None:
+    tokens: list[str] = []
+    async with ScriptedServer(lambda request: problem(404, "HYPERFLEET-NTF-001")) as server:
+        settings = ApiSettings(endpoint=server.url, gzip=True, token=Secret("t0ken"))
+        api = build_adapter_api(settings, connections=1, on_token=tokens.append)
 
-        await reporting.read(ResourceRef("c1"))
-        await reporting.close()
+        await api.get(ResourceRef("c1"))
+        await api.close()
 
-    headers = server.asked[0].headers
+    headers = server.requests[0].headers
     assert headers["User-Agent"].startswith("hyperfleet-adapter/")
     assert headers["Accept-Encoding"] == "gzip"
     assert headers["Authorization"] == "Bearer t0ken"
-    assert heard == ["t0ken"]
+    assert tokens == ["t0ken"]

@@ -1,4 +1,4 @@
-"""An HTTP proxy on loopback, which remembers what it was asked and knows servers by names that no resolver has."""
+"""An HTTP proxy on loopback that records requests and resolves host names by a table."""
 
 from __future__ import annotations
 
@@ -12,33 +12,31 @@ from urllib.parse import urlsplit
 import msgspec
 
 
-class Proxied(msgspec.Struct, frozen=True):
-    """A request that came to the proxy."""
-
+class ProxiedRequest(msgspec.Struct, frozen=True):
     method: str
     target: str
     headers: Mapping[str, str]
-    """By their names in lower case."""
+    """With lower-case names."""
 
 
 class HttpProxy:
-    """Passes requests on, and tunnels what is encrypted, between `async with` and its end."""
+    """Forwards requests and tunnels TLS inside `async with`."""
 
-    def __init__(self, servers: Mapping[str, str] | None = None, *, refusal: bytes = b"") -> None:
-        """`servers` maps `host:port` as clients ask for it to the URL of the server that is meant.
+    def __init__(self, servers: Mapping[str, str] | None = None, *, rejection: bytes = b"") -> None:
+        """`servers` maps `host:port` of the requests to the URL of the server.
 
-        `refusal` is a whole response, which answers every request.
+        `rejection` is a whole response, which is sent to every request if it is set.
         """
         self._servers = {name: urlsplit(url) for name, url in (servers or {}).items()}
-        self._refusal = refusal
+        self._rejection = rejection
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.proxied: list[Proxied] = []
+        self.proxied: list[ProxiedRequest] = []
         self.address = ""
-        """Host and port, as a variable names it."""
+        """Host and port, for the environment variable."""
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         host, port = self._server.sockets[0].getsockname()
         self.address = f"{host}:{port}"
         return self
@@ -52,7 +50,7 @@ class HttpProxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -60,18 +58,18 @@ class HttpProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             try:
-                await self._pass_on(reader, writer)
+                await self._forward(reader, writer)
             finally:
                 writer.close()
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         method, target, _ = head[0].split(" ")
         lines = [line.partition(": ")[::2] for line in head[1:] if line]
-        request = Proxied(method, target, {name.lower(): value for name, value in lines})
+        request = ProxiedRequest(method, target, {name.lower(): value for name, value in lines})
         self.proxied.append(request)
-        if self._refusal:
-            writer.write(self._refusal)
+        if self._rejection:
+            writer.write(self._rejection)
             await writer.drain()
             return
         if method == "CONNECT":

@@ -1,4 +1,4 @@
-"""What a client reads from the body of a refusal."""
+"""Reading error bodies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def read(**members: object) -> ReceivedProblem:
     return found
 
 
-def test_errors_keep_every_member_that_a_server_of_ours_sends() -> None:
+def test_errors_keep_every_member() -> None:
     sent = {
         "level": 2,
         "code": "unknown-key",
@@ -29,19 +29,19 @@ def test_errors_keep_every_member_that_a_server_of_ours_sends() -> None:
     assert str(error) == "no such key (line 3, column 7)"
 
 
-def test_an_error_of_another_shape_hides_neither_code_nor_the_others() -> None:
+def test_a_malformed_error_hides_neither_the_code_nor_other_errors() -> None:
     found = read(code="HYPERFLEET-NTF-000", errors=[{"field": ["a"]}, {"field": "b", "message": "bad"}, 7])
 
     assert found.code == "HYPERFLEET-NTF-000"
     assert found.field_errors == (ReceivedFieldError("b", "bad"),)
 
 
-def test_errors_that_are_no_list_are_none() -> None:
+def test_errors_that_are_not_a_list_are_ignored() -> None:
     assert read(detail="no", errors={"a": 1}).field_errors == ()
     assert read(detail="no", errors=None).field_errors == ()
 
 
-def test_a_redacted_problem_shows_no_text_as_it_was() -> None:
+def test_every_text_of_a_problem_is_redacted() -> None:
     error = ReceivedFieldError("secret", "secret", 1, 2, 3, "secret", "secret")
     found = ReceivedProblem("secret", "secret", "secret", "secret", "secret", (error,))
 
@@ -51,6 +51,6 @@ def test_a_redacted_problem_shows_no_text_as_it_was() -> None:
     assert redacted.field_errors == (ReceivedFieldError("***", "***", 1, 2, 3, "***", "***"),)
 
 
-def test_a_body_that_is_no_problem_is_none() -> None:
+def test_a_body_that_is_not_a_problem_is_none() -> None:
     assert read_problem(b"<html>") is None
     assert read_problem(b'{"code": 7}') is None

@@ -1,4 +1,4 @@
-"""Which proxy the environment names for a server, and which servers never have one."""
+"""Choosing a proxy from the environment."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_proxy_is_named_with_its_variable() -> None:
     assert str(proxy) == "http://proxy.example:3128 (https_proxy)"
 
 
-def test_lower_case_wins_and_an_empty_variable_means_none() -> None:
+def test_lower_case_wins_and_an_empty_variable_counts_as_unset() -> None:
     assert chosen("http://fleet.example", http_proxy="http://a:1", HTTP_PROXY="http://b:1") == "http://a:1"
     assert chosen("http://fleet.example", http_proxy="", HTTP_PROXY="http://b:1") is None
 
@@ -51,7 +51,7 @@ def test_lower_case_wins_and_an_empty_variable_means_none() -> None:
         (" http://10.0.0.1:3128 ", "http://10.0.0.1:3128"),
     ],
 )
-def test_a_proxy_may_be_written_shortly(value: str, url: str) -> None:
+def test_the_scheme_and_port_of_a_proxy_are_optional(value: str, url: str) -> None:
     assert chosen("http://fleet.example", HTTP_PROXY=value) == url
 
 
@@ -71,17 +71,17 @@ def test_a_proxy_may_be_written_shortly(value: str, url: str) -> None:
     ],
 )
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_loopback_address_never_goes_through_a_proxy(scheme: str, host: str) -> None:
+def test_loopback_addresses_never_use_a_proxy(scheme: str, host: str) -> None:
     assert chosen(f"{scheme}://{host}:8080", HTTP_PROXY=PROXY, HTTPS_PROXY=PROXY) is None
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "fleet.example", "localhost.example", "[2001:db8::1]", "128.0.0.1"])
-def test_any_other_address_does(host: str) -> None:
+def test_other_addresses_use_the_proxy(host: str) -> None:
     assert chosen(f"http://{host}", HTTP_PROXY=PROXY) == PROXY
 
 
 @pytest.mark.parametrize(
-    ("exceptions", "url"),
+    ("no_proxy", "url"),
     [
         ("*", "http://fleet.example"),
         ("fleet.example", "http://fleet.example"),
@@ -101,12 +101,12 @@ def test_any_other_address_does(host: str) -> None:
         ("[2001:db8::1]:80", "http://[2001:db8::1]"),
     ],
 )
-def test_an_exception_is_connected_to_directly(exceptions: str, url: str) -> None:
-    assert chosen(url, HTTP_PROXY=PROXY, NO_PROXY=exceptions) is None
+def test_hosts_in_no_proxy_are_connected_to_directly(no_proxy: str, url: str) -> None:
+    assert chosen(url, HTTP_PROXY=PROXY, NO_PROXY=no_proxy) is None
 
 
 @pytest.mark.parametrize(
-    ("exceptions", "url"),
+    ("no_proxy", "url"),
     [
         ("", "http://fleet.example"),
         (",", "http://fleet.example"),
@@ -120,8 +120,8 @@ def test_an_exception_is_connected_to_directly(exceptions: str, url: str) -> Non
         ("2001:db8::1", "http://fleet.example"),
     ],
 )
-def test_an_exception_is_about_nothing_else(exceptions: str, url: str) -> None:
-    assert chosen(url, HTTP_PROXY=PROXY, NO_PROXY=exceptions) == PROXY
+def test_no_proxy_covers_no_other_hosts(no_proxy: str, url: str) -> None:
+    assert chosen(url, HTTP_PROXY=PROXY, NO_PROXY=no_proxy) == PROXY
 
 
 @pytest.mark.parametrize(
@@ -136,19 +136,19 @@ def test_an_exception_is_about_nothing_else(exceptions: str, url: str) -> None:
         "http://proxy#hunter22",
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_refused_unseen(value: str) -> None:
+def test_an_invalid_proxy_is_refused_without_showing_it(value: str) -> None:
     with pytest.raises(Misconfigured, match=r"^HTTPS_PROXY: expected a proxy such as") as caught:
         chosen("https://fleet.example", HTTPS_PROXY=value)
 
     assert "hunter22" not in str(caught.value) + repr(caught.value.__cause__)
 
 
-def test_a_bad_proxy_that_is_not_needed_does_no_harm() -> None:
+def test_an_invalid_proxy_that_is_not_needed_is_ignored() -> None:
     assert chosen("http://127.0.0.1", HTTP_PROXY="socks5://proxy", HTTPS_PROXY="socks5://proxy") is None
     assert chosen("http://fleet.example", HTTP_PROXY=PROXY, HTTPS_PROXY="socks5://proxy") == PROXY
 
 
-def test_credentials_become_a_header_and_are_shown_nowhere() -> None:
+def test_credentials_become_a_header_and_are_never_shown() -> None:
     proxies = Proxies({"HTTP_PROXY": "http://me:hunter%3A22@proxy.example:3128"})
 
     proxy = proxies.choose(URL("http://fleet.example"))

@@ -1,4 +1,4 @@
-"""The client through a real proxy: what goes through it, what it gets to see, and what errors say about it."""
+"""The REST client through a real proxy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sentinel.cli.pulse.explain import explain
 from sentinel.cli.wiring.hyperfleet_api import build_api_client
 from sentinel.cli.wiring.pulse import build_fleet
 from sentinel.drivers.rest.client import RestClient
-from sentinel.drivers.rest.errors import Obstacle, RequestRejected, ServerError, Unreachable
+from sentinel.drivers.rest.errors import RequestRejected, ServerError, Unreachable, UnreachableReason
 from sentinel.drivers.rest.proxies import Proxies
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.pulse.settings import PulseSettings
@@ -29,7 +29,7 @@ from tests.cli.client.serving import run
 from tests.cli.pulse.inspection_commands import code_of, invoke
 from tests.drivers.rest.http_proxy import HttpProxy
 from tests.support.http.loopback import listen
-from tests.support.http.scripted_server import Said, ScriptedServer, document
+from tests.support.http.scripted_server import ScriptedResponse, ScriptedServer, document
 from tools.services.server import free_port
 
 TOKEN = "snt_very-secret"
@@ -37,7 +37,7 @@ PASSWORD = "hunter:22"
 CREDENTIALS = base64.b64encode(f"me:{PASSWORD}".encode()).decode()
 WITH_CREDENTIALS = "me:hunter%3A22@"
 NAME = "fleet.example"
-"""What no resolver knows, so that only a proxy leads there."""
+"""A name that does not resolve, so that only the proxy can reach it."""
 SECOND = timedelta(seconds=1)
 
 MakeClient = Callable[..., RestClient]
@@ -68,7 +68,7 @@ async def make_client() -> AsyncIterator[MakeClient]:
 
 @pytest.fixture
 async def server() -> AsyncIterator[ScriptedServer]:
-    async with ScriptedServer(lambda asked: Said(200, b"{}")) as running:
+    async with ScriptedServer(lambda request: ScriptedResponse(200, b"{}")) as running:
         yield running
 
 
@@ -80,9 +80,9 @@ async def proxy(server: ScriptedServer) -> AsyncIterator[HttpProxy]:
 
 @asynccontextmanager
 async def tls_server(tmp_path: Path, seen: list[dict[str, str]]) -> AsyncIterator[tuple[str, Path]]:
-    """A server under the name; its URL, and the file with who vouches for it."""
+    """A TLS server with a certificate for the name; yields its URL and the CA file."""
 
-    async def answer(request: web.BaseRequest) -> web.Response:
+    async def respond(request: web.BaseRequest) -> web.Response:
         seen.append(dict(request.headers))
         return web.Response(text="{}")
 
@@ -90,7 +90,7 @@ async def tls_server(tmp_path: Path, seen: list[dict[str, str]]) -> AsyncIterato
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert(NAME).configure_cert(tls)
-    runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0.1)
+    runner = web.ServerRunner(web.Server(respond), shutdown_timeout=0.1)
     url = await listen(runner, tls=tls)
     try:
         yield url, tmp_path / "ca.pem"
@@ -98,7 +98,7 @@ async def tls_server(tmp_path: Path, seen: list[dict[str, str]]) -> AsyncIterato
         await runner.cleanup()
 
 
-def everything_said(error: BaseException) -> str:
+def full_text(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)) + repr(error)
 
 
@@ -114,10 +114,10 @@ async def test_a_request_goes_through_the_proxy(
         ("GET", f"http://{NAME}/prefix/clusters?size=1")
     ]
     assert server.paths == ["GET /prefix/clusters?size=1"]
-    assert server.asked[0].headers["Authorization"] == f"Bearer {TOKEN}"
+    assert server.requests[0].headers["Authorization"] == f"Bearer {TOKEN}"
 
 
-async def test_a_loopback_address_is_never_asked_for_at_the_proxy(
+async def test_a_loopback_address_is_never_requested_from_the_proxy(
     make_client: MakeClient, server: ScriptedServer, proxy: HttpProxy
 ) -> None:
     client = make_client(server.url, {"HTTP_PROXY": f"http://{proxy.address}", "NO_PROXY": ""})
@@ -128,16 +128,18 @@ async def test_a_loopback_address_is_never_asked_for_at_the_proxy(
     assert proxy.proxied == []
 
 
-async def test_an_exception_is_never_asked_for_at_the_proxy(make_client: MakeClient, proxy: HttpProxy) -> None:
+async def test_a_host_in_no_proxy_is_never_requested_from_the_proxy(
+    make_client: MakeClient, proxy: HttpProxy
+) -> None:
     environ = {"HTTP_PROXY": f"http://{proxy.address}", "NO_PROXY": "192.0.2.0/24"}
 
-    with pytest.raises(Unreachable):  # nobody has this address
+    with pytest.raises(Unreachable):  # a reserved address
         await make_client("http://192.0.2.1:9", environ).request("GET", "/x", timeout=SECOND / 20)
 
     assert proxy.proxied == []
 
 
-async def test_tls_is_tunnelled_and_the_proxy_does_not_see_the_token(
+async def test_tls_is_tunnelled_and_hides_the_token_from_the_proxy(
     make_client: MakeClient, tmp_path: Path
 ) -> None:
     seen: list[dict[str, str]] = []
@@ -156,14 +158,14 @@ async def test_tls_is_tunnelled_and_the_proxy_does_not_see_the_token(
     assert all("Proxy-Authorization" not in each for each in seen)
 
 
-async def test_a_certificate_is_checked_through_the_tunnel_too(make_client: MakeClient, tmp_path: Path) -> None:
+async def test_certificates_are_verified_through_the_tunnel(make_client: MakeClient, tmp_path: Path) -> None:
     async with tls_server(tmp_path, []) as (url, _), HttpProxy({f"{NAME}:443": url}) as proxy:
         client = make_client(f"https://{NAME}", {"HTTPS_PROXY": f"http://{proxy.address}"})
 
         with pytest.raises(Unreachable) as caught:
             await client.request("GET", "/x", timeout=5 * SECOND)
 
-    assert caught.value.obstacle is Obstacle.CERTIFICATE
+    assert caught.value.reason is UnreachableReason.CERTIFICATE
 
 
 async def test_credentials_are_sent_to_the_proxy_with_every_request(
@@ -174,36 +176,32 @@ async def test_credentials_are_sent_to_the_proxy_with_every_request(
     await client.request("GET", "/x", timeout=5 * SECOND)
 
     assert proxy.proxied[0].headers["proxy-authorization"] == f"Basic {CREDENTIALS}"
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_proxy_that_refuses_is_named_and_shows_no_credentials(
-    make_client: MakeClient, scheme: str
-) -> None:
+async def test_a_rejecting_proxy_is_named_without_credentials(make_client: MakeClient, scheme: str) -> None:
     echo = f"you are me:{PASSWORD}, by Basic {CREDENTIALS}, {TOKEN}"
-    refusal = f"HTTP/1.1 407 {echo}\r\nContent-Type: text/plain\r\nContent-Length: {len(echo)}\r\n\r\n{echo}"
-    async with HttpProxy(refusal=refusal.encode()) as proxy:
+    rejection = f"HTTP/1.1 407 {echo}\r\nContent-Type: text/plain\r\nContent-Length: {len(echo)}\r\n\r\n{echo}"
+    async with HttpProxy(rejection=rejection.encode()) as proxy:
         environ = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), f"http://{WITH_CREDENTIALS}{proxy.address}")
         with pytest.raises(ServerError) as caught:
             await make_client(f"{scheme}://{NAME}", environ).request("GET", "/x", timeout=5 * SECOND)
 
     error = caught.value
     assert "407" in str(error)
-    said = everything_said(error) + (error.refusal.said if isinstance(error, RequestRejected) else "")
-    assert not any(secret in said for secret in (PASSWORD, "hunter%3A22", CREDENTIALS, TOKEN))
+    text = full_text(error) + (error.response.explanation if isinstance(error, RequestRejected) else "")
+    assert not any(secret in text for secret in (PASSWORD, "hunter%3A22", CREDENTIALS, TOKEN))
     if isinstance(error, Unreachable):
         assert str(error).startswith(f"the proxy http://{proxy.address} (HTTPS_PROXY) refuses: 407 you are me:***")
-        assert (error.obstacle, error.needs_person) == (Obstacle.PROXY, True)
+        assert (error.reason, error.needs_operator) == (UnreachableReason.PROXY, True)
     else:
         assert isinstance(error, RequestRejected)
-        assert error.refusal.needs_person
+        assert error.response.needs_operator
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_proxy_that_is_not_there_is_named_without_credentials(
-    make_client: MakeClient, scheme: str
-) -> None:
+async def test_an_unreachable_proxy_is_named_without_credentials(make_client: MakeClient, scheme: str) -> None:
     address = f"127.0.0.1:{free_port()}"
     environ = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), f"http://{WITH_CREDENTIALS}{address}")
 
@@ -211,11 +209,11 @@ async def test_a_proxy_that_is_not_there_is_named_without_credentials(
         await make_client(f"{scheme}://{NAME}", environ).request("GET", "/x", timeout=5 * SECOND)
 
     assert str(caught.value).startswith(f"cannot reach the proxy http://{address} ({scheme.upper()}_PROXY): ")
-    assert caught.value.obstacle is Obstacle.PROXY
-    assert "hunter" not in everything_said(caught.value)
+    assert caught.value.reason is UnreachableReason.PROXY
+    assert "hunter" not in full_text(caught.value)
 
 
-async def test_what_netrc_has_is_sent_nowhere(
+async def test_credentials_from_netrc_are_never_sent(
     make_client: MakeClient,
     server: ScriptedServer,
     proxy: HttpProxy,
@@ -232,7 +230,7 @@ async def test_what_netrc_has_is_sent_nowhere(
     await make_client(f"http://{NAME}", environ, token="").request("GET", "/proxied", timeout=5 * SECOND)
 
     assert server.paths == ["GET /direct", "GET /proxied"]
-    assert all("Authorization" not in each.headers for each in server.asked)
+    assert all("Authorization" not in each.headers for each in server.requests)
     assert "proxy-authorization" not in proxy.proxied[0].headers
 
 
@@ -245,11 +243,11 @@ async def test_a_command_uses_the_proxy_of_its_environment(server: ScriptedServe
     assert [each.target.partition("?")[0] for each in proxy.proxied] == [
         f"http://{NAME}/api/hyperfleet/v1/clusters"
     ]
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
     assert (code, "hunter" in err) == (1, False)
 
 
-async def test_a_command_names_the_proxy_that_is_not_there() -> None:
+async def test_a_command_names_the_unreachable_proxy() -> None:
     address = f"127.0.0.1:{free_port()}"
 
     code, _, err = await run(
@@ -265,7 +263,7 @@ async def test_a_pulse_uses_the_proxy_of_its_environment(
     server: ScriptedServer, proxy: HttpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://{proxy.address}")
-    server.script = lambda asked: document({"page": 1, "size": 0, "total": 0, "items": []})
+    server.script = lambda request: document({"page": 1, "size": 0, "total": 0, "items": []})
     settings = PulseSettings(resource_type="clusters", hyperfleet_api=ApiSettings(endpoint=f"http://{NAME}"))
     fleet = build_fleet(settings)
 
@@ -276,11 +274,11 @@ async def test_a_pulse_uses_the_proxy_of_its_environment(
     assert proxy.proxied[0].target.startswith(f"http://{NAME}/api/hyperfleet/v1/clusters?")
 
 
-async def test_another_environment_may_be_given_in_place_of_the_process_own(
+async def test_an_environment_may_be_passed_instead_of_the_process_s(
     proxy: HttpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://{proxy.address}")
-    api = ApiSettings(endpoint="http://192.0.2.1:9")  # nobody has this address
+    api = ApiSettings(endpoint="http://192.0.2.1:9")  # a reserved address
 
     client = build_api_client(api, user_agent="test", keep_alive=SECOND, on_token=lambda token: None, environ={})
     with pytest.raises(Unreachable):
@@ -293,7 +291,7 @@ async def test_another_environment_may_be_given_in_place_of_the_process_own(
     assert proxy.proxied == []
 
 
-async def test_a_command_refuses_a_proxy_that_it_cannot_use() -> None:
+async def test_a_command_refuses_an_invalid_proxy() -> None:
     environ = {"HTTP_PROXY": "socks5://me:hunter22@proxy:1080"}
 
     code, _, err = await run(get, "clusters", "--server", f"http://{NAME}", environ=environ)
@@ -301,7 +299,7 @@ async def test_a_command_refuses_a_proxy_that_it_cannot_use() -> None:
     assert (code, err) == (2, "HTTP_PROXY: expected a proxy such as http://proxy.example:3128")
 
 
-async def test_a_command_that_looks_at_a_fleet_refuses_it_too(tmp_path: Path) -> None:
+async def test_explain_refuses_an_invalid_proxy(tmp_path: Path) -> None:
     config = tmp_path / "sentinel.yaml"
     config.write_text(f"resource_type: clusters\nhyperfleet_api: {{endpoint: 'https://{NAME}'}}\n")
 

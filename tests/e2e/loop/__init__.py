@@ -1,1 +1,1 @@
-"""A package, so that what is started for its tests ends with them."""
+"""A package, so that package-scoped fixtures end with its tests."""

@@ -1,4 +1,4 @@
-"""The worlds in which every scenario is played, each started once for all of them."""
+"""The deployments in which every scenario runs, each started once."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ import pytest_asyncio
 
 from tests.support.brokers.pubsub import private_emulator
 from tests.support.brokers.rabbitmq import PrivateRabbitMQ
-from tests.support.loop.deployments import Make, World
+from tests.support.loop.deployments import Deployment, MakeResource
 from tests.support.loop.in_one_process import UpLoop
 from tests.support.loop.processes import ProcessLoop, PubSubBroker, RabbitMQBroker
-from tests.support.loop.resource_loop import Loop, Subject
+from tests.support.loop.resource_loop import Loop, LoopResource
 
 
-@pytest_asyncio.fixture(scope="package", loop_scope="package", params=list(World))
+@pytest_asyncio.fixture(scope="package", loop_scope="package", params=list(Deployment))
 async def loop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loop]:
-    """A loop that runs; whatever a test stops of it is started again before the next one."""
-    world = World(request.param)
-    directory = tmp_path_factory.mktemp(world)
+    """A running loop; parts that a test stops are started again before the next test."""
+    deployment = Deployment(request.param)
+    directory = tmp_path_factory.mktemp(deployment)
     running: Loop
-    match world:
-        case World.RABBITMQ:
+    match deployment:
+        case Deployment.RABBITMQ:
             node: PrivateRabbitMQ = request.getfixturevalue("private_rabbitmq")
             async with ProcessLoop(directory, RabbitMQBroker(node)) as running:
                 yield running
-        case World.PUBSUB:
+        case Deployment.PUBSUB:
             with private_emulator() as emulator:
                 async with ProcessLoop(directory, PubSubBroker(emulator)) as running:
                     yield running
-        case World.MEMORY:
+        case Deployment.MEMORY:
             async with UpLoop(directory) as running:
                 yield running
         case _:
-            assert_never(world)
+            assert_never(deployment)
 
 
 @pytest_asyncio.fixture(loop_scope="package")
-async def subject(loop: Loop) -> AsyncIterator[Make]:
-    """Resources of this test's own, by their plural; gone afterwards."""
-    made: list[Subject] = []
+async def make_resource(loop: Loop) -> AsyncIterator[MakeResource]:
+    """Make resources of this test, which are removed afterwards."""
+    made: list[LoopResource] = []
 
-    def make(plural: str = "clusters") -> Subject:
-        made.append(loop.subject(plural))
+    def make(plural: str = "clusters") -> LoopResource:
+        made.append(loop.resource(plural))
         return made[-1]
 
     yield make
-    await loop.workshop.release()
-    await loop.mend()
+    await loop.backend.release()
+    await loop.start_missing()
     for each in made:
         await each.remove()
-    assert not loop.faults()
+    assert not loop.new_tracebacks()

@@ -1,4 +1,4 @@
-"""`sentinel adapter` as a process: what it refuses to start with, and what it tells of itself while it runs."""
+"""`sentinel adapter` as a process: invalid configurations, probes and metrics."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.loop.deployments import RABBITMQ, Make
+from tests.support.loop.deployments import RABBITMQ, MakeResource
 from tests.support.loop.processes import AdapterProcess, ProcessLoop
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
-NOWHERE = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": "amqp://guest:guest@127.0.0.1:1/"}
+UNREACHABLE_BROKER = {"BROKER_TYPE": "rabbitmq", "BROKER_URL": "amqp://guest:guest@127.0.0.1:1/"}
 ADAPTER = """\
 from sentinel.adapter import Adapter, Done
 
@@ -20,39 +20,39 @@ mine = Adapter("mine")
 
 
 @mine.task(kinds=["Cluster"])
-async def look(cluster, context):
+async def ensure(cluster, context):
     return Done()
 """
 
 
 @pytest.mark.parametrize(
-    ("settings", "complaint"),
+    ("settings", "problem"),
     [
         pytest.param("task_timeout: soon", "adapter.yaml:4:15: task_timeout: expected", id="a bad duration"),
         pytest.param("concurency: 3", "adapter.yaml:4:1: concurency: unknown key", id="a misspelt key"),
         pytest.param("task: my_adapter:yours", "adapter.yaml:4:1: task: ", id="a key twice"),
     ],
 )
-async def test_a_bad_configuration_ends_it_with_2_and_the_field(
-    tmp_path: Path, settings: str, complaint: str
+async def test_an_invalid_configuration_exits_2_with_the_field(
+    tmp_path: Path, settings: str, problem: str
 ) -> None:
     (tmp_path / "my_adapter.py").write_text(ADAPTER)
     file = tmp_path / "adapter.yaml"
     file.write_text(f"task: my_adapter:mine\nhyperfleet_api:\n  endpoint: http://127.0.0.1:1\n{settings}\n")
 
-    async with AdapterProcess(file, environ=NOWHERE) as process:
+    async with AdapterProcess(file, environ=UNREACHABLE_BROKER) as process:
         code = await process.exit_code()
 
     assert code == 2
-    assert complaint in process.stderr.decode()
+    assert problem in process.stderr.decode()
 
 
-async def test_an_adapter_that_cannot_be_imported_ends_it_with_2_and_the_line(tmp_path: Path) -> None:
+async def test_an_adapter_that_cannot_be_imported_exits_2_with_the_line(tmp_path: Path) -> None:
     (tmp_path / "my_adapter.py").write_text(ADAPTER + "\nraise RuntimeError('half written')\n")
     file = tmp_path / "adapter.yaml"
     file.write_text("task: my_adapter:mine\nhyperfleet_api:\n  endpoint: http://127.0.0.1:1\n")
 
-    async with AdapterProcess(file, environ=NOWHERE) as process:
+    async with AdapterProcess(file, environ=UNREACHABLE_BROKER) as process:
         code = await process.exit_code()
 
     assert code == 2
@@ -61,13 +61,13 @@ async def test_an_adapter_that_cannot_be_imported_ends_it_with_2_and_the_line(tm
 
 
 @RABBITMQ
-async def test_it_serves_probes_and_counts_what_it_does(loop: ProcessLoop, subject: Make) -> None:
-    workload = await subject("workloads").create()
+async def test_probes_and_metrics_are_served(loop: ProcessLoop, make_resource: MakeResource) -> None:
+    workload = await make_resource("workloads").create()
     await workload.until_ready()
-    loop.workshop.hold("zones", workload.id)
-    mark = loop.workshop.mark()
-    await workload.ask_for_pulse()
-    await loop.workshop.until(workload.id, since=mark)
+    loop.backend.hold("zones", workload.id)
+    mark = loop.backend.mark()
+    await workload.request_pulse()
+    await loop.backend.until_called(workload.id, since=mark)
     adapter = loop.adapter("zones")
 
     (readiness, ready), (liveness, _) = await adapter.readiness(), await adapter.liveness()

@@ -1,6 +1,6 @@
-"""What an adapter gives up is kept with its reason, and people can have it delivered again.
+"""Dead letters keep their reason and can be replayed.
 
-Only where there is a broker to keep it: one in the process of `up` has no dead letters that a command could reach.
+Only with a separate broker: commands cannot reach the in-memory broker of `up`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.brokers.rabbitmq import unique
-from tests.support.http.intercepting_proxy import Gateway
-from tests.support.loop.deployments import BROKERS, Make
+from tests.support.http.intercepting_proxy import RejectingGateway
+from tests.support.loop.deployments import BROKERS, MakeResource
 from tests.support.loop.processes import ProcessLoop
 
 NO_EVENT = "expected a CloudEvent, got a message without the attributes of one"
@@ -17,22 +17,22 @@ NO_EVENT = "expected a CloudEvent, got a message without the attributes of one"
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), BROKERS]
 
 
-async def test_an_event_whose_report_is_refused_is_kept_and_makes_the_resource_ready_when_replayed(
-    loop: ProcessLoop, subject: Make
+async def test_a_refused_report_dead_letters_its_event_which_can_be_replayed(
+    loop: ProcessLoop, make_resource: MakeResource
 ) -> None:
-    workload = subject("workloads")
-    async with Gateway(loop.url) as gateway:
+    workload = make_resource("workloads")
+    async with RejectingGateway(loop.url) as gateway:
         await loop.kill_adapter("zones")
         await loop.start_adapter("zones", endpoint=gateway.url)
         await workload.create()
         await loop.adapter("zones").until_event("event.dead_lettered", resource_id=workload.id)
         await workload.pause()
-        await loop.polls("workloads")
+        await loop.until_polled("workloads")
 
         listed = await loop.dead_letters("zones", "list")
         letters = [letter for letter in listed["dead_letters"] if letter["subject"] == workload.id]
-        before = await workload.standing()
-        gateway.is_refusing = False
+        before = await workload.status()
+        gateway.is_rejecting = False
         replayed = await loop.dead_letters("zones", "replay", letters[0]["id"])
         ready = await workload.until_ready()
         await loop.kill_adapter("zones")
@@ -44,10 +44,10 @@ async def test_an_event_whose_report_is_refused_is_kept_and_makes_the_resource_r
     assert ready.observed_generation == 1
 
 
-async def test_a_message_that_is_no_event_is_kept_apart_and_holds_up_nobody(
-    loop: ProcessLoop, subject: Make
+async def test_a_message_that_is_no_event_is_dead_lettered_and_blocks_nothing(
+    loop: ProcessLoop, make_resource: MakeResource
 ) -> None:
-    cluster = subject()
+    cluster = make_resource()
     junk = unique("junk")
 
     await loop.broker.publish_junk(junk.encode())

@@ -1,4 +1,4 @@
-"""What the API knows of an adapter, against what the adapter finds of its task; and the cases at the edges."""
+"""Every combination of the adapter's last report and the state of its task, and three edge cases."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import assert_never
 import msgspec
 import pytest
 
-from tests.support.loop.deployments import Make
+from tests.support.loop.deployments import MakeResource
 from tests.support.loop.fake_backend import State
-from tests.support.loop.resource_loop import Loop, Subject
-from tests.support.loop.status_view import Standing
+from tests.support.loop.resource_loop import Loop, LoopResource
+from tests.support.loop.status_view import ResourceStatus
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 class Known(StrEnum):
-    """What the API has of the adapter."""
+    """The adapter's last report in the API."""
 
     NOTHING = "no condition"
     OLDER = "an older generation"
@@ -25,7 +25,7 @@ class Known(StrEnum):
 
 
 class Found(StrEnum):
-    """What the adapter finds for the current generation."""
+    """The task that the adapter finds for the current generation."""
 
     ABSENT = "no task"
     IN_PROGRESS = "a task in progress"
@@ -37,17 +37,17 @@ class Found(StrEnum):
         return None if self is Found.ABSENT else State[self.name]
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What the API shows afterwards; the adapter is the only one that is required."""
+class Expected(msgspec.Struct, frozen=True):
+    """The status afterwards; no other adapter is required."""
 
-    is_taken: bool
+    is_stored: bool
     ready: str
     available: str
     available_generation: int
     observed_generation: int
 
 
-# An adapter that finds no task begins one, and then it is in progress.
+# An adapter that finds no task starts one, which is then in progress.
 REPORTED = {
     Found.ABSENT: ("True", "Unknown", "True"),
     Found.IN_PROGRESS: ("True", "Unknown", "True"),
@@ -55,57 +55,57 @@ REPORTED = {
     Found.FAILED: ("True", "False", "True"),
 }
 OUTCOMES = {
-    # (taken?, Ready, Available, its generation, observed generation)
-    (Known.NOTHING, Found.ABSENT): Outcome(True, "False", "False", 1, 0),
-    (Known.NOTHING, Found.IN_PROGRESS): Outcome(True, "False", "False", 1, 0),
-    (Known.NOTHING, Found.SUCCEEDED): Outcome(True, "True", "True", 1, 1),
-    (Known.NOTHING, Found.FAILED): Outcome(True, "False", "False", 1, 1),
-    (Known.OLDER, Found.ABSENT): Outcome(False, "False", "True", 1, 1),
-    (Known.OLDER, Found.IN_PROGRESS): Outcome(False, "False", "True", 1, 1),
-    (Known.OLDER, Found.SUCCEEDED): Outcome(True, "True", "True", 2, 2),
-    (Known.OLDER, Found.FAILED): Outcome(True, "False", "True", 1, 2),
-    (Known.SAME, Found.ABSENT): Outcome(False, "True", "True", 2, 2),
-    (Known.SAME, Found.IN_PROGRESS): Outcome(False, "True", "True", 2, 2),
-    (Known.SAME, Found.SUCCEEDED): Outcome(True, "True", "True", 2, 2),
-    (Known.SAME, Found.FAILED): Outcome(True, "False", "False", 2, 2),
+    # (stored?, Ready, Available, its generation, observed generation)
+    (Known.NOTHING, Found.ABSENT): Expected(True, "False", "False", 1, 0),
+    (Known.NOTHING, Found.IN_PROGRESS): Expected(True, "False", "False", 1, 0),
+    (Known.NOTHING, Found.SUCCEEDED): Expected(True, "True", "True", 1, 1),
+    (Known.NOTHING, Found.FAILED): Expected(True, "False", "False", 1, 1),
+    (Known.OLDER, Found.ABSENT): Expected(False, "False", "True", 1, 1),
+    (Known.OLDER, Found.IN_PROGRESS): Expected(False, "False", "True", 1, 1),
+    (Known.OLDER, Found.SUCCEEDED): Expected(True, "True", "True", 2, 2),
+    (Known.OLDER, Found.FAILED): Expected(True, "False", "True", 1, 2),
+    (Known.SAME, Found.ABSENT): Expected(False, "True", "True", 2, 2),
+    (Known.SAME, Found.IN_PROGRESS): Expected(False, "True", "True", 2, 2),
+    (Known.SAME, Found.SUCCEEDED): Expected(True, "True", "True", 2, 2),
+    (Known.SAME, Found.FAILED): Expected(True, "False", "False", 2, 2),
 }
 
 
 @pytest.mark.parametrize(
     ("known", "found"), [pytest.param(*each, id=f"{each[0]} and {each[1]}") for each in OUTCOMES]
 )
-async def test_an_adapter_does_and_the_api_shows_what_was_agreed_for(
-    loop: Loop, subject: Make, known: Known, found: Found
+async def test_report_and_status_follow_the_matrix(
+    loop: Loop, make_resource: MakeResource, known: Known, found: Found
 ) -> None:
-    workshop, workload = loop.workshop, subject("workloads")
+    backend, workload = loop.backend, make_resource("workloads")
     generation = await bring_to(known, workload)
-    begun = workshop.begun["zones", workload.id, generation]
-    workshop.begin_with("zones", workload.id, State.IN_PROGRESS)
-    workshop.set_task("zones", workload.id, found.state, generation=generation)
-    mark = workshop.mark()
+    started = backend.started["zones", workload.id, generation]
+    backend.set_initial_state("zones", workload.id, State.IN_PROGRESS)
+    backend.set_task("zones", workload.id, found.state, generation=generation)
+    mark = backend.mark()
 
     await cause_event(known, workload)
     report = await workload.until_evaluated(since=mark, generation=generation)
-    standing = await workload.standing()
+    status = await workload.status()
 
-    assert workshop.begun["zones", workload.id, generation] - begun == (1 if found is Found.ABSENT else 0)
+    assert backend.started["zones", workload.id, generation] - started == (1 if found is Found.ABSENT else 0)
     assert report.statuses == REPORTED[found]
-    shown = Outcome(
-        report.is_taken,
-        standing.ready,
-        standing.available,
-        standing.available_generation,
-        standing.observed_generation,
+    actual = Expected(
+        report.is_stored,
+        status.ready,
+        status.available,
+        status.available_generation,
+        status.observed_generation,
     )
-    assert shown == OUTCOMES[known, found]
+    assert actual == OUTCOMES[known, found]
 
 
-async def test_every_scenario_is_there() -> None:
+async def test_the_matrix_is_complete() -> None:
     assert set(OUTCOMES) == {(known, found) for known in Known for found in Found}
 
 
-async def bring_to(known: Known, workload: Subject) -> int:
-    """Lets the API know that much; the generation that the scenario is about."""
+async def bring_to(known: Known, workload: LoopResource) -> int:
+    """Bring the API to this state and return the generation of the scenario."""
     if known is Known.NOTHING:
         return 1
     await workload.create()
@@ -116,83 +116,83 @@ async def bring_to(known: Known, workload: Subject) -> int:
     return 2
 
 
-async def cause_event(known: Known, workload: Subject) -> None:
+async def cause_event(known: Known, workload: LoopResource) -> None:
     match known:
         case Known.NOTHING:
             await workload.create()
         case Known.OLDER:
             await workload.change()
         case Known.SAME:
-            await workload.ask_for_pulse()
+            await workload.request_pulse()
         case _:
             assert_never(known)
 
 
-async def test_edge_1_a_check_in_progress_leaves_a_ready_cluster_ready(loop: Loop, subject: Make) -> None:
-    cluster = await subject().create()
+async def test_edge_1_a_check_in_progress_leaves_a_ready_cluster_ready(
+    loop: Loop, make_resource: MakeResource
+) -> None:
+    cluster = await make_resource().create()
     before = await cluster.until_ready()
     known = (await cluster.reports())["zones"]
-    loop.workshop.begin_with("zones", cluster.id, State.IN_PROGRESS)
-    loop.workshop.set_task("zones", cluster.id, None)
-    mark = loop.workshop.mark()
+    loop.backend.set_initial_state("zones", cluster.id, State.IN_PROGRESS)
+    loop.backend.set_task("zones", cluster.id, None)
+    mark = loop.backend.mark()
 
     report = await cluster.until_evaluated(since=mark)
-    look = await cluster.until_looked_at_because("max age expired (ready)", since=mark)
-    during, known_during = await cluster.standing(), (await cluster.reports())["zones"]
-    loop.workshop.set_task("zones", cluster.id, State.SUCCEEDED)
-    await cluster.ask_for_pulse()
-    after = await cluster.until(lambda now: now.last_updated_time > look.time)
+    call = await cluster.until_called_because("max age expired (ready)", since=mark)
+    during, known_during = await cluster.status(), (await cluster.reports())["zones"]
+    loop.backend.set_task("zones", cluster.id, State.SUCCEEDED)
+    await cluster.request_pulse()
+    after = await cluster.until(lambda now: now.last_updated_time > call.time)
 
-    assert (report.statuses, report.is_taken) == (("True", "Unknown", "True"), False)
+    assert (report.statuses, report.is_stored) == (("True", "Unknown", "True"), False)
     assert during.is_ready
     assert known_during == known
-    assert during.last_updated_time <= known.time, "nobody has said that it was checked"
+    assert during.last_updated_time <= known.time, "no report says that it was checked"
     assert after.is_ready
     assert after.last_transition_time == before.last_transition_time
 
 
-async def test_edge_2_with_mixed_generations_a_cluster_is_available_at_the_old_one_and_not_ready(
-    loop: Loop, subject: Make
+async def test_edge_2_with_mixed_generations_it_is_available_but_not_ready(
+    loop: Loop, make_resource: MakeResource
 ) -> None:
-    cluster = await subject().create()
+    cluster = await make_resource().create()
     await cluster.until_ready()
-    loop.workshop.begin_with("zones", cluster.id, State.IN_PROGRESS)
-    mark = loop.workshop.mark()
 
-    await cluster.change()
-    await cluster.until_evaluated("quota", since=mark, generation=2)
-    await cluster.until_evaluated("zones", since=mark, generation=2)
-    mixed = await cluster.standing()
-    loop.workshop.set_task("zones", cluster.id, State.FAILED, generation=2)
+    mixed = await change_with_mixed_reports(loop, cluster)
+    loop.backend.set_task("zones", cluster.id, State.FAILED, generation=2)
     failed = await cluster.until(lambda now: now.observed_generation == 2)
 
     assert availability(mixed) == ("False", "True", 1)
     assert mixed.observed_generation == 1
-    assert availability(failed) == ("False", "True", 1), "what ran at the old generation still does"
+    assert availability(failed) == ("False", "True", 1), "it is still available at the old generation"
 
 
-async def test_edge_3_a_cluster_that_fell_is_not_ready_before_all_adapters_agree_on_the_new_generation(
-    loop: Loop, subject: Make
-) -> None:
-    cluster = await subject().create()
+async def test_edge_3_it_is_ready_again_when_all_adapters_agree(loop: Loop, make_resource: MakeResource) -> None:
+    cluster = await make_resource().create()
     await cluster.until_ready()
-    loop.workshop.set_task("quota", cluster.id, State.FAILED)
-    await cluster.ask_for_pulse()
-    fallen = await cluster.until(lambda now: not now.is_ready)
-    loop.workshop.begin_with("zones", cluster.id, State.IN_PROGRESS)
-    mark = loop.workshop.mark()
+    loop.backend.set_task("quota", cluster.id, State.FAILED)
+    await cluster.request_pulse()
+    failed = await cluster.until(lambda now: not now.is_ready)
 
-    await cluster.change()
-    await cluster.until_evaluated("quota", since=mark, generation=2)
-    await cluster.until_evaluated("zones", since=mark, generation=2)
-    mixed = await cluster.standing()
-    loop.workshop.set_task("zones", cluster.id, State.SUCCEEDED, generation=2)
+    mixed = await change_with_mixed_reports(loop, cluster)
+    loop.backend.set_task("zones", cluster.id, State.SUCCEEDED, generation=2)
     agreed = await cluster.until_ready(2)
 
-    assert availability(fallen) == ("False", "False", 1)
+    assert availability(failed) == ("False", "False", 1)
     assert availability(mixed) == ("False", "False", 2)
     assert availability(agreed) == ("True", "True", 2)
 
 
-def availability(standing: Standing) -> tuple[str, str, int]:
-    return standing.ready, standing.available, standing.available_generation
+async def change_with_mixed_reports(loop: Loop, cluster: LoopResource) -> ResourceStatus:
+    """Change the spec so that quota is done with generation 2 and zones is in progress; return the status."""
+    loop.backend.set_initial_state("zones", cluster.id, State.IN_PROGRESS)
+    mark = loop.backend.mark()
+    await cluster.change()
+    await cluster.until_evaluated("quota", since=mark, generation=2)
+    await cluster.until_evaluated("zones", since=mark, generation=2)
+    return await cluster.status()
+
+
+def availability(status: ResourceStatus) -> tuple[str, str, int]:
+    return status.ready, status.available, status.available_generation

@@ -1,6 +1,6 @@
-"""A chain of adapters costs no max age a link: each hears when the one before it is done.
+"""With pulse_on_progress, a chain of adapters does not wait for the max age at each link.
 
-In one process, where that is on from the start; what it takes of the API and the pulse is the same everywhere.
+It runs in one process, where the setting is on by default; API and pulse behave the same everywhere.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.loop.in_one_process import UpLoop
 from tests.support.loop.resource_loop import SETTINGS
 
-PATIENT = {
+LONG_MAX_AGES = {
     **SETTINGS,
     "SENTINEL_PULSE_ON_PROGRESS": "true",
     "SENTINEL_MAX_AGE_NOT_READY": "10m",
@@ -19,24 +19,24 @@ PATIENT = {
 NEW_SPEC, PROGRESSED = "generation changed - new spec to reconcile", "adapter progressed"
 
 
-async def test_an_adapter_that_waits_for_another_is_told_when_that_is_done_and_nobody_is_told_for_ever(
+async def test_a_waiting_adapter_gets_one_event_when_its_dependency_is_done(
     tmp_path: Path,
 ) -> None:
-    async with UpLoop(tmp_path, PATIENT) as loop:
-        cluster = loop.subject()
-        loop.workshop.hold("quota", cluster.id)
+    async with UpLoop(tmp_path, LONG_MAX_AGES) as loop:
+        cluster = loop.resource()
+        loop.backend.hold("quota", cluster.id)
         await cluster.create(chained=True)
         waiting = await cluster.until_evaluated("zones", since=0)
-        mark = loop.workshop.mark()
+        mark = loop.backend.mark()
 
-        await loop.workshop.release()
-        (look, *_) = await loop.workshop.until(cluster.id, since=mark)
+        await loop.backend.release()
+        (call, *_) = await loop.backend.until_called(cluster.id, since=mark)
         await cluster.until_ready()
-        await cluster.until(lambda now: now.last_updated_time >= look.time)
-        await loop.polls("clusters", 3)
+        await cluster.until(lambda now: now.last_updated_time >= call.time)
+        await loop.until_polled("clusters", 3)
         reasons = [event.reason for event in loop.published(cluster.id)]
 
     assert waiting.reason == "PreconditionsNotMet"
-    assert look.is_met
+    assert call.is_met
     assert reasons[:2] == [NEW_SPEC, PROGRESSED]
-    assert reasons[2:] in ([], [PROGRESSED]), "the last one done is news as well, once"
+    assert reasons[2:] in ([], [PROGRESSED]), "the progress of the last adapter may cause one more event"

@@ -1,4 +1,4 @@
-"""Parts of the loop go and come back, and every resource becomes ready with nobody's help."""
+"""Parts of the loop fail and recover, and every resource becomes ready without intervention."""
 
 from __future__ import annotations
 
@@ -7,69 +7,68 @@ from datetime import timedelta
 
 import pytest
 
-from tests.support.loop.deployments import BROKERS, RABBITMQ, Make
-from tests.support.loop.fake_backend import State
+from tests.support.loop.deployments import BROKERS, RABBITMQ, MakeResource
+from tests.support.loop.fake_backend import State, TaskCall
 from tests.support.loop.processes import ProcessLoop
-from tests.support.loop.resource_loop import Loop
+from tests.support.loop.resource_loop import Loop, LoopResource
 
-LONG = timedelta(seconds=60)
-"""Who has tried in vain for a while waits longer before the next try."""
+RECONNECT_TIMEOUT = timedelta(seconds=60)
+"""Backoff delays the reconnection after an outage."""
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
-async def test_an_adapter_that_was_down_during_creation_makes_it_ready_when_it_is_back(
-    loop: Loop, subject: Make
-) -> None:
-    cluster = subject()
+async def create_held(loop: Loop, workload: LoopResource) -> TaskCall:
+    """Create the workload, and return the first call of its adapter, which gets no response before a release."""
+    loop.backend.hold("zones", workload.id)
+    await workload.create()
+    return (await loop.backend.until_called(workload.id))[0]
+
+
+async def test_an_adapter_that_was_down_catches_up(loop: Loop, make_resource: MakeResource) -> None:
+    cluster = make_resource()
 
     async with loop.without_adapter("zones"):
         await cluster.create()
         await cluster.until_evaluated("quota", since=0)
-        waiting = await cluster.standing()
+        waiting = await cluster.status()
     ready = await cluster.until_ready()
 
     assert (waiting.ready, waiting.observed_generation) == ("False", 0)
     assert ready.observed_generation == 1
 
 
-async def test_work_whose_report_was_lost_with_the_process_is_repeated_harmlessly_and_reported(
-    loop: Loop, subject: Make
-) -> None:
-    workload = subject("workloads")
-    loop.workshop.hold("zones", workload.id)
-    await workload.create()
-    await loop.workshop.until(workload.id)
+async def test_work_of_a_killed_process_is_repeated_and_reported(loop: Loop, make_resource: MakeResource) -> None:
+    workload = make_resource("workloads")
+    await create_held(loop, workload)
 
     await loop.kill_adapter("zones")
-    mark = loop.workshop.mark()
-    await loop.workshop.release()
+    mark = loop.backend.mark()
+    await loop.backend.release()
     await loop.start_adapter("zones")
     ready = await workload.until_ready()
 
     assert ready.observed_generation == 1
-    assert len(loop.workshop.of(workload.id, since=mark)) >= 1
-    assert loop.workshop.begun["zones", workload.id, 1] == 1, "asked for again, and done once"
+    assert len(loop.backend.calls_for(workload.id, since=mark)) >= 1
+    assert loop.backend.started["zones", workload.id, 1] == 1, "requested twice and done once"
 
 
 @RABBITMQ
-async def test_an_event_that_a_killed_process_held_comes_again_though_no_pulse_does(
-    loop: ProcessLoop, subject: Make
+async def test_an_event_of_a_killed_process_is_redelivered_without_a_pulse(
+    loop: ProcessLoop, make_resource: MakeResource
 ) -> None:
-    """Pub/Sub does the same when the lease is over, which is longer than anybody wants to wait here."""
-    workload = subject("workloads")
-    loop.workshop.hold("zones", workload.id)
-    await workload.create()
-    await loop.workshop.until(workload.id)
+    # Not with Pub/Sub, which redelivers when the lease expires: too long for a test.
+    workload = make_resource("workloads")
+    await create_held(loop, workload)
     await workload.pause()
-    await loop.polls("workloads")
+    await loop.until_polled("workloads")
     published = loop.published(workload.id)
 
     await loop.kill_adapter("zones")
-    mark = loop.workshop.mark()
-    await loop.workshop.release()
+    mark = loop.backend.mark()
+    await loop.backend.release()
     await loop.start_adapter("zones")
-    (again, *_) = await loop.workshop.until(workload.id, since=mark)
+    (again, *_) = await loop.backend.until_called(workload.id, since=mark)
     await workload.until_ready()
 
     assert again.event_id in {event.event_id for event in published}
@@ -77,25 +76,25 @@ async def test_an_event_that_a_killed_process_held_comes_again_though_no_pulse_d
 
 
 @BROKERS
-async def test_a_spec_that_changed_while_the_broker_was_down_is_reconciled_when_it_is_back(
-    loop: ProcessLoop, subject: Make
+async def test_a_spec_changed_while_the_broker_was_down_is_reconciled(
+    loop: ProcessLoop, make_resource: MakeResource
 ) -> None:
-    cluster = await subject().create()
+    cluster = await make_resource().create()
     await cluster.until_ready()
     before = loop.pids()
 
     async with loop.without_broker():
         await cluster.change()
-        down = await cluster.standing()
-    ready = await cluster.until_ready(2, within=LONG)
+        down = await cluster.status()
+    ready = await cluster.until_ready(2, timeout=RECONNECT_TIMEOUT)
 
     assert down.ready == "False"
     assert ready.observed_generation == 2
-    assert loop.pids() == before, "nobody had to be restarted"
+    assert loop.pids() == before, "no process was restarted"
 
 
-async def test_a_loop_whose_api_was_killed_goes_on_where_it_was(loop: Loop, subject: Make) -> None:
-    cluster = await subject().create()
+async def test_the_loop_continues_after_the_api_was_killed(loop: Loop, make_resource: MakeResource) -> None:
+    cluster = await make_resource().create()
     ready = await cluster.until_ready()
 
     async with loop.without_api():
@@ -109,16 +108,14 @@ async def test_a_loop_whose_api_was_killed_goes_on_where_it_was(loop: Loop, subj
 
 
 @BROKERS
-async def test_a_report_that_finds_no_api_waits_for_it_and_nothing_is_given_up(
-    loop: ProcessLoop, subject: Make
+async def test_a_report_waits_for_the_api_and_is_not_dead_lettered(
+    loop: ProcessLoop, make_resource: MakeResource
 ) -> None:
-    workload = subject("workloads")
-    loop.workshop.hold("zones", workload.id)
-    await workload.create()
-    await loop.workshop.until(workload.id)
+    workload = make_resource("workloads")
+    await create_held(loop, workload)
 
     async with loop.without_api():
-        await loop.workshop.release()
+        await loop.backend.release()
         await loop.adapter("zones").until_event("api.failed", operation="report")
         readiness, body = await loop.adapter("zones").readiness()
         liveness, _ = await loop.adapter("zones").liveness()
@@ -127,17 +124,17 @@ async def test_a_report_that_finds_no_api_waits_for_it_and_nothing_is_given_up(
     assert ready.observed_generation == 1
     assert (readiness, liveness) == (503, 200)
     assert body["checks"]["hyperfleet_api"]["status"] == "error"
-    assert loop.workshop.begun["zones", workload.id, 1] == 1
+    assert loop.backend.started["zones", workload.id, 1] == 1
     assert not [line for line in loop.adapter("zones").lines if line.get("event") == "event.dead_lettered"]
 
 
-async def test_an_adapter_that_breaks_reports_it_and_heals_by_itself(loop: Loop, subject: Make) -> None:
-    workload = subject("workloads")
-    loop.workshop.begin_with("zones", workload.id, State.LOST)
+async def test_a_broken_adapter_reports_it_and_recovers(loop: Loop, make_resource: MakeResource) -> None:
+    workload = make_resource("workloads")
+    loop.backend.set_initial_state("zones", workload.id, State.LOST)
     await workload.create()
 
     broken = await workload.until_evaluated(since=0)
-    loop.workshop.set_task("zones", workload.id, State.SUCCEEDED)
+    loop.backend.set_task("zones", workload.id, State.SUCCEEDED)
     ready = await workload.until_ready()
 
     assert (broken.statuses, broken.reason) == (("False", "False", "False"), "AdapterError")
@@ -145,21 +142,17 @@ async def test_an_adapter_that_breaks_reports_it_and_heals_by_itself(loop: Loop,
 
 
 @BROKERS
-async def test_an_adapter_that_is_told_to_stop_reports_what_it_holds_and_exits_0(
-    loop: ProcessLoop, subject: Make
-) -> None:
-    workload = subject("workloads")
-    loop.workshop.hold("zones", workload.id)
-    await workload.create()
-    (look, *_) = await loop.workshop.until(workload.id)
+async def test_sigterm_reports_running_work_and_exits_0(loop: ProcessLoop, make_resource: MakeResource) -> None:
+    workload = make_resource("workloads")
+    call = await create_held(loop, workload)
     await workload.pause()
 
     loop.adapter("zones").send_signal(signal.SIGTERM)
     await loop.adapter("zones").until_event("service.stopping")
-    await loop.workshop.release()
+    await loop.backend.release()
     code = await loop.adapter("zones").exit_code()
     report = (await workload.reports())["zones"]
 
     assert code == 0
     assert report.statuses == ("True", "True", "True")
-    assert report.time >= look.time
+    assert report.time >= call.time

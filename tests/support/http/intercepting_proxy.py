@@ -1,4 +1,4 @@
-"""A way to a server on which a test sees what is asked, and can come in between."""
+"""HTTP proxies in front of a server that record or intercept requests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from yarl import URL
 
 from tests.support.http.loopback import listen
 
-_PASSED_ON = ("Content-Type", "Accept", "Authorization", "User-Agent")
-_HANDED_BACK = ("Content-Type", "Discard-Reason")
+_REQUEST_HEADERS = ("Content-Type", "Accept", "Authorization", "User-Agent")
+_RESPONSE_HEADERS = ("Content-Type", "Discard-Reason")
 
 
 class Proxy:
-    """Passes requests on to another server."""
+    """Forwards requests to another server."""
 
     def __init__(self, upstream: str) -> None:
         self._upstream = URL(upstream)
@@ -25,12 +25,12 @@ class Proxy:
         self.url = ""
 
     def intercept(self, request: web.BaseRequest) -> web.Response | None:
-        """An answer in place of the server's; None to pass the request on."""
+        """Return a response instead of the server's, or None to forward the request."""
         return None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
-        self._runner = web.ServerRunner(web.Server(self._answer))
+        self._runner = web.ServerRunner(web.Server(self._respond))
         self.url = await listen(self._runner)
         return self
 
@@ -42,20 +42,21 @@ class Proxy:
         await self._runner.cleanup()
         await self._session.close()
 
-    async def _answer(self, request: web.BaseRequest) -> web.Response:
-        return self.intercept(request) or await self._pass_on(request)
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
+        return self.intercept(request) or await self._forward(request)
 
-    async def _pass_on(self, request: web.BaseRequest) -> web.Response:
+    async def _forward(self, request: web.BaseRequest) -> web.Response:
         assert self._session is not None
-        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
         url = self._upstream.join(request.rel_url)
-        async with self._session.request(request.method, url, headers=headers, data=await request.read()) as reply:
-            kept = {name: reply.headers[name] for name in _HANDED_BACK if name in reply.headers}
-            return web.Response(status=reply.status, body=await reply.read(), headers=kept)
+        body = await request.read()
+        async with self._session.request(request.method, url, headers=headers, data=body) as response:
+            kept = {name: response.headers[name] for name in _RESPONSE_HEADERS if name in response.headers}
+            return web.Response(status=response.status, body=await response.read(), headers=kept)
 
 
 class RecordingProxy(Proxy):
-    """Remembers the queries that it has passed on."""
+    """Records the queries of forwarded requests."""
 
     def __init__(self, upstream: str) -> None:
         super().__init__(upstream)
@@ -66,14 +67,14 @@ class RecordingProxy(Proxy):
         return None
 
 
-class Gateway(Proxy):
-    """Refuses reports, as a gateway with rules of its own would, until it is told otherwise."""
+class RejectingGateway(Proxy):
+    """Rejects every write with 400 while `is_rejecting`."""
 
     def __init__(self, upstream: str) -> None:
         super().__init__(upstream)
-        self.is_refusing = True
+        self.is_rejecting = True
 
     def intercept(self, request: web.BaseRequest) -> web.Response | None:
-        if self.is_refusing and request.method != "GET":
-            return web.Response(status=400, text="a rule of the gateway's own")
+        if self.is_rejecting and request.method != "GET":
+            return web.Response(status=400, text="rejected by the gateway")
         return None

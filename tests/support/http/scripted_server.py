@@ -1,19 +1,17 @@
-"""An HTTP server that answers what a test tells it to, and remembers what it was asked."""
+"""An HTTP server that sends a test's responses and records the requests."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 import msgspec
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A request that came in."""
-
+class ReceivedRequest(msgspec.Struct, frozen=True):
     method: str
     path: str
     """With its query."""
@@ -21,33 +19,34 @@ class Asked(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Said(msgspec.Struct, frozen=True):
-    """An answer that goes out."""
-
+class ScriptedResponse(msgspec.Struct, frozen=True):
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = {}
 
 
-def problem(status: int, code: str = "", detail: str = "", **more: object) -> Said:
-    """An error as the HyperFleet API says it."""
+def problem(status: int, code: str = "", detail: str = "", **more: object) -> ScriptedResponse:
+    """An error response of the HyperFleet API."""
     body = msgspec.json.encode({"status": status, "code": code, "detail": detail, **more})
-    return Said(status, body, {"Content-Type": "application/problem+json"})
+    return ScriptedResponse(status, body, {"Content-Type": "application/problem+json"})
 
 
-def document(value: object, status: int = 200) -> Said:
-    """JSON."""
-    return Said(status, msgspec.json.encode(value), {"Content-Type": "application/json"})
+def document(value: object, status: int = 200) -> ScriptedResponse:
+    """A JSON response."""
+    return ScriptedResponse(status, msgspec.json.encode(value), {"Content-Type": "application/json"})
+
+
+Script: TypeAlias = Callable[[ReceivedRequest], ScriptedResponse | Awaitable[ScriptedResponse]]
 
 
 class ScriptedServer:
-    """Listens on loopback between `async with` and its end."""
+    """Listens on loopback inside `async with`."""
 
-    def __init__(self, script: Callable[[Asked], Said | Awaitable[Said]]) -> None:
+    def __init__(self, script: Script) -> None:
         self.script = script
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self._answer)
+        application.router.add_route("*", "/{path:.*}", self._respond)
         self._server = TestServer(application, host="127.0.0.1")
 
     async def __aenter__(self) -> Self:
@@ -65,12 +64,12 @@ class ScriptedServer:
 
     @property
     def paths(self) -> list[str]:
-        """What was asked for so far."""
-        return [f"{each.method} {each.path}" for each in self.asked]
+        """Method and path of every request so far."""
+        return [f"{each.method} {each.path}" for each in self.requests]
 
-    async def _answer(self, request: web.Request) -> web.Response:
-        asked = Asked(request.method, request.path_qs, dict(request.headers), await request.read())
-        self.asked.append(asked)
-        said = self.script(asked)
-        answer = said if isinstance(said, Said) else await said
-        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+    async def _respond(self, request: web.Request) -> web.Response:
+        received = ReceivedRequest(request.method, request.path_qs, dict(request.headers), await request.read())
+        self.requests.append(received)
+        scripted = self.script(received)
+        response = scripted if isinstance(scripted, ScriptedResponse) else await scripted
+        return web.Response(status=response.status, body=response.body, headers=response.headers)

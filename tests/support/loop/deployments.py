@@ -1,4 +1,4 @@
-"""Which worlds there are to play a scenario in, and the names that tests use for them."""
+"""The deployments in which every scenario runs."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Protocol
 
 import pytest
 
-from tests.support.loop.resource_loop import Subject
+from tests.support.loop.resource_loop import LoopResource
 
 
-class World(StrEnum):
-    """What is between pulse and adapters."""
+class Deployment(StrEnum):
+    """The broker between pulse and adapters."""
 
     RABBITMQ = "rabbitmq"
     PUBSUB = "pubsub"
     MEMORY = "memory"
 
 
-BROKERS = pytest.mark.parametrize("loop", [World.RABBITMQ, World.PUBSUB], indirect=True)
-"""Where every part is a process of its own, which can go and come while the others stay."""
-RABBITMQ = pytest.mark.parametrize("loop", [World.RABBITMQ], indirect=True)
+BROKERS = pytest.mark.parametrize("loop", [Deployment.RABBITMQ, Deployment.PUBSUB], indirect=True)
+"""Deployments with one process per part, which can be killed and started separately."""
+RABBITMQ = pytest.mark.parametrize("loop", [Deployment.RABBITMQ], indirect=True)
 
 
-class Make(Protocol):
-    """Makes a resource that is not there yet."""
+class MakeResource(Protocol):
+    """Returns a resource that does not exist yet."""
 
-    def __call__(self, plural: str = "clusters") -> Subject: ...
+    def __call__(self, plural: str = "clusters") -> LoopResource: ...

@@ -1,8 +1,7 @@
-"""Where the adapters of a loop have their work done: a service of the test's own, which is told how the work goes.
+"""The service that the loop's adapters call; the test controls how its tasks proceed.
 
-It keeps a task for each adapter, resource and generation, as a system that adapters call would. To put a task that
-is there changes nothing; so what was begun twice can be seen, and every look at a resource is noted with the event
-that led to it.
+It has one task for each adapter, resource and generation. Putting an existing task changes nothing. It counts how
+often a task was started and records every call with the event that caused it.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from tests.support.http.loopback import listen
 
 
 class State(StrEnum):
-    """How far a task is."""
+    """The state of a task."""
 
     IN_PROGRESS = "in progress"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     LOST = "lost"
-    """No adapter expects that."""
+    """A state that the adapters do not know."""
 
 
-class Visit(msgspec.Struct, frozen=True):
-    """An adapter's look at a resource."""
+class TaskCall(msgspec.Struct, frozen=True):
+    """A call of an adapter about a resource."""
 
     adapter: str
     resource_id: str
@@ -40,32 +39,32 @@ class Visit(msgspec.Struct, frozen=True):
     event_id: str
     event_time: datetime
     is_met: bool
-    """Whether it found what it needs before it can work."""
+    """Whether the adapter's preconditions were met."""
     time: datetime
 
 
-class _Cause(msgspec.Struct, frozen=True):
+class _CausingEvent(msgspec.Struct, frozen=True):
     event_id: str
     event_time: datetime
 
 
-class Workshop:
-    """Tasks, and who came for them. Tasks succeed at once where nothing else is said."""
+class FakeBackend:
+    """Tasks and the calls about them. Tasks succeed at once unless the test says otherwise."""
 
     def __init__(self) -> None:
         self.url = ""
-        self.visits: list[Visit] = []
-        self.begun: Counter[tuple[str, str, int]] = Counter()
-        """How often a task was begun, by adapter, resource and generation."""
+        self.calls: list[TaskCall] = []
+        self.started: Counter[tuple[str, str, int]] = Counter()
+        """How often each task was started, by adapter, resource and generation."""
         self._tasks: dict[tuple[str, str, int], State] = {}
-        self._first: dict[tuple[str, str], State] = {}
+        self._initial_states: dict[tuple[str, str], State] = {}
         self._held: set[tuple[str, str]] = set()
         self._changed = asyncio.Condition()
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:
         app = web.Application()
-        app.router.add_put("/{what:tasks|waits|removals}/{adapter}/{id}/{generation}", self._receive)
+        app.router.add_put("/{operation:tasks|waits|removals}/{adapter}/{id}/{generation}", self._receive)
         self._runner = web.AppRunner(app)
         self.url = await listen(self._runner)
         return self
@@ -78,41 +77,41 @@ class Workshop:
         await self._runner.cleanup()
 
     def set_task(self, adapter: str, resource_id: str, state: State | None, *, generation: int = 1) -> None:
-        """Puts a task into a state, or away; whoever comes for it finds it so."""
+        """Set the state of a task, or remove it."""
         if state is None:
             self._tasks.pop((adapter, resource_id, generation), None)
         else:
             self._tasks[adapter, resource_id, generation] = state
 
-    def begin_with(self, adapter: str, resource_id: str, state: State) -> None:
-        """What every task of this resource is as soon as it is begun, from now on."""
-        self._first[adapter, resource_id] = state
+    def set_initial_state(self, adapter: str, resource_id: str, state: State) -> None:
+        """Set the state in which tasks of this resource start."""
+        self._initial_states[adapter, resource_id] = state
 
     def hold(self, adapter: str, resource_id: str) -> None:
-        """The work is done as always, but nobody is told."""
+        """Delay the responses about this resource; the work is done as usual."""
         self._held.add((adapter, resource_id))
 
     async def release(self) -> None:
-        """Everybody is told."""
+        """Send all delayed responses."""
         async with self._changed:
             self._held.clear()
             self._changed.notify_all()
 
     def mark(self) -> int:
-        """This moment: what has been noted until now is before it."""
-        return len(self.visits)
+        """The number of calls so far, for `since`."""
+        return len(self.calls)
 
-    def of(
+    def calls_for(
         self, resource_id: str, adapter: str = "zones", *, generation: int | None = None, since: int = 0
-    ) -> list[Visit]:
-        """An adapter's looks at a resource, at this generation where one is named, since that mark."""
+    ) -> list[TaskCall]:
+        """The calls of an adapter about a resource since the mark, optionally only of one generation."""
         return [
             each
-            for each in self.visits[since:]
+            for each in self.calls[since:]
             if (each.resource_id, each.adapter) == (resource_id, adapter) and generation in (None, each.generation)
         ]
 
-    async def until(
+    async def until_called(
         self,
         resource_id: str,
         adapter: str = "zones",
@@ -120,28 +119,30 @@ class Workshop:
         count: int = 1,
         generation: int | None = None,
         since: int = 0,
-    ) -> list[Visit]:
-        """Waits until there are so many of them; all that there are."""
+    ) -> list[TaskCall]:
+        """Wait for `count` calls and return all of them."""
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()), self._changed:
-                while len(seen := self.of(resource_id, adapter, generation=generation, since=since)) < count:
+                while (
+                    len(seen := self.calls_for(resource_id, adapter, generation=generation, since=since)) < count
+                ):
                     await self._changed.wait()
         except TimeoutError:
-            raise AssertionError(f"expected {count} looks, got {self.of(resource_id, adapter)}") from None
+            raise AssertionError(f"expected {count} calls, got {self.calls_for(resource_id, adapter)}") from None
         return seen
 
     async def _receive(self, request: web.Request) -> web.Response:
-        what, adapter, resource_id = (request.match_info[name] for name in ("what", "adapter", "id"))
+        operation, adapter, resource_id = (request.match_info[name] for name in ("operation", "adapter", "id"))
         generation = int(request.match_info["generation"])
-        cause = msgspec.json.decode(await request.read(), type=_Cause)
+        event = msgspec.json.decode(await request.read(), type=_CausingEvent)
         task = adapter, resource_id, generation
         async with self._changed:
-            if what == "tasks" and task not in self._tasks:
-                self.begun[task] += 1
-                self._tasks[task] = self._first.get((adapter, resource_id), State.SUCCEEDED)
+            if operation == "tasks" and task not in self._tasks:
+                self.started[task] += 1
+                self._tasks[task] = self._initial_states.get((adapter, resource_id), State.SUCCEEDED)
             now = datetime.now(UTC)
-            self.visits.append(Visit(*task, cause.event_id, cause.event_time, what != "waits", now))
+            self.calls.append(TaskCall(*task, event.event_id, event.event_time, operation != "waits", now))
             self._changed.notify_all()
             while (adapter, resource_id) in self._held:
                 await self._changed.wait()
-        return web.Response(text=self._tasks.get(task, "") if what == "tasks" else "")
+        return web.Response(text=self._tasks.get(task, "") if operation == "tasks" else "")

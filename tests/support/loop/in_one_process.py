@@ -1,7 +1,6 @@
-"""The loop in one process: `sentinel up` with the broker inside it, and adapters of the test's own.
+"""The loop in one process: `sentinel up` with the in-memory broker and the test's adapters.
 
-Its parts cannot be killed one by one, so whatever befalls one of them befalls all: here it is shown that the whole
-goes on where it was.
+Its parts cannot be killed separately: killing one kills all, and the tests check that all continue.
 """
 
 from __future__ import annotations
@@ -16,31 +15,31 @@ from tests.support.processes.service import ServiceProcess
 
 
 class UpLoop(Loop):
-    """One `sentinel up` after the other, on the same data."""
+    """Consecutive `sentinel up` processes on the same data."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] = SETTINGS) -> None:
         super().__init__(directory, settings)
         self._adapters: Collection[str] = ()
-        """Those that the current process was started with."""
+        """The adapters of the current process."""
 
     def pulse(self, plural: str) -> ServiceProcess:
         return self.processes[-1]
 
-    async def mend(self) -> None:
+    async def start_missing(self) -> None:
         if set(self._adapters) != set(ADAPTERS):
-            await self.end()
+            await self.kill_all()
         if not (self.processes and self.processes[-1].is_running):
             await self._start(ADAPTERS)
 
-    async def end(self) -> None:
+    async def kill_all(self) -> None:
         if self.processes and self.processes[-1].is_running:
             await self.processes[-1].__aexit__(None, None, None)
 
     async def kill_adapter(self, name: str) -> None:
-        await self.end()
+        await self.kill_all()
 
     async def start_adapter(self, name: str) -> None:
-        await self.mend()
+        await self.start_missing()
 
     @asynccontextmanager
     async def without_adapter(self, name: str) -> AsyncIterator[None]:
@@ -48,13 +47,13 @@ class UpLoop(Loop):
         await self._start(set(ADAPTERS) - {name})
         yield
         await self._stop()
-        await self.mend()
+        await self.start_missing()
 
     @asynccontextmanager
     async def without_api(self) -> AsyncIterator[None]:
-        await self.end()
+        await self.kill_all()
         yield
-        await self.mend()
+        await self.start_missing()
 
     async def _stop(self) -> None:
         assert await self.processes[-1].stop() == 0

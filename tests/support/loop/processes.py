@@ -1,4 +1,4 @@
-"""The loop as it runs in production: every part a process of its own, with a real broker between them."""
+"""The loop as in production: one process per part, and a real broker."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from tests.support.processes.service import ApiProcess, Line, SentinelProcess, S
 
 
 class Broker(Protocol):
-    """A real one, which is not shared."""
+    """A real broker that is not shared."""
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """How processes find it."""
+        """The variables that configure it."""
 
     def subscriber(self) -> Subscriber:
-        """One more subscription, beside those of the adapters."""
+        """A new subscription."""
 
     def subscription(self, adapter: str) -> str:
         """The name of an adapter's subscription."""
 
     async def publish_junk(self, body: bytes) -> None:
-        """A message that is no event."""
+        """Publish a message that is no event."""
 
     async def kill(self) -> None: ...
 
@@ -59,7 +59,7 @@ class RabbitMQBroker:
             url=self._node.url,
             exchange=self._exchange,
             exchange_type="fanout",
-            subscription=unique("listener"),
+            subscription=unique("recorder"),
             max_in_flight=1000,
             longest_hold=timedelta(minutes=10),
         )
@@ -92,7 +92,7 @@ class PubSubBroker:
         return PubSubSubscriber(
             project_id=PROJECT,
             topic=self._topic,
-            subscription=unique("listener"),
+            subscription=unique("recorder"),
             max_in_flight=1000,
             create_topic=True,
             emulator_host=self._emulator.host,
@@ -139,23 +139,23 @@ class ProcessLoop(Loop):
         return self._running[f"adapter {name}"]
 
     def pids(self) -> dict[str, int]:
-        """Of all that run."""
+        """The ids of all running processes."""
         return {name: process.pid for name, process in self._running.items() if process.is_running}
 
-    async def mend(self) -> None:
+    async def start_missing(self) -> None:
         ended = [name for name, process in self._running.items() if not process.is_running]
         await asyncio.gather(*(self._kill(name) for name in ended))
         if "api" not in self._running:
             await self._start_api()
         await asyncio.gather(*(self.start_adapter(name) for name in ADAPTERS if not self._has(f"adapter {name}")))
-        # A pulse that comes before anybody has subscribed would say that it reached nobody, and be right.
+        # Pulses last: without subscriptions their events would be unroutable.
         await asyncio.gather(*(self._start_pulse(each) for each in PLURALS if not self._has(f"pulse {each}")))
 
-    async def end(self) -> None:
+    async def kill_all(self) -> None:
         await asyncio.gather(*(self._kill(name) for name in list(self._running)))
 
     async def start_adapter(self, name: str, *, endpoint: str = "") -> None:
-        """`endpoint` may lead to the API by another way."""
+        """`endpoint` may be that of a proxy."""
         environ = {**self.environ, "BROKER_SUBSCRIPTION_ID": self.broker.subscription(name)}
         process = AdapterProcess(self.adapter_file(name, endpoint=endpoint), environ=environ)
         await self._start(f"adapter {name}", process)
@@ -179,7 +179,7 @@ class ProcessLoop(Loop):
 
     @asynccontextmanager
     async def without_broker(self) -> AsyncIterator[None]:
-        """Meanwhile there is no broker; it was killed. What it keeps over a restart is its own business."""
+        """Kill the broker inside the context; whether it keeps messages depends on the broker."""
         await self.broker.kill()
         try:
             yield
@@ -187,7 +187,7 @@ class ProcessLoop(Loop):
             await self.broker.start()
 
     async def dead_letters(self, adapter: str, *arguments: str) -> Line:
-        """What `sentinel adapter dead-letters` answers."""
+        """The output of `sentinel adapter dead-letters`."""
         command = ("adapter", "dead-letters", *arguments, "--output=json")
         environ = {**self.environ, "BROKER_SUBSCRIPTION_ID": self.broker.subscription(adapter)}
         async with ServiceProcess(command, environ=environ) as process:
@@ -195,15 +195,15 @@ class ProcessLoop(Loop):
         return msgspec.json.decode(process.stdout, type=Line)
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[Listener]:
-        """One who hears everything that is published meanwhile."""
+    async def recording(self) -> AsyncIterator[EventRecorder]:
+        """Record every event that is published inside the context."""
         subscriber = self.broker.subscriber()
         await subscriber.open()
         await eventually(lambda: subscriber.trouble() is None)
-        listener = Listener(subscriber)
-        task = asyncio.create_task(listener.run())
+        recorder = EventRecorder(subscriber)
+        task = asyncio.create_task(recorder.run())
         try:
-            yield listener
+            yield recorder
         finally:
             await subscriber.close()
             await task
@@ -236,32 +236,31 @@ class ProcessLoop(Loop):
         await self._running.pop(name).__aexit__(None, None, None)
 
 
-class Listener:
-    """A subscription of the test's own."""
+class EventRecorder:
+    """Records the events of a subscription."""
 
     def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber = subscriber
-        self._heard: list[ReceivedEvent] = []
+        self._events: list[ReceivedEvent] = []
         self._arrival = asyncio.Condition()
 
     async def run(self) -> None:
-        """Takes everything as it comes."""
         async for delivery in self._subscriber.deliveries():
             message = delivery.message
-            hint = event_target.read(
+            target = event_target.read(
                 body=message.body, content_type=message.content_type, attributes=message.attributes
             )
             async with self._arrival:
-                self._heard.append(hint.event)
+                self._events.append(target.event)
                 self._arrival.notify_all()
             await delivery.ack()
 
-    def heard(self, subject: str) -> list[ReceivedEvent]:
-        return [event for event in self._heard if event.subject == subject]
+    def events(self, subject: str) -> list[ReceivedEvent]:
+        return [event for event in self._events if event.subject == subject]
 
     async def until(self, subject: str, *, count: int = 1) -> list[ReceivedEvent]:
-        """Waits for so many events about a resource."""
+        """Wait for a number of events about a resource."""
         async with asyncio.timeout(PATIENCE.total_seconds()), self._arrival:
-            while len(self.heard(subject)) < count:
+            while len(self.events(subject)) < count:
                 await self._arrival.wait()
-        return self.heard(subject)
+        return self.events(subject)

@@ -1,4 +1,4 @@
-"""How a resource stands and what was reported on it, read from the API's answers."""
+"""The status of a resource and the reports on it, as the API shows them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ import msgspec
 from tests.support.fleet.http_client import Body
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What the API says of an adapter's report."""
+class ReportView(msgspec.Struct, frozen=True):
+    """An adapter's report."""
 
     adapter: str
     generation: int
     time: datetime
-    """When the adapter says it looked."""
+    """The observed time."""
     statuses: tuple[str, str, str]
     """`Applied`, `Available`, `Health`."""
     reason: str
-    """That of `Available`."""
-    is_taken: bool
+    """The reason of `Available`."""
+    is_stored: bool
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """How the API says a resource is."""
-
+class ResourceStatus(msgspec.Struct, frozen=True):
     generation: int
     observed_generation: int
     ready: str
@@ -39,11 +37,10 @@ class Standing(msgspec.Struct, frozen=True):
         return self.ready == "True"
 
 
-def read_standing(body: Body) -> Standing:
-    """From a resource, as the API shows it."""
+def read_status(body: Body) -> ResourceStatus:
     status = body["status"]
     conditions = {condition["type"]: condition for condition in status["conditions"]}
-    return Standing(
+    return ResourceStatus(
         generation=body["generation"],
         observed_generation=status["observed_generation"],
         ready=conditions["Ready"]["status"],
@@ -54,10 +51,10 @@ def read_standing(body: Body) -> Standing:
     )
 
 
-def read_report(item: Body, time: str, *, is_taken: bool) -> Report:
-    """From a report, as the API lists it; `time` is the one at which it was observed."""
+def read_report(item: Body, time: str, *, is_stored: bool) -> ReportView:
+    """Read an entry of a list of reports; `time` is its observed time."""
     conditions = {condition["type"]: condition for condition in item["conditions"]}
-    return Report(
+    return ReportView(
         adapter=item["adapter"],
         generation=item["observed_generation"],
         time=datetime.fromisoformat(time),
@@ -67,5 +64,5 @@ def read_report(item: Body, time: str, *, is_taken: bool) -> Report:
             conditions["Health"]["status"],
         ),
         reason=conditions["Available"]["reason"],
-        is_taken=is_taken,
+        is_stored=is_stored,
     )

@@ -1,1 +1,1 @@
-"""Commands about adapters."""
+"""The `sentinel adapter` commands."""

@@ -1,4 +1,4 @@
-"""`sentinel adapter`: an adapter as a service, and what goes with one."""
+"""`sentinel adapter`: run an adapter as a service."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import click
 import msgspec
 
 from sentinel.adapter import loading
-from sentinel.adapter import settings as adapter_settings
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli import options
 from sentinel.cli.adapter.dead_letters import dead_letters
 from sentinel.cli.adapter.new import new
-from sentinel.cli.options import listen_options
-from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
+from sentinel.cli.addresses import listen_options
+from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api, max_in_flight
 from sentinel.cli.wiring.broker import build_subscriber
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.runtime import process
@@ -26,12 +25,12 @@ from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.part import shared_resource
 from sentinel.runtime.listening import Address
 from sentinel.runtime.secrets import secrets_in_environment
+from sentinel.runtime.settings import loader
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
-from sentinel.runtime.settings.report import SettingsProblem
 
 
 class AdapterReady(msgspec.Struct, frozen=True):
-    """An adapter that could be run: everything that was written down about it is in order."""
+    """A configured adapter, ready to run."""
 
     adapter: Adapter
     settings: AdapterSettings
@@ -58,12 +57,12 @@ def adapter(
     log_level: str | None,
     log_format: str | None,
 ) -> int:
-    """Run an adapter: answer the pulses for its kinds of resource, and report what it found.
+    """Run an adapter: evaluate resources when pulses arrive, and report their status.
 
     The file names the adapter (task: package.module:name) and the API. Broker settings come from the environment
-    (BROKER_TYPE, BROKER_URL, BROKER_SUBSCRIPTION_ID, ...) and from --broker-config. A configuration with problems,
-    or an adapter that cannot be imported, ends the command with 2. SIGTERM or Ctrl-C finishes what has been begun
-    and ends it; a second one at once.
+    (BROKER_TYPE, BROKER_URL, BROKER_SUBSCRIPTION_ID, ...) and from --broker-config. The exit code is 2 if the
+    configuration is invalid or the adapter cannot be imported. SIGTERM or Ctrl-C finishes the running evaluations
+    and exits; a second one exits at once.
     """
     if context.invoked_subcommand is not None:
         return process.ExitCode.SUCCESS
@@ -86,14 +85,16 @@ def adapter(
 
 def _assemble(ready: AdapterReady, context: ServiceContext) -> Assembly:
     settings, redactor = ready.settings, context.redactor
-    subscriber = build_subscriber(ready.broker, subscription=ready.subscription, max_in_flight=in_flight(settings))
+    subscriber = build_subscriber(
+        ready.broker, subscription=ready.subscription, max_in_flight=max_in_flight(settings)
+    )
     return Assembly(
         parts=[
             lambda: build_adapter(
                 settings,
                 adapter=ready.adapter,
                 subscriber=subscriber,
-                reporting=build_reporting(
+                api=build_adapter_api(
                     settings.hyperfleet_api,
                     connections=max(100, settings.concurrency),
                     kinds=ready.adapter.kinds,
@@ -131,8 +132,8 @@ def prepare(
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str],
 ) -> AdapterReady | list[str]:
-    """Everything that running an adapter takes, or everything that is wrong with it."""
-    loaded = adapter_settings.load(file=config, environ=environ, sets=sets, overrides=overrides)
+    """Load everything that an adapter needs to run; otherwise return all problems."""
+    loaded = loader.load(AdapterSettings, file=config, environ=environ, sets=sets, overrides=overrides)
     broker = load_broker(source=broker_config, environ=environ)
     problems = [str(problem) for problem in (*loaded.problems, *broker.problems)]
     if broker.settings is None and not broker.problems:
@@ -141,11 +142,8 @@ def prepare(
         return problems
     try:
         found = loading.load_adapter(loaded.settings.task, folder=config.parent)
-    except loading.NoAdapter as error:
-        return [
-            str(SettingsProblem.at(adapter_settings.place_of_task(config, loaded), "task", str(error))),
-            *problems,
-        ]
+    except loading.InvalidAdapter as error:
+        return [str(loading.task_problem(error, file=config, loaded=loaded)), *problems]
     if broker.settings is None or problems:
         return problems
     return AdapterReady(
@@ -155,7 +153,7 @@ def prepare(
         subscription=broker.settings.subscription_id or found.name,
         secrets=(
             *(secret.reveal() for secret in (*loaded.secrets, *broker.secrets)),
-            # What a task is probably given to authenticate by: its exceptions must not tell the whole fleet.
+            # Tasks authenticate with these, and reports quote the exceptions of tasks.
             *secrets_in_environment(environ),
         ),
         warnings=(*loaded.warnings, *broker.warnings),

@@ -1,7 +1,7 @@
-"""`sentinel adapter new`: a small project to begin with, whose test passes before anything was changed.
+"""`sentinel adapter new`: write a small adapter project with passing tests.
 
-Its modules are named after the adapter. Python knows a module by its name alone, so several projects whose modules
-have the same one could not be tested in one run, nor be told apart in a traceback.
+Its modules are named after the adapter: Python identifies a module by its name, so projects with equal names could
+not be tested in one run, and a traceback would not tell them apart.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ adapter = Adapter("$name")
 
 @adapter.task(kinds=["Cluster"])
 async def ensure(cluster: Resource, context: Context) -> Outcome:
-    """Looks, does what is missing, and says how it is. It runs at every pulse, so it must be safe to repeat."""
+    """Check the state and do what is missing. This runs at every pulse, so it must be safe to repeat."""
     if not cluster.is_available("validation"):
         return PreconditionsNotMet("Waiting for validation to complete")
-    answer = await context.http.put(f"{SERVICE}/clusters/{cluster.id}", json=cluster.spec)
-    if answer.status == 202:
+    response = await context.http.put(f"{SERVICE}/clusters/{cluster.id}", json=cluster.spec)
+    if response.status == 202:
         return InProgress("the work has been started")
-    if not answer.is_success:
-        return Failed(f"the service answered {answer.status}: {answer.text()[:200]}")
+    if not response.is_success:
+        return Failed(f"the service answered {response.status}: {response.text()[:200]}")
     return Done(data={"generation": cluster.generation})
 
 
 @adapter.finalizer(kinds=["Cluster"])
 async def remove(cluster: Resource, context: Context) -> Outcome:
-    """Undoes it, once the cluster is to be deleted."""
-    answer = await context.http.delete(f"{SERVICE}/clusters/{cluster.id}")
-    if answer.is_success or answer.status == 404:
+    """Clean up when the cluster is being deleted."""
+    response = await context.http.delete(f"{SERVICE}/clusters/{cluster.id}")
+    if response.is_success or response.status == 404:
         return Finalized()
-    return Failed(f"the service answered {answer.status}")
+    return Failed(f"the service answered {response.status}")
 '''
 
 _TEST = '''\
-"""The adapter $name against resources, without a broker and without an API."""
+"""Tests of the adapter $name, without a broker or an API."""
 
 from $module import SERVICE, adapter
 
@@ -67,7 +67,7 @@ from sentinel.testing.adapter import START, FakeHttp, make_resource, report_on, 
 VALIDATED = make_resource("Cluster", id="c1", spec={"region": "us-east"}, reports=[reported("validation")])
 
 
-def test_a_cluster_that_is_not_validated_waits():
+def test_an_unvalidated_cluster_waits():
     report = report_on(adapter, make_resource("Cluster"))
 
     assert report.status_of("Applied") == "False"
@@ -85,18 +85,18 @@ def test_a_validated_cluster_is_sent_to_the_service():
     assert http.requests[0].json() == {"region": "us-east"}
 
 
-def test_work_that_goes_on_is_reported_as_unknown():
+def test_work_in_progress_is_reported_as_unknown():
     http = FakeHttp()
     http.answer("PUT", f"{SERVICE}/clusters/c1", status=202)
 
     assert report_on(adapter, VALIDATED, http=http).status_of("Available") == "Unknown"
 
 
-def test_a_service_that_does_not_answer_is_the_adapters_own_trouble():
+def test_an_unreachable_service_makes_the_adapter_unhealthy():
     assert report_on(adapter, VALIDATED).status_of("Health") == "False"
 
 
-def test_a_deleted_cluster_is_finalised_when_the_service_has_forgotten_it():
+def test_a_deleted_cluster_is_finalised_when_the_service_has_deleted_it():
     http = FakeHttp()
     http.answer("DELETE", f"{SERVICE}/clusters/c1", status=404)
 
@@ -107,7 +107,7 @@ def test_a_deleted_cluster_is_finalised_when_the_service_has_forgotten_it():
 
 _CONFIG = """\
 # Run it with: sentinel adapter --config adapter.yaml
-# The broker is set apart from this file, by BROKER_TYPE, BROKER_URL and so on.
+# The broker is configured by environment variables: BROKER_TYPE, BROKER_URL and so on.
 task: $module:adapter
 hyperfleet_api:
   endpoint: http://127.0.0.1:8000
@@ -120,14 +120,14 @@ report_max_age: 0s
 _README = """\
 # $name
 
-An adapter: it answers the pulses of a fleet for its kinds of resource, and reports what it found.
+An adapter for HyperFleet: at every pulse it checks a resource and reports its status.
 
-| file | what it is |
+| file | content |
 |---|---|
-| `$module.py` | what is done for a cluster, and what is undone when it is deleted |
-| `adapter.yaml` | how it is run |
-| `test_$module.py` | how it is tested, without a broker and without an API |
-| `pytest.ini` | that these tests need no plugin |
+| `$module.py` | the task for clusters, and the finalizer that cleans up |
+| `adapter.yaml` | the settings |
+| `test_$module.py` | the tests, without a broker or an API |
+| `pytest.ini` | the configuration of pytest |
 
     pytest
     BROKER_TYPE=rabbitmq BROKER_URL=amqp://guest:guest@127.0.0.1/ sentinel adapter --config adapter.yaml
@@ -135,8 +135,7 @@ An adapter: it answers the pulses of a fleet for its kinds of resource, and repo
 
 _PYTEST = """\
 [pytest]
-# Where pytest-asyncio is installed, it wants settings of its own that nothing here needs. Take this out to write
-# tests that are asynchronous themselves.
+# These tests are synchronous and do not need pytest-asyncio. Remove this line to write asynchronous tests.
 addopts = -p no:asyncio
 """
 
@@ -155,23 +154,23 @@ _FILES = {
     "--directory",
     metavar="D",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where to put it; a folder of the adapter's name where nothing is said.",
+    help="The folder to write to; by default one named after the adapter.",
 )
 def new(name: str, directory: Path | None) -> int:
-    """Write a small adapter project with a passing test: for the adapter dns, adapter_dns.py, adapter.yaml,
+    """Write a small adapter project with passing tests: for the adapter dns, adapter_dns.py, adapter.yaml,
     test_adapter_dns.py, pytest.ini and README.md.
 
-    Nothing is overwritten: where one of the files exists, none is written.
+    Nothing is overwritten: if one of the files exists, none is written.
     """
     if not is_adapter_name(name):
         raise click.BadParameter(
             f'expected letters, digits, dashes, dots and underscores, got "{name}"', param_hint="NAME"
         )
     folder = Path(name) if directory is None else directory
-    files = _filled(name)
-    taken = [file for file in files if (folder / file).exists()]
-    if taken:
-        raise click.UsageError(f"{folder}: expected a folder without {', '.join(taken)}")
+    files = _render(name)
+    existing = [file for file in files if (folder / file).exists()]
+    if existing:
+        raise click.UsageError(f"{folder}: expected a folder without {', '.join(existing)}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
@@ -184,6 +183,6 @@ def new(name: str, directory: Path | None) -> int:
     return ExitCode.SUCCESS
 
 
-def _filled(name: str) -> dict[str, str]:
-    known = {"name": name, "module": "adapter_" + re.sub(r"\W", "_", name)}
-    return {Template(file).substitute(known): Template(text).substitute(known) for file, text in _FILES.items()}
+def _render(name: str) -> dict[str, str]:
+    values = {"name": name, "module": "adapter_" + re.sub(r"\W", "_", name)}
+    return {Template(file).substitute(values): Template(text).substitute(values) for file, text in _FILES.items()}

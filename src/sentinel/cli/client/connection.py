@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import assert_never
 
 from sentinel.drivers.rest import url
-from sentinel.drivers.rest.client import RestClient, authorities
-from sentinel.drivers.rest.errors import Obstacle, RequestRejected, ServerError, TooLarge, Unreachable
+from sentinel.drivers.rest.client import RestClient, ssl_context
+from sentinel.drivers.rest.errors import RequestRejected, ServerError, TooLarge, Unreachable, UnreachableReason
 from sentinel.drivers.rest.proxies import Proxies
 from sentinel.drivers.rest.responses import RestResponse
 from sentinel.drivers.rest.token import BearerToken
@@ -98,32 +98,32 @@ class ServerConnection:
         except Misconfigured as error:
             raise ServerError(str(error)) from error.__cause__
         except Unreachable as error:
-            raise Unreachable(self._unreachable(error), obstacle=error.obstacle) from error.__cause__
+            raise Unreachable(self._unreachable(error), reason=error.reason) from error.__cause__
         except RequestRejected as error:
-            raise RequestRejected(self._refused(error), error.refusal) from None
+            raise RequestRejected(self._refused(error), error.response) from None
 
     def _unreachable(self, error: Unreachable) -> str:
-        match error.obstacle:
-            case Obstacle.TIMEOUT:
+        match error.reason:
+            case UnreachableReason.TIMEOUT:
                 return f"{self.server}: no complete answer within {self._patience.total_seconds():g}s"
-            case Obstacle.CERTIFICATE:
+            case UnreachableReason.CERTIFICATE:
                 return (
                     f"{self.server}: its certificate is not trusted ({error.detail}); "
                     "--ca-file names who vouches for it"
                 )
-            case Obstacle.CONNECTION:
+            case UnreachableReason.CONNECTION:
                 return (
                     f"cannot reach {self.server}: {error.detail}; is it running, or is another one meant"
                     " (--server, SENTINEL_SERVER)?"
                 )
-            case Obstacle.PROXY | Obstacle.MALFORMED | Obstacle.BROKEN:
+            case UnreachableReason.PROXY | UnreachableReason.MALFORMED | UnreachableReason.BROKEN:
                 return f"{self.server}: {error}"
             case _:
-                assert_never(error.obstacle)
+                assert_never(error.reason)
 
     def _refused(self, error: RequestRejected) -> str:
-        refusal = error.refusal
-        text = _line(refusal.said) or _line(refusal.phrase) or "no reason given"
+        refusal = error.response
+        text = _line(refusal.explanation) or _line(refusal.phrase) or "no reason given"
         if refusal.is_redirect:
             text = f"{text}; redirects are not followed, is --server right?"
         elif refusal.status == HTTPStatus.UNAUTHORIZED:
@@ -138,7 +138,7 @@ def _line(text: str) -> str:
 
 def _check_authorities(ca_file: Path | None) -> None:
     try:
-        authorities(ca_file)
+        ssl_context(ca_file)
     except ssl.SSLError as error:
         raise ValueError(f"ca-file {ca_file}: expected certificates in PEM, got something else") from error
     except OSError as error:

@@ -187,7 +187,7 @@ class FleetClient:
         near = near or closest_match(plural, known)
         meant = f" Did you mean {near}?" if near else ""
         text = f'the server has no "{plural}".{meant} It has {", ".join(known)}'
-        return RequestRejected(text, refused.refusal)
+        return RequestRejected(text, refused.response)
 
 
 def is_missing(refused: RequestRejected) -> bool:

@@ -21,7 +21,7 @@ from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.client.fleet import FetchedDocument, FleetClient
 from sentinel.core import labels
 from sentinel.drivers.rest.errors import ServerError
-from sentinel.drivers.rest.url import BadName
+from sentinel.drivers.rest.url import InvalidSegment
 from sentinel.runtime import durations, process
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.process import ExitCode
@@ -58,7 +58,7 @@ class ServerOptions:
                     return await work(FleetClient(connection))
             except ServerError as error:
                 return fail(str(error))
-            except BadName as error:
+            except InvalidSegment as error:
                 raise click.UsageError(str(error)) from error
 
         return process.main(session(), log=get_logger("client"))

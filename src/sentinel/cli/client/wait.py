@@ -34,7 +34,7 @@ async def until(look: Callable[[], Awaitable[WaitProgress]], *, timeout: timedel
         try:
             progress = await look()
         except ServerError as error:
-            if not error.may_pass:
+            if not error.is_retryable:
                 raise
             progress = WaitProgress(text=str(error))
         left = deadline - loop.time()

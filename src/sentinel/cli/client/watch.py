@@ -97,7 +97,7 @@ def follow(
                 printer.show(found, list(changes(before, found)))
                 before, is_away = found, False
             except ServerError as error:
-                if printer is None or not error.may_pass:
+                if printer is None or not error.is_retryable:
                     raise
                 if not is_away:
                     session.fail(f"{error} – trying again until Ctrl-C")

@@ -17,8 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from sentinel.adapter.samples import zones
-from sentinel.adapter.samples.acceptance import objections_to
+from sentinel.adapter import samples
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.client.fleet import FleetClient, read
 from sentinel.cli.up.narration import Activity, Tell, Tone
@@ -158,7 +157,7 @@ class Demo:
 
     @property
     def _needing_dns(self) -> list[str]:
-        return [plural for plural, kind in self._kinds.items() if zones.NAME in kind.required_adapters]
+        return [plural for plural, kind in self._kinds.items() if samples.dns.name in kind.required_adapters]
 
     async def _rescale(self, fleet: FleetClient) -> None:
         await self._rescale_one(fleet, self._random.choice(list(self._kinds)))
@@ -241,4 +240,4 @@ class Demo:
 
 
 def _is_broken(resource: ResourceDocument) -> bool:
-    return any(objections_to(msgspec.json.decode(resource.spec)))
+    return any(samples.spec_problems(msgspec.json.decode(resource.spec)))

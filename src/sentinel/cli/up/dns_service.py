@@ -14,7 +14,7 @@ from typing import Any, Final, Unpack
 
 import msgspec
 
-from sentinel.adapter.samples.zones import SERVICE
+from sentinel.adapter.samples import DNS_URL
 from sentinel.core.json import Json
 from sentinel.ports.task_http import HttpClient, HttpResponse, RequestOptions
 from sentinel.runtime.lifecycle.part import Part
@@ -140,6 +140,6 @@ class Rerouted(HttpClient):
         self._where = where
 
     async def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> HttpResponse:
-        if url.startswith(f"{SERVICE}/"):
-            url = self._where() + url.removeprefix(SERVICE)
+        if url.startswith(f"{DNS_URL}/"):
+            url = self._where() + url.removeprefix(DNS_URL)
         return await self._client.request(method, url, **options)

@@ -13,13 +13,12 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from sentinel.adapter.api_gate import ApiOperation
-from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
+from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.adapter.task import OutcomeKind
-from sentinel.core.fleet.documents import DiscardReason
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.clock import Clock
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 
@@ -102,13 +101,13 @@ class AdapterNarrator:
         self._tell = tell
         self._clock = clock
 
-    def taken(self, queue_age: timedelta) -> None:
+    def dequeued(self, queue_age: timedelta) -> None:
         """The evaluation is told, not its beginning."""
 
     def skipped(self, reason: SkipReason, resource_id: str, events: int) -> None:
         """Nothing happened."""
 
-    def began(self) -> None:
+    def started(self) -> None:
         """The end is told."""
 
     def evaluated(self, evaluation: Evaluation) -> None:
@@ -129,14 +128,14 @@ class AdapterNarrator:
     def interrupted(self) -> None:
         """The end of everything is told elsewhere."""
 
-    def reported(self, resource: Resource, answer: ReportDisposition, detail: DiscardReason | str | None) -> None:
-        if answer is ReportDisposition.REFUSED:
-            self._say(f"the API refused the report: {detail}", Tone.BAD, resource.id)
+    def reported(self, resource: Resource, result: ReportResult) -> None:
+        if result.outcome is ReportOutcome.REFUSED:
+            self._say(f"the API refused the report: {result.reason}", Tone.BAD, resource.id)
 
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None:
         self._say(f"gave up an event: {reason}", Tone.BAD, resource_id)
 
-    def returned(self, reason: str, resource_id: str, events: int) -> None:
+    def nacked(self, reason: str, resource_id: str, events: int) -> None:
         self._say(f"gave back events: {reason}", Tone.BAD, resource_id)
 
     def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:

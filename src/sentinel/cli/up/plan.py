@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sentinel.adapter import loading, samples
-from sentinel.adapter import settings as adapter_settings
 from sentinel.adapter.declaration import Adapter
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.api import kinds as kinds_file
@@ -24,7 +23,7 @@ from sentinel.runtime.listening import Address, is_loopback
 from sentinel.runtime.secrets import secrets_in_environment
 from sentinel.runtime.settings import loader
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
-from sentinel.runtime.settings.report import Loaded, SettingsProblem
+from sentinel.runtime.settings.report import Loaded
 from sentinel.runtime.settings.server import listen_address
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -265,14 +264,13 @@ class _Planner:
                 loading.forget_modules(other.parent)
         try:
             return PlannedAdapter(loading.load_adapter(settings.task, folder=file.parent), settings, file)
-        except loading.NoAdapter as error:
-            self.problems.append(
-                str(SettingsProblem.at(adapter_settings.place_of_task(file, loaded), "task", str(error)))
-            )
+        except loading.InvalidAdapter as error:
+            self.problems.append(str(loading.task_problem(error, file=file, loaded=loaded)))
             return None
 
     def _load_adapter(self, file: Path | None, **more: str) -> Loaded[AdapterSettings]:
-        return adapter_settings.load(
+        return loader.load(
+            AdapterSettings,
             file=file,
             environ=self._shared.environ(AdapterSettings),
             sets=self._shared.sets(AdapterSettings),
@@ -306,10 +304,10 @@ def _samples(kinds: Kinds) -> dict[str, list[str]]:
     """The samples that some kind requires, with those they wait for, and the kinds each is to look after."""
     wanted: dict[str, list[str]] = {}
     for kind in kinds:
-        names = [name for name in kind.required_adapters if name in samples.NEEDS]
+        names = [name for name in kind.required_adapters if name in samples.DEPENDENCIES]
         for name in names:
-            names += [other for other in samples.NEEDS[name] if other not in names]
-        for name in samples.NEEDS:
+            names += [other for other in samples.DEPENDENCIES[name] if other not in names]
+        for name in samples.DEPENDENCIES:
             if name in names:
                 wanted.setdefault(name, []).append(kind.kind)
     return wanted

@@ -28,7 +28,7 @@ from sentinel.cli.up.plan import PlannedAdapter, UpPlan
 from sentinel.cli.up.tokens import UpTokens
 from sentinel.cli.up.view import Showing, View
 from sentinel.cli.wiring import api as wiring
-from sentinel.cli.wiring.adapter import build_adapter, build_reporting, in_flight
+from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api, max_in_flight
 from sentinel.cli.wiring.broker import build_publisher, build_subscriber
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
@@ -170,7 +170,7 @@ class UpSession:
             # There is no other replica to leave messages for, so it may hold all that there are, and answer all
             # of a resource's with one look. They are no more than the broker's capacity, which makes pulses wait.
             return self._memory.subscribe(name)
-        most = in_flight(planned.settings)
+        most = max_in_flight(planned.settings)
         return build_subscriber(self._plan.broker, subscription=name, max_in_flight=most)
 
     def _pulse(self, settings: PulseSettings) -> PartFactory:
@@ -214,7 +214,7 @@ class UpSession:
                 here,
                 adapter=planned.adapter,
                 subscriber=subscriber,
-                reporting=build_reporting(
+                api=build_adapter_api(
                     here.hyperfleet_api,
                     connections=max(100, here.concurrency),
                     on_token=self._redactor.add,

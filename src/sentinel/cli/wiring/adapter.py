@@ -1,6 +1,6 @@
-"""An adapter from its settings: which driver brings its events, and how it reaches the API and the world.
+"""Building an adapter from its settings.
 
-Drivers are imported where one is chosen, so that a process loads only what its configuration asks for.
+Drivers are imported inside the functions, so that a process loads only those that its configuration needs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from sentinel.adapter.service import AdapterService
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.adapter.telemetry import AdapterTelemetry
 from sentinel.cli.wiring.hyperfleet_api import build_api_client
+from sentinel.ports.adapter_api import AdapterApi
 from sentinel.ports.clock import Clock
-from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber
 from sentinel.ports.task_http import HttpClient
 from sentinel.runtime.lifecycle.part import Part, Step
@@ -27,32 +27,28 @@ from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.version import __version__
 
 _KEEP_ALIVE = timedelta(seconds=30)
-_HELD_PER_WORKER = 4
-"""How many messages are held for each resource that is worked on: enough to have several of one resource answered
-by one look, and few enough for other replicas to get their share."""
-_WORK_IN_DRAIN = 0.75
-"""Which part of the drain tasks may go on for; the rest is for saying that they were cut off."""
+_DELIVERIES_PER_WORKER = 4
+"""Unsettled deliveries per worker: enough to handle several events of one resource in one evaluation, and few
+enough to leave some for other replicas."""
+_GRACE_SHARE = 0.75
+"""The share of the drain in which tasks may finish; the rest is for reporting that they were interrupted."""
 
 
-def in_flight(settings: AdapterSettings) -> int:
-    """How many messages the adapter may hold."""
-    return _HELD_PER_WORKER * settings.concurrency
+def max_in_flight(settings: AdapterSettings) -> int:
+    """How many deliveries the adapter may hold unsettled."""
+    return _DELIVERIES_PER_WORKER * settings.concurrency
 
 
-def build_reporting(
+def build_adapter_api(
     api: ApiSettings,
     *,
     connections: int,
     kinds: Sequence[str] = (),
     on_token: Callable[[str], None] = lambda token: None,
     environ: Mapping[str, str] = os.environ,
-) -> Reporting:
-    """The HyperFleet API that the settings name, as `build_api_client` reaches it.
-
-    `kinds` are tried when an event does not name the kind of its resource.
-    """
-    from sentinel.drivers.fleet_api.reports import FleetReports
-    from sentinel.drivers.fleet_api.session import FleetSession
+) -> AdapterApi:
+    """Return the HyperFleet API of these settings. `kinds` are tried when an event does not name one."""
+    from sentinel.drivers.fleet_api.adapter_api import HttpAdapterApi
 
     client = build_api_client(
         api,
@@ -62,7 +58,7 @@ def build_reporting(
         on_token=on_token,
         environ=environ,
     )
-    return FleetReports(FleetSession(client, timeout=api.timeout), kinds=kinds)
+    return HttpAdapterApi(client, timeout=api.timeout, kinds=kinds)
 
 
 def build_adapter(
@@ -70,17 +66,17 @@ def build_adapter(
     *,
     adapter: Adapter,
     subscriber: Subscriber,
-    reporting: Reporting,
+    api: AdapterApi,
     clock: Clock,
     redact: Callable[[str], str],
     drain: timedelta,
     route: Callable[[HttpClient], HttpClient] = lambda client: client,
     watch: Callable[[AdapterObserver], AdapterObserver] = lambda observer: observer,
 ) -> Part:
-    """An adapter as a part; the caller owns the subscriber, the part closes the rest.
+    """Return an adapter as a part. The caller owns the subscriber; the part closes the rest.
 
-    `drain` is what the lifecycle gives its loops to end.
-    `route` may put something between its tasks and the network, `watch` another observer around its telemetry.
+    `drain` is the time that the lifecycle gives loops to end. `route` may wrap the HTTP client of the tasks,
+    `watch` the telemetry.
     """
     from sentinel.drivers.task_http import TaskHttp
 
@@ -90,14 +86,14 @@ def build_adapter(
     service = AdapterService(
         adapter=adapter,
         subscriber=subscriber,
-        reporting=reporting,
+        api=api,
         http=route(client),
         clock=clock,
         observer=watch(
             AdapterTelemetry(registry=registry, log=log.bind(adapter=adapter.name), adapter=adapter.name)
         ),
         log=get_logger("task"),
-        last_work=drain * _WORK_IN_DRAIN,
+        grace_period=drain * _GRACE_SHARE,
         concurrency=settings.concurrency,
         task_timeout=settings.task_timeout,
         report_max_age=settings.report_max_age,
@@ -108,7 +104,7 @@ def build_adapter(
         loops=(service.run,),
         checks=service.checks,
         registry=registry,
-        close=_all(client.close, reporting.close),
+        close=_all(client.close, api.close),
     )
 
 

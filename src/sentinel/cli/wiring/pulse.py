@@ -43,7 +43,7 @@ def build_fleet(
     environ: Mapping[str, str] = os.environ,
 ) -> FleetReader:
     """The HyperFleet API that the settings name, as `build_api_client` reaches it."""
-    from sentinel.drivers.fleet_api.fleet import FleetApi
+    from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 
     api = settings.hyperfleet_api
     client = build_api_client(
@@ -55,7 +55,7 @@ def build_fleet(
     )
     composed = Composer(settings.message_data).fields_read()
     log = get_logger("pulse").bind(resource_type=settings.resource_type)
-    return FleetApi(
+    return HttpFleetReader(
         client,
         resource_type=settings.resource_type,
         selector=settings.selector,

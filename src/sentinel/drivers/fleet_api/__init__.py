@@ -1,1 +1,1 @@
-"""The HyperFleet API as its clients see it: fleets to walk, resources to read and report on."""
+"""Drivers for the HyperFleet API: reading a fleet for pulses, and reading and reporting for adapters."""

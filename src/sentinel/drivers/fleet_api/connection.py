@@ -1,4 +1,4 @@
-"""The HyperFleet API as a REST server, and its failures in the words of the settings that lead to it."""
+"""The REST client of the HyperFleet API, and its failures as errors of the ports."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import TypeAlias
 
 from sentinel.core.fleet.lifecycle import API_ROOT
 from sentinel.drivers.rest.client import RestClient
-from sentinel.drivers.rest.errors import Obstacle, RequestRejected, TooLarge, Unreachable
+from sentinel.drivers.rest.errors import RequestRejected, TooLarge, Unreachable, UnreachableReason
 from sentinel.drivers.rest.proxies import NO_PROXIES, Proxies
 from sentinel.drivers.rest.token import BearerToken
 from sentinel.drivers.rest.url import CredentialsInUrl, InvalidUrl
-from sentinel.ports.api_trouble import ApiUnavailable
-from sentinel.ports.errors import Misconfigured
+from sentinel.ports.errors import ApiUnavailable, Misconfigured
 
 Failure: TypeAlias = Unreachable | RequestRejected | TooLarge | Misconfigured
 FAILURES = (Unreachable, RequestRejected, TooLarge, Misconfigured)
-"""What a request raises."""
+"""The exceptions of `RestClient.request`."""
 
 
 def connect(
@@ -34,11 +33,10 @@ def connect(
     gzip: bool = False,
     on_token: Callable[[str], None] = lambda token: None,
 ) -> RestClient:
-    """A client whose paths begin below the API's root; an endpoint that cannot be used is a `ValueError`.
+    """Return a client whose paths are relative to the API's root. Raises `ValueError` for an invalid endpoint.
 
-    `token` wins over `token_file`, which is read for every request and may change at any time. `on_token` is
-    called with every token before it is used, so that it can be kept out of the log. `ca_file` replaces the
-    system's authorities.
+    `token` wins over `token_file`, which is read for every request. `on_token` is called with every new token
+    before its first use, so that logs can redact it. `ca_file` replaces the system's certificate authorities.
     """
     try:
         return RestClient(
@@ -57,17 +55,17 @@ def connect(
         raise ValueError(f"endpoint: {error}") from None
 
 
-def trouble(failure: Failure) -> ApiUnavailable:
-    """The failure as the ports know it; the same request may well succeed later."""
+def api_unavailable(failure: Failure) -> ApiUnavailable:
+    """Translate a failed request; the text names the setting that may be wrong."""
     match failure:
-        case RequestRejected(refusal=refusal):
-            text = f"{failure}, is endpoint right?" if refusal.is_redirect else str(failure)
-            return ApiUnavailable(text, needs_person=refusal.needs_person, retry_after=refusal.retry_after)
-        case Unreachable(obstacle=Obstacle.CERTIFICATE):
-            return ApiUnavailable(f"{failure}; is ca_file right?", needs_person=True)
+        case RequestRejected(response=response):
+            text = f"{failure}, is endpoint right?" if response.is_redirect else str(failure)
+            return ApiUnavailable(text, needs_operator=response.needs_operator, retry_after=response.retry_after)
+        case Unreachable(reason=UnreachableReason.CERTIFICATE):
+            return ApiUnavailable(f"{failure}; is ca_file right?", needs_operator=True)
         case Unreachable():
-            return ApiUnavailable(str(failure), needs_person=failure.needs_person)
+            return ApiUnavailable(str(failure), needs_operator=failure.needs_operator)
         case Misconfigured():
-            return ApiUnavailable(str(failure), needs_person=True)
+            return ApiUnavailable(str(failure), needs_operator=True)
         case TooLarge():
-            return ApiUnavailable(f"an answer of more than {failure.limit} bytes came")
+            return ApiUnavailable(f"expected a response of at most {failure.limit} bytes, got more")

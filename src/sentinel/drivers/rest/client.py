@@ -1,8 +1,8 @@
-"""Requests to one server: with the token, through the proxy, within a time, and with errors in plain words.
+"""HTTP requests to one REST server, with a bearer token, a proxy, timeouts and readable errors.
 
-A request is sent once unless the client is given a policy for retries. Redirects are not followed: that would give
-the token to any server that a response names. Errors never contain the token or the proxy's password, not even
-where a server echoes them.
+A request is sent once unless the client has a retry policy. Redirects are not followed, because the token would go
+to any server that a response names. Errors never contain the token or the proxy's password, even if the server
+echoes them.
 """
 
 from __future__ import annotations
@@ -21,23 +21,30 @@ import aiohttp
 from yarl import URL
 
 from sentinel.drivers.rest import problem, responses
-from sentinel.drivers.rest.errors import Obstacle, Refusal, RequestRejected, TooLarge, Unreachable, is_temporary
+from sentinel.drivers.rest.errors import (
+    ErrorResponse,
+    RequestRejected,
+    TooLarge,
+    Unreachable,
+    UnreachableReason,
+    is_temporary,
+)
 from sentinel.drivers.rest.proxies import NO_PROXIES, Proxies
 from sentinel.drivers.rest.responses import RestResponse, excerpt
-from sentinel.drivers.rest.retries import NO_RETRIES, REPEATABLE, Retries
+from sentinel.drivers.rest.retries import IDEMPOTENT_METHODS, NO_RETRIES, Retries
 from sentinel.drivers.rest.token import BearerToken
-from sentinel.drivers.rest.url import base_url as checked
+from sentinel.drivers.rest.url import parse_base_url
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.secrets import Redactor, Secret
 
-LARGEST_BODY = 64 * 1024 * 1024
+MAX_BODY = 64 * 1024 * 1024
 KEEP_ALIVE = timedelta(seconds=15)
 
-_LARGEST_REFUSAL = 256 * 1024
+_MAX_ERROR_BODY = 256 * 1024
 
 
 class RestClient:
-    """The way to one server, kept open between requests."""
+    """A client of one server; it keeps connections open between requests."""
 
     def __init__(
         self,
@@ -53,14 +60,14 @@ class RestClient:
         retries: Retries = NO_RETRIES,
         random: Callable[[], float] = randomness.random,
     ) -> None:
-        """Raises `InvalidUrl`, and `Misconfigured` for a proxy that cannot be used.
+        """Raises `InvalidUrl`, and `Misconfigured` for an invalid proxy.
 
-        `ca_file` replaces the system's authorities; it is read when a connection is first made, and again after a
-        certificate was not trusted.
+        `ca_file` replaces the system's certificate authorities. It is read before the first connection, and again
+        after a certificate was not trusted.
         """
-        base = checked(base_url)
+        base = parse_base_url(base_url)
         self.base_url = str(base).rstrip("/")
-        """What every URL begins with; free of secrets."""
+        """The common prefix of all URLs, without secrets."""
         self._is_tls = base.scheme == "https"
         self._token = token or BearerToken()
         self._ca_file = ca_file
@@ -84,44 +91,45 @@ class RestClient:
         path: str,
         *,
         timeout: timedelta,
-        limit: int = LARGEST_BODY,
+        limit: int = MAX_BODY,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Awaitable[RestResponse]:
-        """The response, if its status is one of 200 to 299, or 304.
+        """Send a request and return the response if its status is 200 to 299, or 304.
 
-        `path` is what comes behind the base URL, encoded, with its query. `timeout` is for each attempt, from its
-        beginning to the last byte of the response, `limit` for the bytes of its body. Raises `Unreachable`,
-        `RequestRejected`, `TooLarge` and `Misconfigured`.
+        `path` follows the base URL; it is encoded and includes the query. `timeout` bounds each attempt until
+        the last byte of the response, `limit` the bytes of its body. Raises `Unreachable`, `RequestRejected`,
+        `TooLarge` and `Misconfigured`.
         """
-        send = partial(self._send, method, path, timeout, limit, body, headers)
-        return send() if self._retries.attempts <= 1 else self._retry(send, method)
+        if self._retries.attempts <= 1:
+            return self._send(method, path, timeout, limit, body, headers)
+        return self._retry(method, partial(self._send, method, path, timeout, limit, body, headers))
 
     async def close(self) -> None:
-        """Closes the connections; harmless when repeated. A request opens them again."""
+        """Close the connections. Idempotent; a request opens them again."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
-    async def _retry(self, send: Callable[[], Awaitable[RestResponse]], method: str) -> RestResponse:
+    async def _retry(self, method: str, send: Callable[[], Awaitable[RestResponse]]) -> RestResponse:
         attempt = 0
         while True:
             try:
                 return await send()
             except Unreachable as error:
-                if error.needs_person or (error.was_sent and method not in REPEATABLE):
+                if error.needs_operator or (error.was_sent and method not in IDEMPOTENT_METHODS):
                     raise
-                wait = self._retries.wait(attempt, random=self._random())
-                if wait is None:
+                delay = self._retries.delay(attempt, random=self._random())
+                if delay is None:
                     raise
             except RequestRejected as error:
-                if not error.may_pass or method not in REPEATABLE:
+                if not error.is_retryable or method not in IDEMPOTENT_METHODS:
                     raise
-                wait = self._retries.wait(attempt, random=self._random(), asked=error.refusal.retry_after)
-                if wait is None:
+                delay = self._retries.delay(attempt, random=self._random(), retry_after=error.response.retry_after)
+                if delay is None:
                     raise
             attempt += 1
-            await asyncio.sleep(wait.total_seconds())
+            await asyncio.sleep(delay.total_seconds())
 
     async def _send(
         self,
@@ -133,12 +141,12 @@ class RestClient:
         headers: Mapping[str, str] | None,
     ) -> RestResponse:
         token = self._token.read()
-        sent = {"Authorization": f"Bearer {token}"} if token else {}
+        request_headers = {"Authorization": f"Bearer {token}"} if token else {}
         if headers is not None:
-            sent |= headers
+            request_headers |= headers
         if not self._is_tls:
-            # The proxy reads the request itself. With TLS it sees no more than CONNECT, which has its own headers.
-            sent |= self._proxy_headers
+            # The proxy reads the request itself. With TLS it sees only CONNECT, which has its own headers.
+            request_headers |= self._proxy_headers
         try:
             async with (
                 asyncio.timeout(timeout.total_seconds()),
@@ -146,78 +154,84 @@ class RestClient:
                     method,
                     URL(f"{self.base_url}{path}", encoded=True),
                     data=body,
-                    headers=sent,
+                    headers=request_headers,
                     allow_redirects=False,
                     proxy=self._proxy_url,
                     proxy_headers=self._proxy_headers if self._is_tls else None,
                 ) as response,
             ):
                 if response.status >= 300 and response.status != HTTPStatus.NOT_MODIFIED:
-                    raise await self._refusal(response, token)
+                    raise await self._rejection(response, token)
                 content = await responses.read_up_to(response, limit)
                 if len(content) > limit:
                     raise TooLarge(limit)
                 return RestResponse(response.status, content, response.headers)
         except TimeoutError as error:
             text = f"no complete answer within {timeout.total_seconds():.3g} s"
-            raise Unreachable(text, obstacle=Obstacle.TIMEOUT) from error
+            raise Unreachable(text, reason=UnreachableReason.TIMEOUT) from error
         except aiohttp.ClientConnectorCertificateError as error:
-            # The file may have been replaced since it was read; the next request reads it again.
+            # The CA file may have been replaced; the next request reads it again.
             await self.close()
             detail = getattr(error.certificate_error, "verify_message", "") or "verification failed"
             text = f"the server's certificate is not trusted ({detail})"
-            raise Unreachable(text, obstacle=Obstacle.CERTIFICATE, detail=detail, needs_person=True) from error
-        except aiohttp.ClientProxyConnectionError as error:
-            detail = self._shown(error.os_error.strerror or str(error.os_error), token).lower()
-            text = f"cannot reach the proxy {self._proxy}: {detail}"
-            raise Unreachable(text, obstacle=Obstacle.PROXY, detail=detail) from error
-        except aiohttp.ClientConnectorError as error:
-            detail = self._shown(error.os_error.strerror or str(error.os_error), token).lower()
             raise Unreachable(
-                self._shown(str(error), token), obstacle=Obstacle.CONNECTION, detail=detail
+                text, reason=UnreachableReason.CERTIFICATE, detail=detail, needs_operator=True
             ) from error
-        # Errors of this family are not chained: their representation shows the headers of the request.
+        except aiohttp.ClientProxyConnectionError as error:
+            detail = self._excerpt(error.os_error.strerror or str(error.os_error), token).lower()
+            text = f"cannot reach the proxy {self._proxy}: {detail}"
+            raise Unreachable(text, reason=UnreachableReason.PROXY, detail=detail) from error
+        except aiohttp.ClientConnectorError as error:
+            detail = self._excerpt(error.os_error.strerror or str(error.os_error), token).lower()
+            raise Unreachable(
+                self._excerpt(str(error), token), reason=UnreachableReason.CONNECTION, detail=detail
+            ) from error
+        # Not chained: the repr of these errors contains the headers of the request.
         except aiohttp.ClientHttpProxyError as error:
-            detail = f"{error.status} {self._shown(error.message, token)}".rstrip()
+            detail = f"{error.status} {self._excerpt(error.message, token)}".rstrip()
             raise Unreachable(
                 f"the proxy {self._proxy} refuses: {detail}",
-                obstacle=Obstacle.PROXY,
+                reason=UnreachableReason.PROXY,
                 detail=detail,
-                needs_person=not is_temporary(error.status),
+                needs_operator=not is_temporary(error.status),
             ) from None
         except aiohttp.ClientResponseError as error:
-            detail = self._shown(error.message, token)
-            raise Unreachable(f"malformed HTTP: {detail}", obstacle=Obstacle.MALFORMED, detail=detail) from None
+            detail = self._excerpt(error.message, token)
+            raise Unreachable(
+                f"malformed HTTP: {detail}", reason=UnreachableReason.MALFORMED, detail=detail
+            ) from None
         except (aiohttp.ClientError, OSError) as error:
-            detail = self._shown(str(error), token) or type(error).__name__
-            raise Unreachable(detail, obstacle=Obstacle.BROKEN, detail=detail) from error
+            detail = self._excerpt(str(error), token) or type(error).__name__
+            raise Unreachable(detail, reason=UnreachableReason.BROKEN, detail=detail) from error
 
-    async def _refusal(self, response: aiohttp.ClientResponse, token: str) -> RequestRejected:
+    async def _rejection(self, response: aiohttp.ClientResponse, token: str) -> RequestRejected:
         body = b""
-        with suppress(aiohttp.ClientError):  # the status says more than an explanation that breaks off
-            body = await responses.read_up_to(response, _LARGEST_REFUSAL)
+        with suppress(aiohttp.ClientError):  # the status matters more than a truncated explanation
+            body = await responses.read_up_to(response, _MAX_ERROR_BODY)
         status = response.status
-        found = problem.read_problem(body)
-        refusal = Refusal(
+        received = problem.read_problem(body)
+        rejection = ErrorResponse(
             status,
             phrase=self._redacted(response.reason or "", token),
-            said=self._redacted(problem.explanation(found, body, content_type=response.content_type), token),
-            problem=None if found is None else found.redacted(lambda text: self._redacted(text, token)),
+            explanation=self._redacted(
+                problem.explanation(received, body, content_type=response.content_type), token
+            ),
+            problem=None if received is None else received.redacted(lambda text: self._redacted(text, token)),
             origin=_origin(response.headers.get("Location", "")) if 300 <= status < 400 else "",
             retry_after=responses.retry_after(response.headers) if is_temporary(status) else timedelta(0),
             has_new_token=status == HTTPStatus.UNAUTHORIZED and self._token.read() != token,
         )
-        line = f"{status} {excerpt(refusal.phrase)}".rstrip()
-        if refusal.is_redirect:
-            return RequestRejected(f"{line} to {refusal.origin}; redirects are not followed", refusal)
-        said = excerpt(refusal.said)
-        return RequestRejected(f"{line}: {said}" if said else line, refusal)
+        line = f"{status} {excerpt(rejection.phrase)}".rstrip()
+        if rejection.is_redirect:
+            return RequestRejected(f"{line} to {rejection.origin}; redirects are not followed", rejection)
+        explanation = excerpt(rejection.explanation)
+        return RequestRejected(f"{line}: {explanation}" if explanation else line, rejection)
 
-    def _shown(self, text: str, token: str) -> str:
+    def _excerpt(self, text: str, token: str) -> str:
         return excerpt(self._redacted(text, token))
 
     def _redacted(self, text: str, token: str) -> str:
-        """The text without what this request carried."""
+        """The text without the secrets of this request."""
         secrets = self._proxy.secrets if self._proxy is not None else ()
         return Redactor((token, *(secret.reveal() for secret in secrets))).redact(text)
 
@@ -225,27 +239,27 @@ class RestClient:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    ssl=self._authorities() if self._is_tls else True,
+                    ssl=self._ssl_context() if self._is_tls else True,
                     limit=self._connections,
                     keepalive_timeout=self._keep_alive.total_seconds(),
                 ),
-                # Never the token: aiohttp would send it to a proxy, as the headers of CONNECT.
+                # Not the token: aiohttp would send it to the proxy in the headers of CONNECT.
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # each request brings its own
-                trust_env=False,  # which would send what .netrc has
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # each request has its own
+                trust_env=False,  # it would send credentials from .netrc
             )
         return self._session
 
-    def _authorities(self) -> ssl.SSLContext | bool:
+    def _ssl_context(self) -> ssl.SSLContext | bool:
         try:
-            return authorities(self._ca_file)
-        except OSError as error:  # which includes ssl.SSLError
+            return ssl_context(self._ca_file)
+        except OSError as error:  # includes ssl.SSLError
             raise Misconfigured(f"ca_file {self._ca_file}: {error.strerror or error}") from error
 
 
-def authorities(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """The certificate authorities to trust: those in the file, or the system's. Raises `OSError`."""
+def ssl_context(ca_file: Path | None) -> ssl.SSLContext | bool:
+    """The TLS context that trusts the authorities of the file, or of the system. Raises `OSError`."""
     return True if ca_file is None else ssl.create_default_context(cafile=ca_file)
 
 

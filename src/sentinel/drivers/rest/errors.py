@@ -1,7 +1,7 @@
-"""How a request fails: no response came, or one came that refuses it.
+"""Exceptions of requests: there was no response, or it has an error status.
 
-Texts are one line and free of secrets, even where a server echoes the token. A token or a file of authorities that
-cannot be used is `ports.errors.Misconfigured`.
+Texts are one line without secrets, even if the server echoes the token. An invalid token or CA file raises
+`ports.errors.Misconfigured`.
 """
 
 from __future__ import annotations
@@ -19,75 +19,81 @@ _TEMPORARY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPSt
 
 
 class ServerError(Exception):
-    """The server did not do what it was asked for."""
+    """The request failed."""
 
-    may_pass = False
-    """Whether the same request may well succeed later."""
+    is_retryable = False
+    """Whether the same request may succeed later."""
 
 
-class Obstacle(StrEnum):
-    """Why no response came."""
+class UnreachableReason(StrEnum):
+    """Why there was no response."""
 
     TIMEOUT = "timeout"
     CERTIFICATE = "certificate"
     """The server's certificate is not trusted."""
     CONNECTION = "connection"
-    """The server cannot be connected to."""
+    """Connecting to the server failed."""
     PROXY = "proxy"
-    """The proxy cannot be connected to, or does not let us through."""
+    """Connecting to the proxy failed, or it rejected the request."""
     MALFORMED = "malformed"
-    """What came is not HTTP."""
+    """The response is not HTTP."""
     BROKEN = "broken"
-    """The connection broke on the way."""
+    """The connection was lost."""
 
 
 class Unreachable(ServerError, Unavailable):
-    """No response came."""
+    """There was no response."""
 
-    may_pass = True
+    is_retryable = True
 
-    def __init__(self, text: str, *, obstacle: Obstacle, detail: str = "", needs_person: bool = False) -> None:
+    def __init__(
+        self, text: str, *, reason: UnreachableReason, detail: str = "", needs_operator: bool = False
+    ) -> None:
         super().__init__(text)
-        self.obstacle = obstacle
+        self.reason = reason
         self.detail = detail
-        """The reason alone, such as `connection refused`."""
-        self.needs_person = needs_person
-        """Whether it will fail the same way until a person changes something."""
+        """The cause without the address, such as `connection refused`."""
+        self.needs_operator = needs_operator
+        """Whether it fails the same way until somebody changes something."""
 
     @property
     def was_sent(self) -> bool:
         """Whether the server may have received the request."""
-        return self.obstacle not in (Obstacle.CERTIFICATE, Obstacle.CONNECTION, Obstacle.PROXY)
+        return self.reason not in (
+            UnreachableReason.CERTIFICATE,
+            UnreachableReason.CONNECTION,
+            UnreachableReason.PROXY,
+        )
 
 
 class TooLarge(ServerError):
-    """The response has a larger body than the caller takes."""
+    """The body of the response is larger than the caller's limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"expected a response of at most {limit} bytes, got more")
         self.limit = limit
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """What a response that refuses says, free of what the request carried."""
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """A response with an error status, without the secrets of the request."""
 
     status: int
     phrase: str = ""
-    """What the server calls the status."""
-    said: str = ""
-    """The server's explanation, on any number of lines."""
+    """The server's reason phrase."""
+    explanation: str = ""
+    """The server's explanation, which may have several lines."""
     problem: ReceivedProblem | None = None
-    """Where the body is one."""
+    """The body, if it is problem+json."""
     origin: str = ""
-    """Where a redirect leads, without path and query, which may carry secrets."""
+    """The target of a redirect, without path and query, which may contain secrets."""
     retry_after: timedelta = timedelta(0)
-    """How long the server asks clients to wait; zero where waiting does not help."""
+    """The delay that the server requests; zero if waiting does not help."""
     has_new_token: bool = False
-    """Whether the token that was refused has been replaced since it was sent."""
+    """Whether the rejected token has been replaced since it was sent."""
 
     @property
     def is_redirect(self) -> bool:
-        """Whether it names another place. Redirects are not followed: they would carry the token elsewhere."""
+        """Whether it is a redirect. Redirects are not followed: the token would go to another server."""
         return 300 <= self.status < 400
 
     @property
@@ -96,28 +102,27 @@ class Refusal(msgspec.Struct, frozen=True):
         return is_temporary(self.status)
 
     @property
-    def needs_person(self) -> bool:
-        """Whether it will fail the same way until a person changes something."""
+    def needs_operator(self) -> bool:
+        """Whether it fails the same way until somebody changes something."""
         return self.status < 500 and not self.is_temporary and not self.has_new_token
 
 
 class RequestRejected(ServerError):
-    """A response came, and it refuses the request."""
+    """The response has an error status."""
 
-    def __init__(self, text: str, refusal: Refusal) -> None:
+    def __init__(self, text: str, response: ErrorResponse) -> None:
         super().__init__(text)
-        self.refusal = refusal
-        self.may_pass = refusal.is_temporary
+        self.response = response
+        self.is_retryable = response.is_temporary
 
     @property
     def status(self) -> int:
-        """The status of the response."""
-        return self.refusal.status
+        return self.response.status
 
     @property
     def code(self) -> str:
-        """The problem's code, for programs; empty where there is none."""
-        return self.refusal.problem.code if self.refusal.problem is not None else ""
+        """The problem's code, or ""."""
+        return self.response.problem.code if self.response.problem is not None else ""
 
 
 def is_temporary(status: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a server says about a refusal: problem+json as RFC 9457 has it, and what other servers send instead."""
+"""Reading error bodies: problem+json (RFC 9457), and the similar objects that other servers send."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sentinel.core.json import DECODE_ERRORS
 
 
 class ReceivedFieldError(msgspec.Struct, frozen=True):
-    """What a problem says about one field, or about one place in a text that was sent."""
+    """An error about one field of the request, or about one place in a text that was sent."""
 
     field: str = ""
     message: str = ""
@@ -19,7 +19,7 @@ class ReceivedFieldError(msgspec.Struct, frozen=True):
     """Counted from 1, as is the column."""
     column: int | None = None
     level: int | None = None
-    """How deep a check went that found it: 1 syntax, 2 schema, 3 meaning."""
+    """The level of the check that found it: 1 syntax, 2 schema, 3 semantics."""
     code: str = ""
     """For programs."""
     suggestion: str = ""
@@ -29,37 +29,31 @@ class ReceivedFieldError(msgspec.Struct, frozen=True):
         return named if self.line is None else f"{named} (line {self.line}, column {self.column or 1})"
 
 
-class _Sent(msgspec.Struct, frozen=True):
-    """A problem as it came, its errors not decoded yet: one of an unexpected shape must not hide the code."""
-
-    code: str = ""
-    detail: str = ""
-    reason: str = ""
-    message: str = ""
-    title: str = ""
-    errors: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class ReceivedProblem(msgspec.Struct, frozen=True):
-    """The body of a refusal."""
-
+class _ProblemTexts(msgspec.Struct, frozen=True):
     code: str = ""
     """For programs; see `core.problem_codes`."""
     detail: str = ""
     reason: str = ""
     message: str = ""
     title: str = ""
+
+
+class _WireProblem(_ProblemTexts, frozen=True):
+    errors: msgspec.Raw = msgspec.Raw(b"null")
+    """Decoded separately: errors of an unexpected shape must not hide the code."""
+
+
+class ReceivedProblem(_ProblemTexts, frozen=True):
+    """The body of an error response."""
+
     field_errors: tuple[ReceivedFieldError, ...] = ()
-    """What it says about single fields, as far as it can be read."""
+    """Those that could be decoded."""
 
     def redacted(self, redact: Callable[[str], str]) -> ReceivedProblem:
-        """The problem with every text redacted: a server may echo what it was sent."""
-        return ReceivedProblem(
-            code=redact(self.code),
-            detail=redact(self.detail),
-            reason=redact(self.reason),
-            message=redact(self.message),
-            title=redact(self.title),
+        """Redact every text: a server may echo the request."""
+        return msgspec.structs.replace(
+            self,
+            **{name: redact(getattr(self, name)) for name in _ProblemTexts.__struct_fields__},
             field_errors=tuple(
                 msgspec.structs.replace(
                     error,
@@ -74,12 +68,12 @@ class ReceivedProblem(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What it says in words, the most telling that there are."""
+        """The most specific text of the problem."""
         return self.detail or self.reason or self.message or self.title
 
     @property
     def full_text(self) -> str:
-        """The text, and the fields that it does not mention."""
+        """The text, followed by the field errors that it does not contain."""
         fields = "; ".join(map(str, self.field_errors))
         if not fields or fields in self.text:
             return self.text
@@ -87,19 +81,18 @@ class ReceivedProblem(msgspec.Struct, frozen=True):
 
 
 def read_problem(body: bytes) -> ReceivedProblem | None:
-    """The problem that a body is; None for anything else."""
+    """Decode a body; return None if it is not a problem."""
     try:
-        sent = msgspec.json.decode(body, type=_Sent)
+        sent = msgspec.json.decode(body, type=_WireProblem)
     except DECODE_ERRORS:
         return None
-    return ReceivedProblem(
-        sent.code, sent.detail, sent.reason, sent.message, sent.title, tuple(_errors(sent.errors))
-    )
+    errors = tuple(_field_errors(sent.errors))
+    return ReceivedProblem(sent.code, sent.detail, sent.reason, sent.message, sent.title, errors)
 
 
-def _errors(sent: msgspec.Raw) -> Iterator[ReceivedFieldError]:
+def _field_errors(errors: msgspec.Raw) -> Iterator[ReceivedFieldError]:
     try:
-        entries = msgspec.json.decode(sent, type=list[msgspec.Raw] | None)
+        entries = msgspec.json.decode(errors, type=list[msgspec.Raw] | None)
     except DECODE_ERRORS:
         return
     for entry in entries or ():
@@ -108,9 +101,9 @@ def _errors(sent: msgspec.Raw) -> Iterator[ReceivedFieldError]:
 
 
 def explanation(problem: ReceivedProblem | None, body: bytes, *, content_type: str) -> str:
-    """A refusal in the server's words; empty for a page of HTML, which says nothing in one line.
+    """Return the server's explanation of an error; "" for an HTML page, which says nothing in one line.
 
-    A problem that says nothing but errors of another shape is shown as it came.
+    A problem without text whose errors have an unknown shape is returned as it is.
     """
     if problem is not None and (problem.full_text or b'"errors"' not in body):
         return problem.full_text

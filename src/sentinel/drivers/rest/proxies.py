@@ -1,10 +1,8 @@
-"""Which proxy a server is reached through, as the environment says: HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+"""Choosing the proxy of a server from the environment: HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
 
-aiohttp can read them by itself (`trust_env`), but then it also sends what it finds in .netrc, looks at both files
-and variables again for every request, and sends requests to loopback addresses through the proxy. So the choice is
-made here, once for each client.
-
-Loopback addresses never go through a proxy: on the proxy's machine they are another server.
+aiohttp can do this too (`trust_env`), but then it also sends credentials from .netrc, reads files and variables
+for every request, and uses the proxy for loopback addresses. Here the proxy is chosen once per client, and
+loopback addresses never use one: on the proxy's machine they are another server.
 """
 
 from __future__ import annotations
@@ -25,57 +23,57 @@ _Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 
 
 class Proxy(msgspec.Struct, frozen=True):
-    """One proxy."""
+    """A proxy and its credentials."""
 
     url: str
     """Without credentials."""
     variable: str
-    """Which variable names it."""
+    """The environment variable that sets it."""
     authorization: Secret | None = None
     """The value of Proxy-Authorization."""
     secrets: tuple[Secret, ...] = ()
-    """What no error may show."""
+    """To redact in errors."""
 
     def __str__(self) -> str:
         return f"{self.url} ({self.variable})"
 
 
 class Proxies:
-    """The proxies that an environment names."""
+    """The proxies of an environment."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """Variables are read in lower case first, as everywhere; an empty one means none."""
+        """Lower-case variables win over upper-case ones, as in curl; an empty variable counts as unset."""
         self._by_scheme = {
             scheme: (name, value)
             for scheme in ("http", "https")
             for name, value in _variable(environ, f"{scheme}_proxy")
         }
-        self._exceptions = [
-            exception
+        self._exclusions = [
+            exclusion
             for _, value in _variable(environ, "no_proxy")
-            for exception in value.replace(",", " ").lower().split()
+            for exclusion in value.replace(",", " ").lower().split()
         ]
 
     def __repr__(self) -> str:
         return f"Proxies({', '.join(name for name, _ in self._by_scheme.values())})"
 
     def choose(self, url: URL) -> Proxy | None:
-        """The proxy for this URL, None to connect directly; raises `Misconfigured` for one that cannot be used."""
-        named = self._by_scheme.get(url.scheme)
+        """Return the proxy for this URL, or None to connect directly. Raises `Misconfigured` if it is invalid."""
+        variable = self._by_scheme.get(url.scheme)
         host = (url.raw_host or "").rstrip(".").lower()
-        if named is None or _is_loopback(host) or self._is_excepted(host, url.port):
+        if variable is None or _is_loopback(host) or self._is_excluded(host, url.port):
             return None
-        return _proxy(*named)
+        return _parse_proxy(*variable)
 
-    def _is_excepted(self, host: str, port: int | None) -> bool:
-        return any(exception == "*" or _covers(exception, host, port) for exception in self._exceptions)
+    def _is_excluded(self, host: str, port: int | None) -> bool:
+        return any(exclusion == "*" or _covers(exclusion, host, port) for exclusion in self._exclusions)
 
 
 def _variable(environ: Mapping[str, str], name: str) -> Iterator[tuple[str, str]]:
-    """The variable and its value; nothing where it is not set, or empty."""
-    spelled = name if name in environ else name.upper()
-    if value := environ.get(spelled, "").strip():
-        yield spelled, value
+    """Yield the variable's name and value if it is set and not empty."""
+    found = name if name in environ else name.upper()
+    if value := environ.get(found, "").strip():
+        yield found, value
 
 
 def _is_loopback(host: str) -> bool:
@@ -86,12 +84,12 @@ def _is_loopback(host: str) -> bool:
 
 
 def _address(host: str) -> _Address | None:
-    """The address that a host is written as; None for a name."""
+    """Parse the host as an IP address; None if it is a name."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         try:
-            # Resolvers also take 127.1 and 0x7f.1 for addresses.
+            # Resolvers also accept 127.1 and 0x7f.1 as addresses.
             return ipaddress.IPv4Address(socket.inet_aton(host))
         except (OSError, ValueError):
             return None
@@ -100,26 +98,26 @@ def _address(host: str) -> _Address | None:
     return address
 
 
-def _covers(exception: str, host: str, port: int | None) -> bool:
-    """Whether an entry of NO_PROXY is about this host: a name with all below it, an address or a network."""
+def _covers(exclusion: str, host: str, port: int | None) -> bool:
+    """Whether an entry of NO_PROXY covers this host: a domain with its subdomains, an address or a network."""
     address = _address(host)
     if address is not None:
         try:
-            return address in ipaddress.ip_network(exception.strip("[]"), strict=False)
+            return address in ipaddress.ip_network(exclusion.strip("[]"), strict=False)
         except ValueError:
             pass
-    name, colon, only = exception.rpartition(":")
-    if colon and only.isdecimal():
-        if int(only) != port:
+    name, colon, only_port = exclusion.rpartition(":")
+    if colon and only_port.isdecimal():
+        if int(only_port) != port:
             return False
-        exception = name
+        exclusion = name
     if address is not None:
-        return _address(exception.strip("[]")) == address
-    domain = exception.removeprefix("*").strip(".")
+        return _address(exclusion.strip("[]")) == address
+    domain = exclusion.removeprefix("*").strip(".")
     return bool(domain) and (host == domain or host.endswith(f".{domain}"))
 
 
-def _proxy(variable: str, value: str) -> Proxy:
+def _parse_proxy(variable: str, value: str) -> Proxy:
     try:
         url = URL(value if "://" in value else f"http://{value}")
     except ValueError:
@@ -134,7 +132,7 @@ def _proxy(variable: str, value: str) -> Proxy:
         str(url.origin()),
         variable,
         Secret(f"Basic {encoded}"),
-        # A user without a password is a token in the place of a name.
+        # A user without a password is a token.
         (Secret(encoded), Secret(password or user)),
     )
 

@@ -1,4 +1,4 @@
-"""What came back from a server: read within limits, and shown as one line."""
+"""Responses of REST servers, and helpers to read them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from http import HTTPStatus
 import aiohttp
 import msgspec
 
-_EXCERPT = 300
+_MAX_EXCERPT = 300
 
 
 class RestResponse(msgspec.Struct, frozen=True):
-    """A response that refuses nothing, read to its end."""
+    """A successful response with its whole body."""
 
     status: int
     body: bytes
     headers: Mapping[str, str]
-    """By names in any case."""
+    """Case-insensitive."""
 
     @property
     def etag(self) -> str:
-        """The entity tag, empty where the server sent none."""
+        """The entity tag, or ""."""
         return self.headers.get("ETag", "")
 
     @property
     def line(self) -> str:
-        """The status and its standard phrase, for people."""
+        """The status line, such as `200 OK`."""
         try:
             return f"{self.status} {HTTPStatus(self.status).phrase}"
         except ValueError:
@@ -36,7 +36,7 @@ class RestResponse(msgspec.Struct, frozen=True):
 
 
 async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body, or its beginning where it is longer than `limit`: at least one byte more than that."""
+    """Read the body; of one that is longer than `limit`, at least `limit + 1` bytes."""
     chunks = []
     size = 0
     async for chunk in response.content.iter_any():
@@ -48,13 +48,13 @@ async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 
 def excerpt(text: str) -> str:
-    """One short printable line."""
+    """Shorten the text to one printable line."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= _EXCERPT else f"{line[:_EXCERPT]}…"
+    return line if len(line) <= _MAX_EXCERPT else f"{line[:_MAX_EXCERPT]}…"
 
 
 def retry_after(headers: Mapping[str, str]) -> timedelta:
-    """What the server asks for, in seconds or as a date; a date is measured by the server's own clock."""
+    """Parse Retry-After, which is in seconds or a date. A date is compared with the server's own clock."""
     value = headers.get("Retry-After", "")
     try:
         if value.strip().isdecimal():

@@ -1,4 +1,4 @@
-"""When a request is sent again: a policy that is passed as a value."""
+"""The retry policy of HTTP clients, as a value."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import msgspec
 
 from sentinel.runtime.backoff import Backoff
 
-REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-"""Methods that do the same however often they are sent. Others are repeated only if they were never sent."""
+IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+"""Methods that are safe to repeat. Requests with others are retried only if they were never sent."""
 
 
 class Retries(msgspec.Struct, frozen=True):
-    """How often a request is sent, and how long to wait in between."""
+    """How often a request is sent, and the delays between attempts."""
 
     attempts: int = 1
-    """In all, the first included."""
+    """The maximum, including the first."""
     backoff: Backoff = Backoff(initial=timedelta(milliseconds=200), maximum=timedelta(seconds=5), jitter=0.3)
-    longest_wait: timedelta = timedelta(seconds=10)
-    """What a server may ask for with Retry-After at most."""
+    max_retry_after: timedelta = timedelta(seconds=10)
+    """The longest Retry-After that is honoured."""
 
-    def wait(self, attempt: int, *, random: float, asked: timedelta = timedelta(0)) -> timedelta | None:
-        """How long to wait after attempt number `attempt`, counted from 0; None where it was the last.
+    def delay(self, attempt: int, *, random: float, retry_after: timedelta = timedelta(0)) -> timedelta | None:
+        """Return the delay after attempt number `attempt`, counted from 0; None if it was the last.
 
-        `random` is drawn from [0, 1); `asked` is what the server asks for.
+        `random` is drawn from [0, 1); `retry_after` is the server's wish.
         """
         if attempt + 1 >= self.attempts:
             return None
-        return max(self.backoff.delay(attempt, random), min(asked, self.longest_wait))
+        return max(self.backoff.delay(attempt, random), min(retry_after, self.max_retry_after))
 
 
 NO_RETRIES = Retries()
-"""For commands, whose user sees at once what is wrong, and for drivers with a policy of their own."""
+"""For commands, whose users want to see an error at once, and for drivers with their own policy."""

@@ -1,4 +1,4 @@
-"""The bearer token of a client: a text, or a file that may change at any time."""
+"""The bearer token of a client: a text, or a file that may be rotated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sentinel.ports.errors import Misconfigured
 
 
 class BearerToken:
-    """Reads the token for each request, so that a rotated file needs no restart."""
+    """A token that is read for each request, so that a rotated file needs no restart."""
 
     def __init__(
         self,
@@ -19,9 +19,9 @@ class BearerToken:
         name: str = "token",
         on_token: Callable[[str], None] = lambda token: None,
     ) -> None:
-        """`text` wins over `file`; without both, requests carry no token. Errors call the text `name`.
+        """`text` wins over `file`; without both, requests carry no token. `name` is the text's name in errors.
 
-        `on_token` is called with every token before it is used, so that it can be kept out of the log.
+        `on_token` is called with every new token before its first use, so that logs can redact it.
         """
         self._text = text
         self._file = file
@@ -30,7 +30,8 @@ class BearerToken:
         self._last = ""
 
     def read(self) -> str:
-        """The token as it is now, empty for none; raises `Misconfigured` where it cannot be read or sent."""
+        """Return the current token, or "" if there is none. Raises `Misconfigured` if it is unreadable or
+        invalid."""
         token, where = self._text, self._name
         if not token and self._file is not None:
             where = f"token_file {self._file}"

@@ -1,4 +1,4 @@
-"""Parts of URLs: what every URL of a server begins with, segments of paths, and queries."""
+"""Base URLs, path segments and queries."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sentinel.runtime.settings.report import quoted
 
 
 class InvalidUrl(ValueError):
-    """Not `http` or `https` with a host and nothing behind the path. The URL is not shown: it may contain a
+    """Not an http(s) URL with a host and without query and fragment. The text omits the URL, which may contain a
     password."""
 
 
 class CredentialsInUrl(InvalidUrl):
-    """The URL has a user or a password, where a token has to be used."""
+    """The URL contains a user or a password; tokens are configured separately."""
 
 
-class BadName(ValueError):
-    """A text that cannot be one segment of a path."""
+class InvalidSegment(ValueError):
+    """The text cannot be a path segment."""
 
 
-def base_url(text: str) -> URL:
-    """What every URL of a server begins with; raises `InvalidUrl`."""
+def parse_base_url(text: str) -> URL:
+    """Parse the common prefix of a server's URLs. Raises `InvalidUrl`."""
     try:
         url = URL(text)
     except ValueError:
@@ -37,14 +37,14 @@ def base_url(text: str) -> URL:
 
 
 def segment(text: str) -> str:
-    """The text as one segment of a path; raises `BadName` where it cannot be one."""
+    """Encode the text as one path segment. Raises `InvalidSegment`."""
     if text in ("", ".", "..") or "/" in text or not text.isprintable():
-        raise BadName(f"expected one segment of a URL, such as the id of a resource, got {quoted(text)}")
+        raise InvalidSegment(f"expected one segment of a URL, such as the id of a resource, got {quoted(text)}")
     return quote(text, safe="")
 
 
 def query(parameters: Mapping[str, str]) -> str:
-    """A query with those parameters that have a value, `?` included; empty where none has."""
-    # `=` and `,` stay readable: every server splits a parameter at its first `=` only.
+    """The query with those parameters that have a value, including `?`; empty if there are none."""
+    # Keep `=` and `,` readable: servers split a parameter at its first `=` only.
     given = "&".join(f"{name}={quote(value, safe='=,')}" for name, value in parameters.items() if value)
     return f"?{given}" if given else ""

@@ -1,13 +1,13 @@
-"""The HyperFleet API in memory, as adapters use it: a verified fake of `ports.reporting.Reporting`.
+"""A verified in-memory fake of `ports.adapter_api.AdapterApi`.
 
-Reports are judged by the same rules as by the real API, so a test learns what the API would have made of them.
+It judges reports by the rules of the real API, so a test learns how the API would have responded.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import TypeAlias
 
 import msgspec
@@ -18,32 +18,31 @@ from sentinel.core.fleet import reports
 from sentinel.core.fleet.documents import AdapterStatus, Report, ReportedCondition
 from sentinel.core.fleet.lifecycle import API_ROOT
 from sentinel.core.json import Json
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.clock import Clock
-from sentinel.ports.reporting import ReportOutcome, ReportRefused, ReportResult
+from sentinel.ports.errors import ApiUnavailable
 
 Failure: TypeAlias = Callable[[str, str], "ApiUnavailable | None"]
-"""The trouble that an operation (`read` or `report`) meets on a resource, or None. The id is empty where the
-question is only whether the API can be reached."""
+"""Returns the error of an operation (`read` or `report`) on a resource id, or None. A probe has the id ""."""
 
 
-class FakeReporting:
+class FakeAdapterApi:
     """Resources that a test edits, and the reports on them."""
 
     def __init__(self, *, clock: Clock) -> None:
         self.sent: list[Report] = []
-        """Every report that came in, whatever became of it."""
-        self.answers: list[ReportResult] = []
-        """What became of those that were judged."""
+        """Every report, including those that were discarded or refused."""
+        self.results: list[ReportResult] = []
+        """The results of all reports."""
         self.reads = 0
         self._clock = clock
         self._resources: dict[str, Resource] = {}
         self._statuses: dict[str, dict[str, AdapterStatus]] = {}
         self._failure: Failure = lambda operation, resource_id: None
         self._refusal: Callable[[Report], str] = lambda report: ""
-        self._sent_on: dict[str, list[Report]] = {}
+        self._sent_by_resource: dict[str, list[Report]] = {}
 
-    # --- what a test does -------------------------------------------------------------------------------------
+    # --- for tests --------------------------------------------------------------------------------------------
 
     def put(
         self,
@@ -55,7 +54,7 @@ class FakeReporting:
         labels: Mapping[str, str] | None = None,
         owner: Owner | None = None,
     ) -> Resource:
-        """A resource as it is created, or one that has changed: then its generation rises by one."""
+        """Create the resource, or replace it and increment its generation."""
         before = self._resources.get(resource_id)
         resource = Resource(
             id=resource_id,
@@ -71,89 +70,90 @@ class FakeReporting:
         return resource
 
     def delete(self, resource_id: str) -> None:
-        """Asks for its deletion, which is a new generation, too."""
+        """Request its deletion, which increments the generation."""
         before = self._resources[resource_id]
         self._resources[resource_id] = msgspec.structs.replace(
             before, generation=before.generation + 1, deleted_time=self._clock.now()
         )
 
     def remove(self, resource_id: str) -> None:
-        """It is gone for good."""
+        """Remove it, as after a completed deletion."""
         del self._resources[resource_id]
         self._statuses.pop(resource_id, None)
 
-    def fail(self, trouble: ApiUnavailable | Failure) -> None:
-        """Every call from now on meets this trouble, or what the function says."""
+    def fail(self, failure: ApiUnavailable | Failure) -> None:
+        """Make calls raise this error, or the one that the function returns."""
         self._failure = (
-            (lambda operation, resource_id: trouble) if isinstance(trouble, ApiUnavailable) else trouble
+            (lambda operation, resource_id: failure) if isinstance(failure, ApiUnavailable) else failure
         )
 
     def refuse(self, refusal: str | Callable[[Report], str]) -> None:
-        """Every report from now on is refused, or those for which the function gives a reason."""
+        """Refuse every report, or those for which the function returns a reason."""
         self._refusal = (lambda report: refusal) if isinstance(refusal, str) else refusal
 
-    def heal(self) -> None:
-        """Calls are answered again."""
+    def recover(self) -> None:
+        """End what `fail` and `refuse` started."""
         self.fail(lambda operation, resource_id: None)
         self.refuse("")
 
-    def sent_on(self, resource_id: str) -> list[Report]:
-        """Every report on this resource that came in, whatever became of it."""
-        return self._sent_on.get(resource_id, [])
+    def reports_on(self, resource_id: str) -> list[Report]:
+        """Every report on this resource, including those that were discarded or refused."""
+        return self._sent_by_resource.get(resource_id, [])
 
     def status(self, resource_id: str, adapter: str) -> AdapterStatus | None:
-        """What this adapter's latest report on a resource came to."""
+        """The status that this adapter's reports on the resource led to."""
         return self._statuses.get(resource_id, {}).get(adapter)
 
     # --- the port ---------------------------------------------------------------------------------------------
 
-    async def reach(self, kind: str) -> None:
-        await self._answer("read", "")
+    async def probe(self, kind: str) -> None:
+        await self._call("read", "")
 
-    async def read(self, pointer: ResourceRef) -> Resource | None:
+    async def get(self, ref: ResourceRef) -> Resource | None:
         self.reads += 1
-        await self._answer("read", pointer.id)
-        resource = self._resources.get(pointer.id)
+        await self._call("read", ref.id)
+        resource = self._resources.get(ref.id)
         if resource is None:
             return None
-        known = tuple(_known(status) for status in self._statuses.get(pointer.id, {}).values())
+        known = tuple(_known(status) for status in self._statuses.get(ref.id, {}).values())
         return msgspec.structs.replace(resource, reports=known)
 
     async def report(self, resource: Resource, report: Report) -> ReportResult:
-        await self._answer("report", resource.id)
+        await self._call("report", resource.id)
         self.sent.append(report)
-        self._sent_on.setdefault(resource.id, []).append(report)
-        stored = self._resources.get(resource.id)
+        self._sent_by_resource.setdefault(resource.id, []).append(report)
+        result = self._judge(resource.id, report)
+        self.results.append(result)
+        return result
+
+    async def close(self) -> None:
+        """Does nothing; a closed fake can still be used."""
+
+    def _judge(self, resource_id: str, report: Report) -> ReportResult:
+        stored = self._resources.get(resource_id)
         if stored is None:
-            return self._said(ReportResult(ReportOutcome.GONE))
+            return ReportResult(ReportOutcome.GONE)
         if refusal := self._refusal(report):
-            raise ReportRefused(refusal)
-        statuses = self._statuses.setdefault(resource.id, {})
+            return ReportResult(ReportOutcome.REFUSED, refusal)
+        statuses = self._statuses.setdefault(resource_id, {})
         verdict = reports.judge(
             report, generation=stored.generation, stored=statuses.get(report.adapter), now=self._clock.now()
         )
         if isinstance(verdict, reports.Rejected):
             text = "; ".join(f"{field}: {message}" for field, message in verdict.errors)
             if any(field == "observed_time" for field, _ in verdict.errors):
-                raise ApiUnavailable(f"{text}; is this machine's clock right?", needs_person=True)
-            raise ReportRefused(text)
+                raise ApiUnavailable(f"{text}; is this machine's clock right?", needs_operator=True)
+            return ReportResult(ReportOutcome.REFUSED, text)
         if isinstance(verdict, reports.Discarded):
-            return self._said(ReportResult(ReportOutcome.DISCARDED, verdict.reason))
+            return ReportResult(ReportOutcome.DISCARDED, verdict.reason)
         statuses[report.adapter] = verdict.status
-        return self._said(ReportResult(ReportOutcome.STORED))
+        return ReportResult(ReportOutcome.STORED)
 
-    async def close(self) -> None:
-        """Nothing is held, so that a closed fake can be used again."""
-
-    async def _answer(self, operation: str, resource_id: str) -> None:
-        await asyncio.sleep(0)  # a call that never suspends would hide races that a server shows
-        trouble = self._failure(operation, resource_id)
-        if trouble is not None:
-            raise trouble
-
-    def _said(self, answer: ReportResult) -> ReportResult:
-        self.answers.append(answer)
-        return answer
+    async def _call(self, operation: str, resource_id: str) -> None:
+        await asyncio.sleep(0)  # a call that never suspends would hide races that occur with a server
+        error = self._failure(operation, resource_id)
+        if error is not None:
+            raise error
 
 
 def _known(status: AdapterStatus) -> KnownReport:
@@ -161,10 +161,6 @@ def _known(status: AdapterStatus) -> KnownReport:
         status.adapter,
         status.observed_generation,
         tuple(ReportedCondition(each.type, each.status, each.reason, each.message) for each in status.conditions),
-        _in_utc(status.last_report_time),
+        status.last_report_time.astimezone(UTC),
         status.data,
     )
-
-
-def _in_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)

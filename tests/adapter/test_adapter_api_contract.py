@@ -1,4 +1,4 @@
-"""The API as adapters use it, under the suite of its port: the shipped fake, and the driver on the real API."""
+"""The contract of `AdapterApi`, with the shipped fake and with the HTTP driver on the real API."""
 
 from __future__ import annotations
 
@@ -8,54 +8,51 @@ from datetime import datetime, timedelta
 import pytest
 
 from sentinel.core.json import Json
+from sentinel.drivers.fleet_api.adapter_api import HttpAdapterApi
 from sentinel.drivers.fleet_api.connection import connect
-from sentinel.drivers.fleet_api.reports import FleetReports
-from sentinel.drivers.fleet_api.session import FleetSession
-from sentinel.ports.api_trouble import ApiUnavailable
+from sentinel.ports.errors import ApiUnavailable
 from sentinel.runtime.listening import Address
 from sentinel.runtime.log import get_logger
+from sentinel.testing.adapter_api import FakeAdapterApi
 from sentinel.testing.clock import ManualClock
-from sentinel.testing.reporting import FakeReporting
 from sentinel.web.server import Server
-from tests.contract.reporting import ReportingContract, ReportingHarness
+from tests.contract.adapter_api import AdapterApiContract, AdapterApiHarness
 from tests.support.fleet.api_client import FleetClient
 
 
-class FakeHarness(ReportingHarness):
+class FakeHarness(AdapterApiHarness):
     def __init__(self) -> None:
         self._clock = ManualClock()
-        self.reporting: FakeReporting = FakeReporting(clock=self._clock)
+        self.api: FakeAdapterApi = FakeAdapterApi(clock=self._clock)
 
     def now(self) -> datetime:
         return self._clock.now()
 
     async def put(self, resource_id: str, spec: Json = None) -> None:
-        self.reporting.put(resource_id, spec=spec)
+        self.api.put(resource_id, spec=spec)
 
     async def delete(self, resource_id: str) -> None:
-        self.reporting.delete(resource_id)
+        self.api.delete(resource_id)
 
     async def remove(self, resource_id: str) -> None:
-        self.reporting.remove(resource_id)
+        self.api.remove(resource_id)
 
-    async def break_down(self) -> None:
-        self.reporting.fail(ApiUnavailable("down"))
+    async def take_down(self) -> None:
+        self.api.fail(ApiUnavailable("down"))
 
 
-class TestFakeReporting(ReportingContract):
+class TestFakeAdapterApi(AdapterApiContract):
     @pytest.fixture
     def harness(self) -> FakeHarness:
         return FakeHarness()
 
 
-class ServerHarness(ReportingHarness):
+class ServerHarness(AdapterApiHarness):
     def __init__(self, fleet: FleetClient, server: Server) -> None:
         self._fleet = fleet
         self._server = server
-        connection = connect(
-            endpoint=f"http://{server.address}", user_agent="test", keep_alive=timedelta(seconds=30)
-        )
-        self.reporting = FleetReports(FleetSession(connection, timeout=timedelta(seconds=10)))
+        client = connect(endpoint=f"http://{server.address}", user_agent="test", keep_alive=timedelta(seconds=30))
+        self.api = HttpAdapterApi(client, timeout=timedelta(seconds=10))
 
     def now(self) -> datetime:
         return self._fleet.clock.now()
@@ -72,11 +69,11 @@ class ServerHarness(ReportingHarness):
         path = f"clusters/{resource_id}/force-delete"
         assert (await self._fleet.call("POST", path, {"reason": "a test"})).status == 204
 
-    async def break_down(self) -> None:
+    async def take_down(self) -> None:
         await self._server.close()
 
 
-class TestFleetReports(ReportingContract):
+class TestHttpAdapterApi(AdapterApiContract):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[ServerHarness]:
         async with FleetClient() as fleet:
@@ -86,5 +83,5 @@ class TestFleetReports(ReportingContract):
             try:
                 yield harness
             finally:
-                await harness.reporting.close()
+                await harness.api.close()
                 await server.close()

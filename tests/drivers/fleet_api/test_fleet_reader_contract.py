@@ -1,42 +1,29 @@
-"""The fetch driver under the suite of its port, against either kind of paged server."""
+"""The contract of `FleetReader`, with the HTTP reader on numbered pages and on cursors."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 
-from sentinel.core.labels import Selector, SelectorParam
+from sentinel.core.labels import Selector
 from sentinel.core.pulse.listing import PageShape
-from sentinel.drivers.fleet_api.connection import connect
-from sentinel.drivers.fleet_api.fleet import FleetApi
+from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 from sentinel.ports.fleet import FleetReader
-from sentinel.runtime.backoff import Backoff
 from tests.contract.fleet import EVERYTHING, FleetContract, FleetHarness
+from tests.drivers.fleet_api.walking import TWICE, build_reader
 from tests.support.fleet.fake_api import FakeResponse, FleetServer, ReceivedRequest, make_resource
-
-SECOND = timedelta(seconds=1)
 
 
 class ServerHarness(FleetHarness):
     def __init__(self, server: FleetServer) -> None:
-        self.made: list[FleetApi] = []
+        self.made: list[HttpFleetReader] = []
         self._server = server
 
     def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> FleetReader:
-        api = FleetApi(
-            connect(endpoint=self._server.url, user_agent="test", keep_alive=60 * SECOND),
-            resource_type="clusters",
-            selector=selector,
-            selector_param=SelectorParam.LABELS,
-            page_size=page_size,
-            timeout=5 * SECOND,
-            retry_for=5 * SECOND,
-            backoff=Backoff(initial=SECOND / 1000, factor=1e9, maximum=3600 * SECOND),
-        )
-        self.made.append(api)
-        return api
+        self.made.append(build_reader(self._server.url, selector=selector, page_size=page_size, backoff=TWICE))
+        return self.made[-1]
 
     def put(
         self,
@@ -79,11 +66,11 @@ class ServerHarness(FleetHarness):
         self._server.script = None
 
 
-class TestFleetApi(FleetContract):
+class TestHttpFleetReader(FleetContract):
     @pytest.fixture(params=[PageShape.NUMBERED, PageShape.CURSOR])
     async def harness(self, request: pytest.FixtureRequest) -> AsyncIterator[ServerHarness]:
         async with FleetServer(shape=request.param) as server:
             harness = ServerHarness(server)
             yield harness
-            for api in harness.made:
-                await api.close()
+            for reader in harness.made:
+                await reader.close()

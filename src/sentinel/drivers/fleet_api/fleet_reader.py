@@ -1,0 +1,198 @@
+"""`ports.fleet.FleetReader` over HTTP.
+
+`sentinel.core.pulse.listing` decides how a list is read to its end; this driver fetches the pages. Each page is
+retried by itself, because a walk of hundreds of pages that restarted at every failure would never end. The next
+page is fetched while the consumer works on the current one. Failures that may pass are retried: server errors,
+timeouts, truncated and malformed responses. A rejection ends the walk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as randomness
+from collections.abc import AsyncGenerator, Callable
+from datetime import timedelta
+from http import HTTPStatus
+from urllib.parse import quote
+
+import msgspec
+
+from sentinel.core.labels import Selector, SelectorParam
+from sentinel.core.pulse import listing
+from sentinel.core.pulse.listing import Position
+from sentinel.drivers.fleet_api.connection import FAILURES, Failure, api_unavailable
+from sentinel.drivers.rest.client import RestClient
+from sentinel.drivers.rest.errors import RequestRejected, TooLarge
+from sentinel.ports.errors import ApiUnavailable
+from sentinel.ports.fleet import FetchError, FleetPage
+from sentinel.runtime.backoff import Backoff
+
+MAX_BODY = 64 * 1024 * 1024
+"""A larger response is an error."""
+
+
+class HttpFleetReader:
+    """Walks the resources of one type."""
+
+    def __init__(
+        self,
+        client: RestClient,
+        *,
+        resource_type: str,
+        selector: Selector,
+        selector_param: SelectorParam,
+        page_size: int,
+        timeout: timedelta,
+        retry_for: timedelta,
+        backoff: Backoff,
+        fields: tuple[str, ...] = (),
+        plain_fields: tuple[str, ...] = (),
+        random: Callable[[], float] = randomness.random,
+        on_retry: Callable[[str], None] = lambda problem: None,
+    ) -> None:
+        """`timeout` bounds each request, `retry_for` all attempts at one page.
+
+        `fields` are the paths that the consumer reads. They are requested once the server has shown that it
+        supports the parameter; `plain_fields` are requested instead while all documents have been plain.
+        `on_retry` is called with the first failure of a walk that is retried, so that an outage shows long before
+        `retry_for` is over. Closing this closes the client.
+        """
+        self._client = client
+        self._collection = quote(resource_type, safe="")
+        self._selector = selector
+        self._selection = (
+            # Keep `=` and `,` readable: servers split a parameter at its first `=` only.
+            f"{selector_param}={quote(selector.as_parameter(selector_param), safe='=,')}&" if selector else ""
+        )
+        self._fields = _fields_parameter(fields)
+        self._plain_fields = _fields_parameter(plain_fields) or self._fields
+        self._page_size = page_size
+        self._timeout = timeout
+        self._retry_for = retry_for
+        self._backoff = backoff
+        self._random = random
+        self._on_retry = on_retry
+        self._has_reported_retry = False
+
+    async def walk(self) -> AsyncGenerator[FleetPage, None]:
+        """Yield every selected resource, page by page; see `ports.fleet.FleetReader`."""
+        self._has_reported_retry = False
+        fetching: asyncio.Task[_Fetched] | None = self._start_fetch(Position(size=self._page_size))
+        try:
+            while fetching is not None:
+                fetched = await fetching
+                fetching = self._start_fetch(fetched.next_position) if fetched.next_position is not None else None
+                yield fetched.page
+                del fetched  # do not hold this page in memory while waiting for the next
+        finally:
+            if fetching is not None:
+                fetching.cancel()
+                await asyncio.wait({fetching})
+                if not fetching.cancelled():
+                    fetching.exception()  # retrieve it, otherwise asyncio logs it
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent; a walk opens them again."""
+        await self._client.close()
+
+    def _start_fetch(self, position: Position) -> asyncio.Task[_Fetched]:
+        return asyncio.create_task(self._fetch(position), name=f"fetch page {position.number}")
+
+    async def _fetch(self, position: Position) -> _Fetched:
+        """Fetch a page, with retries until `retry_for` is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._retry_for.total_seconds()
+        path = self._path(position)
+        error: ApiUnavailable | None = None
+        previous_count: int | None = None
+        attempt = 0
+        while True:
+            timeout = min(self._timeout, timedelta(seconds=deadline - loop.time()))
+            try:
+                fetched = self._read_page(position, await self._get(path, timeout), previous_count)
+                if fetched.ended_early_at is not None:
+                    await self._require_no_more_than(fetched.ended_early_at, timeout)
+                return fetched
+            except listing.ShortPage as short:
+                previous_count = short.count
+                error = ApiUnavailable(str(short))
+            except listing.NeedsAllFields:
+                position = msgspec.structs.replace(position, is_plain=False)
+                path = self._path(position)
+                continue
+            except listing.BadPage as bad:
+                error = ApiUnavailable(str(bad))
+            except listing.EndlessList as endless:
+                error = ApiUnavailable(str(endless), needs_operator=True)
+            except ApiUnavailable as latest:
+                # A timeout that the deadline shortened says less than the error before it.
+                if error is None or timeout == self._timeout or not isinstance(latest.__cause__, TimeoutError):
+                    error = latest
+            delay = max(self._backoff.delay(attempt, self._random()), error.retry_after).total_seconds()
+            attempt += 1
+            text = f"page {position.number} of {self._client.base_url}/{self._collection}: {error}"
+            if error.needs_operator or loop.time() + delay >= deadline:
+                tries = "1 try" if attempt == 1 else f"{attempt} tries"
+                raise FetchError(f"{text} ({tries})") from error.__cause__
+            if not self._has_reported_retry:
+                self._has_reported_retry = True
+                self._on_retry(text)
+            await asyncio.sleep(delay)
+
+    async def _require_no_more_than(self, seen: int, timeout: timedelta) -> None:
+        """Fetch the current total: resources deleted during the walk may be missing, others may not."""
+        page = listing.decode_page(await self._get(self._path(Position(size=1)), timeout))
+        if page.total is not None and page.total > seen:
+            raise listing.BadPage(f"the last page ends the list after {seen} items, {page.total} being the total")
+
+    def _read_page(self, position: Position, body: bytes, previous_count: int | None) -> _Fetched:
+        page = listing.decode_page(body)
+        step = listing.advance(position, page, previous_count=previous_count)
+        resources = step.new_resources
+        if self._selector:
+            matches = self._selector.matches
+            resources = [resource for resource in resources if matches(resource.observation.labels)]
+        malformed = [f"page {position.number}, {text}" for text in page.malformed]
+        return _Fetched(FleetPage(resources, malformed), step.next_position, step.ended_early_at)
+
+    def _path(self, position: Position) -> str:
+        if position.after:
+            fields = self._plain_fields if position.is_plain else self._fields
+            place = f"after={quote(position.after, safe='')}&size={position.size}{fields}"
+        else:
+            place = f"page={position.number}&size={position.size}"
+        return f"/{self._collection}?{self._selection}{place}"
+
+    async def _get(self, path: str, timeout: timedelta) -> bytes:
+        """Return the body of a page. Raises `ApiUnavailable` for every failure."""
+        try:
+            response = await self._client.request("GET", path, timeout=timeout, limit=MAX_BODY)
+        except FAILURES as failure:
+            raise _api_unavailable(failure) from failure.__cause__
+        if response.status != HTTPStatus.OK:
+            raise ApiUnavailable(response.line)
+        return response.body
+
+
+class _Fetched(msgspec.Struct, frozen=True):
+    page: FleetPage
+    next_position: Position | None
+    ended_early_at: int | None
+
+
+def _fields_parameter(fields: tuple[str, ...]) -> str:
+    return f"&fields={quote(','.join(fields), safe=',')}" if fields else ""
+
+
+def _api_unavailable(failure: Failure) -> ApiUnavailable:
+    if isinstance(failure, TooLarge):
+        return ApiUnavailable(
+            f"expected at most {failure.limit} bytes, got more; lower page_size", needs_operator=True
+        )
+    error = api_unavailable(failure)
+    if error.retry_after:
+        text = f"{error} (asks to wait {error.retry_after.total_seconds():g} s)"
+        return ApiUnavailable(text, retry_after=error.retry_after)
+    if isinstance(failure, RequestRejected) and failure.response.has_new_token:
+        return ApiUnavailable(f"{error}; the token has been replaced meanwhile")
+    return error

@@ -1,0 +1,32 @@
+"""A fake fleet server, and readers of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
+from tests.drivers.fleet_api.walking import MakeReader, build_reader
+from tests.support.fleet.fake_api import FleetServer
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FleetServer]:
+    async with FleetServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def make_reader(server: FleetServer) -> AsyncIterator[MakeReader]:
+    """Build readers of the server, or of another endpoint, and close them after the test."""
+    made: list[HttpFleetReader] = []
+
+    def make(*, endpoint: str = server.url, **changes: Any) -> HttpFleetReader:
+        made.append(build_reader(endpoint, **changes))
+        return made[-1]
+
+    yield make
+    for reader in made:
+        await reader.close()
