@@ -12,8 +12,8 @@ import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
 from sentinel.core.events import STRUCTURED_CONTENT_TYPE, Mode
-from sentinel.drivers.memory import MemoryBroker
-from sentinel.drivers.pubsub.messages import Limits
+from sentinel.drivers.memory_broker import MemoryBroker
+from sentinel.drivers.pubsub.publish_requests import RequestLimits
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.stdout import StdoutPublisher
@@ -166,26 +166,26 @@ def _neutral(message: AbstractIncomingMessage) -> Message:
 class PubSubHarness(ConnectionHarness):
     """The emulator that tests share, behind a proxy that can fail."""
 
-    def __init__(self, proxy: Proxy, mailbox: pubsub.Mailbox) -> None:
+    def __init__(self, proxy: Proxy, inbox: pubsub.Inbox) -> None:
         self._proxy = proxy
-        self._mailbox = mailbox
+        self._inbox = inbox
 
     def publisher(self, mode: Mode = Mode.STRUCTURED) -> Publisher:
         return PubSubPublisher(
             project_id=pubsub.PROJECT,
-            topic=self._mailbox.topic,
+            topic=self._inbox.topic,
             mode=mode,
             emulator_host=f"127.0.0.1:{self._proxy.port}",
             # Many small requests, so that some are under way whenever something happens.
-            limits=Limits(count=20),
+            limits=RequestLimits(count=20),
             retry=AT_ONCE,
         )
 
     async def receive(self, count: int) -> list[Message]:
-        return [pubsub.as_message(message) for message in await self._mailbox.receive(count)]
+        return [pubsub.as_message(message) for message in await self._inbox.receive(count)]
 
     async def receive_waiting(self) -> list[Message]:
-        return [pubsub.as_message(message) for message in await self._mailbox.receive_waiting()]
+        return [pubsub.as_message(message) for message in await self._inbox.receive_waiting()]
 
     async def cut(self) -> None:
         await self._proxy.cut()
@@ -231,17 +231,17 @@ class TestStdoutPublisher(PublisherContract, StallingContract):
 
 class TestRabbitMQPublisher(PublisherContract, RoutingContract, StallingContract, ConnectionContract):
     @pytest.fixture
-    async def harness(self, rabbitmq_url: str, mailbox: Inbox) -> AsyncIterator[RabbitMQHarness]:
+    async def harness(self, rabbitmq_url: str, inbox: Inbox) -> AsyncIterator[RabbitMQHarness]:
         async with Proxy(rabbitmq_url) as proxy:
-            yield RabbitMQHarness(proxy, mailbox)
+            yield RabbitMQHarness(proxy, inbox)
 
 
 class TestPubSubPublisher(PublisherContract, ConnectionContract):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PubSubHarness]:
         host = pubsub.emulator_host()
-        async with Proxy(f"tcp://{host}") as proxy, pubsub.mailbox(host) as mailbox:
-            yield PubSubHarness(proxy, mailbox)
+        async with Proxy(f"tcp://{host}") as proxy, pubsub.open_inbox(host) as inbox:
+            yield PubSubHarness(proxy, inbox)
 
 
 class TestPubSubPublisherThatStalls(StallingContract):

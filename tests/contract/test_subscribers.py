@@ -10,7 +10,7 @@ import aio_pika
 import pytest
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
@@ -18,7 +18,7 @@ from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.ports.publisher import Outcome, Publisher
-from sentinel.ports.subscription import DEAD_LETTERS, DeadLetters, Message, Subscriber
+from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, DeadLetters, Message, Subscriber
 from sentinel.runtime.backoff import Backoff
 from tests.contract.dead_letters import DeadLettersContract
 from tests.contract.subscriber import (
@@ -93,12 +93,12 @@ class RabbitMQHarness(ConnectedHarness):
         return subscriber
 
     async def subscribe_impatient(self, subscription: str) -> Subscriber:
-        subscriber = self._subscriber(subscription, longest_hold=A_MOMENT)
+        subscriber = self._subscriber(subscription, max_hold=A_MOMENT)
         await subscriber.open()
         return subscriber
 
     def _subscriber(
-        self, subscription: str, *, max_in_flight: int = 10, longest_hold: timedelta = AN_HOUR
+        self, subscription: str, *, max_in_flight: int = 10, max_hold: timedelta = AN_HOUR
     ) -> RabbitMQSubscriber:
         self._subscriptions.add(subscription)
         subscriber = RabbitMQSubscriber(
@@ -107,7 +107,7 @@ class RabbitMQHarness(ConnectedHarness):
             exchange_type="fanout",
             subscription=f"{subscription}-{self._suffix}",
             max_in_flight=max_in_flight,
-            longest_hold=longest_hold,
+            max_hold=max_hold,
             reconnect=AT_ONCE,
             retry=AT_ONCE,
         )
@@ -146,7 +146,7 @@ class RabbitMQHarness(ConnectedHarness):
             for subscription in self._subscriptions:
                 name = f"{subscription}-{self._suffix}"
                 await channel.queue_delete(name)
-                await channel.queue_delete(name + DEAD_LETTERS)
+                await channel.queue_delete(name + DEAD_LETTERS_SUFFIX)
             await channel.exchange_delete(self._exchange)
 
 
@@ -175,12 +175,12 @@ class PubSubHarness(ConnectedHarness):
         return subscriber
 
     async def subscribe_impatient(self, subscription: str) -> Subscriber:
-        subscriber = self._subscriber(subscription, longest_hold=A_MOMENT)
+        subscriber = self._subscriber(subscription, max_hold=A_MOMENT)
         await subscriber.open()
         return subscriber
 
     def _subscriber(
-        self, subscription: str, *, max_in_flight: int = 10, longest_hold: timedelta = AN_HOUR
+        self, subscription: str, *, max_in_flight: int = 10, max_hold: timedelta = AN_HOUR
     ) -> PubSubSubscriber:
         subscriber = PubSubSubscriber(
             project_id=pubsub.PROJECT,
@@ -190,7 +190,7 @@ class PubSubHarness(ConnectedHarness):
             create_topic=True,
             emulator_host=f"127.0.0.1:{self._proxy.port}",
             lease=SHORTEST_LEASE,
-            longest_hold=longest_hold,
+            max_hold=max_hold,
             pull=SHORT_PULL,
             reconnect=AT_ONCE,
             retry=AT_ONCE,
@@ -248,7 +248,7 @@ class TestPubSubSubscriber(SubscriberContract, DeadLettersContract, ConnectedCon
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PubSubHarness]:
         host = pubsub.emulator_host()
-        async with Proxy(f"tcp://{host}") as proxy, pubsub.mailbox(host) as mailbox:
-            harness = PubSubHarness(host, proxy, mailbox.topic)
+        async with Proxy(f"tcp://{host}") as proxy, pubsub.open_inbox(host) as inbox:
+            harness = PubSubHarness(host, proxy, inbox.topic)
             yield harness
             await harness.remove()

@@ -67,8 +67,8 @@ class FaultyParcel(FakeParcel):
         raise RuntimeError("a bug")
 
 
-def make_intake(*, max_in_flight: int = 2, longest_hold: timedelta | None = None) -> HeldDeliveries[FakeParcel]:
-    return HeldDeliveries(max_in_flight=max_in_flight, longest_hold=longest_hold, retry=RETRY, random=lambda: 0.5)
+def make_intake(*, max_in_flight: int = 2, max_hold: timedelta | None = None) -> HeldDeliveries[FakeParcel]:
+    return HeldDeliveries(max_in_flight=max_in_flight, max_hold=max_hold, retry=RETRY, random=lambda: 0.5)
 
 
 async def hand_out(intake: HeldDeliveries[FakeParcel], *parcels: FakeParcel) -> list[HeldDelivery[FakeParcel]]:
@@ -156,7 +156,7 @@ async def test_the_brokers_own_count_is_believed() -> None:
 
 @on_virtual_time
 async def test_a_parcel_is_given_back_in_time_and_the_work_goes_on() -> None:
-    intake = make_intake(longest_hold=60 * SECOND)
+    intake = make_intake(max_hold=60 * SECOND)
     first, again = FakeParcel("a"), FakeParcel("a", attempts=2)
     [delivery] = await hand_out(intake, first)
 
@@ -172,7 +172,7 @@ async def test_a_parcel_is_given_back_in_time_and_the_work_goes_on() -> None:
 
 @on_virtual_time
 async def test_work_on_a_message_that_is_away_still_takes_its_slot() -> None:
-    intake = make_intake(max_in_flight=1, longest_hold=60 * SECOND)
+    intake = make_intake(max_in_flight=1, max_hold=60 * SECOND)
     await hand_out(intake, FakeParcel("a"))
     await asyncio.sleep(61)
 
@@ -183,7 +183,7 @@ async def test_work_on_a_message_that_is_away_still_takes_its_slot() -> None:
 
 @on_virtual_time
 async def test_what_waits_too_long_to_be_handed_out_goes_back_and_is_forgotten() -> None:
-    intake = make_intake(longest_hold=60 * SECOND)
+    intake = make_intake(max_hold=60 * SECOND)
     parcel = FakeParcel("a")
     intake.arrived(parcel)
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from sentinel.core.pulse.listing import PageShape
-from tests.support.brokers.inbox import Inbox
+from tests.support.brokers.rabbitmq import Inbox
 from tests.support.fleet.fake_api import Answer, Document, FleetServer, condition, make_resource
 from tests.support.processes.service import SentinelProcess
 

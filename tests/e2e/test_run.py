@@ -16,8 +16,7 @@ import pytest
 
 from sentinel.core.pulse.listing import PageShape
 from tests.runtime.trace_collector import TraceCollector
-from tests.support.brokers.inbox import Inbox
-from tests.support.brokers.rabbitmq import Proxy, eventually
+from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually
 from tests.support.fleet.fake_api import Answer, Fault, FleetServer, Received, every, make_resource
 from tests.support.processes.service import SentinelProcess
 
@@ -445,7 +444,7 @@ async def test_binary_mode_puts_the_data_alone_into_the_body(tmp_path: Path, inb
         server.put(make_resource("cls-1", observed_generation=0))
         config = settings(server, event_mode="binary", message_data={"id": ".id"})
         async with SentinelProcess(tmp_path, config, environ=broker(inbox)):
-            (message,) = await inbox.messages(1)
+            (message,) = await inbox.receive(1)
 
     assert message.body == b'{"id":"cls-1"}'
     assert message.content_type == "application/json"

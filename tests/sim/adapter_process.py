@@ -12,7 +12,7 @@ from sentinel.adapter.observer import Evaluation, ReportDisposition, SkipReason
 from sentinel.adapter.service import AdapterService
 from sentinel.core.adapter.resource import Resource
 from sentinel.core.fleet.documents import DiscardReason
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.reporting import Reporting
 from sentinel.ports.subscription import Subscriber

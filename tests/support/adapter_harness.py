@@ -19,7 +19,7 @@ from sentinel.core.events import Event, event_type
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.pulse.observation import Json
 from sentinel.drivers.deliveries import RETRY
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.api_trouble import ApiUnavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.ports.subscription import DeadLetter, Message, Subscriber

@@ -127,7 +127,7 @@ class HeldDeliveries(Generic[P]):
         self,
         *,
         max_in_flight: int,
-        longest_hold: timedelta | None = None,
+        max_hold: timedelta | None = None,
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -135,7 +135,7 @@ class HeldDeliveries(Generic[P]):
         bell: Notifier | None = None,
         log: Log | None = None,
     ) -> None:
-        """A parcel is given back after `longest_hold`; None for a broker that has all the time in the world.
+        """A parcel is given back after `max_hold`; None for a broker that has all the time in the world.
 
         Parcels come by `arrived`, or are asked for one by one from a `source`, which rings the `bell` when there
         is one more. `log` hears of parcels that could not be settled by a fault of ours.
@@ -143,7 +143,7 @@ class HeldDeliveries(Generic[P]):
         if max_in_flight < 1:
             raise ValueError(f"max_in_flight: expected 1 or more, got {max_in_flight}")
         self._most = max_in_flight
-        self._longest_hold = longest_hold
+        self._max_hold = max_hold
         self._retry = retry
         self._random = random
         self._now = now
@@ -184,8 +184,8 @@ class HeldDeliveries(Generic[P]):
             self._waiting.append(held)
             self._bell.ring()
         timer = None
-        if self._longest_hold is not None:
-            delay = self._longest_hold.total_seconds()
+        if self._max_hold is not None:
+            delay = self._max_hold.total_seconds()
             timer = asyncio.get_running_loop().call_later(delay, self._let_go, held, parcel)
         held.parcels[parcel] = timer
 

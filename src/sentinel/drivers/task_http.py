@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 
 from sentinel.drivers.rest.retries import REPEATABLE, Retries
-from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, RequestOptions, shown
+from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, RequestOptions, redact_url
 from sentinel.runtime.log import describe
 
 MAX_BODY = 16 * 1024 * 1024
@@ -75,14 +75,14 @@ class TaskHttp(HttpClient):
                     return response
             except aiohttp.InvalidURL:
                 # Not chained: it quotes the URL with all that is in it.
-                raise HttpFailure(f"{method} {shown(url)}: not a URL") from None
+                raise HttpFailure(f"{method} {redact_url(url)}: not a URL") from None
             except (aiohttp.ClientError, OSError) as error:  # which includes timeouts
                 was_sent = not isinstance(error, aiohttp.ClientConnectorError)
                 wait = self._retries.wait(attempt, random=self._random())
                 if wait is None or (was_sent and method not in REPEATABLE):
                     # Not chained: the representation of some of these errors shows the headers of the request.
-                    said = _said(error, timeout).replace(url, shown(url))
-                    raise HttpFailure(f"{method} {shown(url)}: {said}") from None
+                    said = _said(error, timeout).replace(url, redact_url(url))
+                    raise HttpFailure(f"{method} {redact_url(url)}: {said}") from None
             attempt += 1
             await asyncio.sleep(wait.total_seconds())
 
@@ -116,7 +116,7 @@ class TaskHttp(HttpClient):
             async for chunk in response.content.iter_any():
                 received += chunk
                 if len(received) > MAX_BODY:
-                    raise HttpFailure(f"{method} {shown(url)}: expected at most {MAX_BODY} bytes, got more")
+                    raise HttpFailure(f"{method} {redact_url(url)}: expected at most {MAX_BODY} bytes, got more")
             return HttpResponse(
                 response.status,
                 bytes(received),

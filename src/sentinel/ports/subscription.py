@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-DEAD_LETTERS = "-dead-letters"
+DEAD_LETTERS_SUFFIX = "-dead-letters"
 """Follows the name of a subscription in the name of the place where its dead letters are kept."""
 
 

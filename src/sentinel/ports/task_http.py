@@ -18,7 +18,7 @@ _EXCERPT = 300
 _USERINFO = re.compile(r"^([^:/@]*://)?[^/]*@")
 
 
-def shown(url: str) -> str:
+def redact_url(url: str) -> str:
     """A URL as errors quote it, which end up in reports: without its query, where keys and signatures are, and
     without a user, whose name may be a token."""
     bare = url.partition("#")[0].partition("?")[0]
@@ -56,7 +56,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
         """Itself; raises `HttpFailure` with the beginning of the body where the status is 400 or more."""
         if self.status >= 400:
             said = " ".join(self.text()[:_EXCERPT].split())
-            raise HttpFailure(f"{shown(self.url)}: {self.status}{f': {said}' if said else ''}")
+            raise HttpFailure(f"{redact_url(self.url)}: {self.status}{f': {said}' if said else ''}")
         return self
 
 

@@ -9,7 +9,7 @@ from sentinel.adapter import Adapter, Context, Done, Outcome, Resource
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli.wiring.adapter import build_adapter, build_reporting
 from sentinel.core.adapter.event_target import ResourceRef
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.subscription import Message
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.secrets import Secret

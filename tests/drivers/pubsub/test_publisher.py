@@ -14,17 +14,17 @@ from cloudevents.core.formats.json import JSONFormat
 from google.pubsub_v1.types import PubsubMessage
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.pubsub.messages import MOST_BYTES, Limits
+from sentinel.drivers.pubsub.publish_requests import MOST_BYTES, RequestLimits
 from sentinel.drivers.pubsub.publisher import LIMITS, RETRY, PubSubPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 from tests.support.brokers.pubsub import (
     PROJECT,
-    Mailbox,
+    Inbox,
     PrivateEmulator,
     emulator_host,
-    mailbox,
+    open_inbox,
     private_emulator,
 )
 from tests.support.brokers.rabbitmq import Proxy, eventually, make_events, unique
@@ -44,8 +44,8 @@ def host() -> str:
 
 
 @pytest.fixture
-async def box(host: str) -> AsyncIterator[Mailbox]:
-    async with mailbox(host) as made:
+async def box(host: str) -> AsyncIterator[Inbox]:
+    async with open_inbox(host) as made:
         yield made
 
 
@@ -63,7 +63,7 @@ async def opened(
     create_topic: bool = False,
     mode: Mode = Mode.STRUCTURED,
     ordering_key: str = "",
-    limits: Limits = LIMITS,
+    limits: RequestLimits = LIMITS,
     retry: Backoff = AT_ONCE,
     observed: list[Connectivity] | None = None,
 ) -> AsyncIterator[PubSubPublisher]:
@@ -104,7 +104,7 @@ class TestMessages:
         [(Mode.STRUCTURED, "application/cloudevents+json"), (Mode.BINARY, "application/json")],
     )
     async def test_a_message_carries_the_event_in_its_attributes(
-        self, host: str, box: Mailbox, mode: Mode, content_type: str
+        self, host: str, box: Inbox, mode: Mode, content_type: str
     ) -> None:
         async with opened(host, box.topic, mode=mode) as publisher:
             await publisher.publish(make_events(1), deadline=AMPLE)
@@ -123,7 +123,7 @@ class TestMessages:
         assert message.ordering_key == ""
 
     @pytest.mark.parametrize("mode", Mode)
-    async def test_the_sdk_reads_a_message_as_the_event(self, host: str, box: Mailbox, mode: Mode) -> None:
+    async def test_the_sdk_reads_a_message_as_the_event(self, host: str, box: Inbox, mode: Mode) -> None:
         [event] = make_events(1)
         traced = msgspec.structs.replace(event, traceparent=TRACE)
 
@@ -143,7 +143,7 @@ class TestMessages:
         assert read.get_data() == {"resource_id": "cls-0", "padding": ""}
         assert read.get_extension("traceparent") == TRACE
 
-    async def test_in_binary_mode_the_body_is_the_data_alone(self, host: str, box: Mailbox) -> None:
+    async def test_in_binary_mode_the_body_is_the_data_alone(self, host: str, box: Inbox) -> None:
         [event] = make_events(1)
 
         async with opened(host, box.topic, mode=Mode.BINARY) as publisher:
@@ -152,7 +152,7 @@ class TestMessages:
 
         assert message.data == bytes(event.data)
 
-    async def test_an_event_that_is_too_large_holds_up_nobody(self, host: str, box: Mailbox) -> None:
+    async def test_an_event_that_is_too_large_holds_up_nobody(self, host: str, box: Inbox) -> None:
         events = [*make_events(1), *make_events(1, first=1, padding=MOST_BYTES), *make_events(1, first=2)]
 
         async with opened(host, box.topic) as publisher:
@@ -162,7 +162,7 @@ class TestMessages:
         assert receipt.error.startswith("cannot be sent: it takes 10000")
         assert ids(await box.receive(2)) == ["event-0", "event-2"]
 
-    async def test_an_event_that_just_fits_arrives_whole(self, host: str, box: Mailbox) -> None:
+    async def test_an_event_that_just_fits_arrives_whole(self, host: str, box: Inbox) -> None:
         [event] = make_events(1, padding=MOST_BYTES - 2_000)
 
         async with opened(host, box.topic) as publisher:
@@ -175,8 +175,8 @@ class TestMessages:
     async def test_with_an_ordering_key_events_arrive_in_their_order(self, host: str) -> None:
         events = make_events(1_000)
 
-        async with mailbox(host, is_ordered=True) as box:
-            async with opened(host, box.topic, ordering_key="fleet", limits=Limits(count=50)) as publisher:
+        async with open_inbox(host, is_ordered=True) as box:
+            async with opened(host, box.topic, ordering_key="fleet", limits=RequestLimits(count=50)) as publisher:
                 receipt = await publisher.publish(events, deadline=AMPLE)
             messages = await box.receive(len(events))
 
@@ -199,7 +199,7 @@ class TestTopic:
                 pass
 
     async def test_a_topic_that_may_be_created_is(self, host: str) -> None:
-        async with mailbox(host, is_made=False) as box:
+        async with open_inbox(host, is_made=False) as box:
             async with opened(host, box.topic, create_topic=True) as publisher:
                 await box.subscribe()
                 receipt = await publisher.publish(make_events(1), deadline=AMPLE)
@@ -208,14 +208,14 @@ class TestTopic:
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
         assert ids(messages) == ["event-0"]
 
-    async def test_a_topic_that_exists_is_used_as_it_is(self, host: str, box: Mailbox) -> None:
+    async def test_a_topic_that_exists_is_used_as_it_is(self, host: str, box: Inbox) -> None:
         async with opened(host, box.topic, create_topic=True) as publisher:
             await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert ids(await box.receive(1)) == ["event-0"]
 
     async def test_a_topic_that_vanishes_makes_refusals_and_trouble_until_it_is_back(
-        self, host: str, box: Mailbox
+        self, host: str, box: Inbox
     ) -> None:
         observed: list[Connectivity] = []
 
@@ -234,7 +234,7 @@ class TestTopic:
         assert list(again.outcomes) == [Outcome.CONFIRMED] * 3
         assert [change.is_connected for change in observed] == [True, False, True]
 
-    async def test_a_topic_that_vanishes_and_may_be_created_is_not_missed(self, host: str, box: Mailbox) -> None:
+    async def test_a_topic_that_vanishes_and_may_be_created_is_not_missed(self, host: str, box: Inbox) -> None:
         async with opened(host, box.topic, create_topic=True) as publisher:
             await box.delete_topic()
             receipt = await publisher.publish(make_events(3), deadline=AMPLE)
@@ -249,7 +249,7 @@ class TestTopic:
 
 
 class TestConnection:
-    async def test_without_an_answer_events_are_unconfirmed_at_the_deadline(self, host: str, box: Mailbox) -> None:
+    async def test_without_an_answer_events_are_unconfirmed_at_the_deadline(self, host: str, box: Inbox) -> None:
         async with Proxy(f"tcp://{host}") as proxy, opened(f"127.0.0.1:{proxy.port}", box.topic) as publisher:
             proxy.hold_answers()
             receipt = await publisher.publish(make_events(3), deadline=SHORT)
@@ -258,14 +258,12 @@ class TestConnection:
         assert receipt.error == "no answer within 0.15s"
         assert receipt.seconds == []
 
-    async def test_a_moment_without_connection_is_bridged_within_the_deadline(
-        self, host: str, box: Mailbox
-    ) -> None:
+    async def test_a_moment_without_connection_is_bridged_within_the_deadline(self, host: str, box: Inbox) -> None:
         events = make_events(500)
 
         async with (
             Proxy(f"tcp://{host}") as proxy,
-            opened(f"127.0.0.1:{proxy.port}", box.topic, limits=Limits(count=10), retry=RETRY) as publisher,
+            opened(f"127.0.0.1:{proxy.port}", box.topic, limits=RequestLimits(count=10), retry=RETRY) as publisher,
         ):
             sent = len(proxy.sent)
             publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
@@ -277,7 +275,7 @@ class TestConnection:
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * len(events), receipt.error
 
     async def test_a_connection_that_is_lost_is_noticed_and_made_again_while_nothing_is_sent(
-        self, host: str, box: Mailbox
+        self, host: str, box: Inbox
     ) -> None:
         observed: list[Connectivity] = []
 
@@ -294,7 +292,7 @@ class TestConnection:
         assert "UNAVAILABLE" in observed[1].reason
         assert observed[-1].is_connected
 
-    async def test_closing_ends_a_publish_that_is_under_way(self, host: str, box: Mailbox) -> None:
+    async def test_closing_ends_a_publish_that_is_under_way(self, host: str, box: Inbox) -> None:
         async with Proxy(f"tcp://{host}") as proxy, opened(f"127.0.0.1:{proxy.port}", box.topic) as publisher:
             proxy.hold_answers()
             sent = len(proxy.sent)
@@ -306,7 +304,7 @@ class TestConnection:
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
         assert receipt.error == "the publisher is not open"
 
-    async def test_a_publisher_can_be_opened_again(self, host: str, box: Mailbox) -> None:
+    async def test_a_publisher_can_be_opened_again(self, host: str, box: Inbox) -> None:
         async with opened(host, box.topic) as publisher:
             await publisher.close()
             await publisher.open()
@@ -324,9 +322,11 @@ class TestEmulatorKilled:
 
         async with (
             Proxy(f"tcp://{private.host}") as proxy,
-            opened(f"127.0.0.1:{proxy.port}", topic, create_topic=True, limits=Limits(count=50)) as publisher,
+            opened(
+                f"127.0.0.1:{proxy.port}", topic, create_topic=True, limits=RequestLimits(count=50)
+            ) as publisher,
         ):
-            async with mailbox(private.host, topic=topic, is_made=False) as before:
+            async with open_inbox(private.host, topic=topic, is_made=False) as before:
                 await before.subscribe()
                 publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
                 await eventually(lambda: len(proxy.sent) > ENOUGH)
@@ -342,7 +342,7 @@ class TestEmulatorKilled:
             await proxy.heal()
             await eventually(lambda: publisher.trouble() is None)
             confirmed, others = split(events, receipt)
-            async with mailbox(private.host, topic=topic, is_made=False) as after:
+            async with open_inbox(private.host, topic=topic, is_made=False) as after:
                 await after.subscribe()
                 again = await publisher.publish(others, deadline=AMPLE)
                 received = ids(await after.receive(len(others)))

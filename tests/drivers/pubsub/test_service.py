@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from google.pubsub_v1.types import PublishRequest
 from grpc import StatusCode
 
-from sentinel.drivers.pubsub.client import SERVICE
-from sentinel.drivers.pubsub.messages import Limits
+from sentinel.drivers.pubsub.client import DEFAULT_ENDPOINT
+from sentinel.drivers.pubsub.publish_requests import RequestLimits
 from sentinel.drivers.pubsub.publisher import LIMITS, WINDOW, PubSubPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome
@@ -48,7 +48,7 @@ async def opened(
     create_topic: bool = False,
     is_secure: bool = False,
     ordering_key: str = "",
-    limits: Limits = LIMITS,
+    limits: RequestLimits = LIMITS,
     window: int = WINDOW,
     observed: list[Connectivity] | None = None,
 ) -> AsyncIterator[PubSubPublisher]:
@@ -57,7 +57,7 @@ async def opened(
         topic="topic",
         create_topic=create_topic,
         emulator_host="" if is_secure else service.host,
-        endpoint=service.host if is_secure else SERVICE,
+        endpoint=service.host if is_secure else DEFAULT_ENDPOINT,
         ordering_key=ordering_key,
         limits=limits,
         window=window,
@@ -172,7 +172,7 @@ class TestPublishing:
     async def test_after_a_fault_that_does_not_pass_nothing_more_is_sent(self, service: FakeService) -> None:
         service.on_publish = always(StatusCode.UNAVAILABLE)
 
-        async with opened(service, limits=Limits(count=1), window=2) as publisher:
+        async with opened(service, limits=RequestLimits(count=1), window=2) as publisher:
             receipt = await publisher.publish(make_events(50), deadline=AMPLE)
 
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 50
@@ -195,7 +195,7 @@ class TestPublishing:
     async def test_one_request_that_is_refused_does_not_stop_the_others(self, service: FakeService) -> None:
         service.on_publish = in_turn(StatusCode.PERMISSION_DENIED)
 
-        async with opened(service, limits=Limits(count=2), window=1) as publisher:
+        async with opened(service, limits=RequestLimits(count=2), window=1) as publisher:
             receipt = await publisher.publish(make_events(6), deadline=AMPLE)
 
         assert list(receipt.outcomes) == [Outcome.REFUSED] * 2 + [Outcome.CONFIRMED] * 4
@@ -247,7 +247,9 @@ class TestPublishing:
     ) -> None:
         service.is_answering.clear()
 
-        async with opened(service, limits=Limits(count=1), window=3, ordering_key=ordering_key) as publisher:
+        async with opened(
+            service, limits=RequestLimits(count=1), window=3, ordering_key=ordering_key
+        ) as publisher:
             publishing = asyncio.create_task(publisher.publish(make_events(20), deadline=AMPLE))
             await eventually(lambda: service.most_at_once == expected)
             service.is_answering.set()

@@ -13,10 +13,10 @@ import pytest
 
 from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
-from sentinel.drivers.pubsub.subscriber import LONGEST_HOLD, PubSubSubscriber
+from sentinel.drivers.pubsub.subscriber import MAX_HOLD, PubSubSubscriber
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.publisher import Connectivity, Outcome
-from sentinel.ports.subscription import DEAD_LETTERS
+from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX
 from sentinel.runtime.backoff import Backoff
 from tests.contract.publisher import make_events
 from tests.contract.subscriber import settle_all, take
@@ -40,7 +40,7 @@ def make_subscriber(
     max_in_flight: int = 10,
     create_topic: bool = False,
     lease: timedelta = 10 * SECOND,
-    longest_hold: timedelta = LONGEST_HOLD,
+    max_hold: timedelta = MAX_HOLD,
     pull: timedelta = SHORT_PULL,
     observe: Callable[[Connectivity], None] = lambda change: None,
 ) -> PubSubSubscriber:
@@ -52,7 +52,7 @@ def make_subscriber(
         create_topic=create_topic,
         emulator_host=host,
         lease=lease,
-        longest_hold=longest_hold,
+        max_hold=max_hold,
         pull=pull,
         reconnect=AT_ONCE,
         retry=AT_ONCE,
@@ -80,13 +80,13 @@ async def publish(host: str, topic: str, count: int) -> None:
 class TestNeeds:
     async def test_a_subscription_that_must_not_be_made_has_to_be_there(self) -> None:
         host, name = pubsub.emulator_host(), unique("subscription")
-        async with pubsub.mailbox(host) as box:
+        async with pubsub.open_inbox(host) as box:
             with pytest.raises(Misconfigured, match=rf"subscription '.*/{name}': .*create it, or let it be"):
                 await make_subscriber(host, topic=box.topic, subscription=name).open()
 
     async def test_a_subscription_of_another_topic_is_a_persons_business(self) -> None:
         host, name = pubsub.emulator_host(), unique("subscription")
-        async with pubsub.mailbox(host) as one, pubsub.mailbox(host) as other:
+        async with pubsub.open_inbox(host) as one, pubsub.open_inbox(host) as other:
             async with opened(make_subscriber(host, topic=one.topic, subscription=name, create_topic=True)):
                 pass
 
@@ -98,12 +98,12 @@ class TestNeeds:
 
     async def test_a_place_for_dead_letters_has_to_be_there(self) -> None:
         host, name = pubsub.emulator_host(), unique("subscription")
-        async with pubsub.mailbox(host) as box:
+        async with pubsub.open_inbox(host) as box:
             async with opened(make_subscriber(host, topic=box.topic, subscription=name, create_topic=True)):
                 pass
-            await pubsub.remove_subscription(host, name + DEAD_LETTERS)
+            await pubsub.remove_subscription(host, name + DEAD_LETTERS_SUFFIX)
 
-            with pytest.raises(Misconfigured, match=f"subscription '.*/{name}{DEAD_LETTERS}'"):
+            with pytest.raises(Misconfigured, match=f"subscription '.*/{name}{DEAD_LETTERS_SUFFIX}'"):
                 await make_subscriber(host, topic=box.topic, subscription=name).open()
 
     async def test_everything_is_made_where_that_is_allowed(self) -> None:
@@ -127,7 +127,7 @@ class TestNeeds:
         async with opened(make_subscriber(host, topic=topic, subscription=name, create_topic=True)) as subscriber:
             await publish(host, topic, 1)
             [delivery] = await take(subscriber, 1)
-            await pubsub.remove_subscription(host, name + DEAD_LETTERS)
+            await pubsub.remove_subscription(host, name + DEAD_LETTERS_SUFFIX)
 
             await delivery.dead_letter("no")
 
@@ -246,7 +246,7 @@ class TestReceiving:
     async def test_what_is_held_too_long_is_given_back_and_taken_again(self, service: FakeSubscription) -> None:
         service.deliver("a-1")
         async with opened(
-            make_subscriber(service.host, longest_hold=timedelta(milliseconds=20), pull=SECOND)
+            make_subscriber(service.host, max_hold=timedelta(milliseconds=20), pull=SECOND)
         ) as subscriber:
             [delivery] = await take(subscriber, 1)
             await service.until(lambda: ("a-1", 0) in service.leases)

@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sentinel.core.events import Event
-from sentinel.drivers.rabbitmq.confirms import PendingConfirms, Unconfirmed
+from sentinel.drivers.rabbitmq.confirms import EventBatch, OutstandingConfirms
 from sentinel.ports.publisher import Outcome
 
 ANSWERS = st.sampled_from([Outcome.CONFIRMED, Outcome.REFUSED])
 
 
-def make_batch(*ids: str) -> PendingConfirms:
-    return PendingConfirms([Event(id=id_, type="", subject="", time="", data=msgspec.Raw(b"")) for id_ in ids])
+def make_batch(*ids: str) -> EventBatch:
+    return EventBatch([Event(id=id_, type="", subject="", time="", data=msgspec.Raw(b"")) for id_ in ids])
 
 
 def test_one_word_answers_for_everything_before_it() -> None:
-    unconfirmed = Unconfirmed()
+    unconfirmed = OutstandingConfirms()
     first, second = make_batch("a", "b", "c"), make_batch("d", "e")
     unconfirmed.sent(first, 3, now=1)
     unconfirmed.sent(second, 2, now=2)
@@ -32,7 +32,7 @@ def test_one_word_answers_for_everything_before_it() -> None:
 
 
 def test_what_came_back_is_unroutable_even_when_confirmed_together_with_the_rest() -> None:
-    unconfirmed = Unconfirmed()
+    unconfirmed = OutstandingConfirms()
     batch = make_batch("a", "b", "c")
     unconfirmed.sent(batch, 3, now=0)
 
@@ -43,7 +43,7 @@ def test_what_came_back_is_unroutable_even_when_confirmed_together_with_the_rest
 
 
 def test_two_messages_of_one_name_come_back_twice() -> None:
-    unconfirmed = Unconfirmed()
+    unconfirmed = OutstandingConfirms()
     batch = make_batch("same", "same", "same")
     unconfirmed.sent(batch, 3, now=0)
 
@@ -56,7 +56,7 @@ def test_two_messages_of_one_name_come_back_twice() -> None:
 
 
 def test_an_answer_to_nothing_is_ignored() -> None:
-    unconfirmed = Unconfirmed()
+    unconfirmed = OutstandingConfirms()
     batch = make_batch("a")
     unconfirmed.sent(batch, 1, now=0)
 
@@ -67,7 +67,7 @@ def test_an_answer_to_nothing_is_ignored() -> None:
 
 
 def test_an_event_that_is_passed_over_takes_no_number() -> None:
-    unconfirmed = Unconfirmed()
+    unconfirmed = OutstandingConfirms()
     batch = make_batch("a", "b", "c")
     unconfirmed.sent(batch, 1, now=0)
     batch.refuse_next("too long")
@@ -85,8 +85,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.unconfirmed = Unconfirmed()
-        self.places: dict[int, tuple[PendingConfirms, int]] = {}
+        self.unconfirmed = OutstandingConfirms()
+        self.places: dict[int, tuple[EventBatch, int]] = {}
         self.expected: dict[int, Outcome] = {}
         self.returned: set[int] = set()
 

@@ -15,7 +15,7 @@ from pamqp.header import ContentHeader
 
 from sentinel.core import events
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.rabbitmq.frames import FrameLayout, Unsendable
+from sentinel.drivers.rabbitmq.frames import FrameEncoder, Unsendable
 
 FRAME_MAX = 4096
 
@@ -24,8 +24,8 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 moments = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(events.timestamp)
 
 
-def layout(mode: Mode = Mode.STRUCTURED, *, frame_max: int = FRAME_MAX) -> FrameLayout:
-    return FrameLayout(channel=7, exchange="events", routing_key="due", mode=mode, frame_max=frame_max)
+def layout(mode: Mode = Mode.STRUCTURED, *, frame_max: int = FRAME_MAX) -> FrameEncoder:
+    return FrameEncoder(channel=7, exchange="events", routing_key="due", mode=mode, frame_max=frame_max)
 
 
 def event(**attributes: str) -> Event:

@@ -15,7 +15,15 @@ import trustme
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
-from tests.support.brokers.rabbitmq import PrivateRabbitMQ, Proxy, eventually, inbox, make_events, unique, url_of
+from tests.support.brokers.rabbitmq import (
+    PrivateRabbitMQ,
+    Proxy,
+    eventually,
+    make_events,
+    open_inbox,
+    unique,
+    url_of,
+)
 
 AMPLE = timedelta(seconds=60)
 SHORT = timedelta(milliseconds=200)
@@ -44,7 +52,7 @@ async def lose_in_mid_batch(
     exchange, queue = unique("exchange"), unique("queue")
     events = make_events(MANY)
     async with Proxy(broker.url) as proxy, opened(proxy.url, exchange) as publisher:
-        async with inbox(broker.url, exchange=exchange, queue=queue, keep=True):
+        async with open_inbox(broker.url, exchange=exchange, queue=queue, keep=True):
             publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
             await eventually(lambda: len(proxy.sent) > ENOUGH)
             proxy.hold_answers()
@@ -52,9 +60,9 @@ async def lose_in_mid_batch(
         proxy.let_answers_pass()
         receipt = await publishing
         await restore()
-        await eventually(lambda: publisher.trouble() is None, within=AMPLE)
+        await eventually(lambda: publisher.trouble() is None, timeout=AMPLE)
         again = await publisher.publish(make_events(MANY, first=MANY), deadline=AMPLE)
-        async with inbox(broker.url, exchange=exchange, queue=queue) as box:
+        async with open_inbox(broker.url, exchange=exchange, queue=queue) as box:
             received = {message.message_id for message in await box.receive_all()}
 
     answers = zip(events, receipt.outcomes, strict=True)
@@ -89,7 +97,7 @@ class TestLoss:
 class TestAlarm:
     async def test_while_the_broker_takes_nothing_nothing_is_sent(self, private_rabbitmq: PrivateRabbitMQ) -> None:
         async with (
-            inbox(private_rabbitmq.url) as box,
+            open_inbox(private_rabbitmq.url) as box,
             Proxy(private_rabbitmq.url) as proxy,
             opened(proxy.url, box.exchange) as publisher,
         ):
@@ -118,7 +126,7 @@ class TestTls:
     async def test_a_broker_that_the_authority_vouches_for_is_used(
         self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path
     ) -> None:
-        async with inbox(private_rabbitmq.url) as box:
+        async with open_inbox(private_rabbitmq.url) as box:
             url = url_of(private_rabbitmq.tls_port, tls=True)
             async with opened(url, box.exchange, ca_file=ca_file) as publisher:
                 receipt = await publisher.publish(make_events(2_000), deadline=AMPLE)
@@ -164,7 +172,7 @@ class TestUsers:
         name = await private_rabbitmq.add_user(password=password, vhost=vhost)
         url = url_of(private_rabbitmq.port, vhost=vhost, user=(name, password))
 
-        async with inbox(url) as box, opened(url, box.exchange) as publisher:
+        async with open_inbox(url) as box, opened(url, box.exchange) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
@@ -175,7 +183,7 @@ class TestUsers:
         name = await private_rabbitmq.add_user(password="powerless", configure="^$")
         url = url_of(private_rabbitmq.port, user=(name, "powerless"))
 
-        async with inbox(private_rabbitmq.url) as box, opened(url, box.exchange) as publisher:
+        async with open_inbox(private_rabbitmq.url) as box, opened(url, box.exchange) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]

@@ -21,7 +21,7 @@ from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
-from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually, inbox, make_events, unique, url_of
+from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually, make_events, open_inbox, unique, url_of
 from tools.services import RABBITMQ_PORT
 
 AMPLE = timedelta(seconds=20)
@@ -81,13 +81,13 @@ def ids(messages: list[AbstractIncomingMessage]) -> list[str]:
 class TestMessages:
     @pytest.mark.parametrize("mode", Mode)
     async def test_a_message_carries_the_event_in_its_properties_and_headers(
-        self, rabbitmq_url: str, mailbox: Inbox, mode: Mode
+        self, rabbitmq_url: str, inbox: Inbox, mode: Mode
     ) -> None:
         [event] = make_events(1)
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange, mode=mode)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange, mode=mode)) as publisher:
             await publisher.publish([event], deadline=AMPLE)
-        [message] = await mailbox.receive(1)
+        [message] = await inbox.receive(1)
 
         assert message.headers == {
             "cloudEvents:specversion": "1.0",
@@ -109,14 +109,14 @@ class TestMessages:
         [(Mode.STRUCTURED, "application/cloudevents+json"), (Mode.BINARY, "application/json")],
     )
     async def test_the_sdk_reads_a_message_as_the_event(
-        self, rabbitmq_url: str, mailbox: Inbox, mode: Mode, content_type: str
+        self, rabbitmq_url: str, inbox: Inbox, mode: Mode, content_type: str
     ) -> None:
         [event] = make_events(1)
         traced = msgspec.structs.replace(event, traceparent=TRACE)
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange, mode=mode)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange, mode=mode)) as publisher:
             await publisher.publish([traced], deadline=AMPLE)
-        [message] = await mailbox.receive(1)
+        [message] = await inbox.receive(1)
 
         assert message.content_type == content_type
         headers = {name: str(value) for name, value in message.headers.items()}
@@ -129,19 +129,19 @@ class TestMessages:
         assert read.get_data() == {"resource_id": "cls-0", "padding": ""}
         assert read.get_extension("traceparent") == TRACE
 
-    async def test_a_body_larger_than_a_frame_arrives_whole(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_a_body_larger_than_a_frame_arrives_whole(self, rabbitmq_url: str, inbox: Inbox) -> None:
         events = [*make_events(2, padding=400_000), *make_events(1, first=2)]
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
             receipt = await publisher.publish(events, deadline=AMPLE)
-        messages = await mailbox.receive(3)
+        messages = await inbox.receive(3)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 3
         bodies = [msgspec.json.decode(message.body)["data"] for message in messages]
         assert bodies == [msgspec.json.decode(event.data) for event in events]
 
     async def test_the_routing_key_decides_where_a_message_goes(self, rabbitmq_url: str) -> None:
-        async with inbox(rabbitmq_url, exchange_type="topic", routing_key="due.#") as box:
+        async with open_inbox(rabbitmq_url, exchange_type="topic", routing_key="due.#") as box:
             publisher = make_publisher(rabbitmq_url, box.exchange, exchange_type="topic", routing_key="due.now")
             async with opened(publisher):
                 receipt = await publisher.publish(make_events(1), deadline=AMPLE)
@@ -150,18 +150,18 @@ class TestMessages:
         assert receipt.outcomes == [Outcome.CONFIRMED]
         assert message.routing_key == "due.now"
 
-    async def test_an_event_that_cannot_be_sent_is_refused_alone(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_an_event_that_cannot_be_sent_is_refused_alone(self, rabbitmq_url: str, inbox: Inbox) -> None:
         events = make_events(4)
         events[0] = msgspec.structs.replace(events[0], subject="s" * 200_000)
         events[2] = msgspec.structs.replace(events[2], type="t" * 300)
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
             receipt = await publisher.publish(events, deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.UNSENDABLE, Outcome.CONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
         assert receipt.error.startswith("cannot be sent: its attributes take")
         assert len(receipt.seconds) == 2
-        assert ids(await mailbox.receive(2)) == ["event-1", "event-3"]
+        assert ids(await inbox.receive(2)) == ["event-1", "event-3"]
 
 
 class TestExchange:
@@ -171,14 +171,14 @@ class TestExchange:
         # The second declaration would be refused if it differed from the first in anything.
         async with (
             opened(make_publisher(rabbitmq_url, name, exchange_type="topic")) as publisher,
-            inbox(rabbitmq_url, exchange=name, exchange_type="topic", durable=True),
+            open_inbox(rabbitmq_url, exchange=name, exchange_type="topic", durable=True),
         ):
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
 
     async def test_another_type_is_an_error_that_says_what_is_there(self, rabbitmq_url: str) -> None:
-        async with inbox(rabbitmq_url, exchange_type="topic") as box:
+        async with open_inbox(rabbitmq_url, exchange_type="topic") as box:
             publisher = make_publisher(rabbitmq_url, box.exchange, exchange_type="fanout")
 
             with pytest.raises(Misconfigured) as refused:
@@ -188,7 +188,7 @@ class TestExchange:
         assert "current is 'topic'" in str(refused.value)
 
     async def test_one_that_would_not_survive_a_restart_is_an_error(self, rabbitmq_url: str) -> None:
-        async with inbox(rabbitmq_url, durable=False) as box:
+        async with open_inbox(rabbitmq_url, durable=False) as box:
             with pytest.raises(Misconfigured, match="durable"):
                 await make_publisher(rabbitmq_url, box.exchange).open()
 
@@ -219,18 +219,18 @@ class TestExchange:
         with pytest.raises(Misconfigured, match=r"no exchange 'amq\.made-up'.*reserved prefix"):
             await make_publisher(rabbitmq_url, "amq.made-up").open()
 
-    async def test_the_default_exchange_needs_no_declaration(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        publisher = make_publisher(rabbitmq_url, "", exchange_type="direct", routing_key=mailbox.queue)
+    async def test_the_default_exchange_needs_no_declaration(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        publisher = make_publisher(rabbitmq_url, "", exchange_type="direct", routing_key=inbox.queue)
 
         async with opened(publisher):
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
-        assert ids(await mailbox.receive(1)) == ["event-0"]
+        assert ids(await inbox.receive(1)) == ["event-0"]
 
-    async def test_one_that_is_deleted_is_declared_again(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange)) as publisher:
-            await mailbox.delete_exchange()
+    async def test_one_that_is_deleted_is_declared_again(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
+            await inbox.delete_exchange()
             lost = await publisher.publish(make_events(1), deadline=AMPLE)
             found = await publish_once_connected(publisher, make_events(1))
 
@@ -240,32 +240,32 @@ class TestExchange:
 
 
 class TestOutcomes:
-    async def test_thousands_are_confirmed_in_a_small_window(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_thousands_are_confirmed_in_a_small_window(self, rabbitmq_url: str, inbox: Inbox) -> None:
         events = make_events(3_000)
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange, window=100)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange, window=100)) as publisher:
             receipt = await publisher.publish(events, deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 3_000
         assert len(receipt.seconds) == 3_000
-        assert ids(await mailbox.receive(3_000)) == [event.id for event in events]
+        assert ids(await inbox.receive(3_000)) == [event.id for event in events]
 
-    async def test_without_a_queue_events_are_unroutable(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        await mailbox.unbind()
+    async def test_without_a_queue_events_are_unroutable(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        await inbox.unbind()
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange, routing_key="key")) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange, routing_key="key")) as publisher:
             receipt = await publisher.publish(make_events(600, padding=300), deadline=AMPLE)
 
             assert publisher.trouble() is None
         assert receipt.outcomes == [Outcome.UNROUTABLE] * 600
-        assert receipt.error == f"exchange '{mailbox.exchange}' has no queue for routing key 'key'"
+        assert receipt.error == f"exchange '{inbox.exchange}' has no queue for routing key 'key'"
 
-    async def test_a_large_event_without_a_queue_disturbs_nothing(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        await mailbox.unbind()
+    async def test_a_large_event_without_a_queue_disturbs_nothing(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        await inbox.unbind()
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
             unroutable = await publisher.publish(make_events(2, padding=400_000), deadline=AMPLE)
-            await mailbox.bind()
+            await inbox.bind()
             routed = await publisher.publish(make_events(2, first=2), deadline=AMPLE)
 
         assert unroutable.outcomes == [Outcome.UNROUTABLE] * 2
@@ -275,7 +275,7 @@ class TestOutcomes:
         full: dict[str, int | str] = {"x-max-length": 5, "x-overflow": "reject-publish"}
         events = make_events(300)
 
-        async with inbox(rabbitmq_url, arguments=full) as box:
+        async with open_inbox(rabbitmq_url, arguments=full) as box:
             async with opened(make_publisher(rabbitmq_url, box.exchange)) as publisher:
                 receipt = await publisher.publish(events, deadline=AMPLE)
             messages = await box.receive_all()
@@ -284,10 +284,10 @@ class TestOutcomes:
         assert confirmed(events, receipt) == set(ids(messages))
         assert receipt.error == "refused by a queue, perhaps because it is full"
 
-    async def test_no_more_than_the_window_is_under_way(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_no_more_than_the_window_is_under_way(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange, window=10)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange, window=10)) as publisher,
         ):
             proxy.hold_answers()
             receipt = await publisher.publish(make_events(100), deadline=SHORT)
@@ -297,12 +297,12 @@ class TestOutcomes:
             assert proxy.published == 10
             proxy.let_answers_pass()
 
-    async def test_late_answers_do_not_count_for_the_next_batch(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_late_answers_do_not_count_for_the_next_batch(self, rabbitmq_url: str, inbox: Inbox) -> None:
         events = make_events(40)
 
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange, window=20)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
             proxy.hold_answers()
             given_up = await publisher.publish(events[:15], deadline=SHORT)
@@ -315,22 +315,22 @@ class TestOutcomes:
         assert {*given_up.outcomes, *also_given_up.outcomes} == {Outcome.UNCONFIRMED}
         assert under_way == 20
         assert receipt.outcomes == [Outcome.CONFIRMED] * 10
-        assert confirmed(events[30:], receipt) <= set(ids(await mailbox.receive_all()))
+        assert confirmed(events[30:], receipt) <= set(ids(await inbox.receive_all()))
 
-    async def test_a_deadline_that_has_passed_sends_nothing(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_a_deadline_that_has_passed_sends_nothing(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
             receipt = await publisher.publish(make_events(3), deadline=timedelta(0))
 
             assert receipt.outcomes == [Outcome.UNCONFIRMED] * 3
             assert proxy.published == 0
 
-    async def test_cancelling_leaves_the_publisher_usable(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_cancelling_leaves_the_publisher_usable(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange, window=20)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
             proxy.hold_answers()
             publishing = asyncio.create_task(publisher.publish(make_events(100), deadline=AMPLE))
@@ -345,12 +345,12 @@ class TestOutcomes:
 
 
 class TestConnection:
-    async def test_a_broker_that_appears_late_is_found(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_a_broker_that_appears_late_is_found(self, rabbitmq_url: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
         async with Proxy(rabbitmq_url) as proxy:
             await proxy.cut()
-            async with opened(make_publisher(proxy.url, mailbox.exchange, observed=observed)) as publisher:
+            async with opened(make_publisher(proxy.url, inbox.exchange, observed=observed)) as publisher:
                 before = await publisher.publish(make_events(1), deadline=AMPLE)
                 trouble = publisher.trouble()
                 await proxy.heal()
@@ -379,13 +379,13 @@ class TestConnection:
         assert "still connecting" in receipt.error
 
     async def test_nothing_confirmed_is_missing_when_the_connection_is_cut_in_mid_batch(
-        self, rabbitmq_url: str, mailbox: Inbox
+        self, rabbitmq_url: str, inbox: Inbox
     ) -> None:
         events = make_events(5_000)
 
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
             publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
             await eventually(lambda: len(proxy.sent) > 500_000)
@@ -398,14 +398,14 @@ class TestConnection:
         assert Outcome.UNCONFIRMED in receipt.outcomes
         assert receipt.error.startswith("connection lost: ")
         assert again.outcomes == [Outcome.CONFIRMED]
-        assert confirmed(events, receipt) <= set(ids(await mailbox.receive_all()))
+        assert confirmed(events, receipt) <= set(ids(await inbox.receive_all()))
 
-    async def test_a_loss_between_batches_is_repaired(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_a_loss_between_batches_is_repaired(self, rabbitmq_url: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange, observed=observed)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange, observed=observed)) as publisher,
         ):
             await proxy.cut()
             await eventually(lambda: publisher.trouble() is not None)
@@ -417,11 +417,11 @@ class TestConnection:
         assert "connection lost" in observed[1].reason
         assert observed[-1].is_connected
 
-    async def test_a_peer_that_falls_silent_is_given_up(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_a_peer_that_falls_silent_is_given_up(self, rabbitmq_url: str, inbox: Inbox) -> None:
         publisher_heartbeat = timedelta(milliseconds=50)
 
         async with Proxy(rabbitmq_url) as proxy:
-            publisher = make_publisher(proxy.url, mailbox.exchange, heartbeat=publisher_heartbeat)
+            publisher = make_publisher(proxy.url, inbox.exchange, heartbeat=publisher_heartbeat)
             async with opened(publisher):
                 proxy.hold_answers()
                 silent = await publisher.publish(make_events(1), deadline=SHORT)
@@ -474,11 +474,9 @@ class TestConnection:
         assert receipt.outcomes == [Outcome.UNCONFIRMED]
         assert receipt.error == "the publisher is not open"
 
-    async def test_closing_ends_the_connection_and_may_be_repeated(
-        self, rabbitmq_url: str, mailbox: Inbox
-    ) -> None:
+    async def test_closing_ends_the_connection_and_may_be_repeated(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with Proxy(rabbitmq_url) as proxy:
-            publisher = make_publisher(proxy.url, mailbox.exchange)
+            publisher = make_publisher(proxy.url, inbox.exchange)
             await publisher.open()
 
             await publisher.close()
@@ -487,8 +485,8 @@ class TestConnection:
             await eventually(lambda: proxy.open == 0)
             assert proxy.connections == 1
 
-    async def test_a_closed_publisher_can_be_opened_again(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        publisher = make_publisher(rabbitmq_url, mailbox.exchange)
+    async def test_a_closed_publisher_can_be_opened_again(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        publisher = make_publisher(rabbitmq_url, inbox.exchange)
         async with opened(publisher):
             await publisher.publish(make_events(1), deadline=AMPLE)
 
@@ -496,10 +494,10 @@ class TestConnection:
             receipt = await publisher.publish(make_events(1, first=1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
-        assert ids(await mailbox.receive(2)) == ["event-0", "event-1"]
+        assert ids(await inbox.receive(2)) == ["event-0", "event-1"]
 
-    async def test_opening_twice_makes_one_connection(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        async with Proxy(rabbitmq_url) as proxy, opened(make_publisher(proxy.url, mailbox.exchange)) as publisher:
+    async def test_opening_twice_makes_one_connection(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        async with Proxy(rabbitmq_url) as proxy, opened(make_publisher(proxy.url, inbox.exchange)) as publisher:
             await publisher.open()
 
             assert proxy.connections == 1

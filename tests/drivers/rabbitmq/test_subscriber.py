@@ -17,14 +17,14 @@ from aiormq.abc import ChannelFrame, DeliveredMessage
 from pamqp.body import ContentBody
 from pamqp.commands import Basic
 
-from sentinel.drivers.rabbitmq import received
+from sentinel.drivers.event_messages import Received
+from sentinel.drivers.rabbitmq import received_messages
 from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
-from sentinel.drivers.received import Received
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.publisher import Connectivity, Outcome
-from sentinel.ports.subscription import DEAD_LETTERS, Message
+from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, Message
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.log import get_logger
 from tests.contract.subscriber import settle_all, take
@@ -42,7 +42,7 @@ class Scene:
         self.channel = channel
         self.exchange = unique("exchange")
         self.queue = unique("queue")
-        self.dead_letters = self.queue + DEAD_LETTERS
+        self.dead_letters = self.queue + DEAD_LETTERS_SUFFIX
 
     def subscriber(
         self,
@@ -51,7 +51,7 @@ class Scene:
         exchange_type: str = "fanout",
         routing_key: str = "",
         max_in_flight: int = 10,
-        longest_hold: timedelta = timedelta(minutes=10),
+        max_hold: timedelta = timedelta(minutes=10),
         observe: Callable[[Connectivity], None] = lambda change: None,
     ) -> RabbitMQSubscriber:
         return RabbitMQSubscriber(
@@ -61,7 +61,7 @@ class Scene:
             routing_key=routing_key,
             subscription=self.queue,
             max_in_flight=max_in_flight,
-            longest_hold=longest_hold,
+            max_hold=max_hold,
             reconnect=AT_ONCE,
             retry=AT_ONCE,
             observe=observe,
@@ -389,7 +389,7 @@ class TestStrangeProperties:
     def test_a_message_that_our_own_reading_fails_on_is_one_without_attributes(self) -> None:
         faulty = DeliveredMessage(Basic.Deliver(), None, b"body", None)  # type: ignore[arg-type]  # the fault
 
-        assert received.receive(faulty, log=get_logger("test")) == Received(Message(b"body", "", {}))
+        assert received_messages.receive(faulty, log=get_logger("test")) == Received(Message(b"body", "", {}))
 
 
 class TestDeadLetters:
@@ -473,7 +473,7 @@ class TestNode:
         async with (
             private_rabbitmq.consumer_timeout(longest),
             scene_on(private_rabbitmq.url) as scene,
-            opened(scene.subscriber(longest_hold=longest / 4, observe=changes.append)) as subscriber,
+            opened(scene.subscriber(max_hold=longest / 4, observe=changes.append)) as subscriber,
         ):
             await scene.publish(1)
             [delivery] = await take(subscriber, 1)
@@ -503,7 +503,7 @@ class TestNode:
 
             await (private_rabbitmq.stop() if is_orderly else private_rabbitmq.kill())
             await private_rabbitmq.start()
-            await eventually(lambda: subscriber.trouble() is None, within=AMPLE)
+            await eventually(lambda: subscriber.trouble() is None, timeout=AMPLE)
             await failed.nack()
             expected = {f"event-{number}" for number in range(10)}
             expected -= {delivery.message.attributes["id"] for delivery in (done, lasting)}

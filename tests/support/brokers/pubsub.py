@@ -30,7 +30,7 @@ from google.pubsub_v1.types import (
 )
 
 from sentinel.ports.subscription import Message
-from tests.support.brokers.rabbitmq import PATIENCE, unique
+from tests.support.brokers.rabbitmq import TIMEOUT, unique
 from tools.services import EMULATOR, PubSubEmulator, ServiceMissing, free_port
 
 PROJECT = "test-project"
@@ -79,7 +79,7 @@ class PrivateEmulator:
         await asyncio.to_thread(self._emulator.start)
 
 
-class Mailbox:
+class Inbox:
     """A topic and a subscription to it; what was published can be received."""
 
     def __init__(
@@ -93,18 +93,18 @@ class Mailbox:
         self._arrived: deque[PubsubMessage] = deque()
 
     async def create_topic(self) -> None:
-        await self._publisher.create_topic(name=self._path, timeout=PATIENCE.total_seconds())
+        await self._publisher.create_topic(name=self._path, timeout=TIMEOUT.total_seconds())
 
     async def delete_topic(self) -> None:
-        await self._publisher.delete_topic(topic=self._path, timeout=PATIENCE.total_seconds())
+        await self._publisher.delete_topic(topic=self._path, timeout=TIMEOUT.total_seconds())
 
     async def subscribe(self, *, is_ordered: bool = False) -> None:
         wanted = Subscription(name=self._subscription, topic=self._path, enable_message_ordering=is_ordered)
-        await self._subscriber.create_subscription(wanted, timeout=PATIENCE.total_seconds())
+        await self._subscriber.create_subscription(wanted, timeout=TIMEOUT.total_seconds())
 
     async def _publish(self, data: bytes) -> None:
         request = PublishRequest(topic=self._path, messages=[PubsubMessage(data=data)])
-        await self._publisher.publish(request, timeout=PATIENCE.total_seconds())
+        await self._publisher.publish(request, timeout=TIMEOUT.total_seconds())
 
     async def remove(self) -> None:
         """Leaves nothing behind, whatever the test has left of it."""
@@ -113,9 +113,9 @@ class Mailbox:
         with suppress(GoogleAPICallError):
             await self._publisher.delete_topic(topic=self._path, retry=None, timeout=2)
 
-    async def receive(self, count: int, *, within: timedelta = PATIENCE) -> list[PubsubMessage]:
+    async def receive(self, count: int, *, timeout: timedelta = TIMEOUT) -> list[PubsubMessage]:
         """The next so many messages."""
-        async with asyncio.timeout(within.total_seconds()):
+        async with asyncio.timeout(timeout.total_seconds()):
             while len(self._arrived) < count:
                 await self._pull()
         return [self._arrived.popleft() for _ in range(count)]
@@ -132,7 +132,7 @@ class Mailbox:
 
     async def _pull(self) -> None:
         wanted = PullRequest(subscription=self._subscription, max_messages=_AT_ONCE)
-        pulled = await self._subscriber.pull(wanted, timeout=PATIENCE.total_seconds())
+        pulled = await self._subscriber.pull(wanted, timeout=TIMEOUT.total_seconds())
         taken = [received.ack_id for received in pulled.received_messages]
         if taken:
             await self._subscriber.acknowledge(subscription=self._subscription, ack_ids=taken)
@@ -140,13 +140,13 @@ class Mailbox:
 
 
 @asynccontextmanager
-async def mailbox(
+async def open_inbox(
     host: str, *, topic: str | None = None, is_made: bool = True, is_ordered: bool = False
-) -> AsyncIterator[Mailbox]:
-    """A mailbox on the emulator; if it is not made, the test makes its parts when it likes."""
+) -> AsyncIterator[Inbox]:
+    """A inbox on the emulator; if it is not made, the test makes its parts when it likes."""
     options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
     async with grpc.aio.insecure_channel(host, options) as one, grpc.aio.insecure_channel(host, options) as other:
-        box = Mailbox(
+        box = Inbox(
             topic or unique("topic"),
             unique("subscription"),
             PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=one)),
@@ -164,14 +164,14 @@ async def publish(host: str, topic: str, body: bytes) -> None:
     async with grpc.aio.insecure_channel(host, [("grpc.enable_http_proxy", 0)]) as channel:
         publisher = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
         request = PublishRequest(topic=f"projects/{PROJECT}/topics/{topic}", messages=[PubsubMessage(data=body)])
-        await publisher.publish(request, timeout=PATIENCE.total_seconds())
+        await publisher.publish(request, timeout=TIMEOUT.total_seconds())
 
 
 async def remove_subscription(host: str, name: str) -> None:
     async with grpc.aio.insecure_channel(host, [("grpc.enable_http_proxy", 0)]) as channel:
         subscriber = SubscriberAsyncClient(transport=SubscriberGrpcAsyncIOTransport(channel=channel))
         path = f"projects/{PROJECT}/subscriptions/{name}"
-        await subscriber.delete_subscription(subscription=path, timeout=PATIENCE.total_seconds())
+        await subscriber.delete_subscription(subscription=path, timeout=TIMEOUT.total_seconds())
 
 
 def as_message(received: PubsubMessage) -> Message:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import aio_pika
@@ -22,7 +22,7 @@ from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.connection import amqp_url
 from tools.services import RabbitMQNode, free_port
 
-PATIENCE = timedelta(seconds=20)
+TIMEOUT = timedelta(seconds=30)
 """Far more than anything here takes; when it is used up, something does not happen at all."""
 
 
@@ -50,9 +50,9 @@ def make_events(count: int, *, first: int = 0, padding: int = 0) -> list[Event]:
     ]
 
 
-async def eventually(holds: Callable[[], bool], *, within: timedelta = PATIENCE) -> None:
+async def eventually(holds: Callable[[], bool], *, timeout: timedelta = TIMEOUT) -> None:
     """Waits for something that nobody announces."""
-    async with asyncio.timeout(within.total_seconds()):
+    async with asyncio.timeout(timeout.total_seconds()):
         while not holds():  # noqa: ASYNC110 - the driver has no event for it, and should not have one for tests
             await asyncio.sleep(0.01)
 
@@ -65,8 +65,14 @@ class Inbox:
     """
 
     def __init__(
-        self, channel: AbstractChannel, exchange: AbstractExchange, queue: AbstractQueue, routing_key: str
+        self,
+        url: str,
+        channel: AbstractChannel,
+        exchange: AbstractExchange,
+        queue: AbstractQueue,
+        routing_key: str,
     ) -> None:
+        self.url = url
         self.exchange = exchange.name
         self.queue = queue.name
         self._channel = channel
@@ -88,15 +94,22 @@ class Inbox:
     async def delete_exchange(self) -> None:
         await self._channel.exchange_delete(self.exchange)
 
-    async def receive(self, count: int, *, within: timedelta = PATIENCE) -> list[AbstractIncomingMessage]:
+    async def receive(self, count: int, *, timeout: timedelta = TIMEOUT) -> list[AbstractIncomingMessage]:
         """The next so many messages, in the order of the queue."""
         await self._consume()
-        async with asyncio.timeout(within.total_seconds()):
+        async with asyncio.timeout(timeout.total_seconds()):
             while len(self._arrived) < count:
                 self._arrival.clear()
                 await self._arrival.wait()
         received, self._arrived = self._arrived[:count], self._arrived[count:]
         return received
+
+    async def events(self, count: int) -> list[dict[str, Any]]:
+        """Receive the next `count` messages as structured events."""
+        return [msgspec.json.decode(message.body) for message in await self.receive(count)]
+
+    async def is_empty(self) -> bool:
+        return await self.waiting() == 0
 
     async def receive_all(self) -> list[AbstractIncomingMessage]:
         """Everything that is there at this moment."""
@@ -107,7 +120,7 @@ class Inbox:
         await self._consume()
         # The broker's own count leaves out what is on its way; a message of ours comes behind all of it.
         self._marker = unique("marker")
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             await self._append(aio_pika.Message(b"", message_id=self._marker))
             await self._is_marked.wait()
         self._is_marked.clear()
@@ -136,7 +149,7 @@ class Inbox:
 
 
 @asynccontextmanager
-async def inbox(
+async def open_inbox(
     url: str,
     *,
     exchange: str | None = None,
@@ -149,12 +162,12 @@ async def inbox(
     arguments: Mapping[str, int | str] | None = None,
 ) -> AsyncIterator[Inbox]:
     """An inbox on the broker, gone afterwards with everything in it unless it is to be kept under its names."""
-    connection = await aio_pika.connect(url, timeout=PATIENCE.total_seconds())
+    connection = await aio_pika.connect(url, timeout=TIMEOUT.total_seconds())
     async with connection:
         channel = await connection.channel()
         declared = await channel.declare_exchange(exchange or unique("exchange"), exchange_type, durable=durable)
         held = await channel.declare_queue(queue or unique("queue"), durable=True, arguments=dict(arguments or {}))
-        box = Inbox(channel, declared, held, routing_key)
+        box = Inbox(url, channel, declared, held, routing_key)
         if is_bound:
             await box.bind()
         yield box

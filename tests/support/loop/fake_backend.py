@@ -17,7 +17,7 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
-from tests.support.brokers.rabbitmq import PATIENCE
+from tests.support.brokers.rabbitmq import TIMEOUT
 from tests.support.http.loopback import listen
 
 
@@ -123,7 +123,7 @@ class Workshop:
     ) -> list[Visit]:
         """Waits until there are so many of them; all that there are."""
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()), self._changed:
+            async with asyncio.timeout(TIMEOUT.total_seconds()), self._changed:
                 while len(seen := self.of(resource_id, adapter, generation=generation, since=since)) < count:
                     await self._changed.wait()
         except TimeoutError:

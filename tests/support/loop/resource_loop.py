@@ -21,7 +21,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from tests.support.brokers.rabbitmq import PATIENCE, unique
+from tests.support.brokers.rabbitmq import TIMEOUT, unique
 from tests.support.fleet.http_client import FleetHttp
 from tests.support.loop import loop_adapters
 from tests.support.loop.fake_backend import Visit, Workshop
@@ -159,7 +159,7 @@ class Loop(ABC):
             return next((str(line["reason"]) for line in of_event if line["event_id"] == event_id), None)
 
         # The adapter may have seen the event before the pulse has had its confirmation.
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             while (reason := told()) is None:  # noqa: ASYNC110 - it is in one of several logs
                 await asyncio.sleep(0.02)
         return reason
@@ -235,7 +235,7 @@ class Subject:
         listed = await self._loop.fleet.get(f"{self.path}/statuses/discarded")
         return [read_report(item, item["observed_time"], is_taken=False) for item in listed["items"]]
 
-    async def until(self, holds: Callable[[Standing], bool], *, within: timedelta = PATIENCE) -> Standing:
+    async def until(self, holds: Callable[[Standing], bool], *, within: timedelta = TIMEOUT) -> Standing:
         """Asks the API until this holds, which nobody announces; it may be away meanwhile."""
         seen: Standing | str = "nothing"
         try:
@@ -251,7 +251,7 @@ class Subject:
         except TimeoutError:
             raise AssertionError(f"it does not come to hold: {seen}, {await self.reports()}") from None
 
-    async def until_ready(self, generation: int = 1, *, within: timedelta = PATIENCE) -> Standing:
+    async def until_ready(self, generation: int = 1, *, within: timedelta = TIMEOUT) -> Standing:
         return await self.until(lambda now: now.is_ready and now.generation == generation, within=within)
 
     async def until_gone(self) -> None:
@@ -260,7 +260,7 @@ class Subject:
     async def until_looked_at_because(self, reason: str, *, since: int) -> Visit:
         """Waits until zones has looked again since that mark, at an event that was published for this reason; on
         a slow machine, events from before may still be on their way."""
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             for count in itertools.count(1):
                 look = (await self._loop.workshop.until(self.id, count=count, since=since))[count - 1]
                 if await self._loop.reason_of(look.event_id) == reason:
@@ -272,7 +272,7 @@ class Subject:
     ) -> Report:
         """Waits until an adapter has looked again since that mark, and the API has heard of it; what it heard."""
         (visit, *_) = await self._loop.workshop.until(self.id, adapter, generation=generation, since=since)
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             while (heard := await self._heard_of(visit)) is None:  # noqa: ASYNC110 - nobody announces it
                 await asyncio.sleep(0.05)
         return heard

@@ -111,7 +111,7 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
                 subscription=subscription,
                 max_in_flight=max_in_flight,
                 ca_file=broker.ca_file,
-                longest_hold=broker.longest_hold,
+                max_hold=broker.longest_hold,
                 observe=_logged("rabbitmq"),
                 log=log,
             )

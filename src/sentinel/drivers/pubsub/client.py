@@ -26,13 +26,13 @@ from google.pubsub_v1.types import ExpirationPolicy, Subscription
 
 from sentinel.ports.errors import Misconfigured
 
-SERVICE = "pubsub.googleapis.com:443"
+DEFAULT_ENDPOINT = "pubsub.googleapis.com:443"
 
 CALL_FAILED = (exceptions.GoogleAPICallError, grpc.aio.BaseError)
 """What a call raises: a status, or gRPC's own word on a channel that is closed."""
 
 
-class NotAccepted(Misconfigured):
+class CredentialsRejected(Misconfigured):
     """The credentials are there, and Google does not take them."""
 
 
@@ -93,7 +93,7 @@ async def connect(*, endpoint: str, emulator_host: str) -> PubSubConnection:
     )
 
 
-class Line:
+class LazyConnection:
     """One connection at a time, made when it is needed and kept until something is wrong with it."""
 
     def __init__(self, *, endpoint: str, emulator_host: str) -> None:
@@ -114,7 +114,7 @@ class Line:
             self.connection = await connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
         try:
             yield self.connection
-        except NotAccepted:
+        except CredentialsRejected:
             # A key that was replaced is read when it is looked for again.
             await self.close()
             raise
@@ -173,7 +173,7 @@ def _explained(what: str) -> Iterator[None]:
     try:
         yield
     except exceptions.Unauthenticated as error:
-        raise NotAccepted(f"the credentials are not accepted: {describe(error)}") from error
+        raise CredentialsRejected(f"the credentials are not accepted: {describe(error)}") from error
     except exceptions.NotFound as error:
         hint = "create it, or let it be created"
         raise Misconfigured(f"{what}: {describe(error)}; {hint}") from error

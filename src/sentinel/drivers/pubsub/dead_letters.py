@@ -14,10 +14,10 @@ from datetime import UTC, datetime, timedelta
 from google.api_core import exceptions
 from google.pubsub_v1.types import PublishRequest, PullRequest, ReceivedMessage
 
-from sentinel.drivers.pubsub import client, received
-from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, describe
+from sentinel.drivers.pubsub import client, received_messages
+from sentinel.drivers.pubsub.client import CALL_FAILED, DEFAULT_ENDPOINT, describe
 from sentinel.ports.errors import Misconfigured, Unavailable
-from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter
+from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, DeadLetter
 
 PULL = timedelta(seconds=3)
 """How long a pull waits before it is believed that there is no more."""
@@ -40,14 +40,14 @@ class PubSubDeadLetters:
         topic: str,
         subscription: str,
         emulator_host: str = "",
-        endpoint: str = SERVICE,
+        endpoint: str = DEFAULT_ENDPOINT,
         pull: timedelta = PULL,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`topic` is the one that replays go to: that of the events."""
         self._topic = f"projects/{project_id}/topics/{topic}"
         self._name = subscription
-        self._subscription = f"projects/{project_id}/subscriptions/{subscription}{DEAD_LETTERS}"
+        self._subscription = f"projects/{project_id}/subscriptions/{subscription}{DEAD_LETTERS_SUFFIX}"
         self._emulator_host = emulator_host
         self._endpoint = endpoint
         self._wait = pull
@@ -55,7 +55,7 @@ class PubSubDeadLetters:
 
     async def peek(self, *, limit: int) -> Sequence[DeadLetter]:
         async with self._connected() as connection, self._pulled(connection, limit) as letters:
-            return [received.dead_letter(letter.message) for letter in letters.values()]
+            return [received_messages.dead_letter(letter.message) for letter in letters.values()]
 
     async def replay(self, letter_id: str | None = None) -> int:
         async with self._connected() as connection, self._pulled(connection, _NO_LIMIT) as letters:
@@ -129,7 +129,7 @@ class PubSubDeadLetters:
             )
 
     async def _replay(self, connection: client.PubSubConnection, letter: ReceivedMessage) -> None:
-        replay = received.as_replay(letter.message, subscription=self._name, now=self._now())
+        replay = received_messages.as_replay(letter.message, subscription=self._name, now=self._now())
         try:
             await connection.publisher.publish(
                 PublishRequest(topic=self._topic, messages=[replay]), retry=None, timeout=_CALL.total_seconds()
@@ -145,5 +145,7 @@ class PubSubDeadLetters:
 
 def _chosen(letters: Iterable[ReceivedMessage], letter_id: str | None) -> list[ReceivedMessage]:
     return [
-        letter for letter in letters if letter_id is None or received.dead_letter(letter.message).id == letter_id
+        letter
+        for letter in letters
+        if letter_id is None or received_messages.dead_letter(letter.message).id == letter_id
     ]

@@ -22,14 +22,14 @@ from google.pubsub_v1.types import PublishRequest, PublishResponse
 
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.pubsub import client
-from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
-from sentinel.drivers.pubsub.messages import EncodedRequest, Limits, MessageLayout, PublishBatch
+from sentinel.drivers.pubsub.client import CALL_FAILED, DEFAULT_ENDPOINT, LazyConnection, describe
+from sentinel.drivers.pubsub.publish_requests import EncodedRequest, PublishBatch, RequestEncoder, RequestLimits
 from sentinel.drivers.reconnect import ConnectionSupervisor
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 4
-LIMITS = Limits()
+LIMITS = RequestLimits()
 RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=1.5), jitter=0.3)
 """Short waits: a broker that is back is found within one poll."""
 
@@ -73,9 +73,9 @@ class PubSubPublisher:
         create_topic: bool = False,
         mode: Mode = Mode.STRUCTURED,
         emulator_host: str = "",
-        endpoint: str = SERVICE,
+        endpoint: str = DEFAULT_ENDPOINT,
         ordering_key: str = "",
-        limits: Limits = LIMITS,
+        limits: RequestLimits = LIMITS,
         window: int = WINDOW,
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random.random,
@@ -95,10 +95,10 @@ class PubSubPublisher:
         self._window = 1 if ordering_key else window
         self._retry = retry
         self._random = random
-        self._layout = MessageLayout(
+        self._layout = RequestEncoder(
             topic=self._topic, mode=mode, ordering_key=ordering_key, limits=limits, now=self._now
         )
-        self._line = Line(endpoint=endpoint, emulator_host=emulator_host)
+        self._line = LazyConnection(endpoint=endpoint, emulator_host=emulator_host)
         self._keeper = ConnectionSupervisor(
             name="pubsub", broker=self._line.broker, patience=_FIRST_LOOK, observe=observe
         )

@@ -22,19 +22,19 @@ from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
 from google.pubsub_v1.types import PublishRequest, PubsubMessage, PullRequest, ReceivedMessage
 
 from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery
-from sentinel.drivers.pubsub import client, received
-from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
-from sentinel.drivers.received import Received
+from sentinel.drivers.event_messages import Received
+from sentinel.drivers.pubsub import client, received_messages
+from sentinel.drivers.pubsub.client import CALL_FAILED, DEFAULT_ENDPOINT, LazyConnection, describe
 from sentinel.drivers.reconnect import ConnectionSupervisor, loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
-from sentinel.ports.subscription import DEAD_LETTERS
+from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.log import Log, get_logger
 
 LEASE = timedelta(seconds=20)
 """For how long a message is ours at a time; Pub/Sub allows 10 to 600 seconds."""
-LONGEST_HOLD = timedelta(hours=1)
+MAX_HOLD = timedelta(hours=1)
 """For how long a lease is extended before the message is given back and taken again, as in Google's clients."""
 PULL = timedelta(seconds=4)
 """How long a pull waits for messages, and closing for a pull."""
@@ -70,9 +70,9 @@ class PubSubSubscriber:
         max_in_flight: int,
         create_topic: bool = False,
         emulator_host: str = "",
-        endpoint: str = SERVICE,
+        endpoint: str = DEFAULT_ENDPOINT,
         lease: timedelta = LEASE,
-        longest_hold: timedelta = LONGEST_HOLD,
+        max_hold: timedelta = MAX_HOLD,
         pull: timedelta = PULL,
         reconnect: Backoff = RECONNECT,
         retry: Backoff = RETRY,
@@ -88,8 +88,8 @@ class PubSubSubscriber:
         self._topic = f"{project}/topics/{topic}"
         self._name = subscription
         self._subscription = f"{project}/subscriptions/{subscription}"
-        self._dead_topic = f"{project}/topics/{subscription}{DEAD_LETTERS}"
-        self._dead_subscription = f"{project}/subscriptions/{subscription}{DEAD_LETTERS}"
+        self._dead_topic = f"{project}/topics/{subscription}{DEAD_LETTERS_SUFFIX}"
+        self._dead_subscription = f"{project}/subscriptions/{subscription}{DEAD_LETTERS_SUFFIX}"
         self._may_create = create_topic
         self._lease = lease
         self._wait = pull
@@ -99,13 +99,13 @@ class PubSubSubscriber:
         self._log = log or get_logger("subscriber")
         self._intake: HeldDeliveries[_Parcel] = HeldDeliveries(
             max_in_flight=max_in_flight,
-            longest_hold=longest_hold,
+            max_hold=max_hold,
             retry=retry,
             random=random,
             now=now,
             log=self._log,
         )
-        self._line = Line(endpoint=endpoint, emulator_host=emulator_host)
+        self._line = LazyConnection(endpoint=endpoint, emulator_host=emulator_host)
         self._keeper = ConnectionSupervisor(
             name="pubsub",
             broker=self._line.broker,
@@ -191,9 +191,9 @@ class PubSubSubscriber:
         return list(answer.received_messages)
 
     def _take(self, pulled: ReceivedMessage) -> bool:
-        if not received.is_for(pulled.message, self._name):
+        if not received_messages.is_for(pulled.message, self._name):
             return False
-        self._intake.arrived(_Parcel(self, pulled, received.receive(pulled, log=self._log)))
+        self._intake.arrived(_Parcel(self, pulled, received_messages.receive(pulled, log=self._log)))
         return True
 
     async def _keep_leases(self) -> None:
@@ -248,7 +248,7 @@ class PubSubSubscriber:
         connection = self._line.connection
         if connection is None:
             return False
-        letter = received.as_dead_letter(pulled, reason=reason, attempts=attempts, now=self._now())
+        letter = received_messages.as_dead_letter(pulled, reason=reason, attempts=attempts, now=self._now())
         try:
             with loss_as_error():
                 # Whoever emptied the subscription may have removed it, too.

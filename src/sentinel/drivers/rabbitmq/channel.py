@@ -19,8 +19,8 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from sentinel.core.events import Mode
-from sentinel.drivers.rabbitmq.confirms import PendingConfirms, Unconfirmed
-from sentinel.drivers.rabbitmq.frames import FrameLayout, Unsendable
+from sentinel.drivers.rabbitmq.confirms import EventBatch, OutstandingConfirms
+from sentinel.drivers.rabbitmq.frames import FrameEncoder, Unsendable
 from sentinel.ports.publisher import Outcome
 
 _NUMBER = 1
@@ -45,7 +45,7 @@ class ConfirmingChannel:
         """Done when the channel is of no more use; the result says why."""
         self._connection = connection
         self._window = window
-        self._layout = FrameLayout(
+        self._layout = FrameEncoder(
             channel=_NUMBER,
             exchange=exchange,
             routing_key=routing_key,
@@ -53,7 +53,7 @@ class ConfirmingChannel:
             frame_max=connection.connection_tune.frame_max,
         )
         self._now = asyncio.get_running_loop().time
-        self._unconfirmed = Unconfirmed()
+        self._unconfirmed = OutstandingConfirms()
         self._last_answer = self._now()
         self._written: asyncio.Future[None] | None = None
         self._progress = asyncio.Event()
@@ -68,7 +68,7 @@ class ConfirmingChannel:
             closing.add_done_callback(self._lose_by)
         await channel.open()
 
-    async def send(self, batch: PendingConfirms) -> None:
+    async def send(self, batch: EventBatch) -> None:
         """Hands over the batch as the window allows, and returns when every answer is there or all is lost.
 
         Nothing is written while the broker has blocked the connection. May be cancelled at any time.
@@ -108,7 +108,7 @@ class ConfirmingChannel:
         if silence > longest.total_seconds():
             self._lose(f"no answer for {silence:.1f}s")
 
-    async def _write(self, batch: PendingConfirms) -> None:
+    async def _write(self, batch: EventBatch) -> None:
         """Hands over as many of the next events as one write and the window take."""
         room = min(batch.rest, self._window - self._unconfirmed.count)
         frames: list[bytes] = []
@@ -135,7 +135,7 @@ class ConfirmingChannel:
         if refusal:
             batch.refuse_next(refusal)
 
-    def _has_room(self, batch: PendingConfirms) -> bool:
+    def _has_room(self, batch: EventBatch) -> bool:
         # Not one message for each confirm: a quarter of the window is worth a write.
         return self._window - self._unconfirmed.count >= min(batch.rest, max(1, self._window // 4))
 

@@ -13,7 +13,7 @@ from sentinel.core.events import Event
 from sentinel.ports.publisher import Outcome
 
 
-class PendingConfirms:
+class EventBatch:
     """Events on their way, and what is known of each."""
 
     def __init__(self, events: Sequence[Event]) -> None:
@@ -44,7 +44,7 @@ class _Run:
 
     __slots__ = ("batch", "first", "last", "position", "sent", "unanswered")
 
-    def __init__(self, batch: PendingConfirms, position: int, first: int, last: int, sent: float) -> None:
+    def __init__(self, batch: EventBatch, position: int, first: int, last: int, sent: float) -> None:
         self.batch = batch
         self.position = position
         self.first = first
@@ -53,7 +53,7 @@ class _Run:
         self.unanswered = last - first + 1
 
 
-class Unconfirmed:
+class OutstandingConfirms:
     """The messages of one channel that the broker has not answered for.
 
     Messages whose publisher gave up at its deadline stay until they are answered: a late answer then finds its
@@ -71,7 +71,7 @@ class Unconfirmed:
         """When the oldest of them was sent, None if there are none."""
         return self._runs[0].sent if self._runs else None
 
-    def sent(self, batch: PendingConfirms, count: int, now: float) -> None:
+    def sent(self, batch: EventBatch, count: int, now: float) -> None:
         """Notes that the next so many events of the batch were sent."""
         self._runs.append(_Run(batch, batch.begun, self._sent + 1, self._sent + count, now))
         self._sent += count

@@ -30,7 +30,7 @@ from aiormq.exceptions import (
 from pamqp.commands import Basic
 
 from sentinel.drivers.rabbitmq.channel import describe
-from sentinel.drivers.rabbitmq.reader import Transport
+from sentinel.drivers.rabbitmq.frame_reader import Transport
 from sentinel.drivers.reconnect import ConnectionSupervisor, loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.backoff import Backoff

@@ -19,12 +19,12 @@ from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from aiormq.exceptions import ChannelNotFoundEntity, PublishError
 from pamqp.commands import Basic
 
-from sentinel.drivers.rabbitmq import connection, received
+from sentinel.drivers.rabbitmq import connection, received_messages
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.connection import CALL_FAILED, BrokerAddress
 from sentinel.drivers.reconnect import loss_as_error
 from sentinel.ports.errors import Misconfigured, Unavailable
-from sentinel.ports.subscription import DEAD_LETTERS, DeadLetter
+from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, DeadLetter
 
 _ANSWER = timedelta(seconds=10)
 _NOWHERE = logging.NullHandler()
@@ -50,14 +50,14 @@ class RabbitMQDeadLetters:
     ) -> None:
         self._endpoint = BrokerAddress(url=url, ca_file=ca_file, mends_headers=True)
         self._subscription = subscription
-        self._queue = subscription + DEAD_LETTERS
+        self._queue = subscription + DEAD_LETTERS_SUFFIX
         self._now = now
         # What goes wrong is raised. Where nobody has set up logging, aiormq would write it to stderr as well.
         logging.getLogger("aiormq").addHandler(_NOWHERE)
 
     async def peek(self, *, limit: int) -> Sequence[DeadLetter]:
         async with self._session() as session:
-            return [received.dead_letter(each) async for each in self._letters(session, limit)]
+            return [received_messages.dead_letter(each) async for each in self._letters(session, limit)]
 
     async def replay(self, letter_id: str | None = None) -> int:
         count = 0
@@ -112,7 +112,7 @@ class RabbitMQDeadLetters:
                     wire,
                     queue=self._subscription,
                     body=delivered.body,
-                    properties=received.as_replay(delivered, now=self._now()),
+                    properties=received_messages.as_replay(delivered, now=self._now()),
                 )
         except PublishError as error:
             raise Misconfigured(f"queue {self._subscription!r} does not exist") from error
@@ -124,4 +124,4 @@ async def _forget(channel: AbstractChannel, delivered: DeliveredMessage) -> None
 
 
 def _is_meant(delivered: DeliveredMessage, letter_id: str | None) -> bool:
-    return letter_id is None or received.dead_letter(delivered).id == letter_id
+    return letter_id is None or received_messages.dead_letter(delivered).id == letter_id

@@ -55,7 +55,7 @@ class Unsendable(ValueError):
     """An event that the protocol cannot carry; the text says why."""
 
 
-class FrameLayout:
+class FrameEncoder:
     """Lays out events for one channel of one connection, all to the same exchange with the same routing key."""
 
     def __init__(

@@ -17,7 +17,7 @@ from aiormq.abc import AbstractConnection
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.rabbitmq import connection
 from sentinel.drivers.rabbitmq.channel import ConfirmingChannel
-from sentinel.drivers.rabbitmq.confirms import PendingConfirms
+from sentinel.drivers.rabbitmq.confirms import EventBatch
 from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, BrokerAddress
 from sentinel.drivers.reconnect import ConnectionSupervisor
 from sentinel.ports.errors import Misconfigured
@@ -81,7 +81,7 @@ class RabbitMQPublisher:
         await self._keeper.open(self._keep_connected)
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
-        batch = PendingConfirms(events)
+        batch = EventBatch(events)
         reason = ""
         try:
             async with asyncio.timeout(deadline.total_seconds()):
@@ -112,7 +112,7 @@ class RabbitMQPublisher:
     async def close(self) -> None:
         await self._keeper.close()
 
-    def _explain(self, batch: PendingConfirms, unconfirmed: str) -> str:
+    def _explain(self, batch: EventBatch, unconfirmed: str) -> str:
         """Why the first event that was not confirmed was not."""
         if batch.outcomes.count(Outcome.CONFIRMED) == len(batch.outcomes):
             return ""

@@ -19,14 +19,14 @@ from pathlib import Path
 from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 
 from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery
-from sentinel.drivers.rabbitmq import connection, received
+from sentinel.drivers.event_messages import Received
+from sentinel.drivers.rabbitmq import connection, received_messages
 from sentinel.drivers.rabbitmq.channel import describe
 from sentinel.drivers.rabbitmq.connection import CALL_FAILED, HEARTBEAT, RECONNECT, BrokerAddress
-from sentinel.drivers.received import Received
 from sentinel.drivers.reconnect import ConnectionSupervisor, loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
-from sentinel.ports.subscription import DEAD_LETTERS
+from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.log import Log, get_logger
 
@@ -51,7 +51,7 @@ class RabbitMQSubscriber:
         exchange_type: str,
         subscription: str,
         max_in_flight: int,
-        longest_hold: timedelta,
+        max_hold: timedelta,
         routing_key: str = "",
         ca_file: Path | None = None,
         heartbeat: timedelta = HEARTBEAT,
@@ -62,7 +62,7 @@ class RabbitMQSubscriber:
         observe: Callable[[Connectivity], None] = lambda change: None,
         log: Log | None = None,
     ) -> None:
-        """A message is given back after `longest_hold`, and taken again: brokers have a limit of their own.
+        """A message is given back after `max_hold`, and taken again: brokers have a limit of their own.
         `url`, exchange, its type and `ca_file` are those of the publisher, as is the `routing_key`, which only
         exchanges that compare keys for equality need. `observe` hears of changes, not of every attempt; `log` of
         messages that a fault of ours keeps from being read or settled."""
@@ -73,7 +73,7 @@ class RabbitMQSubscriber:
         self._exchange_type = exchange_type
         self._binding_key = _binding_key(exchange_type, routing_key)
         self._queue = subscription
-        self._dead_letters = subscription + DEAD_LETTERS
+        self._dead_letters = subscription + DEAD_LETTERS_SUFFIX
         self._most = max_in_flight
         self._reconnect = reconnect
         self._random = random
@@ -81,7 +81,7 @@ class RabbitMQSubscriber:
         self._log = log or get_logger("subscriber")
         self._intake: HeldDeliveries[_Parcel] = HeldDeliveries(
             max_in_flight=max_in_flight,
-            longest_hold=longest_hold,
+            max_hold=max_hold,
             retry=retry,
             random=random,
             now=now,
@@ -152,7 +152,7 @@ class RabbitMQSubscriber:
         async def take(delivered: DeliveredMessage) -> None:
             # One that was on its way when the connection was given up belongs to nobody any more.
             if not lost.done():
-                read = received.receive(delivered, log=self._log)
+                read = received_messages.receive(delivered, log=self._log)
                 self._intake.arrived(_Parcel(delivered, read, channel, wire, self._dead_letters, self._now))
 
         await channel.basic_qos(prefetch_count=self._most)
@@ -202,7 +202,9 @@ class _Parcel:
         return True
 
     async def bury(self, reason: str, *, attempts: int) -> bool:
-        properties = received.as_dead_letter(self._delivered, reason=reason, attempts=attempts, now=self._now())
+        properties = received_messages.as_dead_letter(
+            self._delivered, reason=reason, attempts=attempts, now=self._now()
+        )
         try:
             with loss_as_error():
                 async with asyncio.timeout(_ANSWER.total_seconds()):

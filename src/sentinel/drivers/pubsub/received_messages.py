@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from google.pubsub_v1.types import PubsubMessage, ReceivedMessage
 
 from sentinel.core import events
-from sentinel.drivers import received
-from sentinel.drivers.received import Received
+from sentinel.drivers import event_messages
+from sentinel.drivers.event_messages import Received
 from sentinel.ports.subscription import DeadLetter, Message
 from sentinel.runtime.log import Log
 
 _PREFIXES = ("ce-",)
 _CONTENT_TYPE = "content-type"
 _ADDRESSEE = "replayed-for"
-_NOT_KEPT = received.OURS | {_ADDRESSEE}
+_NOT_KEPT = event_messages.OURS | {_ADDRESSEE}
 _MOST_ATTRIBUTES = 100
 """As many as Pub/Sub takes with a message."""
 
@@ -33,13 +33,13 @@ def receive(pulled: ReceivedMessage, *, log: Log) -> Received:
     try:
         return Received(read(inner), key, attempts, published_time(inner))
     except Exception as error:  # the edge to whatever strangers have published
-        return received.unreadable(bytes(inner.data), error, log=log, key=key, attempts=attempts)
+        return event_messages.unreadable(bytes(inner.data), error, log=log, key=key, attempts=attempts)
 
 
 def read(pulled: PubsubMessage) -> Message:
     """The message as the port has it."""
     headers = dict(pulled.attributes)
-    return received.message(
+    return event_messages.message(
         body=bytes(pulled.data),
         content_type=headers.get(_CONTENT_TYPE, ""),
         headers=headers,
@@ -59,17 +59,17 @@ def is_for(pulled: PubsubMessage, subscription: str) -> bool:
 
 
 def dead_letter(pulled: PubsubMessage) -> DeadLetter:
-    return received.dead_letter(read(pulled), dict(pulled.attributes))
+    return event_messages.dead_letter(read(pulled), dict(pulled.attributes))
 
 
 def as_dead_letter(pulled: PubsubMessage, *, reason: str, attempts: int, now: datetime) -> PubsubMessage:
     """What is published among the dead letters."""
-    return _again(pulled, received.given_up(reason=reason, attempts=attempts, now=now))
+    return _again(pulled, event_messages.given_up(reason=reason, attempts=attempts, now=now))
 
 
 def as_replay(pulled: PubsubMessage, *, subscription: str, now: datetime) -> PubsubMessage:
     """What is published to the topic of the subscription."""
-    return _again(pulled, {received.REPLAYED: events.timestamp(now), _ADDRESSEE: subscription})
+    return _again(pulled, {event_messages.REPLAYED: events.timestamp(now), _ADDRESSEE: subscription})
 
 
 def _again(pulled: PubsubMessage, added: Mapping[str, str]) -> PubsubMessage:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from sentinel.core import events
-from sentinel.drivers import received
+from sentinel.drivers import event_messages
 from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery, Notifier
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.publisher import Outcome, Receipt
@@ -269,8 +269,8 @@ class _Subscription:
         self._room.ring()
 
     def bury(self, parcel: _Parcel, reason: str, attempts: int) -> None:
-        headers = received.given_up(reason=reason, attempts=attempts, now=self._now())
-        self.dead_letters.append(received.dead_letter(parcel.message, headers))
+        headers = event_messages.given_up(reason=reason, attempts=attempts, now=self._now())
+        self.dead_letters.append(event_messages.dead_letter(parcel.message, headers))
         self.forget(parcel)
 
     def give_back_last(self, parcel: _Parcel) -> None:

@@ -42,7 +42,7 @@ class Unsendable(ValueError):
     """An event that Pub/Sub has no room for; the text says why."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request is closed and sent: at whichever of these comes first.
 
     Nothing waits for a request to fill up. A publisher is given all that there is to send.
@@ -129,11 +129,11 @@ class _Shared(msgspec.Struct, frozen=True):
     size: int
 
 
-class MessageLayout:
+class RequestEncoder:
     """Lays out events for one topic."""
 
     def __init__(
-        self, *, topic: str, mode: events.Mode, ordering_key: str, limits: Limits, now: Callable[[], float]
+        self, *, topic: str, mode: events.Mode, ordering_key: str, limits: RequestLimits, now: Callable[[], float]
     ) -> None:
         """`topic` is the full name. `now` tells seconds, from wherever it likes."""
         if _length(ordering_key) > LONGEST_TEXT:

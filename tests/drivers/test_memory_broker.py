@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from sentinel.core.events import Mode
-from sentinel.drivers.memory import MemoryBroker, MemoryPublisher
+from sentinel.drivers.memory_broker import MemoryBroker, MemoryPublisher
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.runtime.backoff import Backoff

@@ -13,26 +13,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.pubsub.messages import (
+from sentinel.drivers.pubsub.publish_requests import (
     LONGEST_TEXT,
     MOST_BYTES,
     EncodedRequest,
-    Limits,
-    MessageLayout,
     PublishBatch,
+    RequestEncoder,
+    RequestLimits,
 )
 from sentinel.ports.publisher import Outcome
 from tests.support.brokers.rabbitmq import make_events
 
 TOPIC = "projects/p/topics/t"
-WIDE = Limits(count=1_000, size=MOST_BYTES, time=timedelta(hours=1))
+WIDE = RequestLimits(count=1_000, size=MOST_BYTES, time=timedelta(hours=1))
 
 
 def lay_out(
-    events: Sequence[Event], limits: Limits = WIDE, *, ordering_key: str = "", ticks: Iterator[float] | None = None
+    events: Sequence[Event],
+    limits: RequestLimits = WIDE,
+    *,
+    ordering_key: str = "",
+    ticks: Iterator[float] | None = None,
 ) -> tuple[PublishBatch, list[EncodedRequest]]:
     clock = ticks or iter(lambda: 0.0, None)
-    layout = MessageLayout(
+    layout = RequestEncoder(
         topic=TOPIC, mode=Mode.STRUCTURED, ordering_key=ordering_key, limits=limits, now=lambda: next(clock)
     )
     batch = PublishBatch(events)
@@ -48,13 +52,13 @@ def with_subject(event: Event, subject: str) -> Event:
 
 
 def test_a_request_is_closed_at_the_count() -> None:
-    _, requests = lay_out(make_events(7), Limits(count=3))
+    _, requests = lay_out(make_events(7), RequestLimits(count=3))
 
     assert sizes(requests) == [3, 3, 1]
 
 
 def test_a_request_is_closed_before_it_exceeds_the_size() -> None:
-    _, requests = lay_out(make_events(5, padding=1_000), Limits(size=3_500))
+    _, requests = lay_out(make_events(5, padding=1_000), RequestLimits(size=3_500))
 
     assert sizes(requests) == [2, 2, 1]
     assert all(request.content.ByteSize() <= 3_500 for request in requests)
@@ -63,7 +67,7 @@ def test_a_request_is_closed_before_it_exceeds_the_size() -> None:
 def test_an_event_larger_than_a_request_should_be_goes_alone() -> None:
     small, large = make_events(1), make_events(1, first=1, padding=10_000)
 
-    _, requests = lay_out([*small, *large, *make_events(1, first=2)], Limits(size=3_000))
+    _, requests = lay_out([*small, *large, *make_events(1, first=2)], RequestLimits(size=3_000))
 
     assert sizes(requests) == [1, 1, 1]
 
@@ -71,7 +75,7 @@ def test_an_event_larger_than_a_request_should_be_goes_alone() -> None:
 def test_a_request_is_closed_when_it_takes_too_long_to_put_together() -> None:
     every_millisecond = (number / 1_000 for number in count())
 
-    _, requests = lay_out(make_events(9), Limits(time=timedelta(milliseconds=3)), ticks=every_millisecond)
+    _, requests = lay_out(make_events(9), RequestLimits(time=timedelta(milliseconds=3)), ticks=every_millisecond)
 
     assert sizes(requests) == [4, 4, 1]
 
@@ -140,7 +144,7 @@ def test_an_ordering_key_that_pubsub_would_refuse_is_refused_at_once() -> None:
 )
 def test_limits_beyond_what_pubsub_takes_are_refused(count: int, size: int, time: int) -> None:
     with pytest.raises(ValueError, match="expected"):
-        Limits(count=count, size=size, time=timedelta(seconds=time))
+        RequestLimits(count=count, size=size, time=timedelta(seconds=time))
 
 
 def test_halves_keep_every_event_in_order() -> None:
@@ -161,7 +165,7 @@ def test_one_event_has_no_halves() -> None:
 
 
 def test_a_batch_explains_its_first_failure() -> None:
-    batch, [first, second] = lay_out(make_events(4), Limits(count=2))
+    batch, [first, second] = lay_out(make_events(4), RequestLimits(count=2))
 
     first.answered(Outcome.CONFIRMED, 0.1)
     second.went_wrong("gone")
@@ -188,7 +192,7 @@ def test_a_batch_that_is_confirmed_has_nothing_to_explain() -> None:
 def test_every_event_is_sent_once_within_the_limits(paddings: list[int], most: int, size: int, key: str) -> None:
     events = [make_events(1, first=number, padding=padding)[0] for number, padding in enumerate(paddings)]
 
-    _, requests = lay_out(events, Limits(count=most, size=size), ordering_key=key)
+    _, requests = lay_out(events, RequestLimits(count=most, size=size), ordering_key=key)
 
     assert [position for request in requests for position in request.positions] == list(range(len(events)))
     for request in requests:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from sentinel.drivers.rabbitmq.reader import FrameReader, mended
+from sentinel.drivers.rabbitmq.frame_reader import FrameReader, mended
 
 
 def header(flags: int, properties: bytes, *, size: int = 7) -> bytes:

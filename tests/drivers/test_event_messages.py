@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from sentinel.drivers import received
+from sentinel.drivers import event_messages
 from sentinel.ports.subscription import Message
 
 STRUCTURED = "application/cloudevents+json"
@@ -16,7 +16,7 @@ EVENT = {"specversion": "1.0", "id": "a-1", "source": "elsewhere", "type": "t", 
 
 def read(body: bytes, content_type: str = "", **headers: str) -> Message:
     named = {name.replace("__", ":"): value for name, value in headers.items()}
-    return received.message(
+    return event_messages.message(
         body=body, content_type=content_type, headers=named, prefixes=("cloudEvents:", "cloudEvents_")
     )
 
@@ -64,15 +64,15 @@ def test_what_is_no_event_has_no_attributes(body: bytes) -> None:
 
 @pytest.mark.parametrize("text", [None, "", "yesterday", "2026-03-01T12:00:00", "1772366400"])
 def test_a_moment_that_is_none_is_nobodys(text: str | None) -> None:
-    assert received.moment(text) is None
+    assert event_messages.moment(text) is None
 
 
 def test_a_moment_of_any_zone_is_told_in_utc() -> None:
-    assert received.moment("2026-03-01T13:00:00+01:00") == datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert event_messages.moment("2026-03-01T13:00:00+01:00") == datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def test_a_dead_letter_that_others_have_put_there_is_shown_as_far_as_it_goes() -> None:
-    letter = received.dead_letter(Message(b"junk", "", {}), {received.ATTEMPTS: "many"})
+    letter = event_messages.dead_letter(Message(b"junk", "", {}), {event_messages.ATTEMPTS: "many"})
 
     assert len(letter.id) == 16
     assert (letter.type, letter.subject, letter.reason, letter.time, letter.attempts) == ("", "", "", None, 0)

@@ -19,14 +19,14 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from sentinel.core import events
-from sentinel.drivers import received
-from sentinel.drivers.received import Received
+from sentinel.drivers import event_messages
+from sentinel.drivers.event_messages import Received
 from sentinel.ports.subscription import DeadLetter, Message
 from sentinel.runtime.log import Log
 
 _PREFIXES = ("cloudEvents:", "cloudEvents_")
 _DELIVERY_COUNT = "x-delivery-count"
-_NOT_KEPT = received.OURS | {"CC", "BCC", _DELIVERY_COUNT}
+_NOT_KEPT = event_messages.OURS | {"CC", "BCC", _DELIVERY_COUNT}
 _PERSISTENT = 2
 
 
@@ -37,12 +37,14 @@ def receive(delivered: DeliveredMessage, *, log: Log) -> Received:
         return Received(message, key(delivered, message), attempts(delivered), published_time(delivered, message))
     except Exception as error:  # the edge to whatever strangers have published
         times = 2 if delivered.redelivered else 1
-        return received.unreadable(delivered.body, error, log=log, key=delivered.delivery_tag, attempts=times)
+        return event_messages.unreadable(
+            delivered.body, error, log=log, key=delivered.delivery_tag, attempts=times
+        )
 
 
 def read(delivered: DeliveredMessage) -> Message:
     """The message as the port has it."""
-    return received.message(
+    return event_messages.message(
         body=delivered.body,
         content_type=delivered.header.properties.content_type or "",
         headers=_texts(delivered),
@@ -58,7 +60,7 @@ def key(delivered: DeliveredMessage, message: Message) -> Hashable | None:
     event_id = message.attributes.get("id")
     if not event_id:
         return None
-    replayed = _texts(delivered).get(received.REPLAYED, "")
+    replayed = _texts(delivered).get(event_messages.REPLAYED, "")
     source = message.attributes.get("source", "")
     return source, event_id, replayed, hashlib.sha256(delivered.body).hexdigest()
 
@@ -73,24 +75,24 @@ def attempts(delivered: DeliveredMessage) -> int:
 def published_time(delivered: DeliveredMessage, message: Message) -> datetime | None:
     """When it was published: the property has whole seconds, and the event's own time may say it better."""
     stamped = delivered.header.properties.timestamp
-    own = received.moment(message.attributes.get("time"))
+    own = event_messages.moment(message.attributes.get("time"))
     if not isinstance(stamped, datetime):
         return own
     return own if own is not None and own.replace(microsecond=0) == stamped else stamped
 
 
 def dead_letter(delivered: DeliveredMessage) -> DeadLetter:
-    return received.dead_letter(read(delivered), _texts(delivered))
+    return event_messages.dead_letter(read(delivered), _texts(delivered))
 
 
 def as_dead_letter(delivered: DeliveredMessage, *, reason: str, attempts: int, now: datetime) -> Basic.Properties:
     """The properties under which it is put among the dead letters."""
-    return _again(delivered, received.given_up(reason=reason, attempts=attempts, now=now))
+    return _again(delivered, event_messages.given_up(reason=reason, attempts=attempts, now=now))
 
 
 def as_replay(delivered: DeliveredMessage, *, now: datetime) -> Basic.Properties:
     """The properties under which a dead letter is published again."""
-    return _again(delivered, {received.REPLAYED: events.timestamp(now)}, timestamp=now)
+    return _again(delivered, {event_messages.REPLAYED: events.timestamp(now)}, timestamp=now)
 
 
 def _again(
