@@ -1,4 +1,4 @@
-"""Every driver of the publish port under the suites that apply to it."""
+"""Runs every publisher under the contract suites that apply to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.stdout import StdoutPublisher
 from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Message
-from sentinel.runtime.backoff import Backoff
 from tests.contract.publisher import (
     AMPLE,
     ConnectionContract,
@@ -32,9 +31,8 @@ from tests.contract.publisher import (
     make_event,
 )
 from tests.support.brokers import pubsub
+from tests.support.brokers.pubsub import AT_ONCE
 from tests.support.brokers.rabbitmq import Inbox, Proxy
-
-AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
 
 
 class MemoryHarness(RoutingHarness, StallingHarness):
@@ -110,12 +108,12 @@ class StdoutHarness(StallingHarness):
     def _message(self, line: bytes) -> Message:
         attributes = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
         del attributes["data"]
-        named = {name: msgspec.json.decode(value, type=str) for name, value in attributes.items()}
-        return Message(line, STRUCTURED_CONTENT_TYPE, named)
+        texts = {name: msgspec.json.decode(value, type=str) for name, value in attributes.items()}
+        return Message(line, STRUCTURED_CONTENT_TYPE, texts)
 
 
 class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
-    """The broker that tests share, behind a proxy that can fail."""
+    """The shared broker behind a proxy that can fail."""
 
     def __init__(self, proxy: Proxy, inbox: Inbox) -> None:
         self._proxy = proxy
@@ -127,14 +125,14 @@ class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
             exchange=self._inbox.exchange,
             exchange_type="fanout",
             mode=mode,
-            reconnect=Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50)),
+            reconnect=AT_ONCE,
         )
 
     async def receive(self, count: int) -> list[Message]:
-        return [_neutral(message) for message in await self._inbox.receive(count)]
+        return [_as_message(message) for message in await self._inbox.receive(count)]
 
     async def receive_waiting(self) -> list[Message]:
-        return [_neutral(message) for message in await self._inbox.receive_all()]
+        return [_as_message(message) for message in await self._inbox.receive_all()]
 
     async def unbind(self) -> None:
         await self._inbox.unbind()
@@ -143,10 +141,10 @@ class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
         await self._inbox.bind()
 
     async def stall(self) -> None:
-        self._proxy.hold_answers()
+        self._proxy.hold_responses()
 
     async def resume(self) -> None:
-        self._proxy.let_answers_pass()
+        self._proxy.release_responses()
 
     async def cut(self) -> None:
         await self._proxy.cut()
@@ -155,7 +153,7 @@ class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
         await self._proxy.heal()
 
 
-def _neutral(message: AbstractIncomingMessage) -> Message:
+def _as_message(message: AbstractIncomingMessage) -> Message:
     prefix = "cloudEvents:"
     attributes = {
         name.removeprefix(prefix): str(value) for name, value in message.headers.items() if name.startswith(prefix)
@@ -164,7 +162,7 @@ def _neutral(message: AbstractIncomingMessage) -> Message:
 
 
 class PubSubHarness(ConnectionHarness):
-    """The emulator that tests share, behind a proxy that can fail."""
+    """The shared emulator behind a proxy that can fail."""
 
     def __init__(self, proxy: Proxy, inbox: pubsub.Inbox) -> None:
         self._proxy = proxy
@@ -176,7 +174,7 @@ class PubSubHarness(ConnectionHarness):
             topic=self._inbox.topic,
             mode=mode,
             emulator_host=f"127.0.0.1:{self._proxy.port}",
-            # Many small requests, so that some are under way whenever something happens.
+            # Many small requests, so that some are in flight at any time.
             limits=RequestLimits(count=20),
             retry=AT_ONCE,
         )
@@ -195,7 +193,7 @@ class PubSubHarness(ConnectionHarness):
 
 
 class StallingPubSubHarness(StallingHarness):
-    """A service of our own making: the emulator never stalls."""
+    """A fake service, because the emulator never stalls."""
 
     def __init__(self, service: pubsub.FakeService) -> None:
         self._service = service
@@ -206,7 +204,7 @@ class StallingPubSubHarness(StallingHarness):
         )
 
     async def receive(self, count: int) -> list[Message]:
-        return [pubsub.as_message(message) for message in self._service.taken[:count]]
+        return [pubsub.as_message(message) for message in self._service.accepted[:count]]
 
     async def stall(self) -> None:
         self._service.is_answering.clear()
@@ -244,7 +242,7 @@ class TestPubSubPublisher(PublisherContract, ConnectionContract):
             yield PubSubHarness(proxy, inbox)
 
 
-class TestPubSubPublisherThatStalls(StallingContract):
+class TestStallingPubSubPublisher(StallingContract):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[StallingPubSubHarness]:
         async with pubsub.fake_service() as service:

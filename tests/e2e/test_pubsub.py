@@ -86,7 +86,7 @@ async def test_an_emulator_killed_in_mid_cycle_costs_readiness_and_no_resource(t
                 await service.until_event("cycle.done", since=len(service.lines))
                 up, _ = await service.readiness()
                 errors = await service.metric("broker_errors_total", broker_type="gcp-pubsub")
-                async with open_inbox(emulator.host, topic=topic, is_made=False) as after:
+                async with open_inbox(emulator.host, topic=topic, is_created=False) as after:
                     await after.subscribe()
                     server.change_spec("cls-7")
                     (message,) = await after.receive(1)

@@ -223,7 +223,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path, inbox: Inbox) -> 
         config = settings(server, poll_interval="15s")
         environ = broker(inbox, BROKER_URL=way_to_broker.url)
         server.put(make_resource("cls-1", observed_generation=0))
-        server.script = lambda request: way_to_broker.hold_answers()
+        server.script = lambda request: way_to_broker.hold_responses()
         async with SentinelProcess(tmp_path, config, environ=environ) as service:
             await eventually(lambda: way_to_broker.published == 1)
             service.send_signal(signal.SIGTERM)

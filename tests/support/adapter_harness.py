@@ -191,7 +191,7 @@ class Workplace:
 
     async def deliver(self, message: Message) -> None:
         """A message that is no event of ours."""
-        assert await self.broker.place_in(self._name, message)
+        assert await self.broker.publish_to(self._name, message)
 
     @property
     def backlog(self) -> int:

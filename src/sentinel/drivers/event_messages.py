@@ -1,8 +1,8 @@
-"""What brokers have in common about a message that was received: which event it is.
+"""Which event a received message is, and the headers of a dead letter, for all brokers.
 
-The bindings of CloudEvents prefix attributes differently (`cloudEvents:` or `cloudEvents_` on AMQP, `ce-` on
-Pub/Sub), and some publishers set none at all and rely on the body of a structured event. Here all of them come
-out alike. Nothing is refused: what cannot be read as an event simply has no attributes.
+CloudEvents bindings prefix attributes differently (`cloudEvents:` or `cloudEvents_` on AMQP, `ce-` on Pub/Sub),
+and some publishers set no headers and rely on the body of a structured event. This module reads all of them
+into the same `Message`. It rejects nothing: a message that is not a valid event has no attributes.
 """
 
 from __future__ import annotations
@@ -17,41 +17,42 @@ from sentinel.core import events
 from sentinel.ports.subscription import DeadLetter, Message
 from sentinel.runtime.log import Log
 
-REASON = "dead-letter-reason"
-TIME = "dead-letter-time"
-ATTEMPTS = "dead-letter-attempts"
-"""Headers of a dead letter, beside those that it came with."""
-REPLAYED = "replayed-time"
-"""Header of a message that was a dead letter: it is not the one that was given up before."""
-OURS = frozenset((REASON, TIME, ATTEMPTS, REPLAYED))
+REASON_HEADER = "dead-letter-reason"
+TIME_HEADER = "dead-letter-time"
+ATTEMPTS_HEADER = "dead-letter-attempts"
+REPLAYED_HEADER = "replayed-time"
+"""Marks a replayed dead letter, which counts as another message than the one that was dead-lettered."""
+ADDED_HEADERS = frozenset((REASON_HEADER, TIME_HEADER, ATTEMPTS_HEADER, REPLAYED_HEADER))
 
-_LONGEST_REASON = 1_000
-_body = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_text = msgspec.json.Decoder(str)
+_MAX_REASON_BYTES = 1_000
+_members_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_text_decoder = msgspec.json.Decoder(str)
 
 
-class Received(msgspec.Struct, frozen=True):
-    """A message, and what its broker tells about it."""
+class DecodedMessage(msgspec.Struct, frozen=True):
+    """A message and its delivery details."""
 
     message: Message
     key: Hashable | None = None
-    """What it is known by when it comes again."""
+    """Identifies the message across redeliveries."""
     attempts: int = 1
     published_time: datetime | None = None
 
 
-def unreadable(body: bytes, error: Exception, *, log: Log, key: Hashable, attempts: int) -> Received:
-    """A message that our own reading fails on. It is still one, of a body alone, and will be given up as no event:
-    one that nobody settled would keep its place among those that are held, for ever.
+def unreadable(body: bytes, error: Exception, *, log: Log, key: Hashable, attempts: int) -> DecodedMessage:
+    """Log a message that our code failed to read, and return it with its body only.
 
-    `key` and `attempts` are what the broker itself has to say, for whoever looks for the message.
+    It is then dead-lettered as not being an event. Without a delivery nothing would settle it, and it would occupy
+    a slot forever. `key` and `attempts` come from the broker and help to find the message.
     """
     log.unexpected("message.unreadable", key=key, attempts=attempts, error=error)
-    return Received(Message(body, "", {}))
+    return DecodedMessage(Message(body, "", {}))
 
 
-def message(*, body: bytes, content_type: str, headers: Mapping[str, str], prefixes: Sequence[str]) -> Message:
-    """The message as the port has it; `prefixes` are those that mark an attribute among the headers."""
+def read_message(
+    *, body: bytes, content_type: str, headers: Mapping[str, str], prefixes: Sequence[str]
+) -> Message:
+    """Read a message; headers with one of the `prefixes` are event attributes."""
     attributes = {
         name.removeprefix(prefix).lower(): value
         for prefix in prefixes
@@ -59,50 +60,49 @@ def message(*, body: bytes, content_type: str, headers: Mapping[str, str], prefi
         if name.startswith(prefix)
     }
     if "id" not in attributes:
-        attributes = _within(body)
+        attributes = _structured_attributes(body)
     elif content_type and not content_type.startswith("application/cloudevents"):
-        # In binary mode the message's own content type is that of the data.
+        # In binary mode the content type of the message is that of the data.
         attributes.setdefault("datacontenttype", content_type)
     return Message(body, content_type, attributes)
 
 
-def _within(body: bytes) -> dict[str, str]:
-    """The attributes of a structured event, which is told from other JSON by its version and id."""
+def _structured_attributes(body: bytes) -> dict[str, str]:
+    """Return the attributes of a structured event; empty for JSON without `specversion` and `id`."""
     try:
-        members = _body.decode(body)
+        members = _members_decoder.decode(body)
         if not {"specversion", "id"} <= members.keys():
             return {}
-        # Attributes that are not texts are rare, and the data may be anything: what is no text is passed over.
-        texts = ((name, bytes(value)) for name, value in members.items() if name not in ("data", "data_base64"))
-        return {name: _text.decode(value) for name, value in texts if value.startswith(b'"')}
+        # Attributes that are not strings are rare and skipped; the data may be any JSON.
+        encoded = ((name, bytes(value)) for name, value in members.items() if name not in ("data", "data_base64"))
+        return {name: _text_decoder.decode(value) for name, value in encoded if value.startswith(b'"')}
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
 
 
-def moment(text: str | None) -> datetime | None:
-    """A moment from a header; None where it is none, or says nothing of its zone."""
+def parse_time(text: str | None) -> datetime | None:
+    """Parse a header's time; None if it is invalid or has no time zone."""
     try:
         parsed = datetime.fromisoformat(text or "")
         return None if parsed.tzinfo is None else parsed.astimezone(UTC)
-    except (ValueError, OverflowError):  # in UTC, the first hours of the year 1 would be in the year before
+    except (ValueError, OverflowError):  # in UTC, the first hours of year 1 would fall into the year before
         return None
 
 
-def given_up(*, reason: str, attempts: int, now: datetime) -> dict[str, str]:
-    """The headers that make a message a dead letter."""
-    shown = reason.encode(errors="replace")[:_LONGEST_REASON].decode(errors="ignore")
-    return {REASON: shown, ATTEMPTS: str(attempts), TIME: events.timestamp(now)}
+def dead_letter_headers(*, reason: str, attempts: int, now: datetime) -> dict[str, str]:
+    truncated = reason.encode(errors="replace")[:_MAX_REASON_BYTES].decode(errors="ignore")
+    return {REASON_HEADER: truncated, ATTEMPTS_HEADER: str(attempts), TIME_HEADER: events.timestamp(now)}
 
 
-def dead_letter(received: Message, headers: Mapping[str, str]) -> DeadLetter:
-    """A dead letter, from a message and all of its headers."""
-    attempts = headers.get(ATTEMPTS, "")
+def read_dead_letter(message: Message, headers: Mapping[str, str]) -> DeadLetter:
+    """Read a dead letter from a message and all its headers."""
+    attempts = headers.get(ATTEMPTS_HEADER, "")
     return DeadLetter(
-        id=received.attributes.get("id") or hashlib.sha256(received.body).hexdigest()[:16],
-        type=received.attributes.get("type", ""),
-        subject=received.attributes.get("subject", ""),
-        reason=headers.get(REASON, ""),
-        time=moment(headers.get(TIME)),
+        id=message.attributes.get("id") or hashlib.sha256(message.body).hexdigest()[:16],
+        type=message.attributes.get("type", ""),
+        subject=message.attributes.get("subject", ""),
+        reason=headers.get(REASON_HEADER, ""),
+        time=parse_time(headers.get(TIME_HEADER)),
         attempts=int(attempts) if attempts.isdecimal() else 0,
-        message=received,
+        message=message,
     )

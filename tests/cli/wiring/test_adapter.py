@@ -46,7 +46,7 @@ def test_within_its_drain_it_says_what_it_has_cut_off() -> None:
             redact=str,
             drain=drain,
         )
-        await broker.place(Message(b"{}", "application/json", EVENT))
+        await broker.publish(Message(b"{}", "application/json", EVENT))
         running = asyncio.create_task(part.loops[0](stopping))
         await begun.wait()
 

@@ -102,7 +102,7 @@ class PubSubBroker:
         return f"{adapter}-{self._topic}"
 
     async def publish_junk(self, body: bytes) -> None:
-        await pubsub.publish(self._emulator.host, self._topic, body)
+        await pubsub.publish_body(self._emulator.host, self._topic, body)
 
 
 class AdapterProcess(ServiceProcess):

@@ -1,11 +1,11 @@
-"""How events are laid out in Pub/Sub messages, and which of them share a request.
+"""Encoding of events as Pub/Sub messages, and their grouping into publish requests.
 
-Of the attributes around an event only its id and its subject differ from those of the event before it. The
-rest is kept as a message that is copied and completed, on the protobuf classes themselves: the wrappers that the
-generated client offers for them would take most of what publishing may cost.
+Of the attributes around an event only its id and its subject differ from the previous event. The rest is kept
+as a message that is copied and completed, on the protobuf classes themselves: the wrappers of the generated
+client would use most of the time budget of publishing.
 
-A request succeeds or fails as one, so whatever Pub/Sub would not take is found before it joins others: an event
-that is too large, or that no attribute can hold, is passed over.
+A request succeeds or fails as a whole. So events that Pub/Sub would reject, because they are too large or do
+not fit an attribute, are skipped before they join others.
 """
 
 from __future__ import annotations
@@ -20,72 +20,71 @@ from google.pubsub_v1.types import PublishRequest, PubsubMessage
 from sentinel.core import events
 from sentinel.ports.publisher import Outcome
 
-MOST_MESSAGES = 1_000
-MOST_BYTES = 10_000_000
-"""What one request to Pub/Sub may hold."""
-LONGEST_TEXT = 1_024
-"""Bytes of an attribute's value, or of an ordering key."""
+MAX_MESSAGES = 1_000
+MAX_BYTES = 10_000_000
+"""Pub/Sub's limits for one request."""
+MAX_TEXT_BYTES = 1_024
+"""Pub/Sub's limit for an attribute value and an ordering key."""
 
 _PREFIX = "ce-"
 _ID, _SUBJECT = f"{_PREFIX}id", f"{_PREFIX}subject"
 _FRAMING = 64
-"""More than the lengths and names around an event's own parts add up to."""
+"""Upper bound of the field lengths and names around an event's own parts."""
 
-_MOST_DIVISIONS = 64
-"""Enough to find a few events at fault among thousands, and an end where Pub/Sub will take none."""
+_MAX_SPLITS = 64
+"""Enough to find a few invalid events among thousands, and an end if Pub/Sub rejects all of them."""
 
 _Request = PublishRequest.pb()
 _Message = PubsubMessage.pb()
 
 
 class Unsendable(ValueError):
-    """An event that Pub/Sub has no room for; the text says why."""
+    """The event exceeds a limit of Pub/Sub; the message tells which."""
 
 
 class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a request is closed and sent: at whichever of these comes first.
+    """A request is sent when it reaches the first of these limits.
 
-    Nothing waits for a request to fill up. A publisher is given all that there is to send.
+    No request waits to fill up: a publisher is given everything that is to be sent.
     """
 
     count: int = 500
-    """Messages; more of them hardly make an event cheaper."""
+    """Messages; more would hardly reduce the cost per event."""
     size: int = 1_000_000
-    """Bytes; an event that is larger than this by itself goes alone."""
+    """Bytes; a larger event is sent alone."""
     time: timedelta = timedelta(milliseconds=20)
-    """What putting it together may take, because everything else in the process stands still meanwhile."""
+    """Time to encode it, because the event loop is blocked meanwhile."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.count <= MOST_MESSAGES:
-            raise ValueError(f"count: expected between 1 and {MOST_MESSAGES}, got {self.count}")
-        if not 1 <= self.size <= MOST_BYTES:
-            raise ValueError(f"size: expected between 1 and {MOST_BYTES}, got {self.size}")
+        if not 1 <= self.count <= MAX_MESSAGES:
+            raise ValueError(f"count: expected between 1 and {MAX_MESSAGES}, got {self.count}")
+        if not 1 <= self.size <= MAX_BYTES:
+            raise ValueError(f"size: expected between 1 and {MAX_BYTES}, got {self.size}")
         if self.time <= timedelta(0):
             raise ValueError(f"time: expected more than 0s, got {self.time}")
 
 
 class PublishBatch:
-    """Events on their way, and what is known of each."""
+    """The events of one publish call and the outcome of each."""
 
     def __init__(self, events: Sequence[events.Event]) -> None:
         self.events = events
         self.outcomes = [Outcome.UNCONFIRMED] * len(events)
         self.seconds: list[float] = []
         self.reasons: dict[int, str] = {}
-        """By the position of the first event of a request, the last that went wrong with it."""
-        self.divisions = 0
-        """How many requests were divided so far."""
+        """The last error of a request, by the position of its first event."""
+        self.splits = 0
 
-    def explain(self, otherwise: str) -> str:
-        """Why the first event that was not confirmed was not; empty where all were."""
+    def first_error(self, default: str) -> str:
+        """Return why the first event that was not confirmed failed; empty if all were."""
         for position, outcome in enumerate(self.outcomes):
             if outcome is not Outcome.CONFIRMED:
-                return self.reasons.get(position, otherwise)
+                return self.reasons.get(position, default)
         return ""
 
 
 class EncodedRequest:
-    """Events that are sent together, and share their fate."""
+    """Events that are sent together and succeed or fail together."""
 
     __slots__ = ("batch", "content", "positions")
 
@@ -97,32 +96,31 @@ class EncodedRequest:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def answered(self, outcome: Outcome, seconds: float) -> None:
-        """Notes Pub/Sub's word on all of them."""
+    def set_outcome(self, outcome: Outcome, seconds: float) -> None:
         outcomes = self.batch.outcomes
         for position in self.positions:
             outcomes[position] = outcome
         self.batch.seconds += [seconds] * len(self.positions)
 
-    def went_wrong(self, reason: str) -> None:
-        """Notes why an attempt failed."""
+    def set_error(self, reason: str) -> None:
+        """Record why an attempt failed."""
         self.batch.reasons[self.positions[0]] = reason
 
-    def halves(self) -> Sequence[EncodedRequest]:
-        """The same events in two requests, in their order; none where there is no more use in it."""
-        if len(self) < 2 or self.batch.divisions == _MOST_DIVISIONS:
+    def split(self) -> Sequence[EncodedRequest]:
+        """Return two requests with half of the events each, in order; empty if it cannot be split further."""
+        if len(self) < 2 or self.batch.splits == _MAX_SPLITS:
             return ()
-        self.batch.divisions += 1
+        self.batch.splits += 1
         middle = len(self) // 2
-        return self._part(slice(None, middle)), self._part(slice(middle, None))
+        return self._slice(slice(None, middle)), self._slice(slice(middle, None))
 
-    def _part(self, part: slice) -> EncodedRequest:
+    def _slice(self, part: slice) -> EncodedRequest:
         content = _Request(topic=self.content.topic, messages=self.content.messages[part])
         return EncodedRequest(self.batch, content, self.positions[part])
 
 
 class _Shared(msgspec.Struct, frozen=True):
-    """What an event has in common with the one before it."""
+    """The parts that an event shares with the previous one."""
 
     key: tuple[str, str, str]
     message: Protobuf
@@ -130,40 +128,42 @@ class _Shared(msgspec.Struct, frozen=True):
 
 
 class RequestEncoder:
-    """Lays out events for one topic."""
+    """Encodes events for one topic."""
 
     def __init__(
         self, *, topic: str, mode: events.Mode, ordering_key: str, limits: RequestLimits, now: Callable[[], float]
     ) -> None:
-        """`topic` is the full name. `now` tells seconds, from wherever it likes."""
-        if _length(ordering_key) > LONGEST_TEXT:
-            raise ValueError(f"ordering_key: expected at most {LONGEST_TEXT} bytes, got {_length(ordering_key)}")
+        """`topic` is the full name; `now` is a monotonic clock in seconds."""
+        if _byte_length(ordering_key) > MAX_TEXT_BYTES:
+            raise ValueError(
+                f"ordering_key: expected at most {MAX_TEXT_BYTES} bytes, got {_byte_length(ordering_key)}"
+            )
         self._mode = mode
         self._ordering_key = ordering_key
         self._limits = limits
         self._now = now
         self._empty = _Request(topic=topic)
-        self._room = MOST_BYTES - self._empty.ByteSize()
+        self._room = MAX_BYTES - self._empty.ByteSize()
         self._shared: _Shared | None = None
 
-    def requests(self, batch: PublishBatch) -> Iterator[EncodedRequest]:
-        """The requests that carry the batch, each laid out when asked for; what cannot be sent is passed over."""
+    def encode(self, batch: PublishBatch) -> Iterator[EncodedRequest]:
+        """Yield the requests for the batch, each encoded on demand; events that cannot be sent are skipped."""
         limits, now, room = self._limits, self._now, min(self._limits.size, self._room)
-        longest = limits.time.total_seconds()
-        request, size, begun = self._begin(batch), 0, now()
+        max_seconds = limits.time.total_seconds()
+        request, size, start = self._new_request(batch), 0, now()
         for position, event in enumerate(batch.events):
             try:
-                shared = self._share(event)
+                shared = self._shared_parts(event)
                 body = events.body(event, self._mode)
                 needed = self._measure(event, body, shared)
-            except (ValueError, TypeError) as error:  # text that is not valid Unicode is one of them
+            except (ValueError, TypeError) as error:  # includes text that is not valid Unicode
                 batch.outcomes[position] = Outcome.UNSENDABLE
                 batch.reasons[position] = f"cannot be sent: {error}"
                 continue
             count = len(request)
-            if count and (count == limits.count or size + needed > room or now() - begun > longest):
+            if count and (count == limits.count or size + needed > room or now() - start > max_seconds):
                 yield request
-                request, size, begun = self._begin(batch), 0, now()
+                request, size, start = self._new_request(batch), 0, now()
             message = request.content.messages.add()
             message.CopyFrom(shared.message)
             message.data = body
@@ -175,38 +175,41 @@ class RequestEncoder:
         if request.positions:
             yield request
 
-    def _begin(self, batch: PublishBatch) -> EncodedRequest:
+    def _new_request(self, batch: PublishBatch) -> EncodedRequest:
         content = _Request()
         content.CopyFrom(self._empty)
         return EncodedRequest(batch, content, [])
 
-    def _share(self, event: events.Event) -> _Shared:
-        # Events of one cycle share their type, their trace and mostly their time: the last ones are enough.
+    def _shared_parts(self, event: events.Event) -> _Shared:
+        # Events of one cycle share their type, their trace and mostly their time, so caching the last ones is
+        # enough.
         key = (event.type, event.time, event.traceparent)
         if self._shared is None or self._shared.key != key:
-            named = {_PREFIX + name: value for name, value in events.attributes(event).items()}
-            named["content-type"] = events.content_type(self._mode)
-            for name, value in named.items():
-                _check(name, value)
-            del named[_ID], named[_SUBJECT]
-            message = _Message(attributes=named, ordering_key=self._ordering_key)
+            attributes = {_PREFIX + name: value for name, value in events.attributes(event).items()}
+            attributes["content-type"] = events.content_type(self._mode)
+            for name, value in attributes.items():
+                _checked_length(name, value)
+            del attributes[_ID], attributes[_SUBJECT]
+            message = _Message(attributes=attributes, ordering_key=self._ordering_key)
             self._shared = _Shared(key, message, message.ByteSize() + _FRAMING)
         return self._shared
 
     def _measure(self, event: events.Event, body: bytes, shared: _Shared) -> int:
-        """How much of a request the event takes, rounded up; raises `Unsendable` where that is too much."""
-        needed = shared.size + len(body) + _check(_ID, event.id) + _check(_SUBJECT, event.subject)
+        """Return an upper bound of the event's bytes in a request; raise `Unsendable` if that is too much."""
+        needed = (
+            shared.size + len(body) + _checked_length(_ID, event.id) + _checked_length(_SUBJECT, event.subject)
+        )
         if needed > self._room:
             raise Unsendable(f"it takes {needed} bytes, and a request may have {self._room}")
         return needed
 
 
-def _check(name: str, value: str) -> int:
-    length = _length(value)
-    if length > LONGEST_TEXT:
-        raise Unsendable(f"its {name} takes {length} bytes, and an attribute may have {LONGEST_TEXT}")
+def _checked_length(name: str, value: str) -> int:
+    length = _byte_length(value)
+    if length > MAX_TEXT_BYTES:
+        raise Unsendable(f"its {name} takes {length} bytes, and an attribute may have {MAX_TEXT_BYTES}")
     return length
 
 
-def _length(text: str) -> int:
+def _byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())

@@ -1,8 +1,8 @@
-"""What is read from a message that Pub/Sub delivers, and how one is published again.
+"""Decoding of messages pulled from Pub/Sub, and the messages under which they are republished.
 
-Pub/Sub cannot put a message into one subscription alone. A replay goes to the topic, addressed: our own
-subscribers pass over what is addressed to others. Any other consumer of the topic sees the event once more,
-which to a consumer of hints is one more hint.
+Pub/Sub cannot publish to a single subscription. A replay goes to the topic with the name of its subscription,
+and our subscribers skip replays for others. Any other consumer of the topic sees the event once more, which
+only makes it read the state again.
 """
 
 from __future__ import annotations
@@ -14,67 +14,63 @@ from google.pubsub_v1.types import PubsubMessage, ReceivedMessage
 
 from sentinel.core import events
 from sentinel.drivers import event_messages
-from sentinel.drivers.event_messages import Received
+from sentinel.drivers.event_messages import DecodedMessage
 from sentinel.ports.subscription import DeadLetter, Message
 from sentinel.runtime.log import Log
 
 _PREFIXES = ("ce-",)
 _CONTENT_TYPE = "content-type"
-_ADDRESSEE = "replayed-for"
-_NOT_KEPT = event_messages.OURS | {_ADDRESSEE}
-_MOST_ATTRIBUTES = 100
-"""As many as Pub/Sub takes with a message."""
+_REPLAYED_FOR = "replayed-for"
+_DROPPED_ATTRIBUTES = event_messages.ADDED_HEADERS | {_REPLAYED_FOR}
+_MAX_ATTRIBUTES = 100
+"""Pub/Sub's limit per message."""
 
 
-def receive(pulled: ReceivedMessage, *, log: Log) -> Received:
-    """Everything about a message, whatever it is; `log` hears of one that our own reading fails on."""
-    inner = pulled.message
-    key, attempts = inner.message_id, max(1, pulled.delivery_attempt)
+def decode(pulled: ReceivedMessage, *, log: Log) -> DecodedMessage:
+    """Decode any message; one that our code fails on is logged and returned with its body only."""
+    message = pulled.message
+    key, attempts = message.message_id, max(1, pulled.delivery_attempt)
     try:
-        return Received(read(inner), key, attempts, published_time(inner))
-    except Exception as error:  # the edge to whatever strangers have published
-        return event_messages.unreadable(bytes(inner.data), error, log=log, key=key, attempts=attempts)
+        return DecodedMessage(_read_message(message), key, attempts, _published_time(message))
+    except Exception as error:  # the edge: anyone may publish anything
+        return event_messages.unreadable(bytes(message.data), error, log=log, key=key, attempts=attempts)
 
 
-def read(pulled: PubsubMessage) -> Message:
-    """The message as the port has it."""
-    headers = dict(pulled.attributes)
-    return event_messages.message(
-        body=bytes(pulled.data),
-        content_type=headers.get(_CONTENT_TYPE, ""),
-        headers=headers,
+def is_replay_for_other(message: PubsubMessage, subscription: str) -> bool:
+    return bool(message.attributes.get(_REPLAYED_FOR, subscription) != subscription)
+
+
+def read_dead_letter(message: PubsubMessage) -> DeadLetter:
+    return event_messages.read_dead_letter(_read_message(message), dict(message.attributes))
+
+
+def make_dead_letter(message: PubsubMessage, *, reason: str, attempts: int, now: datetime) -> PubsubMessage:
+    return _republished(message, event_messages.dead_letter_headers(reason=reason, attempts=attempts, now=now))
+
+
+def make_replay(message: PubsubMessage, *, subscription: str, now: datetime) -> PubsubMessage:
+    added = {event_messages.REPLAYED_HEADER: events.timestamp(now), _REPLAYED_FOR: subscription}
+    return _republished(message, added)
+
+
+def _read_message(message: PubsubMessage) -> Message:
+    attributes = dict(message.attributes)
+    return event_messages.read_message(
+        body=bytes(message.data),
+        content_type=attributes.get(_CONTENT_TYPE, ""),
+        headers=attributes,
         prefixes=_PREFIXES,
     )
 
 
-def published_time(pulled: PubsubMessage) -> datetime | None:
-    """When Pub/Sub took it, which it always says."""
-    moment: datetime | None = pulled.publish_time
-    return moment and datetime.fromtimestamp(moment.timestamp(), tz=UTC)
+def _published_time(message: PubsubMessage) -> datetime | None:
+    time: datetime | None = message.publish_time
+    return time and datetime.fromtimestamp(time.timestamp(), tz=UTC)
 
 
-def is_for(pulled: PubsubMessage, subscription: str) -> bool:
-    """False for what was replayed for another subscription."""
-    return bool(pulled.attributes.get(_ADDRESSEE, subscription) == subscription)
-
-
-def dead_letter(pulled: PubsubMessage) -> DeadLetter:
-    return event_messages.dead_letter(read(pulled), dict(pulled.attributes))
-
-
-def as_dead_letter(pulled: PubsubMessage, *, reason: str, attempts: int, now: datetime) -> PubsubMessage:
-    """What is published among the dead letters."""
-    return _again(pulled, event_messages.given_up(reason=reason, attempts=attempts, now=now))
-
-
-def as_replay(pulled: PubsubMessage, *, subscription: str, now: datetime) -> PubsubMessage:
-    """What is published to the topic of the subscription."""
-    return _again(pulled, {event_messages.REPLAYED: events.timestamp(now), _ADDRESSEE: subscription})
-
-
-def _again(pulled: PubsubMessage, added: Mapping[str, str]) -> PubsubMessage:
-    kept = {name: value for name, value in pulled.attributes.items() if name not in _NOT_KEPT}
-    if len(kept) + len(added) > _MOST_ATTRIBUTES:
+def _republished(message: PubsubMessage, added: Mapping[str, str]) -> PubsubMessage:
+    kept = {name: value for name, value in message.attributes.items() if name not in _DROPPED_ATTRIBUTES}
+    if len(kept) + len(added) > _MAX_ATTRIBUTES:
         kept = {}
-    # Without its ordering key: it is no longer part of that order, and would need a subscription that keeps it.
-    return PubsubMessage(data=pulled.data, attributes={**kept, **added})
+    # Without the ordering key: the message has left that order, and the key requires an ordered subscription.
+    return PubsubMessage(data=message.data, attributes={**kept, **added})
