@@ -207,10 +207,10 @@ class StallingPubSubHarness(StallingHarness):
         return [pubsub.as_message(message) for message in self._service.accepted[:count]]
 
     async def stall(self) -> None:
-        self._service.is_answering.clear()
+        self._service.is_responding.clear()
 
     async def resume(self) -> None:
-        self._service.is_answering.set()
+        self._service.is_responding.set()
 
 
 class TestMemoryPublisher(PublisherContract, RoutingContract, StallingContract):

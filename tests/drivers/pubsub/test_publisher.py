@@ -42,7 +42,7 @@ def host() -> str:
 
 
 @pytest.fixture
-async def box(host: str) -> AsyncIterator[Inbox]:
+async def inbox(host: str) -> AsyncIterator[Inbox]:
     async with open_inbox(host) as made:
         yield made
 
@@ -72,11 +72,11 @@ class TestMessages:
         [(Mode.STRUCTURED, "application/cloudevents+json"), (Mode.BINARY, "application/json")],
     )
     async def test_a_message_carries_the_event_in_its_attributes(
-        self, host: str, box: Inbox, mode: Mode, content_type: str
+        self, host: str, inbox: Inbox, mode: Mode, content_type: str
     ) -> None:
-        async with opened_publisher(host, box.topic, mode=mode) as publisher:
+        async with opened_publisher(host, inbox.topic, mode=mode) as publisher:
             await publisher.publish(make_events(1), deadline=AMPLE)
-        [message] = await box.receive(1)
+        [message] = await inbox.receive(1)
 
         assert dict(message.attributes) == {
             "ce-specversion": "1.0",
@@ -91,13 +91,13 @@ class TestMessages:
         assert message.ordering_key == ""
 
     @pytest.mark.parametrize("mode", Mode)
-    async def test_the_sdk_reads_a_message_as_the_event(self, host: str, box: Inbox, mode: Mode) -> None:
+    async def test_the_sdk_reads_a_message_as_the_event(self, host: str, inbox: Inbox, mode: Mode) -> None:
         [event] = make_events(1)
         traced = msgspec.structs.replace(event, traceparent=TRACE)
 
-        async with opened_publisher(host, box.topic, mode=mode) as publisher:
+        async with opened_publisher(host, inbox.topic, mode=mode) as publisher:
             await publisher.publish([traced], deadline=AMPLE)
-        [message] = await box.receive(1)
+        [message] = await inbox.receive(1)
 
         # The Pub/Sub binding is the HTTP binding with attributes instead of headers.
         read_by = from_structured if mode is Mode.STRUCTURED else from_binary
@@ -111,31 +111,31 @@ class TestMessages:
         assert read.get_data() == {"resource_id": "cls-0", "padding": ""}
         assert read.get_extension("traceparent") == TRACE
 
-    async def test_in_binary_mode_the_body_is_the_data(self, host: str, box: Inbox) -> None:
+    async def test_in_binary_mode_the_body_is_the_data(self, host: str, inbox: Inbox) -> None:
         [event] = make_events(1)
 
-        async with opened_publisher(host, box.topic, mode=Mode.BINARY) as publisher:
+        async with opened_publisher(host, inbox.topic, mode=Mode.BINARY) as publisher:
             await publisher.publish([event], deadline=AMPLE)
-        [message] = await box.receive(1)
+        [message] = await inbox.receive(1)
 
         assert message.data == bytes(event.data)
 
-    async def test_an_event_that_is_too_large_does_not_block_others(self, host: str, box: Inbox) -> None:
+    async def test_an_event_that_is_too_large_does_not_block_others(self, host: str, inbox: Inbox) -> None:
         events = [*make_events(1), *make_events(1, first=1, padding=MAX_BYTES), *make_events(1, first=2)]
 
-        async with opened_publisher(host, box.topic) as publisher:
+        async with opened_publisher(host, inbox.topic) as publisher:
             receipt = await publisher.publish(events, deadline=AMPLE)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
         assert receipt.error.startswith("cannot be sent: it takes 10000")
-        assert ids(await box.receive(2)) == ["event-0", "event-2"]
+        assert ids(await inbox.receive(2)) == ["event-0", "event-2"]
 
-    async def test_an_event_that_just_fits_is_delivered(self, host: str, box: Inbox) -> None:
+    async def test_an_event_that_just_fits_is_delivered(self, host: str, inbox: Inbox) -> None:
         [event] = make_events(1, padding=MAX_BYTES - 2_000)
 
-        async with opened_publisher(host, box.topic) as publisher:
+        async with opened_publisher(host, inbox.topic) as publisher:
             receipt = await publisher.publish([event], deadline=AMPLE)
-        [message] = await box.receive(1)
+        [message] = await inbox.receive(1)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED], receipt.error
         assert msgspec.json.decode(message.data)["data"] == msgspec.json.decode(event.data)
@@ -143,12 +143,12 @@ class TestMessages:
     async def test_with_an_ordering_key_events_arrive_in_order(self, host: str) -> None:
         events = make_events(1_000)
 
-        async with open_inbox(host, is_ordered=True) as box:
+        async with open_inbox(host, is_ordered=True) as inbox:
             async with opened_publisher(
-                host, box.topic, ordering_key="fleet", limits=RequestLimits(count=50)
+                host, inbox.topic, ordering_key="fleet", limits=RequestLimits(count=50)
             ) as publisher:
                 receipt = await publisher.publish(events, deadline=AMPLE)
-            messages = await box.receive(len(events))
+            messages = await inbox.receive(len(events))
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * len(events)
         assert {message.ordering_key for message in messages} == {"fleet"}
@@ -169,42 +169,42 @@ class TestTopic:
                 pass
 
     async def test_a_missing_topic_is_created_if_allowed(self, host: str) -> None:
-        async with open_inbox(host, is_created=False) as box:
-            async with opened_publisher(host, box.topic, create_topic=True) as publisher:
-                await box.subscribe()
+        async with open_inbox(host, is_created=False) as inbox:
+            async with opened_publisher(host, inbox.topic, create_topic=True) as publisher:
+                await inbox.subscribe()
                 receipt = await publisher.publish(make_events(1), deadline=AMPLE)
-            messages = await box.receive(1)
+            messages = await inbox.receive(1)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
         assert ids(messages) == ["event-0"]
 
-    async def test_an_existing_topic_is_used(self, host: str, box: Inbox) -> None:
-        async with opened_publisher(host, box.topic, create_topic=True) as publisher:
+    async def test_an_existing_topic_is_used(self, host: str, inbox: Inbox) -> None:
+        async with opened_publisher(host, inbox.topic, create_topic=True) as publisher:
             await publisher.publish(make_events(1), deadline=AMPLE)
 
-        assert ids(await box.receive(1)) == ["event-0"]
+        assert ids(await inbox.receive(1)) == ["event-0"]
 
-    async def test_a_deleted_topic_is_trouble_until_it_is_back(self, host: str, box: Inbox) -> None:
+    async def test_a_deleted_topic_is_trouble_until_it_is_back(self, host: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
-        async with opened_publisher(host, box.topic, observe=observed.append) as publisher:
-            await box.delete_topic()
+        async with opened_publisher(host, inbox.topic, observe=observed.append) as publisher:
+            await inbox.delete_topic()
             refused = await publisher.publish(make_events(3), deadline=AMPLE)
             await eventually(lambda: publisher.trouble() is not None)
             trouble = publisher.trouble() or ""
-            await box.create_topic()
+            await inbox.create_topic()
             await eventually(lambda: publisher.trouble() is None)
             again = await publisher.publish(make_events(3), deadline=AMPLE)
 
         assert list(refused.outcomes) == [Outcome.REFUSED] * 3
         assert "NOT_FOUND" in refused.error
-        assert box.topic in trouble
+        assert inbox.topic in trouble
         assert list(again.outcomes) == [Outcome.CONFIRMED] * 3
         assert [change.is_connected for change in observed] == [True, False, True]
 
-    async def test_a_deleted_topic_is_created_again_if_allowed(self, host: str, box: Inbox) -> None:
-        async with opened_publisher(host, box.topic, create_topic=True) as publisher:
-            await box.delete_topic()
+    async def test_a_deleted_topic_is_created_again_if_allowed(self, host: str, inbox: Inbox) -> None:
+        async with opened_publisher(host, inbox.topic, create_topic=True) as publisher:
+            await inbox.delete_topic()
             receipt = await publisher.publish(make_events(3), deadline=AMPLE)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3
@@ -217,10 +217,10 @@ class TestTopic:
 
 
 class TestConnection:
-    async def test_without_a_response_events_are_unconfirmed(self, host: str, box: Inbox) -> None:
+    async def test_without_a_response_events_are_unconfirmed(self, host: str, inbox: Inbox) -> None:
         async with (
             Proxy(f"tcp://{host}") as proxy,
-            opened_publisher(f"127.0.0.1:{proxy.port}", box.topic) as publisher,
+            opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic) as publisher,
         ):
             proxy.hold_responses()
             receipt = await publisher.publish(make_events(3), deadline=SHORT)
@@ -229,13 +229,13 @@ class TestConnection:
         assert receipt.error == "no answer within 0.15s"
         assert receipt.seconds == []
 
-    async def test_a_short_outage_is_retried_within_the_deadline(self, host: str, box: Inbox) -> None:
+    async def test_a_short_outage_is_retried_within_the_deadline(self, host: str, inbox: Inbox) -> None:
         events = make_events(500)
 
         async with (
             Proxy(f"tcp://{host}") as proxy,
             opened_publisher(
-                f"127.0.0.1:{proxy.port}", box.topic, limits=RequestLimits(count=10), retry=RETRY
+                f"127.0.0.1:{proxy.port}", inbox.topic, limits=RequestLimits(count=10), retry=RETRY
             ) as publisher,
         ):
             sent = len(proxy.sent)
@@ -247,12 +247,12 @@ class TestConnection:
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * len(events), receipt.error
 
-    async def test_an_idle_connection_that_is_lost_is_restored(self, host: str, box: Inbox) -> None:
+    async def test_an_idle_connection_that_is_lost_is_restored(self, host: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
         async with (
             Proxy(f"tcp://{host}") as proxy,
-            opened_publisher(f"127.0.0.1:{proxy.port}", box.topic, observe=observed.append) as publisher,
+            opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic, observe=observed.append) as publisher,
         ):
             await proxy.cut()
             await eventually(lambda: publisher.trouble() is not None)
@@ -263,10 +263,10 @@ class TestConnection:
         assert "UNAVAILABLE" in observed[1].reason
         assert observed[-1].is_connected
 
-    async def test_close_ends_a_publish_in_progress(self, host: str, box: Inbox) -> None:
+    async def test_close_ends_a_publish_in_progress(self, host: str, inbox: Inbox) -> None:
         async with (
             Proxy(f"tcp://{host}") as proxy,
-            opened_publisher(f"127.0.0.1:{proxy.port}", box.topic) as publisher,
+            opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic) as publisher,
         ):
             proxy.hold_responses()
             sent = len(proxy.sent)
@@ -278,8 +278,8 @@ class TestConnection:
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
         assert receipt.error == "the publisher is not open"
 
-    async def test_a_publisher_can_be_opened_again(self, host: str, box: Inbox) -> None:
-        async with opened_publisher(host, box.topic) as publisher:
+    async def test_a_publisher_can_be_opened_again(self, host: str, inbox: Inbox) -> None:
+        async with opened_publisher(host, inbox.topic) as publisher:
             await publisher.close()
             await publisher.open()
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)

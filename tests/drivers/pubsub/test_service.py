@@ -209,14 +209,14 @@ class TestPublishing:
     async def test_at_most_the_window_of_requests_is_in_flight(
         self, service: FakeService, ordering_key: str, expected: int
     ) -> None:
-        service.is_answering.clear()
+        service.is_responding.clear()
 
         async with opened_publisher(
             service.host, limits=RequestLimits(count=1), window=3, ordering_key=ordering_key
         ) as publisher:
             publishing = asyncio.create_task(publisher.publish(make_events(20), deadline=AMPLE))
             await eventually(lambda: service.max_concurrent == expected)
-            service.is_answering.set()
+            service.is_responding.set()
             receipt = await publishing
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 20
@@ -233,7 +233,7 @@ class TestPublishing:
             assert publisher.trouble() is None
 
     async def test_a_timeout_triggers_a_check_of_the_topic(self, service: FakeService) -> None:
-        service.is_answering.clear()
+        service.is_responding.clear()
 
         async with opened_publisher(service.host) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=SHORT)

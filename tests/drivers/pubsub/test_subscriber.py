@@ -64,9 +64,9 @@ async def publish(host: str, topic: str, count: int) -> None:
 class TestRequiredResources:
     async def test_open_names_a_missing_subscription(self) -> None:
         host, name = pubsub.emulator_host(), unique("subscription")
-        async with pubsub.open_inbox(host) as box:
+        async with pubsub.open_inbox(host) as inbox:
             with pytest.raises(Misconfigured, match=rf"subscription '.*/{name}': .*create it, or let it be"):
-                await make_subscriber(host, topic=box.topic, subscription=name).open()
+                await make_subscriber(host, topic=inbox.topic, subscription=name).open()
 
     async def test_a_subscription_of_another_topic_is_a_misconfiguration(self) -> None:
         host, name = pubsub.emulator_host(), unique("subscription")
@@ -82,13 +82,13 @@ class TestRequiredResources:
 
     async def test_open_names_a_missing_dead_letter_subscription(self) -> None:
         host, name = pubsub.emulator_host(), unique("subscription")
-        async with pubsub.open_inbox(host) as box:
-            async with opened(make_subscriber(host, topic=box.topic, subscription=name, create_topic=True)):
+        async with pubsub.open_inbox(host) as inbox:
+            async with opened(make_subscriber(host, topic=inbox.topic, subscription=name, create_topic=True)):
                 pass
             await pubsub.remove_subscription(host, name + DEAD_LETTERS_SUFFIX)
 
             with pytest.raises(Misconfigured, match=f"subscription '.*/{name}{DEAD_LETTERS_SUFFIX}'"):
-                await make_subscriber(host, topic=box.topic, subscription=name).open()
+                await make_subscriber(host, topic=inbox.topic, subscription=name).open()
 
     async def test_everything_missing_is_created_if_allowed(self) -> None:
         host, topic, name = pubsub.emulator_host(), unique("topic"), unique("subscription")

@@ -62,8 +62,8 @@ async def check_loss_during_batch(
         await restore()
         await eventually(lambda: publisher.trouble() is None, timeout=AMPLE)
         again = await publisher.publish(make_events(MANY, first=MANY), deadline=AMPLE)
-        async with open_inbox(broker.url, exchange=exchange, queue=queue) as box:
-            received = {message.message_id for message in await box.receive_all()}
+        async with open_inbox(broker.url, exchange=exchange, queue=queue) as inbox:
+            received = {message.message_id for message in await inbox.receive_all()}
 
     outcomes = zip(events, receipt.outcomes, strict=True)
     confirmed = {event.id for event, outcome in outcomes if outcome is Outcome.CONFIRMED}
@@ -91,9 +91,9 @@ class TestLoss:
 class TestAlarm:
     async def test_nothing_is_sent_during_a_memory_alarm(self, private_rabbitmq: PrivateRabbitMQ) -> None:
         async with (
-            open_inbox(private_rabbitmq.url) as box,
+            open_inbox(private_rabbitmq.url) as inbox,
             Proxy(private_rabbitmq.url) as proxy,
-            opened(proxy.url, box.exchange) as publisher,
+            opened(proxy.url, inbox.exchange) as publisher,
         ):
             async with private_rabbitmq.alarm():
                 first = await publisher.publish(make_events(2_000), deadline=SHORT)
@@ -120,11 +120,11 @@ class TestTls:
     async def test_a_broker_with_a_trusted_certificate_is_used(
         self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path
     ) -> None:
-        async with open_inbox(private_rabbitmq.url) as box:
+        async with open_inbox(private_rabbitmq.url) as inbox:
             url = url_of(private_rabbitmq.tls_port, tls=True)
-            async with opened(url, box.exchange, ca_file=ca_file) as publisher:
+            async with opened(url, inbox.exchange, ca_file=ca_file) as publisher:
                 receipt = await publisher.publish(make_events(2_000), deadline=AMPLE)
-            messages = await box.receive(2_000)
+            messages = await inbox.receive(2_000)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 2_000
         assert len(messages) == 2_000
@@ -166,7 +166,7 @@ class TestUsers:
         name = await private_rabbitmq.add_user(password=password, vhost=vhost)
         url = url_of(private_rabbitmq.port, vhost=vhost, user=(name, password))
 
-        async with open_inbox(url) as box, opened(url, box.exchange) as publisher:
+        async with open_inbox(url) as inbox, opened(url, inbox.exchange) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
@@ -177,7 +177,7 @@ class TestUsers:
         name = await private_rabbitmq.add_user(password="limited", configure="^$")
         url = url_of(private_rabbitmq.port, user=(name, "limited"))
 
-        async with open_inbox(private_rabbitmq.url) as box, opened(url, box.exchange) as publisher:
+        async with open_inbox(private_rabbitmq.url) as inbox, opened(url, inbox.exchange) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]

@@ -131,11 +131,11 @@ class TestMessages:
         assert bodies == [msgspec.json.decode(event.data) for event in events]
 
     async def test_the_routing_key_decides_where_a_message_goes(self, rabbitmq_url: str) -> None:
-        async with open_inbox(rabbitmq_url, exchange_type="topic", routing_key="due.#") as box:
-            publisher = make_publisher(rabbitmq_url, box.exchange, exchange_type="topic", routing_key="due.now")
+        async with open_inbox(rabbitmq_url, exchange_type="topic", routing_key="due.#") as inbox:
+            publisher = make_publisher(rabbitmq_url, inbox.exchange, exchange_type="topic", routing_key="due.now")
             async with opened(publisher):
                 receipt = await publisher.publish(make_events(1), deadline=AMPLE)
-            [message] = await box.receive(1)
+            [message] = await inbox.receive(1)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
         assert message.routing_key == "due.now"
@@ -168,19 +168,19 @@ class TestExchange:
         assert receipt.outcomes == [Outcome.CONFIRMED]
 
     async def test_an_exchange_of_another_type_is_an_error_naming_both(self, rabbitmq_url: str) -> None:
-        async with open_inbox(rabbitmq_url, exchange_type="topic") as box:
-            publisher = make_publisher(rabbitmq_url, box.exchange, exchange_type="fanout")
+        async with open_inbox(rabbitmq_url, exchange_type="topic") as inbox:
+            publisher = make_publisher(rabbitmq_url, inbox.exchange, exchange_type="fanout")
 
             with pytest.raises(Misconfigured) as refused:
                 await publisher.open()
 
-        assert f"exchange '{box.exchange}': expected a durable one of type fanout" in str(refused.value)
+        assert f"exchange '{inbox.exchange}': expected a durable one of type fanout" in str(refused.value)
         assert "current is 'topic'" in str(refused.value)
 
     async def test_an_exchange_that_is_not_durable_is_an_error(self, rabbitmq_url: str) -> None:
-        async with open_inbox(rabbitmq_url, durable=False) as box:
+        async with open_inbox(rabbitmq_url, durable=False) as inbox:
             with pytest.raises(Misconfigured, match="durable"):
-                await make_publisher(rabbitmq_url, box.exchange).open()
+                await make_publisher(rabbitmq_url, inbox.exchange).open()
 
     async def test_an_unknown_exchange_type_is_an_error(self, rabbitmq_url: str) -> None:
         with pytest.raises(Misconfigured, match="invalid exchange type 'round'"):
@@ -267,10 +267,10 @@ class TestOutcomes:
         full: dict[str, int | str] = {"x-max-length": 5, "x-overflow": "reject-publish"}
         events = make_events(300)
 
-        async with open_inbox(rabbitmq_url, arguments=full) as box:
-            async with opened(make_publisher(rabbitmq_url, box.exchange)) as publisher:
+        async with open_inbox(rabbitmq_url, arguments=full) as inbox:
+            async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
                 receipt = await publisher.publish(events, deadline=AMPLE)
-            messages = await box.receive_all()
+            messages = await inbox.receive_all()
 
         assert set(receipt.outcomes) == {Outcome.CONFIRMED, Outcome.REFUSED}
         assert confirmed(events, receipt) == set(ids(messages))

@@ -153,17 +153,17 @@ async def open_inbox(
     """Open an inbox on the emulator; unless `is_created`, the test creates its topic and subscription."""
     options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
     async with grpc.aio.insecure_channel(host, options) as one, grpc.aio.insecure_channel(host, options) as other:
-        box = Inbox(
+        inbox = Inbox(
             topic or unique("topic"),
             unique("subscription"),
             PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=one)),
             SubscriberAsyncClient(transport=SubscriberGrpcAsyncIOTransport(channel=other)),
         )
         if is_created:
-            await box.create_topic()
-            await box.subscribe(is_ordered=is_ordered)
-        yield box
-        await box.remove()
+            await inbox.create_topic()
+            await inbox.subscribe(is_ordered=is_ordered)
+        yield inbox
+        await inbox.remove()
 
 
 async def publish_body(host: str, topic: str, body: bytes) -> None:
@@ -217,9 +217,9 @@ class FakeService:
         self.on_create: Callable[[], CallError] = always(None)
         self.on_publish: Callable[[PublishRequest], CallError] = always(None)
         self.on_authorization: Callable[[str], CallError] = always(None)
-        self.is_answering = asyncio.Event()
+        self.is_responding = asyncio.Event()
         """While it is not set, publish calls get no response."""
-        self.is_answering.set()
+        self.is_responding.set()
         self.gets = self.creations = 0
         self.requests: list[PublishRequest] = []
         """All publish requests, including failed ones."""
@@ -244,7 +244,7 @@ class FakeService:
         self._concurrent += 1
         self.max_concurrent = max(self.max_concurrent, self._concurrent)
         try:
-            await self.is_answering.wait()
+            await self.is_responding.wait()
             await self._check(context, self.on_publish(request))
         finally:
             self._concurrent -= 1

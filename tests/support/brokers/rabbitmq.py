@@ -171,13 +171,13 @@ async def open_inbox(
         declared_queue = await channel.declare_queue(
             queue or unique("queue"), durable=True, arguments=dict(arguments or {})
         )
-        box = Inbox(url, channel, declared_exchange, declared_queue, routing_key)
+        inbox = Inbox(url, channel, declared_exchange, declared_queue, routing_key)
         if is_bound:
-            await box.bind()
-        yield box
+            await inbox.bind()
+        yield inbox
         if not keep:
-            await channel.queue_delete(box.queue)
-            await channel.exchange_delete(box.exchange)
+            await channel.queue_delete(inbox.queue)
+            await channel.exchange_delete(inbox.exchange)
 
 
 class Proxy:

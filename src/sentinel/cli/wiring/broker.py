@@ -21,77 +21,36 @@ from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
 def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
     match broker.type:
         case BrokerType.RABBITMQ:
-            return _rabbitmq(broker, mode)
+            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
+                from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
+            return RabbitMQPublisher(
+                url=_rabbitmq_url(broker),
+                exchange=broker.exchange,
+                exchange_type=broker.exchange_type,
+                routing_key=broker.routing_key,
+                mode=mode,
+                ca_file=broker.ca_file,
+                observe=_log_changes("rabbitmq"),
+            )
+        case BrokerType.PUBSUB:
+            _silence_grpc()
+            with extra("pubsub", who="BROKER_TYPE: pubsub"):
+                from sentinel.drivers.pubsub.publisher import PubSubPublisher
+            return PubSubPublisher(
+                project_id=broker.project_id,
+                topic=broker.topic,
+                create_topic=broker.create_topic,
+                ordering_key=broker.ordering_key,
+                mode=mode,
+                emulator_host=broker.emulator_host,
+                observe=_log_changes("pubsub"),
+            )
         case BrokerType.STDOUT:
             from sentinel.drivers.stdout import StdoutPublisher
 
             return StdoutPublisher()
-        case BrokerType.PUBSUB:
-            return _pubsub(broker, mode)
         case _:
             assert_never(broker.type)
-
-
-def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
-    with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-        from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-    return RabbitMQPublisher(
-        url=_rabbitmq_url(broker),
-        exchange=broker.exchange,
-        exchange_type=broker.exchange_type,
-        routing_key=broker.routing_key,
-        mode=mode,
-        ca_file=broker.ca_file,
-        observe=_log_changes("rabbitmq"),
-    )
-
-
-def _pubsub(broker: BrokerSettings, mode: Mode) -> Publisher:
-    _silence_grpc()
-    with extra("pubsub", who="BROKER_TYPE: pubsub"):
-        from sentinel.drivers.pubsub.publisher import PubSubPublisher
-    return PubSubPublisher(
-        project_id=broker.project_id,
-        topic=broker.topic,
-        create_topic=broker.create_topic,
-        ordering_key=broker.ordering_key,
-        mode=mode,
-        emulator_host=broker.emulator_host,
-        observe=_log_changes("pubsub"),
-    )
-
-
-def _rabbitmq_url(broker: BrokerSettings) -> str:
-    """The URL, including credentials."""
-    from sentinel.drivers.rabbitmq.connection import amqp_url
-
-    if broker.url is not None:
-        return broker.url.reveal()
-    return amqp_url(
-        host=broker.host,
-        port=broker.port,
-        vhost=broker.vhost,
-        username=broker.username,
-        password=broker.password.reveal(),
-        tls=broker.tls,
-    )
-
-
-def _silence_grpc() -> None:
-    """Turn off gRPC's output on stderr, which is neither JSON nor redacted; the driver reports errors itself."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-
-
-def _log_changes(name: str) -> Callable[[Connectivity], None]:
-    log = get_logger(name)
-
-    def observe(change: Connectivity) -> None:
-        if change.is_connected:
-            log.info("broker.connected", broker=change.broker)
-        else:
-            log.warning("broker.disconnected", broker=change.broker, reason=change.reason)
-
-    return observe
 
 
 def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight: int) -> Subscriber:
@@ -160,3 +119,36 @@ def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLett
 
 def _cannot_subscribe() -> Misconfigured:
     return Misconfigured("BROKER_TYPE: expected rabbitmq or pubsub, because adapters receive events; got stdout")
+
+
+def _rabbitmq_url(broker: BrokerSettings) -> str:
+    """The URL, including credentials."""
+    from sentinel.drivers.rabbitmq.connection import amqp_url
+
+    if broker.url is not None:
+        return broker.url.reveal()
+    return amqp_url(
+        host=broker.host,
+        port=broker.port,
+        vhost=broker.vhost,
+        username=broker.username,
+        password=broker.password.reveal(),
+        tls=broker.tls,
+    )
+
+
+def _silence_grpc() -> None:
+    """Turn off gRPC's output on stderr, which is neither JSON nor redacted; the driver reports errors itself."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+
+def _log_changes(name: str) -> Callable[[Connectivity], None]:
+    log = get_logger(name)
+
+    def observe(change: Connectivity) -> None:
+        if change.is_connected:
+            log.info("broker.connected", broker=change.broker)
+        else:
+            log.warning("broker.disconnected", broker=change.broker, reason=change.reason)
+
+    return observe

@@ -101,12 +101,7 @@ class PubSubSubscriber:
         self._now = now
         self._log = log or get_logger("subscriber")
         self._held: HeldDeliveries[_PulledMessage] = HeldDeliveries(
-            max_in_flight=max_in_flight,
-            max_hold=max_hold,
-            retry=retry,
-            random=random,
-            now=now,
-            log=self._log,
+            max_in_flight=max_in_flight, max_hold=max_hold, retry=retry, random=random, now=now, log=self._log
         )
         self._connection = LazyConnection(endpoint=endpoint, emulator_host=emulator_host)
         self._supervisor = ConnectionSupervisor(

@@ -33,13 +33,7 @@ class ConfirmingChannel:
     """Publishes to one exchange over one connection until either is lost."""
 
     def __init__(
-        self,
-        *,
-        connection: AbstractConnection,
-        exchange: str,
-        routing_key: str,
-        mode: Mode,
-        window: int,
+        self, *, connection: AbstractConnection, exchange: str, routing_key: str, mode: Mode, window: int
     ) -> None:
         """At most `window` messages are unconfirmed at any time. Raises ValueError if a name is invalid."""
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -82,12 +82,7 @@ class RabbitMQSubscriber:
         self._now = now
         self._log = log or get_logger("subscriber")
         self._held: HeldDeliveries[_RabbitMQMessage] = HeldDeliveries(
-            max_in_flight=max_in_flight,
-            max_hold=max_hold,
-            retry=retry,
-            random=random,
-            now=now,
-            log=self._log,
+            max_in_flight=max_in_flight, max_hold=max_hold, retry=retry, random=random, now=now, log=self._log
         )
         self._supervisor = ConnectionSupervisor(
             name="rabbitmq",
