@@ -31,8 +31,7 @@ from tests.contract.publisher import (
     make_event,
 )
 from tests.support.brokers import pubsub
-from tests.support.brokers.pubsub import AT_ONCE
-from tests.support.brokers.rabbitmq import Inbox, Proxy
+from tests.support.brokers.rabbitmq import AT_ONCE, Inbox, Proxy
 
 
 class MemoryHarness(RoutingHarness, StallingHarness):

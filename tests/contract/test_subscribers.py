@@ -29,8 +29,7 @@ from tests.contract.subscriber import (
     SubscriberHarness,
 )
 from tests.support.brokers import pubsub
-from tests.support.brokers.pubsub import AT_ONCE
-from tests.support.brokers.rabbitmq import Proxy, eventually, unique
+from tests.support.brokers.rabbitmq import AT_ONCE, Proxy, eventually, unique
 
 SHORT_HOLD = timedelta(milliseconds=40)
 LONG_HOLD = timedelta(hours=1)

@@ -18,8 +18,8 @@ from tests.contract.publisher import make_events
 from tests.contract.subscriber import ack_next, opened, take
 from tests.drivers.pubsub.scripted_subscription import FakeSubscription, fake_subscription
 from tests.support.brokers import pubsub
-from tests.support.brokers.pubsub import AT_ONCE, PROJECT, always, in_turn, opened_publisher
-from tests.support.brokers.rabbitmq import eventually, unique
+from tests.support.brokers.pubsub import PROJECT, always, in_turn, opened_publisher
+from tests.support.brokers.rabbitmq import AT_ONCE, eventually, unique
 from tools.services import free_port
 
 AMPLE = timedelta(seconds=20)

@@ -25,14 +25,12 @@ from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.ports.errors import Misconfigured, Unavailable
 from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, Message
-from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.log import get_logger
 from tests.contract import publisher as publisher_contract
 from tests.contract.subscriber import ack_next, opened, take
-from tests.support.brokers.rabbitmq import PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
+from tests.support.brokers.rabbitmq import AT_ONCE, PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
 
 AMPLE = timedelta(seconds=60)
-AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
 
 
 class Topology:
@@ -103,8 +101,8 @@ class Topology:
 
     async def get(self, queue: str) -> AbstractIncomingMessage:
         """Get the next message, which must be there."""
-        held = await self.channel.get_queue(queue)
-        message = await held.get(no_ack=True, timeout=AMPLE.total_seconds())
+        declared = await self.channel.get_queue(queue)
+        message = await declared.get(no_ack=True, timeout=AMPLE.total_seconds())
         assert message is not None
         return message
 

@@ -36,11 +36,10 @@ from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import Message
 from sentinel.runtime.backoff import Backoff
-from tests.support.brokers.rabbitmq import TIMEOUT, unique
+from tests.support.brokers.rabbitmq import AT_ONCE, TIMEOUT, unique
 from tools.services import EMULATOR, PubSubEmulator, ServiceMissing, free_port
 
 PROJECT = "test-project"
-AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
 REQUIRES_ALL = os.environ.get("SENTINEL_REQUIRE_ALL") == "1"
 _MAX_PULL = 1_000
 """The limit of one pull."""

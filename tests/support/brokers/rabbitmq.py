@@ -20,8 +20,10 @@ from pamqp.commands import Basic
 
 from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.connection import amqp_url
+from sentinel.runtime.backoff import Backoff
 from tools.services import RabbitMQNode, free_port
 
+AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
 TIMEOUT = timedelta(seconds=30)
 """Far longer than anything here takes."""
 

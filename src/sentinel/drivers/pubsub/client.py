@@ -1,9 +1,8 @@
-"""The connection to Pub/Sub: Google's generated clients on an asynchronous channel, and what must exist on the
-server.
+"""The connection to Pub/Sub, and the topics and subscriptions that must exist there.
 
-The generated clients are used as they are, but on a channel created here. With gRPC's defaults a channel would
-wait up to two minutes before it tries an unreachable server again, and would reach a local emulator through an
-HTTP proxy. gRPC manages the connection itself and reconnects when there is something to send.
+Google's generated clients are used as they are, but on a channel created here. With gRPC's defaults a channel
+would wait up to two minutes before it tries an unreachable server again, and would reach a local emulator
+through an HTTP proxy. gRPC manages the connection itself and reconnects when there is something to send.
 """
 
 from __future__ import annotations

@@ -198,8 +198,7 @@ async def require_exchange(connection: AbstractConnection, name: str, exchange_t
 
 
 async def require_queue(connection: AbstractConnection, name: str) -> bool:
-    """Declare a durable queue or check the existing one. Return False if it exists and this user may not
-    declare it.
+    """Declare a durable queue or check the existing one. Return whether this user may declare it.
 
     An administrator's choices for an existing queue, such as its type and limits, are accepted. Only a queue that
     would lose messages raises `Misconfigured`.
