@@ -26,7 +26,7 @@ from aiormq.abc import AbstractConnection, ChannelFrame, ConfirmationFrameType
 from sentinel.core import events
 from sentinel.core.ids import uuid7
 from sentinel.core.times import timestamp
-from sentinel.drivers.rabbitmq.frames import FrameLayout
+from sentinel.drivers.rabbitmq.frames import FrameEncoder
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.publisher import Outcome
 
@@ -116,7 +116,7 @@ class _Bare:
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
         self._channel = _BareChannel(connection)
-        self._layout = FrameLayout(
+        self._layout = FrameEncoder(
             channel=1,
             exchange=EXCHANGE,
             routing_key="",

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import trustme
 
-from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, inbox, url_of
+from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, open_inbox, url_of
 from tests.support.databases.postgresql import database
 from tools.services import postgresql, rabbitmq
 from tools.services.postgresql import POSTGRESQL_URL_VARIABLE, PostgreSQLServer
@@ -45,9 +45,9 @@ def rabbitmq_url() -> str:
 
 
 @pytest.fixture
-async def mailbox(rabbitmq_url: str) -> AsyncIterator[Inbox]:
+async def inbox(rabbitmq_url: str) -> AsyncIterator[Inbox]:
     """A durable fanout exchange for this test, with a durable queue."""
-    async with inbox(rabbitmq_url) as box:
+    async with open_inbox(rabbitmq_url) as box:
         yield box
 
 

@@ -1,4 +1,4 @@
-"""Every driver of the publish port under the suites that apply to it."""
+"""Runs every publisher under the contract suites that apply to it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
 from sentinel.core.events import STRUCTURED_CONTENT_TYPE, Mode
-from sentinel.drivers.memory import MemoryBroker
-from sentinel.drivers.pubsub.messages import Limits
+from sentinel.drivers.memory_broker import MemoryBroker
+from sentinel.drivers.pubsub.publish_requests import RequestLimits
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.stdout import StdoutPublisher
 from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Message
-from sentinel.runtime.backoff import Backoff
 from tests.contract.publisher import (
     AMPLE,
     ConnectionContract,
@@ -32,9 +31,7 @@ from tests.contract.publisher import (
     make_event,
 )
 from tests.support.brokers import pubsub
-from tests.support.brokers.rabbitmq import Inbox, Proxy
-
-AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
+from tests.support.brokers.rabbitmq import AT_ONCE, Inbox, Proxy
 
 
 class MemoryHarness(RoutingHarness, StallingHarness):
@@ -110,12 +107,12 @@ class StdoutHarness(StallingHarness):
     def _message(self, line: bytes) -> Message:
         attributes = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
         del attributes["data"]
-        named = {name: msgspec.json.decode(value, type=str) for name, value in attributes.items()}
-        return Message(line, STRUCTURED_CONTENT_TYPE, named)
+        texts = {name: msgspec.json.decode(value, type=str) for name, value in attributes.items()}
+        return Message(line, STRUCTURED_CONTENT_TYPE, texts)
 
 
 class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
-    """The broker that tests share, behind a proxy that can fail."""
+    """The shared broker behind a proxy that can fail."""
 
     def __init__(self, proxy: Proxy, inbox: Inbox) -> None:
         self._proxy = proxy
@@ -127,14 +124,14 @@ class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
             exchange=self._inbox.exchange,
             exchange_type="fanout",
             mode=mode,
-            reconnect=Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50)),
+            reconnect=AT_ONCE,
         )
 
     async def receive(self, count: int) -> list[Message]:
-        return [_neutral(message) for message in await self._inbox.receive(count)]
+        return [_as_message(message) for message in await self._inbox.receive(count)]
 
     async def receive_waiting(self) -> list[Message]:
-        return [_neutral(message) for message in await self._inbox.receive_all()]
+        return [_as_message(message) for message in await self._inbox.receive_all()]
 
     async def unbind(self) -> None:
         await self._inbox.unbind()
@@ -143,10 +140,10 @@ class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
         await self._inbox.bind()
 
     async def stall(self) -> None:
-        self._proxy.hold_answers()
+        self._proxy.hold_responses()
 
     async def resume(self) -> None:
-        self._proxy.let_answers_pass()
+        self._proxy.release_responses()
 
     async def cut(self) -> None:
         await self._proxy.cut()
@@ -155,7 +152,7 @@ class RabbitMQHarness(RoutingHarness, StallingHarness, ConnectionHarness):
         await self._proxy.heal()
 
 
-def _neutral(message: AbstractIncomingMessage) -> Message:
+def _as_message(message: AbstractIncomingMessage) -> Message:
     prefix = "cloudEvents:"
     attributes = {
         name.removeprefix(prefix): str(value) for name, value in message.headers.items() if name.startswith(prefix)
@@ -164,28 +161,28 @@ def _neutral(message: AbstractIncomingMessage) -> Message:
 
 
 class PubSubHarness(ConnectionHarness):
-    """The emulator that tests share, behind a proxy that can fail."""
+    """The shared emulator behind a proxy that can fail."""
 
-    def __init__(self, proxy: Proxy, mailbox: pubsub.Mailbox) -> None:
+    def __init__(self, proxy: Proxy, inbox: pubsub.Inbox) -> None:
         self._proxy = proxy
-        self._mailbox = mailbox
+        self._inbox = inbox
 
     def publisher(self, mode: Mode = Mode.STRUCTURED) -> Publisher:
         return PubSubPublisher(
             project_id=pubsub.PROJECT,
-            topic=self._mailbox.topic,
+            topic=self._inbox.topic,
             mode=mode,
             emulator_host=f"127.0.0.1:{self._proxy.port}",
-            # Many small requests, so that some are under way whenever something happens.
-            limits=Limits(count=20),
+            # Many small requests, so that some are in flight at any time.
+            limits=RequestLimits(count=20),
             retry=AT_ONCE,
         )
 
     async def receive(self, count: int) -> list[Message]:
-        return [pubsub.as_message(message) for message in await self._mailbox.receive(count)]
+        return [pubsub.as_message(message) for message in await self._inbox.receive(count)]
 
     async def receive_waiting(self) -> list[Message]:
-        return [pubsub.as_message(message) for message in await self._mailbox.receive_waiting()]
+        return [pubsub.as_message(message) for message in await self._inbox.receive_waiting()]
 
     async def cut(self) -> None:
         await self._proxy.cut()
@@ -195,7 +192,7 @@ class PubSubHarness(ConnectionHarness):
 
 
 class StallingPubSubHarness(StallingHarness):
-    """A service of our own making: the emulator never stalls."""
+    """A fake service, because the emulator never stalls."""
 
     def __init__(self, service: pubsub.FakeService) -> None:
         self._service = service
@@ -206,13 +203,13 @@ class StallingPubSubHarness(StallingHarness):
         )
 
     async def receive(self, count: int) -> list[Message]:
-        return [pubsub.as_message(message) for message in self._service.taken[:count]]
+        return [pubsub.as_message(message) for message in self._service.accepted[:count]]
 
     async def stall(self) -> None:
-        self._service.is_answering.clear()
+        self._service.is_responding.clear()
 
     async def resume(self) -> None:
-        self._service.is_answering.set()
+        self._service.is_responding.set()
 
 
 class TestMemoryPublisher(PublisherContract, RoutingContract, StallingContract):
@@ -231,20 +228,20 @@ class TestStdoutPublisher(PublisherContract, StallingContract):
 
 class TestRabbitMQPublisher(PublisherContract, RoutingContract, StallingContract, ConnectionContract):
     @pytest.fixture
-    async def harness(self, rabbitmq_url: str, mailbox: Inbox) -> AsyncIterator[RabbitMQHarness]:
+    async def harness(self, rabbitmq_url: str, inbox: Inbox) -> AsyncIterator[RabbitMQHarness]:
         async with Proxy(rabbitmq_url) as proxy:
-            yield RabbitMQHarness(proxy, mailbox)
+            yield RabbitMQHarness(proxy, inbox)
 
 
 class TestPubSubPublisher(PublisherContract, ConnectionContract):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PubSubHarness]:
         host = pubsub.emulator_host()
-        async with Proxy(f"tcp://{host}") as proxy, pubsub.mailbox(host) as mailbox:
-            yield PubSubHarness(proxy, mailbox)
+        async with Proxy(f"tcp://{host}") as proxy, pubsub.open_inbox(host) as inbox:
+            yield PubSubHarness(proxy, inbox)
 
 
-class TestPubSubPublisherThatStalls(StallingContract):
+class TestStallingPubSubPublisher(StallingContract):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[StallingPubSubHarness]:
         async with pubsub.fake_service() as service:

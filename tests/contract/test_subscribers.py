@@ -1,8 +1,9 @@
-"""Every driver of the subscribe port under its suites."""
+"""Runs every subscriber under the contract suites that apply to it."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ import aio_pika
 import pytest
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
@@ -18,8 +19,7 @@ from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.ports.publisher import Outcome, Publisher
-from sentinel.ports.subscription import DEAD_LETTERS, DeadLetters, Message, Subscriber
-from sentinel.runtime.backoff import Backoff
+from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, DeadLetters, Message, Subscriber
 from tests.contract.dead_letters import DeadLettersContract
 from tests.contract.subscriber import (
     AMPLE,
@@ -29,14 +29,13 @@ from tests.contract.subscriber import (
     SubscriberHarness,
 )
 from tests.support.brokers import pubsub
-from tests.support.brokers.rabbitmq import Proxy, eventually, unique
+from tests.support.brokers.rabbitmq import AT_ONCE, Proxy, eventually, unique
 
-AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
-A_MOMENT = timedelta(milliseconds=40)
-AN_HOUR = timedelta(hours=1)
+SHORT_HOLD = timedelta(milliseconds=40)
+LONG_HOLD = timedelta(hours=1)
 SHORT_PULL = timedelta(seconds=1.2)
-"""The emulator answers a second before the deadline, so that there is something to answer."""
-SHORTEST_LEASE = timedelta(seconds=10)
+"""The emulator responds one second before the deadline."""
+MIN_LEASE = timedelta(seconds=10)
 CLOSED = "the subscriber is not open"
 
 
@@ -62,57 +61,82 @@ class MemoryHarness(SubscriberHarness):
         await publish(self._broker.publisher(mode=mode), events)
 
     async def publish_junk(self, body: bytes) -> None:
-        assert await self._broker.place(Message(body, "", {}))
+        assert await self._broker.publish(Message(body, "", {}))
 
     def dead_letters(self, subscription: str) -> DeadLetters:
         return self._broker.dead_letters(subscription)
 
 
-class RabbitMQHarness(ConnectedHarness):
-    """The broker that tests share, behind a proxy that can fail; publishers and people go past it."""
+class ProxiedHarness(ConnectedHarness):
+    """A shared broker behind a proxy that can fail; publishers and dead letters connect directly."""
 
     silence = timedelta(milliseconds=300)
 
-    def __init__(self, url: str, proxy: Proxy) -> None:
-        self._url = url
+    def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
-        self._exchange = unique("exchange")
-        self._suffix = unique("queue")
-        self._subscriptions: set[str] = set()
-        self._subscribers: list[RabbitMQSubscriber] = []
+        self._suffix = unique("subscription")
+        self._subscribers: list[Subscriber] = []
+
+    @abstractmethod
+    def make_subscriber(self, subscription: str, *, max_in_flight: int, max_hold: timedelta) -> Subscriber: ...
 
     async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
-        subscriber = self._subscriber(subscription, max_in_flight=max_in_flight)
-        await subscriber.open()
-        assert subscriber.trouble() is None
+        subscriber = await self._open(subscription, max_in_flight=max_in_flight)
+        # gRPC remembers for all channels of a process that an address has just refused a connection.
+        await eventually(lambda: subscriber.trouble() is None)
         return subscriber
 
     async def subscribe_unreachable(self, subscription: str) -> Subscriber:
-        subscriber = self._subscriber(subscription)
+        return await self._open(subscription)
+
+    async def subscribe_with_short_hold(self, subscription: str) -> Subscriber:
+        return await self._open(subscription, max_hold=SHORT_HOLD)
+
+    async def _open(
+        self, subscription: str, *, max_in_flight: int = 10, max_hold: timedelta = LONG_HOLD
+    ) -> Subscriber:
+        subscriber = self.make_subscriber(subscription, max_in_flight=max_in_flight, max_hold=max_hold)
+        self._subscribers.append(subscriber)
         await subscriber.open()
         return subscriber
 
-    async def subscribe_impatient(self, subscription: str) -> Subscriber:
-        subscriber = self._subscriber(subscription, longest_hold=A_MOMENT)
-        await subscriber.open()
+    async def cut(self) -> None:
+        await self._proxy.cut()
+        await eventually(lambda: all(subscriber.trouble() for subscriber in self._subscribers))
+
+    async def heal(self) -> None:
+        await self._proxy.heal()
+        troubled = [subscriber for subscriber in self._subscribers if subscriber.trouble() != CLOSED]
+        await eventually(lambda: not any(subscriber.trouble() for subscriber in troubled))
+
+    async def remove(self) -> None:
+        await asyncio.gather(*(subscriber.close() for subscriber in self._subscribers))
+
+
+class RabbitMQHarness(ProxiedHarness):
+    def __init__(self, url: str, proxy: Proxy) -> None:
+        super().__init__(proxy)
+        self._url = url
+        self._exchange = unique("exchange")
+        self._subscriptions: set[str] = set()
+
+    async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
+        subscriber = await self._open(subscription, max_in_flight=max_in_flight)
+        assert subscriber.trouble() is None
         return subscriber
 
-    def _subscriber(
-        self, subscription: str, *, max_in_flight: int = 10, longest_hold: timedelta = AN_HOUR
-    ) -> RabbitMQSubscriber:
+    def make_subscriber(self, subscription: str, *, max_in_flight: int, max_hold: timedelta) -> Subscriber:
         self._subscriptions.add(subscription)
-        subscriber = RabbitMQSubscriber(
+        return RabbitMQSubscriber(
             url=self._proxy.url,
             exchange=self._exchange,
             exchange_type="fanout",
             subscription=f"{subscription}-{self._suffix}",
             max_in_flight=max_in_flight,
-            longest_hold=longest_hold,
+            max_hold=max_hold,
             reconnect=AT_ONCE,
             retry=AT_ONCE,
         )
-        self._subscribers.append(subscriber)
-        return subscriber
 
     async def publish(self, events: Sequence[Event], *, mode: Mode = Mode.STRUCTURED) -> None:
         publisher = RabbitMQPublisher(
@@ -129,74 +153,37 @@ class RabbitMQHarness(ConnectedHarness):
     def dead_letters(self, subscription: str) -> DeadLetters:
         return RabbitMQDeadLetters(url=self._url, subscription=f"{subscription}-{self._suffix}")
 
-    async def cut(self) -> None:
-        await self._proxy.cut()
-        await eventually(lambda: all(subscriber.trouble() for subscriber in self._subscribers))
-
-    async def heal(self) -> None:
-        await self._proxy.heal()
-        troubled = [subscriber for subscriber in self._subscribers if subscriber.trouble() != CLOSED]
-        await eventually(lambda: not any(subscriber.trouble() for subscriber in troubled))
-
     async def remove(self) -> None:
-        """Leaves nothing behind."""
-        await asyncio.gather(*(subscriber.close() for subscriber in self._subscribers))
+        await super().remove()
         async with await aio_pika.connect(self._url, timeout=AMPLE.total_seconds()) as connection:
             channel = await connection.channel()
             for subscription in self._subscriptions:
                 name = f"{subscription}-{self._suffix}"
                 await channel.queue_delete(name)
-                await channel.queue_delete(name + DEAD_LETTERS)
+                await channel.queue_delete(name + DEAD_LETTERS_SUFFIX)
             await channel.exchange_delete(self._exchange)
 
 
-class PubSubHarness(ConnectedHarness):
-    """The emulator that tests share, behind a proxy that can fail; publishers and people go past it."""
-
-    silence = timedelta(milliseconds=300)
-
+class PubSubHarness(ProxiedHarness):
     def __init__(self, host: str, proxy: Proxy, topic: str) -> None:
+        super().__init__(proxy)
         self._host = host
-        self._proxy = proxy
         self._topic = topic
-        self._suffix = unique("subscription")
-        self._subscribers: list[PubSubSubscriber] = []
 
-    async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
-        subscriber = self._subscriber(subscription, max_in_flight=max_in_flight)
-        await subscriber.open()
-        # gRPC remembers for all channels of a process that an address was refused a moment ago.
-        await eventually(lambda: subscriber.trouble() is None)
-        return subscriber
-
-    async def subscribe_unreachable(self, subscription: str) -> Subscriber:
-        subscriber = self._subscriber(subscription)
-        await subscriber.open()
-        return subscriber
-
-    async def subscribe_impatient(self, subscription: str) -> Subscriber:
-        subscriber = self._subscriber(subscription, longest_hold=A_MOMENT)
-        await subscriber.open()
-        return subscriber
-
-    def _subscriber(
-        self, subscription: str, *, max_in_flight: int = 10, longest_hold: timedelta = AN_HOUR
-    ) -> PubSubSubscriber:
-        subscriber = PubSubSubscriber(
+    def make_subscriber(self, subscription: str, *, max_in_flight: int, max_hold: timedelta) -> Subscriber:
+        return PubSubSubscriber(
             project_id=pubsub.PROJECT,
             topic=self._topic,
             subscription=f"{subscription}-{self._suffix}",
             max_in_flight=max_in_flight,
             create_topic=True,
             emulator_host=f"127.0.0.1:{self._proxy.port}",
-            lease=SHORTEST_LEASE,
-            longest_hold=longest_hold,
-            pull=SHORT_PULL,
+            lease=MIN_LEASE,
+            max_hold=max_hold,
+            pull_timeout=SHORT_PULL,
             reconnect=AT_ONCE,
             retry=AT_ONCE,
         )
-        self._subscribers.append(subscriber)
-        return subscriber
 
     async def publish(self, events: Sequence[Event], *, mode: Mode = Mode.STRUCTURED) -> None:
         publisher = PubSubPublisher(
@@ -205,7 +192,7 @@ class PubSubHarness(ConnectedHarness):
         await publish(publisher, events)
 
     async def publish_junk(self, body: bytes) -> None:
-        await pubsub.publish(self._host, self._topic, body)
+        await pubsub.publish_body(self._host, self._topic, body)
 
     def dead_letters(self, subscription: str) -> DeadLetters:
         return PubSubDeadLetters(
@@ -213,20 +200,8 @@ class PubSubHarness(ConnectedHarness):
             topic=self._topic,
             subscription=f"{subscription}-{self._suffix}",
             emulator_host=self._host,
-            pull=SHORT_PULL,
+            pull_timeout=SHORT_PULL,
         )
-
-    async def cut(self) -> None:
-        await self._proxy.cut()
-        await eventually(lambda: all(subscriber.trouble() for subscriber in self._subscribers))
-
-    async def heal(self) -> None:
-        await self._proxy.heal()
-        troubled = [subscriber for subscriber in self._subscribers if subscriber.trouble() != CLOSED]
-        await eventually(lambda: not any(subscriber.trouble() for subscriber in troubled))
-
-    async def remove(self) -> None:
-        await asyncio.gather(*(subscriber.close() for subscriber in self._subscribers))
 
 
 class TestMemorySubscriber(SubscriberContract, DeadLettersContract):
@@ -248,7 +223,7 @@ class TestPubSubSubscriber(SubscriberContract, DeadLettersContract, ConnectedCon
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PubSubHarness]:
         host = pubsub.emulator_host()
-        async with Proxy(f"tcp://{host}") as proxy, pubsub.mailbox(host) as mailbox:
-            harness = PubSubHarness(host, proxy, mailbox.topic)
+        async with Proxy(f"tcp://{host}") as proxy, pubsub.open_inbox(host) as inbox:
+            harness = PubSubHarness(host, proxy, inbox.topic)
             yield harness
             await harness.remove()

@@ -1,9 +1,8 @@
-"""What a subscriber holds, on virtual time: bounds, backoff, and messages that go away and come back."""
+"""The deliveries a subscriber holds: limits, backoff, and messages that go away and come back."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,371 +10,340 @@ import pytest
 from sentinel.drivers.deliveries import HeldDeliveries, HeldDelivery
 from sentinel.ports.subscription import Message
 from sentinel.runtime.backoff import Backoff
-from sentinel.testing import loop
+from sentinel.testing.loop import simulated
 
 SECOND = timedelta(seconds=1)
 RETRY = Backoff(initial=SECOND, maximum=8 * SECOND, jitter=0)
 
 
-class FakeParcel:
-    """A parcel that writes down what was said about it."""
+class FakeMessage:
+    """A broker message that records how it was settled."""
 
     published_time = datetime(2026, 3, 1, tzinfo=UTC)
 
-    def __init__(self, key: str | None, *, attempts: int = 1, hears: bool = True, buries: bool = True) -> None:
+    def __init__(
+        self, key: str | None = "a", *, attempts: int = 1, is_sent: bool = True, is_dead_lettered: bool = True
+    ) -> None:
         self.key = key
         self.attempts = attempts
         self.message = Message(b"", "", {})
-        self.said: list[str] = []
-        self.said_at: list[float] = []
-        self._hears = hears
-        self._buries = buries
+        self.calls: list[str] = []
+        self.call_times: list[float] = []
+        self._is_sent = is_sent
+        self._is_dead_lettered = is_dead_lettered
 
-    async def accept(self) -> bool:
-        return self._note("accepted", self._hears)
+    async def ack(self) -> bool:
+        return self._record("ack", self._is_sent)
 
-    async def give_back(self) -> bool:
-        return self._note("given back", self._hears)
+    async def nack(self) -> bool:
+        return self._record("nack", self._is_sent)
 
-    async def bury(self, reason: str, *, attempts: int) -> bool:
-        return self._note(f"buried: {reason} ({attempts})", self._buries)
+    async def dead_letter(self, reason: str, *, attempts: int) -> bool:
+        return self._record(f"dead_letter: {reason} ({attempts})", self._is_dead_lettered)
 
-    def _note(self, what: str, answer: bool) -> bool:
-        self.said.append(what)
-        self.said_at.append(asyncio.get_running_loop().time())
-        return answer
+    def _record(self, call: str, result: bool) -> bool:
+        self.calls.append(call)
+        self.call_times.append(asyncio.get_running_loop().time())
+        return result
 
 
-class StuckParcel(FakeParcel):
-    """A broker that never answers."""
-
-    async def accept(self) -> bool:
-        self._note("accepting", True)
+class AckHangs(FakeMessage):
+    async def ack(self) -> bool:
         await asyncio.sleep(3600)
         return True
 
 
-class FaultyParcel(FakeParcel):
-    """A way to the broker that has a fault of its own."""
-
-    async def accept(self) -> bool:
-        self._note("accepting", True)
+class SettlingRaises(FakeMessage):
+    async def ack(self) -> bool:
         raise RuntimeError("a bug")
 
-    async def bury(self, reason: str, *, attempts: int) -> bool:
-        self._note("burying", True)
+    async def dead_letter(self, reason: str, *, attempts: int) -> bool:
+        self._record("dead_letter", False)
         raise RuntimeError("a bug")
 
 
-def make_intake(*, max_in_flight: int = 2, longest_hold: timedelta | None = None) -> HeldDeliveries[FakeParcel]:
-    return HeldDeliveries(max_in_flight=max_in_flight, longest_hold=longest_hold, retry=RETRY, random=lambda: 0.5)
+Held = HeldDeliveries[FakeMessage]
 
 
-async def hand_out(intake: HeldDeliveries[FakeParcel], *parcels: FakeParcel) -> list[HeldDelivery[FakeParcel]]:
-    for parcel in parcels:
-        intake.arrived(parcel)
-    deliveries = intake.deliveries()
-    return [await anext(deliveries) for _ in parcels]
+def make_held(*, max_in_flight: int = 2, max_hold: timedelta | None = None) -> Held:
+    return HeldDeliveries(max_in_flight=max_in_flight, max_hold=max_hold, retry=RETRY, random=lambda: 0.5)
 
 
-async def is_idle(intake: HeldDeliveries[FakeParcel], *, within: timedelta = 30 * SECOND) -> bool:
-    """Whether nothing is handed out for a while."""
-    waiting = asyncio.ensure_future(anext(intake.deliveries()))
-    done, _ = await asyncio.wait([waiting], timeout=within.total_seconds())
+@pytest.fixture
+def held() -> Held:
+    return make_held()
+
+
+async def deliver(held: Held, *messages: FakeMessage) -> list[HeldDelivery[FakeMessage]]:
+    for message in messages:
+        held.add(message)
+    deliveries = held.deliveries()
+    return [await anext(deliveries) for _ in messages]
+
+
+async def deliver_and_lose_connection(held: Held, *messages: FakeMessage) -> list[HeldDelivery[FakeMessage]]:
+    deliveries = await deliver(held, *messages)
+    held.connection_lost()
+    return deliveries
+
+
+async def is_idle(held: Held) -> bool:
+    """Whether nothing is handed out for half a minute."""
+    waiting = asyncio.ensure_future(anext(held.deliveries()))
+    done, _ = await asyncio.wait([waiting], timeout=30)
     waiting.cancel()
     await asyncio.wait([waiting])
     return not done
 
 
-def on_virtual_time(scenario: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    async def play() -> None:
-        await scenario()
-
-    def test() -> None:
-        loop.run(play())
-
-    return test
-
-
-@on_virtual_time
-async def test_a_nacked_message_keeps_its_slot_until_it_goes_back() -> None:
-    intake = make_intake(max_in_flight=1)
-    first, second = FakeParcel("a"), FakeParcel("b")
-    [delivery] = await hand_out(intake, first)
-    intake.arrived(second)
+@simulated
+async def test_a_nacked_message_keeps_its_slot_until_it_is_requeued() -> None:
+    held = make_held(max_in_flight=1)
+    first, second = FakeMessage("a"), FakeMessage("b")
+    [delivery] = await deliver(held, first)
+    held.add(second)
 
     await delivery.nack()
-    next_one = asyncio.ensure_future(anext(intake.deliveries()))
+    next_delivery = asyncio.ensure_future(anext(held.deliveries()))
     await asyncio.sleep(0.9)
-    is_early = next_one.done()
-    await next_one
+    is_early = next_delivery.done()
+    await next_delivery
 
     assert not is_early
-    assert first.said == ["given back"]
-    assert first.said_at == [1.0]
+    assert first.calls == ["nack"]
+    assert first.call_times == [1.0]
 
 
-@on_virtual_time
-async def test_each_attempt_waits_longer_even_if_the_broker_does_not_count() -> None:
-    intake = make_intake()
-    waits: list[float] = []
+@simulated
+async def test_each_attempt_waits_longer_if_the_broker_does_not_count(held: Held) -> None:
+    delays: list[float] = []
 
     for _ in range(5):
-        begun = asyncio.get_running_loop().time()
-        parcel = FakeParcel("a")
-        [delivery] = await hand_out(intake, parcel)
+        start = asyncio.get_running_loop().time()
+        message = FakeMessage()
+        [delivery] = await deliver(held, message)
         await delivery.nack()
         await asyncio.sleep(100)
-        waits.append(parcel.said_at[0] - begun)
+        delays.append(message.call_times[0] - start)
 
-    assert waits == [1, 2, 4, 8, 8]
+    assert delays == [1, 2, 4, 8, 8]
 
 
-@on_virtual_time
-async def test_a_message_that_was_done_starts_again_at_one() -> None:
-    intake = make_intake()
-    [failed] = await hand_out(intake, FakeParcel("a"))
+@simulated
+async def test_attempts_start_again_at_one_after_an_ack(held: Held) -> None:
+    [failed] = await deliver(held, FakeMessage())
     await failed.nack()
     await asyncio.sleep(10)
-    [done] = await hand_out(intake, FakeParcel("a"))
+    [done] = await deliver(held, FakeMessage())
     await done.ack()
 
-    [again] = await hand_out(intake, FakeParcel("a"))
+    [again] = await deliver(held, FakeMessage())
 
     assert (failed.attempts, done.attempts, again.attempts) == (1, 2, 1)
 
 
-@on_virtual_time
-async def test_the_brokers_own_count_is_believed() -> None:
-    intake = make_intake()
-
-    [delivery] = await hand_out(intake, FakeParcel("a", attempts=7))
+@simulated
+async def test_the_brokers_own_count_of_attempts_is_used(held: Held) -> None:
+    [delivery] = await deliver(held, FakeMessage(attempts=7))
 
     assert delivery.attempts == 7
 
 
-@on_virtual_time
-async def test_a_parcel_is_given_back_in_time_and_the_work_goes_on() -> None:
-    intake = make_intake(longest_hold=60 * SECOND)
-    first, again = FakeParcel("a"), FakeParcel("a", attempts=2)
-    [delivery] = await hand_out(intake, first)
+@simulated
+async def test_a_message_is_requeued_after_max_hold_while_work_goes_on() -> None:
+    held = make_held(max_hold=60 * SECOND)
+    first, again = FakeMessage(), FakeMessage(attempts=2)
+    [delivery] = await deliver(held, first)
 
     await asyncio.sleep(61)
-    intake.arrived(again)
-    is_idle_meanwhile = await is_idle(intake)
+    held.add(again)
+    is_idle_meanwhile = await is_idle(held)
     await delivery.ack()
 
     assert is_idle_meanwhile
-    assert (first.said, first.said_at) == (["given back"], [60.0])
-    assert again.said == ["accepted"]
+    assert (first.calls, first.call_times) == (["nack"], [60.0])
+    assert again.calls == ["ack"]
 
 
-@on_virtual_time
+@simulated
 async def test_work_on_a_message_that_is_away_still_takes_its_slot() -> None:
-    intake = make_intake(max_in_flight=1, longest_hold=60 * SECOND)
-    await hand_out(intake, FakeParcel("a"))
+    held = make_held(max_in_flight=1, max_hold=60 * SECOND)
+    await deliver(held, FakeMessage("a"))
     await asyncio.sleep(61)
 
-    intake.arrived(FakeParcel("b"))
+    held.add(FakeMessage("b"))
 
-    assert await is_idle(intake)
+    assert await is_idle(held)
 
 
-@on_virtual_time
-async def test_what_waits_too_long_to_be_handed_out_goes_back_and_is_forgotten() -> None:
-    intake = make_intake(longest_hold=60 * SECOND)
-    parcel = FakeParcel("a")
-    intake.arrived(parcel)
+@simulated
+async def test_a_message_that_waits_for_max_hold_is_requeued_and_forgotten() -> None:
+    held = make_held(max_hold=60 * SECOND)
+    message = FakeMessage()
+    held.add(message)
 
     await asyncio.sleep(61)
 
-    assert parcel.said == ["given back"]
-    assert await is_idle(intake)
+    assert message.calls == ["nack"]
+    assert await is_idle(held)
 
 
-@on_virtual_time
-async def test_an_ack_while_the_message_is_away_is_carried_out_when_it_comes() -> None:
-    intake = make_intake()
-    [delivery] = await hand_out(intake, FakeParcel("a"))
-    intake.lost()
+@simulated
+async def test_an_ack_while_the_message_is_away_is_sent_when_it_returns(held: Held) -> None:
+    [delivery] = await deliver_and_lose_connection(held, FakeMessage())
 
     await delivery.ack()
-    again = FakeParcel("a")
-    intake.arrived(again)
+    again = FakeMessage()
+    held.add(again)
 
-    assert await is_idle(intake)
-    assert again.said == ["accepted"]
+    assert await is_idle(held)
+    assert again.calls == ["ack"]
 
 
-@on_virtual_time
-async def test_an_ack_that_the_broker_did_not_hear_is_repeated_when_the_message_comes() -> None:
-    intake = make_intake()
-    [delivery] = await hand_out(intake, FakeParcel("a", hears=False))
+@pytest.mark.parametrize("first", [FakeMessage(is_sent=False), SettlingRaises()])
+@simulated
+async def test_an_ack_that_failed_is_repeated_when_the_message_returns(held: Held, first: FakeMessage) -> None:
+    [delivery] = await deliver(held, first)
 
     await delivery.ack()
-    again = FakeParcel("a")
-    intake.arrived(again)
+    again = FakeMessage()
+    held.add(again)
 
-    assert await is_idle(intake)
-    assert again.said == ["accepted"]
+    assert await is_idle(held)
+    assert again.calls == ["ack"]
 
 
-@on_virtual_time
-async def test_giving_up_while_the_message_is_away_is_carried_out_when_it_comes() -> None:
-    intake = make_intake()
-    [delivery] = await hand_out(intake, FakeParcel("a"))
-    intake.lost()
+@simulated
+async def test_dead_lettering_while_away_takes_effect_on_return(held: Held) -> None:
+    [delivery] = await deliver_and_lose_connection(held, FakeMessage())
 
     await delivery.dead_letter("no")
-    again = FakeParcel("a", attempts=2)
-    intake.arrived(again)
+    again = FakeMessage(attempts=2)
+    held.add(again)
 
-    assert await is_idle(intake)
-    assert again.said == ["buried: no (2)"]
+    assert await is_idle(held)
+    assert again.calls == ["dead_letter: no (2)"]
 
 
-@on_virtual_time
-async def test_what_was_decided_applies_once() -> None:
-    intake = make_intake()
-    [delivery] = await hand_out(intake, FakeParcel("a"))
-    intake.lost()
+@simulated
+async def test_a_settlement_made_while_away_applies_once(held: Held) -> None:
+    [delivery] = await deliver_and_lose_connection(held, FakeMessage())
     await delivery.ack()
-    intake.arrived(FakeParcel("a"))
+    held.add(FakeMessage())
 
-    [another] = await hand_out(intake, FakeParcel("a"))
+    [another] = await deliver(held, FakeMessage())
 
     assert another is not delivery
 
 
-@on_virtual_time
-async def test_a_nack_while_the_message_is_away_leaves_it_to_come() -> None:
-    intake = make_intake()
-    [delivery] = await hand_out(intake, FakeParcel("a"))
-    intake.lost()
+@simulated
+async def test_a_nack_while_away_counts_as_an_attempt(held: Held) -> None:
+    [delivery] = await deliver_and_lose_connection(held, FakeMessage())
     await delivery.nack()
     await asyncio.sleep(10)
 
-    [again] = await hand_out(intake, FakeParcel("a"))
+    [again] = await deliver(held, FakeMessage())
 
     assert again.attempts == 2
 
 
-@on_virtual_time
-async def test_a_repetition_joins_the_work_that_goes_on() -> None:
-    intake = make_intake()
-    first, second = FakeParcel("a"), FakeParcel("a")
-    [delivery] = await hand_out(intake, first)
-    intake.arrived(second)
+@simulated
+async def test_a_duplicate_joins_the_work_in_progress(held: Held) -> None:
+    first, second = FakeMessage(), FakeMessage()
+    [delivery] = await deliver(held, first)
+    held.add(second)
 
-    assert await is_idle(intake)
+    assert await is_idle(held)
     await delivery.ack()
 
-    assert first.said == second.said == ["accepted"]
+    assert first.calls == second.calls == ["ack"]
 
 
-@on_virtual_time
-async def test_a_repetition_of_a_dead_letter_is_not_buried_twice() -> None:
-    intake = make_intake()
-    first, second = FakeParcel("a"), FakeParcel("a")
-    [delivery] = await hand_out(intake, first)
-    intake.arrived(second)
+@simulated
+async def test_a_duplicate_is_not_dead_lettered_twice(held: Held) -> None:
+    first, second = FakeMessage(), FakeMessage()
+    [delivery] = await deliver(held, first)
+    held.add(second)
 
     await delivery.dead_letter("no")
 
-    assert first.said == ["buried: no (1)"]
-    assert second.said == ["accepted"]
+    assert first.calls == ["dead_letter: no (1)"]
+    assert second.calls == ["ack"]
 
 
-@on_virtual_time
-async def test_messages_that_cannot_be_told_apart_are_all_handed_out() -> None:
-    intake = make_intake()
-
-    one, other = await hand_out(intake, FakeParcel(None), FakeParcel(None))
+@simulated
+async def test_messages_without_a_key_are_all_handed_out(held: Held) -> None:
+    one, other = await deliver(held, FakeMessage(None), FakeMessage(None))
 
     assert one is not other
 
 
-@on_virtual_time
-async def test_a_message_without_a_key_that_was_settled_while_away_is_handed_out_again() -> None:
-    intake = make_intake()
-    [delivery] = await hand_out(intake, FakeParcel(None))
-    intake.lost()
+@simulated
+async def test_without_a_key_a_message_acked_while_away_is_redelivered(held: Held) -> None:
+    [delivery] = await deliver_and_lose_connection(held, FakeMessage(None))
     await delivery.ack()
 
-    [again] = await hand_out(intake, FakeParcel(None))
+    [again] = await deliver(held, FakeMessage(None))
 
     assert again is not delivery
 
 
-@on_virtual_time
-async def test_what_cannot_be_buried_is_given_back_after_a_while() -> None:
-    intake = make_intake()
-    parcel = FakeParcel("a", buries=False)
-    [delivery] = await hand_out(intake, parcel)
+@simulated
+async def test_a_message_that_cannot_be_dead_lettered_is_nacked_later(held: Held) -> None:
+    message = FakeMessage(is_dead_lettered=False)
+    [delivery] = await deliver(held, message)
 
     await delivery.dead_letter("no")
 
-    assert parcel.said == ["buried: no (1)", "given back"]
-    assert parcel.said_at == [0.0, 1.0]
+    assert message.calls == ["dead_letter: no (1)", "nack"]
+    assert message.call_times == [0.0, 1.0]
 
 
-@on_virtual_time
-async def test_a_fault_in_accepting_counts_as_not_heard() -> None:
-    intake, faulty, again = make_intake(), FaultyParcel("a"), FakeParcel("a")
-    [held] = await hand_out(intake, faulty)
+@simulated
+async def test_an_exception_in_dead_lettering_nacks_the_message(held: Held) -> None:
+    message = SettlingRaises()
+    [delivery] = await deliver(held, message)
 
-    await held.ack()
-    intake.arrived(again)
-    await is_idle(intake)
+    await delivery.dead_letter("no")
 
-    assert again.said == ["accepted"]
+    assert message.calls == ["dead_letter", "nack"]
 
 
-def test_a_fault_in_settling_is_told_with_the_message_s_key_and_attempts(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        [held] = await hand_out(make_intake(), FaultyParcel("a", attempts=3))
-        await held.ack()
+@simulated
+async def test_an_exception_in_settling_is_logged_with_key_and_attempts(
+    held: Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    [delivery] = await deliver(held, SettlingRaises(attempts=3))
 
-    loop.run(scenario())
+    await delivery.ack()
 
-    [told] = [each.__dict__["fields"] for each in caplog.records if each.getMessage() == "message.unsettled"]
-    assert (told["key"], told["attempts"]) == ("a", 3)
-
-
-@on_virtual_time
-async def test_a_fault_in_burying_gives_the_message_back() -> None:
-    intake, faulty = make_intake(), FaultyParcel("a")
-    [held] = await hand_out(intake, faulty)
-
-    await held.dead_letter("no")
-
-    assert faulty.said == ["burying", "given back"]
+    [fields] = [each.__dict__["fields"] for each in caplog.records if each.getMessage() == "message.unsettled"]
+    assert (fields["key"], fields["attempts"]) == ("a", 3)
 
 
-@on_virtual_time
-async def test_only_so_many_verdicts_are_remembered() -> None:
-    intake = make_intake(max_in_flight=2_000)
-    deliveries = await hand_out(intake, *(FakeParcel(str(number)) for number in range(1_001)))
-    intake.lost()
-    for delivery in deliveries:
+@simulated
+async def test_only_1000_settlements_made_while_away_are_remembered() -> None:
+    held = make_held(max_in_flight=2_000)
+    messages = [FakeMessage(str(number)) for number in range(1_001)]
+    for delivery in await deliver_and_lose_connection(held, *messages):
         await delivery.ack()
 
-    [forgotten] = await hand_out(intake, FakeParcel("0"))
-    intake.arrived(FakeParcel("1"))
+    [forgotten] = await deliver(held, FakeMessage("0"))
+    held.add(FakeMessage("1"))
 
     assert forgotten.key == "0"
-    assert await is_idle(intake)
+    assert await is_idle(held)
 
 
-@on_virtual_time
-async def test_room_is_what_is_neither_held_nor_waiting() -> None:
-    intake = make_intake(max_in_flight=3)
-    [delivery] = await hand_out(intake, FakeParcel("a"))
-    intake.arrived(FakeParcel("b"))
-    before = await intake.room()
-    intake.arrived(FakeParcel("c"))
+@simulated
+async def test_capacity_excludes_deliveries_waiting_and_in_progress() -> None:
+    held = make_held(max_in_flight=3)
+    [delivery] = await deliver(held, FakeMessage("a"))
+    held.add(FakeMessage("b"))
+    before = await held.wait_for_capacity()
+    held.add(FakeMessage("c"))
 
-    waiting = asyncio.ensure_future(intake.room())
+    waiting = asyncio.ensure_future(held.wait_for_capacity())
     await asyncio.sleep(1)
     is_early = waiting.done()
     await delivery.ack()
@@ -385,56 +353,52 @@ async def test_room_is_what_is_neither_held_nor_waiting() -> None:
     assert await waiting == 1
 
 
-@on_virtual_time
-async def test_closing_gives_back_at_once_what_was_nacked() -> None:
-    intake = make_intake()
-    parcel = FakeParcel("a")
-    [delivery] = await hand_out(intake, parcel)
+@simulated
+async def test_close_requeues_nacked_messages_at_once(held: Held) -> None:
+    message = FakeMessage()
+    [delivery] = await deliver(held, message)
     await delivery.nack()
 
-    rest = await intake.close()
+    unsettled = await held.close()
 
-    assert rest == []
-    assert (parcel.said, parcel.said_at) == (["given back"], [0.0])
-
-
-@on_virtual_time
-async def test_closing_returns_what_is_unsettled_the_oldest_first() -> None:
-    intake = make_intake()
-    parcels = [FakeParcel("a"), FakeParcel("b"), FakeParcel("c")]
-    await hand_out(intake, *parcels[:2])
-    intake.arrived(parcels[2])
-
-    assert await intake.close() == parcels
+    assert unsettled == []
+    assert (message.calls, message.call_times) == (["nack"], [0.0])
 
 
-@on_virtual_time
-async def test_closing_does_not_wait_for_a_broker_that_never_answers() -> None:
-    intake = make_intake()
-    [delivery] = await hand_out(intake, StuckParcel("a"))
+@simulated
+async def test_close_returns_unsettled_messages_oldest_first(held: Held) -> None:
+    messages = [FakeMessage("a"), FakeMessage("b"), FakeMessage("c")]
+    await deliver(held, *messages[:2])
+    held.add(messages[2])
+
+    assert await held.close() == messages
+
+
+@simulated
+async def test_close_does_not_wait_for_a_broker_that_never_answers(held: Held) -> None:
+    [delivery] = await deliver(held, AckHangs())
     acking = asyncio.ensure_future(delivery.ack())
     await asyncio.sleep(0)
 
-    await intake.close()
+    await held.close()
     await acking
 
     assert asyncio.get_running_loop().time() == pytest.approx(5)
 
 
-@on_virtual_time
-async def test_after_closing_nothing_has_an_effect() -> None:
-    intake = make_intake()
-    held, late = FakeParcel("a"), FakeParcel("b")
-    [delivery] = await hand_out(intake, held)
-    await intake.close()
+@simulated
+async def test_after_close_nothing_has_an_effect(held: Held) -> None:
+    message, late = FakeMessage("a"), FakeMessage("b")
+    [delivery] = await deliver(held, message)
+    await held.close()
 
     await delivery.ack()
-    intake.arrived(late)
+    held.add(late)
 
-    assert held.said == late.said == []
-    assert [each async for each in intake.deliveries()] == []
+    assert message.calls == late.calls == []
+    assert [each async for each in held.deliveries()] == []
 
 
-def test_an_intake_that_may_hold_nothing_is_refused() -> None:
+def test_max_in_flight_of_zero_is_rejected() -> None:
     with pytest.raises(ValueError, match="max_in_flight: expected 1 or more, got 0"):
-        make_intake(max_in_flight=0)
+        make_held(max_in_flight=0)

@@ -1,4 +1,4 @@
-"""The PostgreSQL that tests run on: the one that is named, as it is, or one of our own that ends with us."""
+"""The PostgreSQL for tests: the configured server, or one that is started and stopped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run_with_postgresql(script: str, *, url: str = "") -> subprocess.CompletedPr
     )
 
 
-def test_the_command_finds_a_server_that_is_gone_when_it_ends() -> None:
+def test_a_server_is_started_for_the_command_and_stopped_after_it() -> None:
     done = run_with_postgresql(f'echo "${POSTGRESQL_URL_VARIABLE}"; exit 7')
 
     address = urlsplit(done.stdout.strip())
@@ -41,14 +41,14 @@ def test_the_command_finds_a_server_that_is_gone_when_it_ends() -> None:
         pass
 
 
-def test_a_server_that_is_named_is_used_as_it_is() -> None:
-    done = run_with_postgresql(f'echo "${POSTGRESQL_URL_VARIABLE}"', url="postgresql://somebody@somewhere/else")
+def test_a_configured_server_is_used() -> None:
+    done = run_with_postgresql(f'echo "${POSTGRESQL_URL_VARIABLE}"', url="postgresql://user@host/database")
 
     assert done.returncode == 0
-    assert done.stdout == "postgresql://somebody@somewhere/else\n"
+    assert done.stdout == "postgresql://user@host/database\n"
 
 
-async def test_a_server_listens_on_loopback_and_waits_for_the_disk(private_postgresql: PostgreSQLServer) -> None:
+async def test_a_server_listens_on_loopback_and_syncs_to_disk(private_postgresql: PostgreSQLServer) -> None:
     settings = await postgresql.fetch(
         private_postgresql.url,
         "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'listen_addresses', 'synchronous_commit')",

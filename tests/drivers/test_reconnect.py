@@ -1,4 +1,4 @@
-"""Looking after a connection: what is the same for every broker."""
+"""The supervision of a connection that all broker drivers share."""
 
 from __future__ import annotations
 
@@ -10,74 +10,60 @@ import pytest
 from sentinel.drivers.reconnect import ConnectionSupervisor
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
-from sentinel.testing import loop
-
-SECOND = timedelta(seconds=1)
+from sentinel.testing.loop import simulated
 
 
-def make(observed: list[Connectivity] | None = None) -> ConnectionSupervisor:
-    changes = [] if observed is None else observed
-    return ConnectionSupervisor(name="test", broker="somewhere", patience=3 * SECOND, observe=changes.append)
+@pytest.fixture
+def observed() -> list[Connectivity]:
+    return []
 
 
-def test_opening_waits_for_the_first_attempt_and_no_longer_than_its_patience() -> None:
-    async def scenario() -> tuple[float, str | None]:
-        keeper = make()
-
-        async def hang() -> None:
-            await asyncio.sleep(3600)
-
-        await keeper.open(hang)
-        waited, trouble = asyncio.get_running_loop().time(), keeper.trouble()
-        await keeper.close()
-        return waited, trouble
-
-    assert loop.run(scenario()) == (3.0, "somewhere: still connecting")
+@pytest.fixture
+def supervisor(observed: list[Connectivity]) -> ConnectionSupervisor:
+    open_timeout = timedelta(seconds=3)
+    return ConnectionSupervisor(
+        name="test", broker="somewhere", open_timeout=open_timeout, observe=observed.append
+    )
 
 
-def test_what_a_person_has_to_mend_is_raised_at_once_and_ends_the_keeping() -> None:
-    async def scenario() -> ConnectionSupervisor:
-        keeper = make()
+@simulated
+async def test_start_waits_for_the_first_attempt_up_to_its_timeout(supervisor: ConnectionSupervisor) -> None:
+    await supervisor.start(lambda: asyncio.sleep(3600))
 
-        async def refuse() -> None:
-            await asyncio.sleep(0)
-            keeper.failed(Misconfigured("no such exchange"))
-            keeper.ring()
-            await asyncio.sleep(3600)
-
-        with pytest.raises(Misconfigured, match="no such exchange"):
-            await keeper.open(refuse)
-        return keeper
-
-    keeper = loop.run(scenario())
-
-    assert not keeper.is_open
-    assert keeper.trouble() == "the publisher is not open"
+    assert asyncio.get_running_loop().time() == 3.0
+    assert supervisor.trouble() == "somewhere: still connecting"
+    await supervisor.stop()
 
 
-def test_changes_are_told_and_repetitions_are_not() -> None:
-    observed: list[Connectivity] = []
-    keeper = make(observed)
+@simulated
+async def test_a_misconfiguration_is_raised_and_stops_the_task(supervisor: ConnectionSupervisor) -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        supervisor.attempt_failed(Misconfigured("no such exchange"))
+        await asyncio.sleep(3600)
 
-    keeper.connected()
-    keeper.connected()
-    keeper.disconnected("gone")
-    keeper.disconnected("gone")
+    with pytest.raises(Misconfigured, match="no such exchange"):
+        await supervisor.start(fail)
+
+    assert not supervisor.is_running
+    assert supervisor.trouble() == "the publisher is not open"
+
+
+def test_only_changes_are_observed(supervisor: ConnectionSupervisor, observed: list[Connectivity]) -> None:
+    supervisor.connected()
+    supervisor.connected()
+    supervisor.disconnected("gone")
+    supervisor.disconnected("gone")
 
     assert [change.is_connected for change in observed] == [True, False]
 
 
-def test_a_keeper_that_ended_by_a_fault_of_our_own_is_trouble() -> None:
-    async def scenario() -> str | None:
-        keeper = make()
+@simulated
+async def test_a_task_that_ended_unexpectedly_is_trouble(supervisor: ConnectionSupervisor) -> None:
+    async def end() -> None:
+        supervisor.attempt_succeeded()
 
-        async def crash() -> None:
-            keeper.connected()
-            keeper.ring()
+    await supervisor.start(end)
 
-        await keeper.open(crash)
-        trouble = keeper.trouble()
-        await keeper.close()
-        return trouble
-
-    assert "a fault of our own" in (loop.run(scenario()) or "")
+    assert "this is a bug" in (supervisor.trouble() or "")
+    await supervisor.stop()

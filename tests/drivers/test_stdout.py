@@ -1,4 +1,4 @@
-"""Lines on a stream: what they look like, and what happens when nobody reads them."""
+"""Publishing lines to a stream: their format, and streams that are full, closed or fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT = timedelta(milliseconds=50)
 
 
 class Pipe:
-    """A pipe that is read when the test says so."""
+    """A pipe that the test reads."""
 
     def __init__(self) -> None:
         reading, writing = os.pipe()
@@ -33,7 +33,7 @@ class Pipe:
         self.writer = os.fdopen(writing, "wb", buffering=0)
 
     async def read_ids(self, count: int) -> list[str]:
-        """The ids of the next so many events, waiting for them."""
+        """Read the ids of the next `count` events."""
         lines = await asyncio.to_thread(lambda: [self.reader.readline() for _ in range(count)])
         return [msgspec.json.decode(line)["id"] for line in lines]
 
@@ -74,18 +74,18 @@ async def test_data_on_several_lines_becomes_one() -> None:
     assert msgspec.json.decode(line)["data"] == {"text": "a\nb"}
 
 
-async def test_a_reader_that_has_gone_is_trouble_and_not_an_exception(pipe: Pipe) -> None:
+async def test_a_reader_that_exited_is_trouble_and_not_an_exception(pipe: Pipe) -> None:
     publisher = await opened(pipe.writer)
     pipe.reader.close()
 
     receipt = await publisher.publish(make_events(2), deadline=AMPLE)
 
     assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
-    assert receipt.error == "whoever read standard output has gone (broken pipe)"
+    assert receipt.error == "the reader of standard output has exited (broken pipe)"
     assert publisher.trouble() == receipt.error
 
 
-async def test_a_reader_that_comes_back_ends_the_trouble(tmp_path: Path) -> None:
+async def test_a_new_reader_ends_the_trouble(tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)
     first_reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -114,13 +114,13 @@ async def test_a_full_pipe_is_trouble_until_it_is_read(pipe: Pipe) -> None:
     read = await pipe.read_ids(1_001)
 
     assert set(lost.outcomes) == {Outcome.UNCONFIRMED}
-    assert lost.error == while_full == "standard output took nothing for 0.05s: nobody reads it"
+    assert lost.error == while_full == "standard output took nothing for 0.05s: no process reads it"
     assert list((await afterwards).outcomes) == [Outcome.CONFIRMED]
     assert publisher.trouble() is None
     assert read == [f"event-{number}" for number in range(1_001)]
 
 
-async def test_a_batch_waits_behind_one_that_is_stuck_and_never_into_its_lines(pipe: Pipe) -> None:
+async def test_a_batch_waits_for_a_blocked_one_to_be_written(pipe: Pipe) -> None:
     publisher = await opened(pipe.writer)
 
     await publisher.publish(make_events(1_000), deadline=SHORT)
@@ -133,8 +133,8 @@ async def test_a_batch_waits_behind_one_that_is_stuck_and_never_into_its_lines(p
     assert [*read, *await pipe.read_ids(1)] == [f"event-{number}" for number in range(1_001)]
 
 
-class Failing(io.RawIOBase):
-    """A stream that takes some bytes and then fails once."""
+class FailsOnce(io.RawIOBase):
+    """A stream that accepts some bytes and then fails once."""
 
     def __init__(self, takes: int, error: OSError) -> None:
         self.taken = b""
@@ -157,8 +157,8 @@ class Failing(io.RawIOBase):
         return len(taken)
 
 
-async def test_a_line_that_was_cut_off_does_not_spoil_the_next() -> None:
-    stream = Failing(10, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+async def test_a_partial_line_does_not_affect_the_next() -> None:
+    stream = FailsOnce(10, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     publisher = await opened(stream)
 
     lost = await publisher.publish([make_event(1)], deadline=AMPLE)
@@ -167,13 +167,13 @@ async def test_a_line_that_was_cut_off_does_not_spoil_the_next() -> None:
     assert list(lost.outcomes) == [Outcome.UNCONFIRMED]
     assert lost.error == "standard output cannot be written: [Errno 28] No space left on device"
     assert list(receipt.outcomes) == [Outcome.CONFIRMED]
-    torn, whole = stream.taken.splitlines()
-    assert len(torn) == 10
+    partial, whole = stream.taken.splitlines()
+    assert len(partial) == 10
     assert msgspec.json.decode(whole)["id"] == "event-2"
 
 
 async def test_an_error_between_lines_leaves_no_empty_line() -> None:
-    stream = Failing(0, OSError(errno.EIO, os.strerror(errno.EIO)))
+    stream = FailsOnce(0, OSError(errno.EIO, os.strerror(errno.EIO)))
     publisher = await opened(stream)
 
     await publisher.publish([make_event(1)], deadline=AMPLE)
@@ -183,7 +183,7 @@ async def test_an_error_between_lines_leaves_no_empty_line() -> None:
     assert msgspec.json.decode(line)["id"] == "event-2"
 
 
-async def test_a_stream_that_was_closed_is_trouble() -> None:
+async def test_a_closed_stream_is_trouble() -> None:
     stream = io.BytesIO()
     publisher = await opened(stream)
     stream.close()
@@ -194,7 +194,7 @@ async def test_a_stream_that_was_closed_is_trouble() -> None:
     assert "closed file" in receipt.error
 
 
-async def test_a_descriptor_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
+async def test_a_non_blocking_descriptor_is_waited_for(pipe: Pipe) -> None:
     os.set_blocking(pipe.writer.fileno(), False)
     publisher = await opened(pipe.writer)
 
@@ -205,7 +205,7 @@ async def test_a_descriptor_that_does_not_block_is_waited_for(pipe: Pipe) -> Non
     assert read == [f"event-{number}" for number in range(1_000)]
 
 
-def test_standard_output_is_the_default_and_what_was_printed_comes_before() -> None:
+def test_standard_output_is_the_default_and_keeps_the_order() -> None:
     finished = subprocess.run(program("print('before')", events=1), capture_output=True, timeout=60, check=True)
 
     before, line = finished.stdout.splitlines()
@@ -213,7 +213,7 @@ def test_standard_output_is_the_default_and_what_was_printed_comes_before() -> N
     assert msgspec.json.decode(line)["id"] == "event-0"
 
 
-def test_a_process_ends_although_nobody_reads(pipe: Pipe) -> None:
+def test_a_process_exits_although_the_pipe_is_not_read(pipe: Pipe) -> None:
     finished = subprocess.run(
         program(events=1_000), stdout=pipe.writer, stderr=subprocess.PIPE, timeout=60, check=False
     )
@@ -222,7 +222,7 @@ def test_a_process_ends_although_nobody_reads(pipe: Pipe) -> None:
 
 
 @pytest.mark.parametrize("events", [1, 1_000])
-def test_a_process_ends_quietly_although_its_reader_has_gone(pipe: Pipe, events: int) -> None:
+def test_a_process_exits_without_errors_if_its_reader_exited(pipe: Pipe, events: int) -> None:
     pipe.reader.close()
 
     finished = subprocess.run(
@@ -233,9 +233,9 @@ def test_a_process_ends_quietly_although_its_reader_has_gone(pipe: Pipe, events:
 
 
 def program(before: str = "", *, events: int) -> list[str]:
-    """A process that publishes to its standard output and ends."""
+    """Return a command that publishes to its standard output and exits."""
     return [
-        *("env", "-u", "PYTHONUNBUFFERED"),  # which would hide what buffers do when a process ends
+        *("env", "-u", "PYTHONUNBUFFERED"),  # it would hide what buffers do at exit
         sys.executable,
         "-c",
         f"""

@@ -1,4 +1,4 @@
-"""The client that tasks are given: the suite of its port, driver and fake, and the retries of the driver."""
+"""The HTTP client of tasks: the contract of driver and fake, and the retries of the driver."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ SECRET = "hunter22"
 
 class FakeHarness(HttpHarness):
     url = "http://dns.internal"
-    dead_url = "http://nobody.internal"
+    dead_url = "http://unreachable.internal"
 
     def __init__(self) -> None:
         self.http: FakeHttp = FakeHttp()
 
-    def answer(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
-        self.http.answer(method, f"{self.url}{path}", status=status, body=body, headers={"X-Said": header})
+    def respond(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
+        self.http.answer(
+            method, f"{self.url}{path}", status=status, body=body, headers={"X-ScriptedResponse": header}
+        )
 
     def sent(self) -> list[tuple[str, Json, str]]:
         return [
@@ -48,13 +50,15 @@ class TestFakeHttp(HttpContract):
 
 class ServerHarness(HttpHarness):
     def __init__(self) -> None:
-        self._answers: dict[tuple[str, str], list[ScriptedResponse]] = {}
+        self._responses: dict[tuple[str, str], list[ScriptedResponse]] = {}
         self.server = ScriptedServer(self._script)
         self.http: TaskHttp = TaskHttp(user_agent="test", retries=AT_ONCE)
         self.dead_url = f"http://127.0.0.1:{free_port()}"
 
-    def answer(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
-        self._answers.setdefault((method, path), []).append(ScriptedResponse(status, body, {"X-Said": header}))
+    def respond(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
+        self._responses.setdefault((method, path), []).append(
+            ScriptedResponse(status, body, {"X-ScriptedResponse": header})
+        )
 
     def sent(self) -> list[tuple[str, Json, str]]:
         return [
@@ -67,8 +71,8 @@ class ServerHarness(HttpHarness):
         ]
 
     def _script(self, asked: ReceivedRequest) -> ScriptedResponse:
-        answers = self._answers[asked.method, asked.path]
-        return answers.pop(0) if len(answers) > 1 else answers[0]
+        responses = self._responses[asked.method, asked.path]
+        return responses.pop(0) if len(responses) > 1 else responses[0]
 
 
 class TestTaskHttp(HttpContract):
@@ -82,30 +86,30 @@ class TestTaskHttp(HttpContract):
 
     @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
     @pytest.mark.parametrize("status", [429, 502, 503, 504])
-    async def test_a_server_that_is_busy_is_asked_again(
-        self, harness: ServerHarness, method: str, status: int
-    ) -> None:
-        harness.answer(method, "/zone", status=status)
-        harness.answer(method, "/zone", status=status)
-        harness.answer(method, "/zone", status=200)
+    async def test_an_overloaded_server_is_retried(self, harness: ServerHarness, method: str, status: int) -> None:
+        harness.respond(method, "/zone", status=status)
+        harness.respond(method, "/zone", status=status)
+        harness.respond(method, "/zone", status=200)
 
         assert (await harness.http.request(method, f"{harness.url}/zone")).status == 200
 
-    async def test_a_server_that_stays_busy_has_the_last_word(self, harness: ServerHarness) -> None:
-        harness.answer("GET", "/zone", status=503)
+    async def test_the_last_overload_response_is_returned(self, harness: ServerHarness) -> None:
+        harness.respond("GET", "/zone", status=503)
 
         assert (await harness.http.get(f"{harness.url}/zone")).status == 503
         assert len(harness.server.requests) == 3
 
     @pytest.mark.parametrize("method", ["POST", "PATCH"])
-    async def test_what_cannot_be_repeated_is_sent_once(self, harness: ServerHarness, method: str) -> None:
-        harness.answer(method, "/zone", status=503)
+    async def test_a_request_that_is_not_repeatable_is_sent_once(
+        self, harness: ServerHarness, method: str
+    ) -> None:
+        harness.respond(method, "/zone", status=503)
 
         assert (await harness.http.request(method, f"{harness.url}/zone")).status == 503
         assert len(harness.server.requests) == 1
 
     async def test_json_has_its_content_type_unless_another_is_given(self, harness: ServerHarness) -> None:
-        harness.answer("POST", "/zone", status=200)
+        harness.respond("POST", "/zone", status=200)
 
         await harness.http.post(f"{harness.url}/zone", json={})
         await harness.http.post(f"{harness.url}/zone", json={}, headers={"content-type": "application/x"})
@@ -118,37 +122,37 @@ class TestTaskHttp(HttpContract):
         assert types == ["application/json", "application/x", "application/octet-stream"]
 
     async def test_a_query_is_encoded(self, harness: ServerHarness) -> None:
-        harness.answer("GET", "/zone?name=a+b%26c", status=200)
+        harness.respond("GET", "/zone?name=a+b%26c", status=200)
 
         assert (await harness.http.get(f"{harness.url}/zone", params={"name": "a b&c"})).status == 200
 
-    async def test_an_answer_without_end_is_cut_off(self, harness: ServerHarness) -> None:
-        harness.answer("GET", "/zone", status=200, body=bytes(MAX_BODY + 1))
+    async def test_a_body_that_is_too_large_is_a_failure(self, harness: ServerHarness) -> None:
+        harness.respond("GET", "/zone", status=200, body=bytes(MAX_BODY + 1))
 
         with pytest.raises(HttpFailure, match="got more"):
             await harness.http.get(f"{harness.url}/zone")
 
     @pytest.mark.parametrize("url", ["nonsense", "http://", "ftp://host/"])
-    async def test_what_is_no_url_fails(self, harness: ServerHarness, url: str) -> None:
+    async def test_an_invalid_url_is_a_failure(self, harness: ServerHarness, url: str) -> None:
         with pytest.raises(HttpFailure, match=f"GET {url}"):
             await harness.http.get(url)
 
     @pytest.mark.parametrize("url", ["http://127.0.0.1:1/zone", "ftp://host/zone", "http://[::1/zone"])
-    async def test_no_failure_quotes_a_query(self, harness: ServerHarness, url: str) -> None:
+    async def test_no_failure_shows_a_query(self, harness: ServerHarness, url: str) -> None:
         with pytest.raises(HttpFailure) as caught:
             await harness.http.get(f"{url}?api_key={SECRET}#{SECRET}")
 
         assert SECRET not in "".join(traceback.format_exception(caught.value))
 
     @pytest.mark.parametrize("url", ["http://{}@127.0.0.1:1/zone", "ftp://me:{}@host/zone", "http://{}@[::1/zone"])
-    async def test_no_failure_quotes_a_user(self, harness: ServerHarness, url: str) -> None:
+    async def test_no_failure_shows_a_user(self, harness: ServerHarness, url: str) -> None:
         with pytest.raises(HttpFailure, match="/zone: ") as caught:
             await harness.http.get(url.format(SECRET))
 
         assert SECRET not in "".join(traceback.format_exception(caught.value))
 
-    async def test_closing_twice_is_harmless_and_a_request_opens_it_again(self, harness: ServerHarness) -> None:
-        harness.answer("GET", "/zone", status=200)
+    async def test_a_closed_client_can_be_closed_again_and_reused(self, harness: ServerHarness) -> None:
+        harness.respond("GET", "/zone", status=200)
         await harness.http.get(f"{harness.url}/zone")
 
         await harness.http.close()
@@ -158,9 +162,7 @@ class TestTaskHttp(HttpContract):
 
 
 @pytest.mark.parametrize(("method", "attempts"), [("GET", 3), ("POST", 1)])
-async def test_a_server_that_does_not_answer_in_time_is_asked_again_where_that_does_no_harm(
-    method: str, attempts: int
-) -> None:
+async def test_a_timeout_is_retried_if_repeating_is_safe(method: str, attempts: int) -> None:
     released = asyncio.Event()
 
     async def wait(asked: ReceivedRequest) -> ScriptedResponse:

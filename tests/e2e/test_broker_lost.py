@@ -16,7 +16,7 @@ from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.fleet import FakeFleet
-from tests.support.brokers.rabbitmq import PrivateRabbitMQ, eventually, inbox
+from tests.support.brokers.rabbitmq import PrivateRabbitMQ, eventually, open_inbox
 from tests.support.fleet.fake_api import FleetServer, make_resource
 from tests.support.processes.service import SentinelProcess
 from tests.support.pulse_harness import SECOND, Recorder, make_pulse
@@ -66,7 +66,7 @@ async def every_claimed_event_has_arrived(
     for n in range(DUE):
         fleet.put(f"cls-{n}")
     recorder, stopping = Recorder(), Stopping()
-    async with inbox(node.url, keep=True) as first:
+    async with open_inbox(node.url, keep=True) as first:
         publisher = wrap(RabbitMQPublisher(url=node.url, exchange=first.exchange, exchange_type="fanout"))
         await publisher.open()
         pulse = make_pulse(
@@ -82,12 +82,12 @@ async def every_claimed_event_has_arrived(
                 group.create_task(pulse.run(stopping))
                 await eventually(lambda: len(recorder.confirmed) > DUE // 10)
                 await accident(node)
-                await eventually(lambda: len(set(recorder.confirmed)) == DUE, within=LONG)
+                await eventually(lambda: len(set(recorder.confirmed)) == DUE, timeout=LONG)
                 stopping.request()
         finally:
             await publisher.close()
         names = first.exchange, first.queue
-    async with inbox(node.url, exchange=names[0], queue=names[1]) as again:
+    async with open_inbox(node.url, exchange=names[0], queue=names[1]) as again:
         arrived = {msgspec.json.decode(message.body)["subject"] for message in await again.receive_all()}
 
     claimed = set(recorder.confirmed)
@@ -112,7 +112,7 @@ async def test_a_broker_restart_is_survived_within_a_poll(
     private_rabbitmq: PrivateRabbitMQ, tmp_path: Path
 ) -> None:
     node = private_rabbitmq
-    async with FleetServer() as server, inbox(node.url, keep=True) as first:
+    async with FleetServer() as server, open_inbox(node.url, keep=True) as first:
         config = {
             "resource_type": "clusters",
             "poll_interval": "1s",

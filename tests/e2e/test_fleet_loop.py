@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tests.support.brokers.inbox import Inbox
+from tests.support.brokers.rabbitmq import Inbox
 from tests.support.fleet.concurrent_clients import KINDS, REQUIRED
 from tests.support.fleet.http_client import FleetHttp
 from tests.support.http.intercepting_proxy import RecordingProxy

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from sentinel.core.pulse.listing import PageShape
-from tests.support.brokers.inbox import Inbox
+from tests.support.brokers.rabbitmq import Inbox
 from tests.support.fleet.fake_api import Document, FakeResponse, FleetServer, condition, make_resource
 from tests.support.processes.service import SentinelProcess
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 INHERITED = ("PATH", "HOME", "LANG", "COVERAGE_PROCESS_START")
 """Nothing else of whoever runs the tests: variables count as settings, and a broker must not be needed."""
 
@@ -38,7 +38,7 @@ async def sentinel(
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             output, errors = await process.communicate()
     finally:
         if process.returncode is None:
@@ -166,7 +166,7 @@ async def test_a_closed_pipe_ends_explain_quietly(tmp_path: Path) -> None:
             stderr=asyncio.subprocess.PIPE,
         )
         os.close(theirs)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             with os.fdopen(ours, "rb") as head:
                 first = await asyncio.to_thread(head.readline)
             _, errors = await process.communicate()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.support.brokers.pubsub import PROJECT, emulator_host, mailbox, private_emulator
+from tests.support.brokers.pubsub import PROJECT, emulator_host, open_inbox, private_emulator
 from tests.support.brokers.rabbitmq import unique
 from tests.support.fleet.fake_api import FleetServer, make_resource
 from tests.support.processes.service import SentinelProcess
@@ -38,7 +38,7 @@ def broker(host: str, topic: str, **more: str) -> dict[str, str]:
 
 
 async def test_a_due_resource_gets_an_event_with_its_attributes(tmp_path: Path) -> None:
-    async with FleetServer() as server, mailbox(emulator_host()) as box:
+    async with FleetServer() as server, open_inbox(emulator_host()) as box:
         server.put(make_resource("cls-1", observed_generation=0))
         environ = broker(emulator_host(), box.topic)
         async with SentinelProcess(tmp_path, settings(server), environ=environ) as service:
@@ -86,7 +86,7 @@ async def test_an_emulator_killed_in_mid_cycle_loses_no_resource(tmp_path: Path)
                 await service.until_event("cycle.done", since=len(service.lines))
                 up, _ = await service.readiness()
                 errors = await service.metric("broker_errors_total", broker_type="gcp-pubsub")
-                async with mailbox(emulator.host, topic=topic, is_made=False) as after:
+                async with open_inbox(emulator.host, topic=topic, is_created=False) as after:
                     await after.subscribe()
                     server.change_spec("cls-7")
                     (message,) = await after.receive(1)

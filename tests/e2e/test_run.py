@@ -16,8 +16,7 @@ import pytest
 
 from sentinel.core.pulse.listing import PageShape
 from tests.runtime.trace_collector import TraceCollector
-from tests.support.brokers.inbox import Inbox
-from tests.support.brokers.rabbitmq import Proxy, eventually
+from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually
 from tests.support.fleet.fake_api import FakeResponse, Fault, FleetServer, ReceivedRequest, every, make_resource
 from tests.support.processes.service import SentinelProcess
 
@@ -218,7 +217,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path, inbox: Inbox) -> 
         config = settings(server, poll_interval="15s")
         environ = broker(inbox, BROKER_URL=way_to_broker.url)
         server.put(make_resource("cls-1", observed_generation=0))
-        server.script = lambda request: way_to_broker.hold_answers()
+        server.script = lambda request: way_to_broker.hold_responses()
         async with SentinelProcess(tmp_path, config, environ=environ) as service:
             await eventually(lambda: way_to_broker.published == 1)
             service.send_signal(signal.SIGTERM)
@@ -437,7 +436,7 @@ async def test_binary_mode_puts_the_data_alone_into_the_body(tmp_path: Path, inb
         server.put(make_resource("cls-1", observed_generation=0))
         config = settings(server, event_mode="binary", message_data={"id": ".id"})
         async with SentinelProcess(tmp_path, config, environ=broker(inbox)):
-            (message,) = await inbox.messages(1)
+            (message,) = await inbox.receive(1)
 
     assert message.body == b'{"id":"cls-1"}'
     assert message.content_type == "application/json"

@@ -10,7 +10,7 @@ from typing import Any
 from sentinel.adapter.observer import ApiOperation, Evaluation, SkipReason
 from sentinel.adapter.service import AdapterService
 from sentinel.core.adapter.resource import Resource
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.adapter_api import AdapterApi, ReportResult
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.subscription import Subscriber

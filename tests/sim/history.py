@@ -177,7 +177,7 @@ class History:
         self._poisoned += 1
         attributes = {"id": f"poison-{self._poisoned}", "subject": f"{POISON}/../{self._poisoned}"}
         self._world.ledger.placed(attributes["id"])
-        await self._broker.place(Message(b"{", "application/json", attributes))
+        await self._broker.publish(Message(b"{", "application/json", attributes))
 
     async def _calm(self) -> None:
         self._trace.note("world", "the faults stop")

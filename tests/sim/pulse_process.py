@@ -12,7 +12,7 @@ from sentinel.core.events import Event
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.message import Composer
 from sentinel.core.pulse.pacing import Pacer
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.pulse.service import Pulse
 from sentinel.runtime.lifecycle.stopping import Stopping

@@ -12,7 +12,7 @@ import pytest
 
 from sentinel.core.events import Event
 from sentinel.core.pulse.decision import Reason
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.fleet import FleetPage
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.runtime.lifecycle.stopping import Stopping

@@ -16,7 +16,7 @@ from sentinel.api.maintenance import Maintenance
 from sentinel.api.service import FleetService
 from sentinel.core.fleet.documents import DiscardReason
 from sentinel.core.pulse.decision import Policy
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.adapter_api import AdapterApi
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.backoff import Backoff

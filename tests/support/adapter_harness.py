@@ -16,7 +16,7 @@ from sentinel.adapter.service import AdapterService
 from sentinel.core.events import Event, event_type
 from sentinel.core.json import Json
 from sentinel.drivers.deliveries import RETRY
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.adapter_api import ReportOutcome, ReportResult
 from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.publisher import Outcome as PublishOutcome
@@ -212,7 +212,7 @@ class AdapterHarness:
 
     async def deliver(self, message: Message) -> None:
         """Deliver a message that no pulse sent."""
-        assert await self.broker.place_in(self._name, message)
+        assert await self.broker.publish_to(self._name, message)
 
     @property
     def backlog(self) -> int:

@@ -1,16 +1,16 @@
-"""What a subscriber holds, whichever broker it came from: bounded, settled once, and handed out once.
+"""The deliveries a subscriber holds: limited in number, handed out once, settled once.
 
-A broker hands over parcels. Each becomes a delivery; the delivery lives until its work is settled, and a parcel
-may end before that: its connection was lost, or it was given back because no broker lets a message be held for
-ever. RabbitMQ closes the channel of a consumer that keeps one longer than half an hour, with all that others
-work on over it. Extending that is an administrator's setting which we cannot rely on, and a channel for each
-message would only limit the damage. So a parcel is given back well before, while the work goes on.
+A broker driver adds every message it receives as a `BrokerMessage`. It becomes a `HeldDelivery`, which lives
+until its work is settled. The broker message may end earlier: its connection is lost, or it is requeued because
+brokers limit how long a message may be held. RabbitMQ closes the channel of a consumer that holds a message for
+more than 30 minutes, and with it all other messages on that channel. Only an administrator can raise that
+timeout, and one channel per message would merely contain the damage. So a message is requeued well before the
+timeout while its work goes on.
 
-A message that was given back comes back, mostly at once and to the same subscriber. It is then known by its key
-and joins the delivery that its work belongs to instead of becoming another; what was decided while it was away
-is carried out when it arrives. That one rule covers a long task, a lost connection, a restarted broker and a
-broker that repeats itself. It cannot cover another process: there the message may be worked on a second time,
-as at-least-once delivery always allows.
+A requeued message usually returns at once, to the same subscriber. It is recognized by its key and joins the
+delivery whose work is in progress. A settlement made while the message was away is applied when it returns.
+This one rule covers long tasks, lost connections, broker restarts and duplicates. It does not cover other
+processes: they may process the message a second time, as at-least-once delivery always allows.
 """
 
 from __future__ import annotations
@@ -24,26 +24,30 @@ from enum import StrEnum
 from random import random as system_random
 from typing import Any, Generic, Protocol, TypeVar, assert_never
 
-import msgspec
-
 from sentinel.ports.subscription import Message
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.log import Log, get_logger
 
 RETRY = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), jitter=0.2)
-"""How long a nacked message is kept back, by how often it was delivered."""
+"""How long a nacked message is kept back, by its number of attempts."""
 
-_REMEMBERED = 1_000
-"""How many verdicts and attempts are remembered of messages that are elsewhere; the oldest are forgotten first,
-and the worst that comes of it is a repetition."""
-_CLOSING = timedelta(seconds=5)
+_MAX_REMEMBERED = 1_000
+"""Settlements and attempts remembered for messages that are away. Forgetting the oldest at worst causes a
+duplicate."""
+_CLOSE_TIMEOUT = timedelta(seconds=5)
+
+
+class Settlement(StrEnum):
+    ACK = "ack"
+    NACK = "nack"
+    DEAD_LETTER = "dead_letter"
 
 
 class BrokerMessage(Protocol):
-    """A message as a broker handed it over, and the way to tell the broker what is to become of it.
+    """One message as received from a broker, and the calls that settle it there.
 
-    The three say whether the broker can be expected to have heard, and end by themselves after a while. What they
-    raise, beside cancellation, is a fault, and taken for not having been heard.
+    Each call limits its own duration and returns whether the broker can be assumed to have got it. An exception
+    other than cancellation is a bug and counts as not sent.
     """
 
     @property
@@ -51,63 +55,60 @@ class BrokerMessage(Protocol):
 
     @property
     def key(self) -> Hashable | None:
-        """The same whenever this message comes, and no other's; None where the message cannot be told apart."""
+        """Identifies the message across redeliveries; None if it cannot be identified."""
 
     @property
     def attempts(self) -> int:
-        """How often it was delivered, as far as the broker knows."""
+        """How often the message was delivered, according to the broker."""
 
     @property
     def published_time(self) -> datetime | None: ...
 
-    async def accept(self) -> bool: ...
+    async def ack(self) -> bool: ...
 
-    async def give_back(self) -> bool: ...
+    async def nack(self) -> bool: ...
 
-    async def bury(self, reason: str, *, attempts: int) -> bool:
-        """Puts it among the dead letters, then accepts it; false where either fails."""
-
-
-P = TypeVar("P", bound=BrokerMessage)
+    async def dead_letter(self, reason: str, *, attempts: int) -> bool:
+        """Publish the message to the dead letters, then ack it. Return False if either fails."""
 
 
-class _Verdict(StrEnum):
-    DONE = "done"
-    AGAIN = "again"
-    NEVER = "never"
+M = TypeVar("M", bound=BrokerMessage)
 
 
-class _Judgement(msgspec.Struct, frozen=True):
-    verdict: _Verdict
-    reason: str = ""
+class HeldDelivery(Generic[M]):
+    """`ports.subscription.Delivery` held by `HeldDeliveries`."""
 
-
-class HeldDelivery(Generic[P]):
-    """`ports.subscription.Delivery` of an `HeldDeliveries`."""
-
-    def __init__(self, intake: HeldDeliveries[P], parcel: P, *, attempts: int, received_time: datetime) -> None:
-        self.message = parcel.message
-        self.key = parcel.key
+    def __init__(
+        self, holder: HeldDeliveries[M], broker_message: M, *, attempts: int, received_time: datetime
+    ) -> None:
+        self.message = broker_message.message
+        self.key = broker_message.key
         self.attempts = attempts
         self.received_time = received_time
-        self.published_time = parcel.published_time
-        self.parcels: dict[P, asyncio.TimerHandle | None] = {}
-        """What the broker waits for an answer about: as a rule one, none while the message is away."""
-        self.judgement: _Judgement | None = None
-        self._intake = intake
+        self.published_time = broker_message.published_time
+        self.broker_messages: dict[M, asyncio.TimerHandle | None] = {}
+        """Unsettled at the broker, each with the timer that requeues it. Usually one; none while it is away."""
+        self.settlement: Settlement | None = None
+        self._holder = holder
 
     async def ack(self) -> None:
-        await self._intake.settle(self, _Judgement(_Verdict.DONE))
+        await self._holder.settle(self, Settlement.ACK)
 
     async def nack(self) -> None:
-        await self._intake.settle(self, _Judgement(_Verdict.AGAIN))
+        await self._holder.settle(self, Settlement.NACK)
 
     async def dead_letter(self, reason: str) -> None:
-        await self._intake.settle(self, _Judgement(_Verdict.NEVER, reason))
+        await self._holder.settle(self, Settlement.DEAD_LETTER, reason)
+
+    def drop_broker_messages(self) -> None:
+        for timer in self.broker_messages.values():
+            if timer is not None:
+                timer.cancel()
+        self.broker_messages.clear()
 
 
 class Notifier:
-    """Wakes everybody who waits, and remembers nothing: whoever wakes looks again at what it waited for."""
+    """Wakes every waiting task. It keeps no state: a task that wakes up checks its own condition again."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -115,259 +116,255 @@ class Notifier:
     async def wait(self) -> None:
         await self._event.wait()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         self._event.set()
         self._event.clear()
 
 
-class HeldDeliveries(Generic[P]):
-    """The deliveries of one subscriber: those that wait to be handed out, and those that are worked on."""
+class HeldDeliveries(Generic[M]):
+    """The deliveries of one subscriber: those waiting to be handed out and those in progress."""
 
     def __init__(
         self,
         *,
         max_in_flight: int,
-        longest_hold: timedelta | None = None,
+        max_hold: timedelta | None = None,
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        source: Callable[[], P | None] = lambda: None,
-        bell: Notifier | None = None,
+        source: Callable[[], M | None] = lambda: None,
+        notifier: Notifier | None = None,
         log: Log | None = None,
     ) -> None:
-        """A parcel is given back after `longest_hold`; None for a broker that has all the time in the world.
+        """A message is requeued after `max_hold`; None for a broker without a limit.
 
-        Parcels come by `arrived`, or are asked for one by one from a `source`, which rings the `bell` when there
-        is one more. `log` hears of parcels that could not be settled by a fault of ours.
+        Messages arrive through `add`, or are pulled one by one from `source`, whose owner calls `notifier` when
+        there is another one.
         """
         if max_in_flight < 1:
             raise ValueError(f"max_in_flight: expected 1 or more, got {max_in_flight}")
-        self._most = max_in_flight
-        self._longest_hold = longest_hold
+        self._max_in_flight = max_in_flight
+        self._max_hold = max_hold
         self._retry = retry
         self._random = random
         self._now = now
         self._source = source
-        self._bell = bell or Notifier()
+        self._notifier = notifier or Notifier()
         self._log = log or get_logger("subscriber")
-        self._waiting: deque[HeldDelivery[P]] = deque()
-        self._working: dict[HeldDelivery[P], None] = {}
-        self._known: dict[Hashable, HeldDelivery[P]] = {}
-        """Those of both that can be told apart."""
-        self._judged: OrderedDict[Hashable, _Judgement] = OrderedDict()
-        """What was decided about messages while they were away."""
-        self._failures: OrderedDict[Hashable, int] = OrderedDict()
-        """How often messages were nacked here; most brokers do not count."""
-        self._errands: set[asyncio.Task[Any]] = set()
+        self._waiting: deque[HeldDelivery[M]] = deque()
+        self._in_progress: dict[HeldDelivery[M], None] = {}
+        self._by_key: dict[Hashable, HeldDelivery[M]] = {}
+        """Waiting and in progress, if the message has a key."""
+        self._settled_while_away: OrderedDict[Hashable, tuple[Settlement, str]] = OrderedDict()
+        self._nacked_attempts: OrderedDict[Hashable, int] = OrderedDict()
+        """Attempts of nacked messages; most brokers do not count them."""
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._is_ended = False
         self._closing = asyncio.Event()
 
-    # --- the broker's side ------------------------------------------------------------------------------------
+    # --- for broker drivers -----------------------------------------------------------------------------------
 
-    def arrived(self, parcel: P) -> None:
-        """Takes a parcel in: it becomes a delivery, or joins the one that it belongs to.
+    def add(self, broker_message: M) -> None:
+        """Turn the message into a delivery, or join it to the one that it belongs to.
 
-        After closing it is left alone, to go back with its connection.
+        After close it is ignored: the broker requeues it when the connection ends.
         """
         if self._closing.is_set():
             return
-        key = parcel.key
-        held = None if key is None else self._known.get(key)
+        key = broker_message.key
+        held = None if key is None else self._by_key.get(key)
         if held is None:
-            judgement = None if key is None else self._judged.pop(key, None)
-            if judgement is not None:
-                self._start(self._carry_out(judgement, {parcel: None}, self._count(parcel)))
+            settled = None if key is None else self._settled_while_away.pop(key, None)
+            if settled is not None:
+                self._start_task(self._send(*settled, {broker_message: None}, self._attempts_of(broker_message)))
                 return
-            held = HeldDelivery(self, parcel, attempts=self._count(parcel), received_time=self._now())
+            attempts = self._attempts_of(broker_message)
+            held = HeldDelivery(self, broker_message, attempts=attempts, received_time=self._now())
             if key is not None:
-                self._known[key] = held
+                self._by_key[key] = held
             self._waiting.append(held)
-            self._bell.ring()
+            self._notifier.notify()
         timer = None
-        if self._longest_hold is not None:
-            delay = self._longest_hold.total_seconds()
-            timer = asyncio.get_running_loop().call_later(delay, self._let_go, held, parcel)
-        held.parcels[parcel] = timer
+        if self._max_hold is not None:
+            delay = self._max_hold.total_seconds()
+            timer = asyncio.get_running_loop().call_later(delay, self._requeue, held, broker_message)
+        held.broker_messages[broker_message] = timer
 
-    def lost(self) -> None:
-        """No parcel so far is worth anything any more, because the connection they came over is gone."""
-        for held in (*self._waiting, *self._working):
-            _forget_parcels(held)
+    def connection_lost(self) -> None:
+        """Drop all broker messages: they can no longer be settled over the lost connection."""
+        for held in (*self._waiting, *self._in_progress):
+            held.drop_broker_messages()
         for held in self._waiting:
             self._forget(held)
         self._waiting.clear()
 
-    async def room(self) -> int:
-        """How many more parcels may be taken in; waits until it is one."""
-        while (free := self._most - len(self._waiting) - len(self._working)) < 1:
-            await self._bell.wait()
+    async def wait_for_capacity(self) -> int:
+        """Wait until at least one more message may be added. Return how many may be."""
+        while (free := self._max_in_flight - len(self._waiting) - len(self._in_progress)) < 1:
+            await self._notifier.wait()
         return free
 
-    def held(self) -> list[P]:
-        """Every parcel that the broker waits for an answer about, the oldest first."""
-        return [parcel for held in (*self._working, *self._waiting) for parcel in held.parcels]
+    def unsettled(self) -> list[M]:
+        """Return the broker messages that are not settled, oldest first."""
+        return [each for held in (*self._in_progress, *self._waiting) for each in held.broker_messages]
 
-    # --- the consumer's side ----------------------------------------------------------------------------------
+    # --- for consumers ----------------------------------------------------------------------------------------
 
-    async def deliveries(self) -> AsyncIterator[HeldDelivery[P]]:
+    async def deliveries(self) -> AsyncIterator[HeldDelivery[M]]:
         while not self._is_ended:
-            held = self._next()
+            held = self._next_delivery()
             if held is None:
-                await self._bell.wait()
+                await self._notifier.wait()
             else:
                 yield held
 
-    def end(self) -> None:
-        """No more deliveries; those that are held can still be settled."""
+    def end_deliveries(self) -> None:
+        """Hand out no more deliveries. Those in progress can still be settled."""
         self._is_ended = True
-        self._bell.ring()
+        self._notifier.notify()
 
-    async def close(self) -> list[P]:
-        """Ends the deliveries, and sees to it that what was settled is said; the rest is returned.
+    async def close(self) -> list[M]:
+        """End the deliveries, finish pending settlements and return the unsettled broker messages.
 
-        From then on settling has no effect.
+        Settling a delivery afterwards has no effect.
         """
-        self.end()
+        self.end_deliveries()
         self._closing.set()
-        if self._errands:
-            _, late = await asyncio.wait(self._errands, timeout=_CLOSING.total_seconds())
-            for errand in late:
-                errand.cancel()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT.total_seconds())
+            for task in late:
+                task.cancel()
             if late:
                 await asyncio.wait(late)
-        rest = self.held()
-        for held in (*self._waiting, *self._working):
-            _forget_parcels(held)
-            held.judgement = held.judgement or _Judgement(_Verdict.AGAIN)
+        unsettled = self.unsettled()
+        for held in (*self._waiting, *self._in_progress):
+            held.drop_broker_messages()
+            held.settlement = held.settlement or Settlement.NACK
         self._waiting.clear()
-        self._working.clear()
-        self._known.clear()
-        return rest
+        self._in_progress.clear()
+        self._by_key.clear()
+        return unsettled
 
-    async def settle(self, held: HeldDelivery[P], judgement: _Judgement) -> None:
-        """What `ack`, `nack` and `dead_letter` come to."""
-        if held.judgement is not None:
+    async def settle(self, held: HeldDelivery[M], settlement: Settlement, reason: str = "") -> None:
+        """Settle the delivery, unless it already is. Wait for the broker call, except for the delay of a nack."""
+        if held.settlement is not None:
             return
-        held.judgement = judgement
-        errand = self._start(self._conclude(held, judgement))
-        if judgement.verdict is not _Verdict.AGAIN:
-            # It goes on if this is cancelled: half an answer would leave the broker waiting, and its slot taken,
-            # for ever. And if closing has cut it short, that is not a cancellation of whoever settles.
-            await asyncio.wait((errand,))
-            if not errand.cancelled():
-                errand.result()
+        held.settlement = settlement
+        task = self._start_task(self._finish(held, settlement, reason))
+        if settlement is not Settlement.NACK:
+            # The task continues if this call is cancelled: a half-sent settlement would occupy its slot forever.
+            # If close() cancelled the task, the caller was not cancelled and must not see it.
+            await asyncio.wait((task,))
+            if not task.cancelled():
+                task.result()
 
-    # --- in between -------------------------------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------------------------------
 
-    def _next(self) -> HeldDelivery[P] | None:
-        if len(self._working) >= self._most:
+    def _next_delivery(self) -> HeldDelivery[M] | None:
+        if len(self._in_progress) >= self._max_in_flight:
             return None
-        if not self._waiting and (parcel := self._source()) is not None:
-            self.arrived(parcel)
+        if not self._waiting and (broker_message := self._source()) is not None:
+            self.add(broker_message)
         if not self._waiting:
             return None
         held = self._waiting.popleft()
-        self._working[held] = None
+        self._in_progress[held] = None
         return held
 
-    async def _conclude(self, held: HeldDelivery[P], judgement: _Judgement) -> None:
+    async def _finish(self, held: HeldDelivery[M], settlement: Settlement, reason: str) -> None:
+        is_nack = settlement is Settlement.NACK
         try:
-            if judgement.verdict is _Verdict.AGAIN:
-                self._count_failure(held)
-                await self._pause(held.attempts)
-            is_heard = bool(held.parcels) and await self._carry_out(judgement, held.parcels, held.attempts)
-            if not is_heard and judgement.verdict is not _Verdict.AGAIN and held.key is not None:
-                _remember(self._judged, held.key, judgement)
+            if is_nack:
+                if held.key is not None:
+                    _remember(self._nacked_attempts, held.key, held.attempts)
+                await self._back_off(held.attempts)
+            messages = held.broker_messages
+            was_sent = bool(messages) and await self._send(settlement, reason, messages, held.attempts)
+            if not was_sent and not is_nack and held.key is not None:
+                _remember(self._settled_while_away, held.key, (settlement, reason))
         finally:
-            self._working.pop(held, None)
+            self._in_progress.pop(held, None)
             self._forget(held)
-            self._bell.ring()
+            self._notifier.notify()
 
-    async def _carry_out(
-        self, judgement: _Judgement, parcels: dict[P, asyncio.TimerHandle | None], attempts: int
+    async def _send(
+        self,
+        settlement: Settlement,
+        reason: str,
+        broker_messages: dict[M, asyncio.TimerHandle | None],
+        attempts: int,
     ) -> bool:
-        """Tells the broker, about all of a message's parcels; false where it may not have heard."""
-        is_heard, is_buried = True, False
-        while parcels:
-            parcel = next(iter(parcels))
-            timer = parcels.pop(parcel)
+        """Settle all broker messages of one delivery. Return False if the broker may not know."""
+        was_sent, is_dead_lettered = True, False
+        while broker_messages:
+            message = next(iter(broker_messages))
+            timer = broker_messages.pop(message)
             if timer is not None:
                 timer.cancel()
-            match judgement.verdict:
-                case _Verdict.DONE:
-                    is_heard &= await self._heard(parcel, parcel.accept())
-                case _Verdict.AGAIN:
-                    is_heard &= await self._heard(parcel, parcel.give_back())
-                case _Verdict.NEVER if is_buried:
-                    is_heard &= await self._heard(parcel, parcel.accept())
-                case _Verdict.NEVER:
-                    is_buried = await self._heard(parcel, parcel.bury(judgement.reason, attempts=attempts))
-                    if not is_buried:
-                        await self._pause(attempts)
-                        await self._heard(parcel, parcel.give_back())
+            match settlement:
+                case Settlement.ACK:
+                    was_sent &= await self._call(message, message.ack())
+                case Settlement.NACK:
+                    was_sent &= await self._call(message, message.nack())
+                case Settlement.DEAD_LETTER if is_dead_lettered:
+                    was_sent &= await self._call(message, message.ack())
+                case Settlement.DEAD_LETTER:
+                    is_dead_lettered = await self._call(message, message.dead_letter(reason, attempts=attempts))
+                    if not is_dead_lettered:
+                        await self._back_off(attempts)
+                        await self._call(message, message.nack())
                 case _:
-                    assert_never(judgement.verdict)
-        return is_heard
+                    assert_never(settlement)
+        return was_sent
 
-    async def _heard(self, parcel: P, saying: Coroutine[Any, Any, bool]) -> bool:
-        """Whether the broker has heard. A fault of ours in saying one thing must not end all the rest; the message
-        stays with the broker, and comes again."""
+    async def _call(self, broker_message: M, call: Coroutine[Any, Any, bool]) -> bool:
+        """Return whether the call was sent. A bug in one call must not stop the rest; the broker redelivers."""
         try:
-            return await saying
+            return await call
         except Exception as error:  # the edge
-            event_id = parcel.message.attributes.get("id", "")
-            self._log.exception(
-                "message.unsettled", event_id=event_id, key=parcel.key, attempts=parcel.attempts, error=error
-            )
+            event_id = broker_message.message.attributes.get("id", "")
+            key, attempts = broker_message.key, broker_message.attempts
+            self._log.exception("message.unsettled", event_id=event_id, key=key, attempts=attempts, error=error)
             return False
 
-    async def _pause(self, attempts: int) -> None:
-        """Keeps something back for a while, by how often it was tried; ends early when the subscriber closes."""
+    async def _back_off(self, attempts: int) -> None:
+        """Wait before the next attempt; return early if the subscriber closes."""
         delay = self._retry.delay(attempts - 1, self._random()).total_seconds()
         with suppress(TimeoutError):
             async with asyncio.timeout(delay):
                 await self._closing.wait()
 
-    def _let_go(self, held: HeldDelivery[P], parcel: P) -> None:
-        if parcel not in held.parcels:
+    def _requeue(self, held: HeldDelivery[M], broker_message: M) -> None:
+        """Nack a message that was held for `max_hold`, without ending the work on it."""
+        if broker_message not in held.broker_messages:
             return
-        del held.parcels[parcel]
-        if not held.parcels and held in self._waiting:
+        del held.broker_messages[broker_message]
+        if not held.broker_messages and held in self._waiting:
             self._waiting.remove(held)
             self._forget(held)
-        self._start(self._heard(parcel, parcel.give_back()))
+        self._start_task(self._call(broker_message, broker_message.nack()))
 
-    def _count(self, parcel: P) -> int:
-        failures = 0 if parcel.key is None else self._failures.get(parcel.key, 0)
-        return max(parcel.attempts, failures + 1)
+    def _attempts_of(self, broker_message: M) -> int:
+        key = broker_message.key
+        nacked = 0 if key is None else self._nacked_attempts.get(key, 0)
+        return max(broker_message.attempts, nacked + 1)
 
-    def _count_failure(self, held: HeldDelivery[P]) -> None:
-        if held.key is not None:
-            _remember(self._failures, held.key, held.attempts)
-
-    def _forget(self, held: HeldDelivery[P]) -> None:
-        if held.key is None or self._known.get(held.key) is not held:
+    def _forget(self, held: HeldDelivery[M]) -> None:
+        if held.key is None or self._by_key.get(held.key) is not held:
             return
-        del self._known[held.key]
-        if held.judgement is not None and held.judgement.verdict is not _Verdict.AGAIN:
-            self._failures.pop(held.key, None)
+        del self._by_key[held.key]
+        if held.settlement in (Settlement.ACK, Settlement.DEAD_LETTER):
+            self._nacked_attempts.pop(held.key, None)
 
-    def _start(self, errand: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+    def _start_task(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _forget_parcels(held: HeldDelivery[Any]) -> None:
-    for timer in held.parcels.values():
-        if timer is not None:
-            timer.cancel()
-    held.parcels.clear()
 
 
 def _remember(table: OrderedDict[Hashable, Any], key: Hashable, value: Any) -> None:
     table.pop(key, None)
     table[key] = value
-    if len(table) > _REMEMBERED:
+    if len(table) > _MAX_REMEMBERED:
         table.popitem(last=False)

@@ -1,8 +1,8 @@
-"""Looking after a connection in the background, for as long as a publisher or subscriber is open.
+"""Supervision of a broker connection while a publisher or subscriber is open.
 
-Every broker needs the same around its own way of connecting: opening waits a little for the first attempt, so
-that what a person has to mend is found at once, and leaves the rest to the background; whoever publishes waits
-for the attempt under way; whoever watches hears of changes and not of attempts.
+Every broker driver needs the same around its own way to connect. Opening waits briefly for the first attempt,
+so that a misconfiguration is raised at once, and continues in the background. Publishing waits for the attempt
+in progress. Observers see changes of connectivity, not every attempt.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from sentinel.ports.publisher import Connectivity
 
 
 @contextmanager
-def loss_as_error() -> Iterator[None]:
-    """Around calls over a connection: libraries end by cancellation, too, what waits for one that is given up.
+def connection_loss_as_error() -> Iterator[None]:
+    """Raise `ConnectionError` if a library cancelled the call because its connection was lost.
 
-    That becomes a `ConnectionError`; who was really cancelled stays so.
+    If the current task itself is being cancelled, the cancellation is passed on.
     """
     try:
         yield
@@ -33,93 +33,95 @@ def loss_as_error() -> Iterator[None]:
 
 
 class ConnectionSupervisor:
-    """The task that keeps a connection, and what is known of it."""
+    """Runs the task that connects and reconnects, and keeps the current connectivity."""
 
     def __init__(
         self,
         *,
         name: str,
         broker: str,
-        patience: timedelta,
+        open_timeout: timedelta,
         observe: Callable[[Connectivity], None],
         role: str = "publisher",
     ) -> None:
-        """`broker` is where it is, without credentials; opening waits for the first attempt, up to `patience`.
+        """`broker` is its address without credentials. `start` waits up to `open_timeout` for the first attempt.
 
-        `role` is what the keeper's owner calls itself when it is not open.
+        `role` names the owner in the message that it is not open.
         """
         self._name = name
         self._broker = broker
-        self._patience = patience
+        self._open_timeout = open_timeout
         self._observe = observe
         self._role = role
         self._task: asyncio.Task[None] | None = None
-        self._attempted = asyncio.Event()
+        self._attempt_ended = asyncio.Event()
         self._connectivity: Connectivity | None = None
         self._misconfigured: Misconfigured | None = None
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is a connection, or will be one."""
+    def is_running(self) -> bool:
         return self._task is not None
 
-    async def open(self, keep: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begins to `keep` a connection; raises what it `failed` by at once, if a person has to mend that."""
+    async def start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start `run` as a task. Raise `Misconfigured` if the first attempt failed by it."""
         if self._task is not None:
             return
         self._misconfigured = self._connectivity = None
-        self._task = asyncio.create_task(keep(), name=self._name)
+        self._task = asyncio.create_task(run(), name=self._name)
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience.total_seconds()):
-                    await self.attempt()
+                async with asyncio.timeout(self._open_timeout.total_seconds()):
+                    await self.wait_for_attempt()
             if self._misconfigured is not None:
                 raise self._misconfigured
         except BaseException:
-            await self.close()
+            await self.stop()
             raise
 
-    async def close(self) -> None:
-        """Ends the task, and lets go whoever waits; harmless when repeated."""
+    async def stop(self) -> None:
+        """Cancel the task and wake those who wait for an attempt. Safe to repeat."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            self.ring()
+            self._notify()
             await asyncio.wait((task,))
 
-    async def attempt(self) -> None:
-        """Waits for the end of the attempt under way, or of all of them."""
-        await self._attempted.wait()
+    async def wait_for_attempt(self) -> None:
+        """Wait until the attempt in progress has ended, or the supervisor was stopped."""
+        await self._attempt_ended.wait()
 
-    def ring(self) -> None:
-        """An attempt has come to its end. Nothing is remembered: whoever wakes looks for itself."""
-        self._attempted.set()
-        self._attempted.clear()
+    def attempt_succeeded(self) -> None:
+        self.connected()
+        self._notify()
+
+    def attempt_failed(self, error: Exception) -> None:
+        self._misconfigured = error if isinstance(error, Misconfigured) else None
+        self._notify()
 
     def connected(self) -> None:
-        """Events can be sent, or received."""
+        """Record that events can be sent or received."""
         self._misconfigured = None
-        self._report(Connectivity(is_connected=True, broker=self._broker))
+        self._record(Connectivity(is_connected=True, broker=self._broker))
 
     def disconnected(self, reason: str) -> None:
-        """They cannot any more."""
-        self._report(Connectivity(is_connected=False, broker=self._broker, reason=reason))
-
-    def failed(self, error: Exception) -> None:
-        """An attempt has failed; opening wants to know by what."""
-        self._misconfigured = error if isinstance(error, Misconfigured) else None
+        self._record(Connectivity(is_connected=False, broker=self._broker, reason=reason))
 
     def trouble(self) -> str | None:
-        """Why there is no connection, or None where there is one."""
+        """Return why there is no connection, or None if there is one."""
         if self._task is None:
             return f"the {self._role} is not open"
         if self._task.done():
-            return f"{self._broker}: nobody looks after the connection any more; this is a fault of our own"
+            return f"{self._broker}: the connection task has ended unexpectedly; this is a bug"
         if self._connectivity is None:
             return f"{self._broker}: still connecting"
         return None if self._connectivity.is_connected else f"{self._broker}: {self._connectivity.reason}"
 
-    def _report(self, connectivity: Connectivity) -> None:
+    def _record(self, connectivity: Connectivity) -> None:
         if connectivity != self._connectivity:
             self._connectivity = connectivity
             self._observe(connectivity)
+
+    def _notify(self) -> None:
+        # No state is kept: a task that wakes up checks its own condition again.
+        self._attempt_ended.set()
+        self._attempt_ended.clear()

@@ -1,13 +1,12 @@
-"""Events as lines: one structured CloudEvent in JSON per line, for pipes and trials.
+"""Publishing to standard output: one structured CloudEvent in JSON per line, for pipes and trials.
 
-A pipe has no broker that could answer, so an event is confirmed when the operating system has taken all of
-its batch. Whoever reads a pipe may stop reading, and a write to a full one blocks for as long as it likes, so
-writing happens on a thread: the event loop waits for it until the deadline and no longer. The thread is a
-daemon and writes past any buffer, because at exit the interpreter joins threads of the other kind and flushes
-buffers, and either would hang on a pipe that nobody reads.
+A pipe has no broker that could confirm, so an event is confirmed when the operating system has taken its whole
+batch. A write to a full pipe blocks until the reader reads, which may be never. So a thread writes, and the
+event loop waits for it until the deadline. The thread is a daemon and writes unbuffered: at exit the
+interpreter joins other threads and flushes buffers, and either would hang on a pipe without a reader.
 
-Making the descriptor non-blocking was rejected: that flag belongs to the open file, which is shared with
-every other process that writes to the same terminal or pipe.
+A non-blocking descriptor was rejected: that flag belongs to the open file, which is shared with all other
+processes that write to the same terminal or pipe.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _NOT_OPEN = "the publisher is not open"
 
 
 class OutputStream(Protocol):
-    """What is asked of a binary stream; those of `io` have it."""
+    """The part of a binary stream that is used here; those of `io` have it."""
 
     def write(self, data: memoryview, /) -> int | None:
-        """How many bytes were taken; None where a non-blocking descriptor took none."""
+        """Return how many bytes were written; None if a non-blocking descriptor took none."""
 
     def flush(self) -> None: ...
 
@@ -41,17 +40,17 @@ class OutputStream(Protocol):
 
 
 class StdoutPublisher:
-    """`ports.Publisher` that writes lines. It has no binary mode: a line has to carry the attributes too."""
+    """`ports.publisher.Publisher` that writes lines. It has no binary mode: a line must include the attributes."""
 
     broker_type = "stdout"
 
     def __init__(self, *, stream: OutputStream | None = None) -> None:
-        """`stream` remains the caller's to close; standard output where none is given."""
+        """`stream` defaults to standard output and is not closed here."""
         self._stream = stream
         self._is_open = False
         self._trouble: str | None = None
-        self._writing: asyncio.Future[_Written] | None = None
-        self._is_torn = False
+        self._pending_write: asyncio.Future[_WriteResult] | None = None
+        self._has_partial_line = False
 
     async def open(self) -> None:
         if self._stream is None:
@@ -67,20 +66,20 @@ class StdoutPublisher:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(deadline.total_seconds()):
-                if self._writing is not None:
-                    # An earlier batch outlasted its deadline; a second thread would write into its lines.
-                    await asyncio.wait([self._writing])
-                begun = loop.time()
-                # The end of a line that an error cut off: it will not parse, those after it will.
-                lines = b"\n" * self._is_torn + b"".join(map(_line, events))
-                self._writing = self._start_writing(lines, self._stream)
-                written = await asyncio.shield(self._writing)
+                if self._pending_write is not None:
+                    # An earlier batch exceeded its deadline; a second thread would write into its lines.
+                    await asyncio.wait([self._pending_write])
+                start = loop.time()
+                # End a line that an error cut off: it will not parse, but the next ones will.
+                lines = b"\n" * self._has_partial_line + b"".join(map(_line, events))
+                self._pending_write = self._start_write(lines, self._stream)
+                result = await asyncio.shield(self._pending_write)
         except TimeoutError:
-            self._trouble = f"standard output took nothing for {deadline.total_seconds():g}s: nobody reads it"
+            self._trouble = f"standard output took nothing for {deadline.total_seconds():g}s: no process reads it"
             return _unconfirmed(len(events), self._trouble)
-        if written.error:
-            return _unconfirmed(len(events), written.error)
-        return Receipt([Outcome.CONFIRMED] * len(events), [loop.time() - begun] * len(events))
+        if result.error:
+            return _unconfirmed(len(events), result.error)
+        return Receipt([Outcome.CONFIRMED] * len(events), [loop.time() - start] * len(events))
 
     def trouble(self) -> str | None:
         return self._trouble if self._is_open else _NOT_OPEN
@@ -88,57 +87,57 @@ class StdoutPublisher:
     async def close(self) -> None:
         self._is_open = False
 
-    def _start_writing(self, lines: bytes, stream: OutputStream) -> asyncio.Future[_Written]:
+    def _start_write(self, lines: bytes, stream: OutputStream) -> asyncio.Future[_WriteResult]:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[_Written] = loop.create_future()
+        done: asyncio.Future[_WriteResult] = loop.create_future()
 
-        def settle(written: _Written) -> None:
-            # Also long after the deadline: that is when a pipe which was full is no longer in trouble.
-            self._trouble = written.error or None
-            self._is_torn = written.is_torn
-            answer.set_result(written)
+        def finish(result: _WriteResult) -> None:
+            # Also after the deadline: that is when a full pipe is no longer in trouble.
+            self._trouble = result.error or None
+            self._has_partial_line = result.has_partial_line
+            done.set_result(result)
 
         def write() -> None:
-            written = _write(lines, stream)
-            # A loop that is closed has nobody left who would ask.
+            result = _write(lines, stream)
+            # The loop may be closed by now, and then the result is not needed.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(settle, written)
+                loop.call_soon_threadsafe(finish, result)
 
         threading.Thread(target=write, name="sentinel-stdout", daemon=True).start()
-        return answer
+        return done
 
 
-class _Written(msgspec.Struct, frozen=True):
-    """How a write ended; without an error, all of it was taken."""
+class _WriteResult(msgspec.Struct, frozen=True):
+    """Without an error, everything was written."""
 
     error: str = ""
-    is_torn: bool = False
+    has_partial_line: bool = False
 
 
-def _write(lines: bytes, stream: OutputStream) -> _Written:
+def _write(lines: bytes, stream: OutputStream) -> _WriteResult:
     rest = memoryview(lines)
     try:
         while rest:
-            taken = stream.write(rest)
-            if taken is None:
+            count = stream.write(rest)
+            if count is None:
                 select.select([], [stream.fileno()], [])
             else:
-                rest = rest[taken:]
+                rest = rest[count:]
         stream.flush()
     except BrokenPipeError:
-        error = "whoever read standard output has gone (broken pipe)"
+        error = "the reader of standard output has exited (broken pipe)"
     except (OSError, ValueError) as failure:
         error = f"standard output cannot be written: {failure}"
     else:
-        return _Written()
-    taken = len(lines) - len(rest)
-    return _Written(error, is_torn=taken > 0 and not lines[:taken].endswith(b"\n"))
+        return _WriteResult()
+    count = len(lines) - len(rest)
+    return _WriteResult(error, has_partial_line=count > 0 and not lines[:count].endswith(b"\n"))
 
 
 def _line(event: events.Event) -> bytes:
     document = events.structured(event)
     if b"\n" in document:
-        # Only between tokens, where whoever composed the data laid it out on several lines.
+        # Line breaks occur only between tokens, if a template lays out the data on several lines.
         document = msgspec.json.format(document, indent=-1)
     return document + b"\n"
 

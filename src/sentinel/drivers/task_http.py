@@ -1,13 +1,13 @@
-"""`context.http` over aiohttp: timeouts on every attempt, and retries where repeating cannot do harm.
+"""`context.http` over aiohttp: timeouts on every attempt, and retries if repeating is safe.
 
-A task talks to servers that we know nothing about, so nothing is assumed about them: an answer is handed on as it
-came, and only where none came, or the server asks to be left alone for a moment, is a request repeated.
+Tasks call servers that we know nothing about. So every response is returned as it is, and a request is retried
+only if no response came or the server is overloaded.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random as randomness
+import random as system_random
 from collections.abc import Callable
 from datetime import timedelta
 from http import HTTPStatus
@@ -17,14 +17,14 @@ import aiohttp
 import msgspec
 
 from sentinel.drivers.rest.retries import IDEMPOTENT_METHODS, Retries
-from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, RequestOptions, shown
+from sentinel.ports.task_http import HttpClient, HttpFailure, HttpResponse, RequestOptions, redact_url
 from sentinel.runtime.log_format import describe
 
 MAX_BODY = 16 * 1024 * 1024
 RETRIES = Retries(attempts=3)
 
-_FOLLOWED = frozenset({"GET", "HEAD"})
-_BUSY = frozenset(
+_FOLLOWS_REDIRECTS = frozenset({"GET", "HEAD"})
+_OVERLOADED = frozenset(
     {
         HTTPStatus.TOO_MANY_REQUESTS,
         HTTPStatus.BAD_GATEWAY,
@@ -36,7 +36,7 @@ _JSON = "application/json"
 
 
 class TaskHttp(HttpClient):
-    """One client for all tasks of an adapter; connections are kept alive between requests."""
+    """The client for all tasks of an adapter; it keeps connections alive between requests."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class TaskHttp(HttpClient):
         timeout: timedelta = timedelta(seconds=10),
         connections: int = 100,
         retries: Retries = RETRIES,
-        random: Callable[[], float] = randomness.random,
+        random: Callable[[], float] = system_random.random,
     ) -> None:
-        """`timeout` bounds each attempt where a request brings none of its own."""
+        """`timeout` limits each attempt of a request that sets none."""
         self._user_agent = user_agent
         self._timeout = timeout
         self._connections = connections
@@ -68,26 +68,26 @@ class TaskHttp(HttpClient):
         while True:
             try:
                 response = await self._send(method, url, body, headers, options.get("params"), timeout)
-                if method not in IDEMPOTENT_METHODS or response.status not in _BUSY:
+                if method not in IDEMPOTENT_METHODS or response.status not in _OVERLOADED:
                     return response
-                wait = self._retries.delay(attempt, random=self._random(), retry_after=_asked(response))
+                wait = self._retries.delay(attempt, random=self._random(), retry_after=_retry_after(response))
                 if wait is None:
                     return response
             except aiohttp.InvalidURL:
-                # Not chained: it quotes the URL with all that is in it.
-                raise HttpFailure(f"{method} {shown(url)}: not a URL") from None
-            except (aiohttp.ClientError, OSError) as error:  # which includes timeouts
+                # Not chained: it quotes the whole URL.
+                raise HttpFailure(f"{method} {redact_url(url)}: not a URL") from None
+            except (aiohttp.ClientError, OSError) as error:  # includes timeouts
                 was_sent = not isinstance(error, aiohttp.ClientConnectorError)
                 wait = self._retries.delay(attempt, random=self._random())
                 if wait is None or (was_sent and method not in IDEMPOTENT_METHODS):
-                    # Not chained: the representation of some of these errors shows the headers of the request.
-                    said = _said(error, timeout).replace(url, shown(url))
-                    raise HttpFailure(f"{method} {shown(url)}: {said}") from None
+                    # Not chained: the representation of some of these errors shows the request's headers.
+                    cause = _describe(error, timeout).replace(url, redact_url(url))
+                    raise HttpFailure(f"{method} {redact_url(url)}: {cause}") from None
             attempt += 1
             await asyncio.sleep(wait.total_seconds())
 
     async def close(self) -> None:
-        """Closes the connections; harmless when repeated. A request opens them again."""
+        """Close the connections. Safe to repeat; the next request opens them again."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -103,45 +103,44 @@ class TaskHttp(HttpClient):
     ) -> HttpResponse:
         async with (
             asyncio.timeout(timeout.total_seconds()),
-            self._open().request(
+            self._open_session().request(
                 method,
                 url,
                 data=body,
                 headers=headers,
-                params=params,  # type: ignore[arg-type]  # a mapping of texts is one of the many it takes
-                allow_redirects=method in _FOLLOWED,
+                params=params,  # type: ignore[arg-type]  # a mapping of strings is one of the accepted types
+                allow_redirects=method in _FOLLOWS_REDIRECTS,
             ) as response,
         ):
-            received = bytearray()
+            content = bytearray()
             async for chunk in response.content.iter_any():
-                received += chunk
-                if len(received) > MAX_BODY:
-                    raise HttpFailure(f"{method} {shown(url)}: expected at most {MAX_BODY} bytes, got more")
+                content += chunk
+                if len(content) > MAX_BODY:
+                    raise HttpFailure(f"{method} {redact_url(url)}: expected at most {MAX_BODY} bytes, got more")
             return HttpResponse(
                 response.status,
-                bytes(received),
+                bytes(content),
                 {name.lower(): value for name, value in response.headers.items()},
                 url,
             )
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._connections),
                 headers={"User-Agent": self._user_agent},
-                cookie_jar=aiohttp.DummyCookieJar(),  # one task's session is none of another's business
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # each request brings its own
+                cookie_jar=aiohttp.DummyCookieJar(),  # tasks must not share cookies
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # each request has its own
             )
         return self._session
 
 
-def _asked(response: HttpResponse) -> timedelta:
-    """How long the server asks to be left alone."""
-    asked = response.headers.get("retry-after", "").strip()
-    return timedelta(seconds=int(asked)) if asked.isdecimal() and len(asked) < 6 else timedelta(0)
+def _retry_after(response: HttpResponse) -> timedelta:
+    value = response.headers.get("retry-after", "").strip()
+    return timedelta(seconds=int(value)) if value.isdecimal() and len(value) < 6 else timedelta(0)
 
 
-def _said(error: Exception, timeout: timedelta) -> str:
+def _describe(error: Exception, timeout: timedelta) -> str:
     if isinstance(error, TimeoutError):
         return f"no complete answer within {timeout.total_seconds():g} s"
     if isinstance(error, aiohttp.ClientResponseError):

@@ -1,8 +1,7 @@
-"""Receiving events, and what becomes of those that nobody could use.
+"""Ports for receiving events and for handling dead letters.
 
-Three brokers ship: RabbitMQ, Google Pub/Sub, and one in memory. They pass one contract suite. Delivery is at
-least once: every event is a hint, and whoever receives one reads the state again, so a repetition is harmless
-and a loss is not.
+Three brokers ship: RabbitMQ, Google Pub/Sub and an in-memory one. All pass the same contract suite. Delivery is at
+least once. An event only tells a consumer to read the state again, so duplicates are harmless but losses are not.
 """
 
 from __future__ import annotations
@@ -13,26 +12,26 @@ from typing import Protocol
 
 import msgspec
 
-DEAD_LETTERS = "-dead-letters"
-"""Follows the name of a subscription in the name of the place where its dead letters are kept."""
+DEAD_LETTERS_SUFFIX = "-dead-letters"
+"""Appended to a subscription's name to name the queue or topic of its dead letters."""
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What a subscriber receives, whichever broker brought it."""
+    """A received message, independent of the broker."""
 
     body: bytes
     content_type: str
     attributes: Mapping[str, str]
-    """CloudEvents attributes by their bare names, from the message's headers or else from its body; empty where
-    it is not a readable event. Such a message is delivered like any other."""
+    """CloudEvents attributes without prefix, from the headers or else from the body. Empty if the message is not
+    a valid event; such a message is delivered all the same."""
 
 
 class Delivery(Protocol):
-    """A message that is held until it is settled, exactly once; settling again is harmless.
+    """A message held by a subscriber until it is settled: acked, nacked or dead-lettered.
 
-    So is settling what is no longer held, because the connection was lost or the subscriber closed: the broker
-    delivers the message again, and a subscriber that is still open then applies to it what was decided about
-    it. None of the three raises anything but cancellation, and a cancelled one still takes effect.
+    Only the first settlement counts; later ones do nothing. If the connection was lost, the broker delivers the
+    message again, and the subscriber then applies the settlement to it. Settling after the subscriber was closed
+    has no effect. The three methods raise nothing but cancellation, and a cancelled call still takes effect.
     """
 
     @property
@@ -40,101 +39,107 @@ class Delivery(Protocol):
 
     @property
     def attempts(self) -> int:
-        """How often it was delivered, this time included; at least so often, where the broker does not count."""
+        """How often the message was delivered, including this time. A lower bound if the broker does not count."""
 
     @property
     def received_time(self) -> datetime: ...
 
     @property
     def published_time(self) -> datetime | None:
-        """When it was published, or replayed; None where nobody says."""
+        """When the message was published or replayed; None if unknown."""
 
     async def ack(self) -> None:
-        """Done: the broker forgets it."""
+        """Done: remove the message from the broker."""
 
     async def nack(self) -> None:
-        """Not done: the broker delivers it again, to this or another subscriber of the subscription.
+        """Not done: have the broker deliver the message again, to any subscriber of the subscription.
 
-        Not at once, and later with each attempt. Until then it counts as held; this call does not wait for it.
+        Redelivery is delayed, longer with each attempt. Until then the message counts as held. This call does not
+        wait for it.
         """
 
     async def dead_letter(self, reason: str) -> None:
-        """Never to be done: it is put among the subscription's dead letters with the reason, safely, before the
-        broker forgets it here. Where that fails, it is as if it had been nacked."""
+        """Never to be done: store the message and the reason with the dead letters, then ack it.
+
+        If storing fails, the message is nacked.
+        """
 
 
 class Subscriber(Protocol):
-    """Where events are received.
+    """Receives events.
 
-    Subscribers of one subscription share its messages, each message going to one of them; different
-    subscriptions each get every message published after they were made. What is not settled when a subscriber
-    closes, or loses its connection, is delivered again.
+    Subscribers of one subscription share its messages: each message goes to one of them. Different subscriptions
+    each get every message published after they were created. Unsettled messages are delivered again when the
+    subscriber closes or loses its connection.
 
-    Never more than `max_in_flight` deliveries are held, those that were nacked and wait included; and no
-    subscriber takes more than that from its broker. A message comes only when it is asked for, so whoever
-    iterates slowly is served slowly, and whoever stops iterating has paused.
+    A subscriber takes at most `max_in_flight` messages from the broker, including nacked ones that wait for
+    redelivery. A delivery is handed out only when the iterator is advanced, so a slow consumer slows the
+    subscriber down, and one that stops iterating pauses it.
 
-    A delivery may be held for as long as its work takes. Where a broker does not allow that, the message is
-    given back in time and taken again, which nobody notices here: as long as the work goes on, this subscriber
-    does not hand out the same message a second time. Another subscriber of the subscription may get it
-    meanwhile.
+    A delivery may be held as long as its work takes. If the broker has a limit, the driver requeues the message
+    before it and receives it again. This subscriber never hands out the same message a second time while work on
+    it is in progress. Another subscriber of the subscription may get it meanwhile.
     """
 
     broker_type: str
-    """`rabbitmq`, `gcp-pubsub` or `memory`, as metrics name it."""
+    """`rabbitmq`, `gcp-pubsub` or `memory`, the label value in metrics."""
 
     async def open(self) -> None:
-        """Begins to connect and returns; an unreachable broker is not an error, it is retried for ever.
+        """Start to connect and return. An unreachable broker is not an error; it is retried forever.
 
-        What the subscription needs is made where it is missing. Raises `Misconfigured` where the
-        broker can be reached at once and will deliver nothing until a person changes something.
+        Creates what the subscription needs and does not exist. Raises `Misconfigured` if the broker is reachable
+        and will deliver nothing until its configuration changes.
         """
 
     def deliveries(self) -> AsyncIterator[Delivery]:
-        """The deliveries, until the subscriber is closed; they outlast lost connections. A wait for the next
-        one may be cancelled, and several may wait."""
+        """Yield deliveries until the subscriber is closed, across reconnects.
+
+        Waiting for the next one may be cancelled, and several tasks may wait.
+        """
 
     def trouble(self) -> str | None:
-        """Why nothing could be received at this moment, or None. For readiness; does no I/O."""
+        """Return why nothing can be received now, or None. Used for readiness; does no I/O."""
 
     async def close(self) -> None:
-        """Ends the deliveries and gives back what is held, to be delivered again at once. Within seconds,
-        whatever the broker does; harmless when repeated, or when never opened."""
+        """End the deliveries and requeue unsettled messages for immediate redelivery.
+
+        Takes seconds at most. Safe to repeat, and to call on a subscriber that was never opened.
+        """
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was given up."""
+    """A message that was dead-lettered."""
 
     id: str
-    """The event's id, or a fingerprint of a message that has none."""
+    """The event's id, or a hash of the body if it has none."""
     type: str
     subject: str
     reason: str
     time: datetime | None
-    """When it was given up; None where something else than a subscriber of ours put it there."""
+    """When it was dead-lettered; None if it was not a Sentinel subscriber that did it."""
     attempts: int
     message: Message
 
 
 class DeadLetters(Protocol):
-    """The dead letters of one subscription, for people.
+    """The dead letters of one subscription, for operators.
 
-    What is done to several is done to each by itself: after an error some may have been dealt with, and
-    repeating does the rest. Every call may raise `Unavailable` or `Misconfigured`.
+    Operations on several letters handle each on its own: after an error some may be done, and repeating the call
+    does the rest. Every method may raise `Unavailable` or `Misconfigured`.
     """
 
     async def peek(self, *, limit: int) -> Sequence[DeadLetter]:
-        """Up to so many, the oldest first as far as the broker keeps order, all of them staying where they are.
+        """Return up to `limit` dead letters without removing them, oldest first if the broker keeps order.
 
-        Others who look, replay or drop at the same time may hide some from each other for a moment.
+        Concurrent calls may briefly hide letters from each other.
         """
 
     async def replay(self, letter_id: str | None = None) -> int:
-        """Delivers those with this id, or all, to this subscription again and to no other; says how many.
+        """Deliver the letters with this id, or all, to this subscription only. Return how many.
 
-        A letter is gone from here only when the broker has confirmed that it is there. One that comes back
-        while this goes on stays.
+        A letter is removed only after the broker has confirmed its replay. A letter that is dead-lettered again
+        during the call stays.
         """
 
     async def drop(self, letter_id: str | None = None) -> int:
-        """Forgets those with this id, or all; says how many."""
+        """Delete the letters with this id, or all. Return how many."""

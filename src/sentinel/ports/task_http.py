@@ -1,6 +1,6 @@
-"""The HTTP client that adapters' tasks are given, as `context.http`.
+"""The HTTP client that adapters' tasks get as `context.http`.
 
-Two implementations ship: one that speaks HTTP, and one in `sentinel.testing` that answers what a test tells it to.
+Two implementations ship: a real one, and one in `sentinel.testing` that returns the responses a test sets up.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ import msgspec
 
 from sentinel.core.json import Json
 
-_EXCERPT = 300
+_MAX_EXCERPT = 300
 _USERINFO = re.compile(r"^([^:/@]*://)?[^/]*@")
 
 
-def shown(url: str) -> str:
-    """A URL as errors quote it, which end up in reports: without its query, where keys and signatures are, and
-    without a user, whose name may be a token."""
+def redact_url(url: str) -> str:
+    """Remove the query and the user from a URL: errors quote it and end up in reports, and both may hold
+    secrets."""
     bare = url.partition("#")[0].partition("?")[0]
     return _USERINFO.sub(r"\1", bare) + ("" if bare == url else "?…")
 
 
 class HttpFailure(Exception):
-    """No answer came, however often it was asked for; or one came that `raise_for_status` was not happy with."""
+    """No response came after all retries, or `raise_for_status` was called on an error."""
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """An answer, read to its end."""
+    """A response with its whole body."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = {}
-    """By their names in lower case."""
+    """By lower-case name."""
     url: str = ""
 
     @property
@@ -44,42 +44,42 @@ class HttpResponse(msgspec.Struct, frozen=True):
         return 200 <= self.status < 300
 
     def text(self) -> str:
-        """The body as text; what is not UTF-8 is replaced."""
+        """Decode the body as UTF-8; invalid bytes are replaced."""
         return self.body.decode("utf-8", "replace")
 
     def json(self) -> Json:
-        """The body's JSON; raises `ValueError` where it is none."""
+        """Decode the body as JSON; raises `ValueError` if it is invalid."""
         decoded: Json = msgspec.json.decode(self.body)
         return decoded
 
     def raise_for_status(self) -> HttpResponse:
-        """Itself; raises `HttpFailure` with the beginning of the body where the status is 400 or more."""
+        """Return self; raise `HttpFailure` with an excerpt of the body if the status is 400 or more."""
         if self.status >= 400:
-            said = " ".join(self.text()[:_EXCERPT].split())
-            raise HttpFailure(f"{shown(self.url)}: {self.status}{f': {said}' if said else ''}")
+            excerpt = " ".join(self.text()[:_MAX_EXCERPT].split())
+            raise HttpFailure(f"{redact_url(self.url)}: {self.status}{f': {excerpt}' if excerpt else ''}")
         return self
 
 
 class RequestOptions(TypedDict, total=False):
-    """What a request may have beside its URL."""
+    """Optional arguments of a request."""
 
     json: object
     """Sent as JSON."""
     data: bytes
-    """Sent as it is."""
+    """Sent unchanged."""
     headers: Mapping[str, str]
     params: Mapping[str, str]
     """The query."""
     timeout: timedelta
-    """For each attempt; the client's own where nothing is said."""
+    """For each attempt; defaults to the client's."""
 
 
 class HttpClient(Protocol):
-    """Requests with timeouts, and with retries where repeating cannot do harm.
+    """Sends requests with timeouts, and with retries if repeating is safe.
 
-    An answer is an answer, whatever its status; `HttpFailure` is raised only where none came. GET, HEAD, OPTIONS,
-    PUT and DELETE are repeated a few times when the connection fails or the server is overloaded (429, 502, 503,
-    504); the last answer is then the answer. POST and PATCH are sent again only if they were never sent.
+    Every response is returned, whatever its status; `HttpFailure` is raised only if none came. GET, HEAD,
+    OPTIONS, PUT and DELETE are retried a few times when the connection fails or the server is overloaded (429,
+    502, 503, 504), and the last response is returned. POST and PATCH are retried only if they were not sent.
     """
 
     async def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> HttpResponse: ...

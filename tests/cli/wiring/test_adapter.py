@@ -9,7 +9,7 @@ from sentinel.adapter import Adapter, Context, Done, Outcome, Resource
 from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api
 from sentinel.core.adapter.event_target import ResourceRef
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.subscription import Message
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.secrets import Secret
@@ -45,7 +45,7 @@ async def test_an_interrupted_task_is_reported_within_the_drain() -> None:
         redact=str,
         drain=drain,
     )
-    await broker.place(Message(b"{}", "application/json", EVENT))
+    await broker.publish(Message(b"{}", "application/json", EVENT))
     running = asyncio.create_task(part.loops[0](stopping))
     await started.wait()
 

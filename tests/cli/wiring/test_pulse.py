@@ -22,7 +22,7 @@ from sentinel.core.pulse.listing import PageShape
 from sentinel.core.pulse.message import reason_data
 from sentinel.core.pulse.observation import PLAIN_FIELDS
 from sentinel.core.pulse.pacing import Pacer
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.metrics import PulseMetrics
@@ -42,7 +42,7 @@ from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
 from sentinel.testing.loop import SimulatedClock
-from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, inbox, make_events, url_of
+from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, make_events, open_inbox, url_of
 from tests.support.fleet.fake_api import FakeResponse, FleetServer, make_resource, only
 
 SECOND = timedelta(seconds=1)
@@ -142,7 +142,7 @@ class TestFleet:
 
 class TestPublisher:
     async def test_an_exchange_gets_events_with_its_routing_key(self, rabbitmq_url: str) -> None:
-        async with inbox(rabbitmq_url, exchange_type="topic", routing_key="fleet.pulse") as box:
+        async with open_inbox(rabbitmq_url, exchange_type="topic", routing_key="fleet.pulse") as box:
             received = await publish_one(rabbitmq(box, url=rabbitmq_url, routing_key="fleet.pulse"), box)
 
         assert received.routing_key == "fleet.pulse"
@@ -150,7 +150,7 @@ class TestPublisher:
     async def test_host_port_and_tls_are_an_alternative_to_the_url(
         self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path
     ) -> None:
-        async with inbox(private_rabbitmq.url) as box:
+        async with open_inbox(private_rabbitmq.url) as box:
             broker = BrokerSettings(
                 type=BrokerType.RABBITMQ,
                 host="127.0.0.1",

@@ -1,4 +1,4 @@
-"""A Pub/Sub subscription that says what it is told to say, and writes down what it was asked."""
+"""A fake Pub/Sub subscription whose errors are set by the test, and which records all calls."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from google.pubsub_v1.types import (
     Topic,
 )
 
-from tests.support.brokers.pubsub import Verdict
+from tests.support.brokers.pubsub import CallError, abort_on, always, handler, serve
 
 
 class FakeSubscription:
-    """One subscription, its messages handed in by the test."""
+    """One subscription, with messages added by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str) -> None:
         self.host = ""
-        self.topic = ""
-        """Which topic every subscription claims to be of; that of its name where none is given."""
-        self.on_look: Callable[[], Verdict] = lambda: None
-        self.on_pull: Callable[[], Verdict] = lambda: None
-        self.on_acknowledge: Callable[[], Verdict] = lambda: None
-        self.asked_for: list[int] = []
-        """How many messages each pull wanted at most."""
+        self.topic = topic
+        """The topic of every subscription that is not for dead letters."""
+        self.on_get: Callable[[], CallError] = always(None)
+        self.on_pull: Callable[[], CallError] = always(None)
+        self.on_acknowledge: Callable[[], CallError] = always(None)
+        self.pull_limits: list[int] = []
+        """`max_messages` of each pull."""
         self.acknowledged: list[str] = []
         self.leases: list[tuple[str, int]] = []
         self.published: list[PubsubMessage] = []
         self.changed = asyncio.Condition()
-        """Notified of everything that is noted down here."""
+        """Notified of every recorded call."""
         self._waiting: deque[ReceivedMessage] = deque()
         self._arrival = asyncio.Event()
 
@@ -53,26 +53,26 @@ class FakeSubscription:
         self._waiting.append(ReceivedMessage(ack_id=ack_id, message=message))
         self._arrival.set()
 
-    async def until(self, holds: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(20), self.changed:
-            await self.changed.wait_for(holds)
+            await self.changed.wait_for(condition)
 
     async def get_topic(self, request: GetTopicRequest, context: grpc.aio.ServicerContext) -> Topic:
-        await _judge(context, self.on_look())
+        await abort_on(self.on_get(), context)
         return Topic(name=request.topic)
 
     async def get_subscription(
         self, request: GetSubscriptionRequest, context: grpc.aio.ServicerContext
     ) -> Subscription:
-        await _judge(context, self.on_look())
-        is_dead = request.subscription.endswith("-dead-letters")
-        topic = request.subscription.replace("/subscriptions/", "/topics/") if is_dead else self.topic
+        await abort_on(self.on_get(), context)
+        is_for_dead_letters = request.subscription.endswith("-dead-letters")
+        topic = request.subscription.replace("/subscriptions/", "/topics/") if is_for_dead_letters else self.topic
         return Subscription(name=request.subscription, topic=topic)
 
     async def pull(self, request: PullRequest, context: grpc.aio.ServicerContext) -> PullResponse:
-        self.asked_for.append(request.max_messages)
-        await self._tell()
-        await _judge(context, self.on_pull())
+        self.pull_limits.append(request.max_messages)
+        await self._notify()
+        await abort_on(self.on_pull(), context)
         while not self._waiting:
             self._arrival.clear()
             await self._arrival.wait()
@@ -80,59 +80,38 @@ class FakeSubscription:
         return PullResponse(received_messages=[self._waiting.popleft() for _ in range(count)])
 
     async def acknowledge(self, request: AcknowledgeRequest, context: grpc.aio.ServicerContext) -> Any:
-        verdict = self.on_acknowledge()
+        error = self.on_acknowledge()
         self.acknowledged += request.ack_ids
-        await self._tell()
-        await _judge(context, verdict)
+        await self._notify()
+        await abort_on(error, context)
         return Empty()
 
     async def modify(self, request: ModifyAckDeadlineRequest, context: grpc.aio.ServicerContext) -> Any:
         self.leases += [(ack_id, request.ack_deadline_seconds) for ack_id in request.ack_ids]
-        await self._tell()
+        await self._notify()
         return Empty()
 
     async def publish(self, request: PublishRequest, context: grpc.aio.ServicerContext) -> PublishResponse:
         self.published += request.messages
         return PublishResponse(message_ids=["1"] * len(request.messages))
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self.changed:
             self.changed.notify_all()
 
 
-async def _judge(context: grpc.aio.ServicerContext, verdict: Verdict) -> None:
-    if verdict is not None:
-        await context.abort(verdict, "said by a test")
-
-
 @asynccontextmanager
 async def fake_subscription(topic: str) -> AsyncIterator[FakeSubscription]:
-    service = FakeSubscription()
-    service.topic = topic
-    server = grpc.aio.server()
+    service = FakeSubscription(topic)
     publisher = {
-        "GetTopic": _handler(service.get_topic, GetTopicRequest, Topic),
-        "Publish": _handler(service.publish, PublishRequest, PublishResponse),
+        "GetTopic": handler(service.get_topic, GetTopicRequest, Topic),
+        "Publish": handler(service.publish, PublishRequest, PublishResponse),
     }
     subscriber = {
-        "GetSubscription": _handler(service.get_subscription, GetSubscriptionRequest, Subscription),
-        "Pull": _handler(service.pull, PullRequest, PullResponse),
-        "Acknowledge": _handler(service.acknowledge, AcknowledgeRequest),
-        "ModifyAckDeadline": _handler(service.modify, ModifyAckDeadlineRequest),
+        "GetSubscription": handler(service.get_subscription, GetSubscriptionRequest, Subscription),
+        "Pull": handler(service.pull, PullRequest, PullResponse),
+        "Acknowledge": handler(service.acknowledge, AcknowledgeRequest),
+        "ModifyAckDeadline": handler(service.modify, ModifyAckDeadlineRequest),
     }
-    for name, handlers in (("Publisher", publisher), ("Subscriber", subscriber)):
-        generic = grpc.method_handlers_generic_handler(f"google.pubsub.v1.{name}", handlers)
-        server.add_generic_rpc_handlers([generic])
-    service.host = f"localhost:{server.add_insecure_port('localhost:0')}"
-    await server.start()
-    try:
+    async with serve(Publisher=publisher, Subscriber=subscriber) as service.host:
         yield service
-    finally:
-        await server.stop(None)
-
-
-def _handler(method: Callable[..., object], request: Any, response: Any = None) -> grpc.RpcMethodHandler:
-    serialize = Empty.SerializeToString if response is None else response.serialize
-    return grpc.unary_unary_rpc_method_handler(
-        method, request_deserializer=request.deserialize, response_serializer=serialize
-    )

@@ -1,4 +1,4 @@
-"""The Pub/Sub emulator that tests run on: started, found or done without."""
+"""The Pub/Sub emulator for tests: started, found, or missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers.pubsub import emulator_host, go_without
+from tests.support.brokers.pubsub import emulator_host, skip_or_fail
 from tools.services import pubsub
 from tools.services.pubsub import EMULATOR_VARIABLE, PubSubEmulator
 from tools.services.server import LOOPBACK, NotListening, ServiceMissing, free_port
@@ -19,9 +19,12 @@ PRINT_HOST = f"import os; print(os.environ.get('{EMULATOR_VARIABLE}', 'none'))"
 
 
 def run_with_pubsub(**environment: str) -> subprocess.CompletedProcess[str]:
-    """Prints which emulator a command is given."""
-    overridden = (EMULATOR_VARIABLE, "SENTINEL_REQUIRE_ALL")
-    inherited = {name: value for name, value in os.environ.items() if name not in overridden}
+    """Run a command that prints its emulator host."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (EMULATOR_VARIABLE, "SENTINEL_REQUIRE_ALL")
+    }
     return subprocess.run(
         [sys.executable, "-m", "tools.services", "pubsub", "--", sys.executable, "-c", PRINT_HOST],
         cwd=ROOT,
@@ -33,11 +36,11 @@ def run_with_pubsub(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_emulator_is_started_for_the_command_and_ended_after_it(tmp_path: Path) -> None:
+def test_an_emulator_is_started_for_the_command_and_stopped_after_it(tmp_path: Path) -> None:
     try:
         PubSubEmulator(port=free_port(), directory=tmp_path)
     except ServiceMissing as missing:
-        go_without(str(missing))
+        skip_or_fail(str(missing))
 
     done = run_with_pubsub()
 
@@ -48,7 +51,7 @@ def test_an_emulator_is_started_for_the_command_and_ended_after_it(tmp_path: Pat
         pubsub.ping(host)
 
 
-def test_an_emulator_that_answers_is_used_and_left_alone() -> None:
+def test_a_running_emulator_is_used_and_not_stopped() -> None:
     host = emulator_host()
 
     done = run_with_pubsub(**{EMULATOR_VARIABLE: host})
@@ -58,14 +61,14 @@ def test_an_emulator_that_answers_is_used_and_left_alone() -> None:
     pubsub.ping(host)
 
 
-def test_an_emulator_that_was_named_and_does_not_answer_is_a_failure() -> None:
+def test_a_configured_emulator_that_does_not_answer_is_a_failure() -> None:
     done = run_with_pubsub(**{EMULATOR_VARIABLE: f"{LOOPBACK}:{free_port()}"})
 
     assert done.returncode == 1
     assert "no emulator answers there" in done.stderr
 
 
-def test_where_there_is_no_emulator_the_command_runs_without_it() -> None:
+def test_the_command_runs_without_a_missing_emulator() -> None:
     done = run_with_pubsub(PATH="")
 
     assert done.returncode == 0
@@ -74,7 +77,7 @@ def test_where_there_is_no_emulator_the_command_runs_without_it() -> None:
     assert "no Pub/Sub emulator" in done.stderr
 
 
-def test_where_every_part_is_required_a_missing_emulator_is_a_failure() -> None:
+def test_a_missing_emulator_is_a_failure_if_all_are_required() -> None:
     done = run_with_pubsub(PATH="", SENTINEL_REQUIRE_ALL="1")
 
     assert done.returncode == 1

@@ -1,10 +1,9 @@
-"""The Pub/Sub publisher on Google's emulator: what is published is pulled from a subscription and read."""
+"""The Pub/Sub publisher on Google's emulator; published messages are pulled and read."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -14,28 +13,27 @@ from cloudevents.core.formats.json import JSONFormat
 from google.pubsub_v1.types import PubsubMessage
 
 from sentinel.core.events import Event, Mode
-from sentinel.drivers.pubsub.messages import MOST_BYTES, Limits
-from sentinel.drivers.pubsub.publisher import LIMITS, RETRY, PubSubPublisher
+from sentinel.drivers.pubsub.publish_requests import MAX_BYTES, RequestLimits
+from sentinel.drivers.pubsub.publisher import RETRY
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
-from sentinel.runtime.backoff import Backoff
 from tests.support.brokers.pubsub import (
     PROJECT,
-    Mailbox,
+    Inbox,
     PrivateEmulator,
     emulator_host,
-    mailbox,
+    open_inbox,
+    opened_publisher,
     private_emulator,
 )
 from tests.support.brokers.rabbitmq import Proxy, eventually, make_events, unique
 
 AMPLE = timedelta(seconds=30)
 SHORT = timedelta(milliseconds=150)
-AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 MANY = 5_000
-ENOUGH = 1_500_000
-"""Bytes, about half of what so many events take: some are confirmed, and many are not."""
+HALF_SENT = 1_500_000
+"""Bytes of about half the events: by then some are confirmed and many are not."""
 
 
 @pytest.fixture
@@ -44,8 +42,8 @@ def host() -> str:
 
 
 @pytest.fixture
-async def box(host: str) -> AsyncIterator[Mailbox]:
-    async with mailbox(host) as made:
+async def inbox(host: str) -> AsyncIterator[Inbox]:
+    async with open_inbox(host) as made:
         yield made
 
 
@@ -55,46 +53,16 @@ def private() -> Iterator[PrivateEmulator]:
         yield emulator
 
 
-@asynccontextmanager
-async def opened(
-    host: str,
-    topic: str,
-    *,
-    create_topic: bool = False,
-    mode: Mode = Mode.STRUCTURED,
-    ordering_key: str = "",
-    limits: Limits = LIMITS,
-    retry: Backoff = AT_ONCE,
-    observed: list[Connectivity] | None = None,
-) -> AsyncIterator[PubSubPublisher]:
-    publisher = PubSubPublisher(
-        project_id=PROJECT,
-        topic=topic,
-        create_topic=create_topic,
-        mode=mode,
-        emulator_host=host,
-        ordering_key=ordering_key,
-        limits=limits,
-        retry=retry,
-        observe=(observed if observed is not None else []).append,
-    )
-    await publisher.open()
-    try:
-        yield publisher
-    finally:
-        await publisher.close()
-
-
 def ids(messages: list[PubsubMessage]) -> list[str]:
     return [message.attributes["ce-id"] for message in messages]
 
 
 def split(events: list[Event], receipt: Receipt) -> tuple[list[Event], list[Event]]:
-    """Those that were confirmed, and the others."""
-    answers = list(zip(events, receipt.outcomes, strict=True))
+    """Return the confirmed events and the others."""
+    outcomes = list(zip(events, receipt.outcomes, strict=True))
     return (
-        [event for event, outcome in answers if outcome is Outcome.CONFIRMED],
-        [event for event, outcome in answers if outcome is not Outcome.CONFIRMED],
+        [event for event, outcome in outcomes if outcome is Outcome.CONFIRMED],
+        [event for event, outcome in outcomes if outcome is not Outcome.CONFIRMED],
     )
 
 
@@ -104,11 +72,11 @@ class TestMessages:
         [(Mode.STRUCTURED, "application/cloudevents+json"), (Mode.BINARY, "application/json")],
     )
     async def test_a_message_carries_the_event_in_its_attributes(
-        self, host: str, box: Mailbox, mode: Mode, content_type: str
+        self, host: str, inbox: Inbox, mode: Mode, content_type: str
     ) -> None:
-        async with opened(host, box.topic, mode=mode) as publisher:
+        async with opened_publisher(host, inbox.topic, mode=mode) as publisher:
             await publisher.publish(make_events(1), deadline=AMPLE)
-        [message] = await box.receive(1)
+        [message] = await inbox.receive(1)
 
         assert dict(message.attributes) == {
             "ce-specversion": "1.0",
@@ -123,15 +91,15 @@ class TestMessages:
         assert message.ordering_key == ""
 
     @pytest.mark.parametrize("mode", Mode)
-    async def test_the_sdk_reads_a_message_as_the_event(self, host: str, box: Mailbox, mode: Mode) -> None:
+    async def test_the_sdk_reads_a_message_as_the_event(self, host: str, inbox: Inbox, mode: Mode) -> None:
         [event] = make_events(1)
         traced = msgspec.structs.replace(event, traceparent=TRACE)
 
-        async with opened(host, box.topic, mode=mode) as publisher:
+        async with opened_publisher(host, inbox.topic, mode=mode) as publisher:
             await publisher.publish([traced], deadline=AMPLE)
-        [message] = await box.receive(1)
+        [message] = await inbox.receive(1)
 
-        # The binding for Pub/Sub is that for HTTP, with attributes for headers.
+        # The Pub/Sub binding is the HTTP binding with attributes instead of headers.
         read_by = from_structured if mode is Mode.STRUCTURED else from_binary
         read = read_by(HTTPMessage(dict(message.attributes), message.data), JSONFormat())
         assert read.get_id() == "event-0"
@@ -143,42 +111,44 @@ class TestMessages:
         assert read.get_data() == {"resource_id": "cls-0", "padding": ""}
         assert read.get_extension("traceparent") == TRACE
 
-    async def test_in_binary_mode_the_body_is_the_data_alone(self, host: str, box: Mailbox) -> None:
+    async def test_in_binary_mode_the_body_is_the_data(self, host: str, inbox: Inbox) -> None:
         [event] = make_events(1)
 
-        async with opened(host, box.topic, mode=Mode.BINARY) as publisher:
+        async with opened_publisher(host, inbox.topic, mode=Mode.BINARY) as publisher:
             await publisher.publish([event], deadline=AMPLE)
-        [message] = await box.receive(1)
+        [message] = await inbox.receive(1)
 
         assert message.data == bytes(event.data)
 
-    async def test_an_event_that_is_too_large_holds_up_nobody(self, host: str, box: Mailbox) -> None:
-        events = [*make_events(1), *make_events(1, first=1, padding=MOST_BYTES), *make_events(1, first=2)]
+    async def test_an_event_that_is_too_large_does_not_block_others(self, host: str, inbox: Inbox) -> None:
+        events = [*make_events(1), *make_events(1, first=1, padding=MAX_BYTES), *make_events(1, first=2)]
 
-        async with opened(host, box.topic) as publisher:
+        async with opened_publisher(host, inbox.topic) as publisher:
             receipt = await publisher.publish(events, deadline=AMPLE)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
         assert receipt.error.startswith("cannot be sent: it takes 10000")
-        assert ids(await box.receive(2)) == ["event-0", "event-2"]
+        assert ids(await inbox.receive(2)) == ["event-0", "event-2"]
 
-    async def test_an_event_that_just_fits_arrives_whole(self, host: str, box: Mailbox) -> None:
-        [event] = make_events(1, padding=MOST_BYTES - 2_000)
+    async def test_an_event_that_just_fits_is_delivered(self, host: str, inbox: Inbox) -> None:
+        [event] = make_events(1, padding=MAX_BYTES - 2_000)
 
-        async with opened(host, box.topic) as publisher:
+        async with opened_publisher(host, inbox.topic) as publisher:
             receipt = await publisher.publish([event], deadline=AMPLE)
-        [message] = await box.receive(1)
+        [message] = await inbox.receive(1)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED], receipt.error
         assert msgspec.json.decode(message.data)["data"] == msgspec.json.decode(event.data)
 
-    async def test_with_an_ordering_key_events_arrive_in_their_order(self, host: str) -> None:
+    async def test_with_an_ordering_key_events_arrive_in_order(self, host: str) -> None:
         events = make_events(1_000)
 
-        async with mailbox(host, is_ordered=True) as box:
-            async with opened(host, box.topic, ordering_key="fleet", limits=Limits(count=50)) as publisher:
+        async with open_inbox(host, is_ordered=True) as inbox:
+            async with opened_publisher(
+                host, inbox.topic, ordering_key="fleet", limits=RequestLimits(count=50)
+            ) as publisher:
                 receipt = await publisher.publish(events, deadline=AMPLE)
-            messages = await box.receive(len(events))
+            messages = await inbox.receive(len(events))
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * len(events)
         assert {message.ordering_key for message in messages} == {"fleet"}
@@ -186,86 +156,87 @@ class TestMessages:
 
 
 class TestTopic:
-    async def test_a_topic_that_is_missing_is_named_when_opening(self, host: str) -> None:
+    async def test_open_names_a_missing_topic(self, host: str) -> None:
         topic = unique("topic")
 
         with pytest.raises(Misconfigured, match=f"projects/{PROJECT}/topics/{topic}.*NOT_FOUND.*create it"):
-            async with opened(host, topic):
+            async with opened_publisher(host, topic):
                 pass
 
-    async def test_a_name_that_no_topic_can_have_is_reported_when_opening(self, host: str) -> None:
+    async def test_open_reports_an_invalid_topic_name(self, host: str) -> None:
         with pytest.raises(Misconfigured, match="INVALID_ARGUMENT"):
-            async with opened(host, "no topic"):
+            async with opened_publisher(host, "no topic"):
                 pass
 
-    async def test_a_topic_that_may_be_created_is(self, host: str) -> None:
-        async with mailbox(host, is_made=False) as box:
-            async with opened(host, box.topic, create_topic=True) as publisher:
-                await box.subscribe()
+    async def test_a_missing_topic_is_created_if_allowed(self, host: str) -> None:
+        async with open_inbox(host, is_created=False) as inbox:
+            async with opened_publisher(host, inbox.topic, create_topic=True) as publisher:
+                await inbox.subscribe()
                 receipt = await publisher.publish(make_events(1), deadline=AMPLE)
-            messages = await box.receive(1)
+            messages = await inbox.receive(1)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
         assert ids(messages) == ["event-0"]
 
-    async def test_a_topic_that_exists_is_used_as_it_is(self, host: str, box: Mailbox) -> None:
-        async with opened(host, box.topic, create_topic=True) as publisher:
+    async def test_an_existing_topic_is_used(self, host: str, inbox: Inbox) -> None:
+        async with opened_publisher(host, inbox.topic, create_topic=True) as publisher:
             await publisher.publish(make_events(1), deadline=AMPLE)
 
-        assert ids(await box.receive(1)) == ["event-0"]
+        assert ids(await inbox.receive(1)) == ["event-0"]
 
-    async def test_a_topic_that_vanishes_makes_refusals_and_trouble_until_it_is_back(
-        self, host: str, box: Mailbox
-    ) -> None:
+    async def test_a_deleted_topic_is_trouble_until_it_is_back(self, host: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
-        async with opened(host, box.topic, observed=observed) as publisher:
-            await box.delete_topic()
+        async with opened_publisher(host, inbox.topic, observe=observed.append) as publisher:
+            await inbox.delete_topic()
             refused = await publisher.publish(make_events(3), deadline=AMPLE)
             await eventually(lambda: publisher.trouble() is not None)
             trouble = publisher.trouble() or ""
-            await box.create_topic()
+            await inbox.create_topic()
             await eventually(lambda: publisher.trouble() is None)
             again = await publisher.publish(make_events(3), deadline=AMPLE)
 
         assert list(refused.outcomes) == [Outcome.REFUSED] * 3
         assert "NOT_FOUND" in refused.error
-        assert box.topic in trouble
+        assert inbox.topic in trouble
         assert list(again.outcomes) == [Outcome.CONFIRMED] * 3
         assert [change.is_connected for change in observed] == [True, False, True]
 
-    async def test_a_topic_that_vanishes_and_may_be_created_is_not_missed(self, host: str, box: Mailbox) -> None:
-        async with opened(host, box.topic, create_topic=True) as publisher:
-            await box.delete_topic()
+    async def test_a_deleted_topic_is_created_again_if_allowed(self, host: str, inbox: Inbox) -> None:
+        async with opened_publisher(host, inbox.topic, create_topic=True) as publisher:
+            await inbox.delete_topic()
             receipt = await publisher.publish(make_events(3), deadline=AMPLE)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3
 
-    async def test_a_topic_without_subscriptions_takes_events_all_the_same(self, host: str) -> None:
-        async with opened(host, unique("topic"), create_topic=True) as publisher:
+    async def test_a_topic_without_subscriptions_accepts_events(self, host: str) -> None:
+        async with opened_publisher(host, unique("topic"), create_topic=True) as publisher:
             receipt = await publisher.publish(make_events(2), deadline=AMPLE)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2
 
 
 class TestConnection:
-    async def test_without_an_answer_events_are_unconfirmed_at_the_deadline(self, host: str, box: Mailbox) -> None:
-        async with Proxy(f"tcp://{host}") as proxy, opened(f"127.0.0.1:{proxy.port}", box.topic) as publisher:
-            proxy.hold_answers()
+    async def test_without_a_response_events_are_unconfirmed(self, host: str, inbox: Inbox) -> None:
+        async with (
+            Proxy(f"tcp://{host}") as proxy,
+            opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic) as publisher,
+        ):
+            proxy.hold_responses()
             receipt = await publisher.publish(make_events(3), deadline=SHORT)
 
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
         assert receipt.error == "no answer within 0.15s"
         assert receipt.seconds == []
 
-    async def test_a_moment_without_connection_is_bridged_within_the_deadline(
-        self, host: str, box: Mailbox
-    ) -> None:
+    async def test_a_short_outage_is_retried_within_the_deadline(self, host: str, inbox: Inbox) -> None:
         events = make_events(500)
 
         async with (
             Proxy(f"tcp://{host}") as proxy,
-            opened(f"127.0.0.1:{proxy.port}", box.topic, limits=Limits(count=10), retry=RETRY) as publisher,
+            opened_publisher(
+                f"127.0.0.1:{proxy.port}", inbox.topic, limits=RequestLimits(count=10), retry=RETRY
+            ) as publisher,
         ):
             sent = len(proxy.sent)
             publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
@@ -276,14 +247,12 @@ class TestConnection:
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * len(events), receipt.error
 
-    async def test_a_connection_that_is_lost_is_noticed_and_made_again_while_nothing_is_sent(
-        self, host: str, box: Mailbox
-    ) -> None:
+    async def test_an_idle_connection_that_is_lost_is_restored(self, host: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
         async with (
             Proxy(f"tcp://{host}") as proxy,
-            opened(f"127.0.0.1:{proxy.port}", box.topic, observed=observed) as publisher,
+            opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic, observe=observed.append) as publisher,
         ):
             await proxy.cut()
             await eventually(lambda: publisher.trouble() is not None)
@@ -294,9 +263,12 @@ class TestConnection:
         assert "UNAVAILABLE" in observed[1].reason
         assert observed[-1].is_connected
 
-    async def test_closing_ends_a_publish_that_is_under_way(self, host: str, box: Mailbox) -> None:
-        async with Proxy(f"tcp://{host}") as proxy, opened(f"127.0.0.1:{proxy.port}", box.topic) as publisher:
-            proxy.hold_answers()
+    async def test_close_ends_a_publish_in_progress(self, host: str, inbox: Inbox) -> None:
+        async with (
+            Proxy(f"tcp://{host}") as proxy,
+            opened_publisher(f"127.0.0.1:{proxy.port}", inbox.topic) as publisher,
+        ):
+            proxy.hold_responses()
             sent = len(proxy.sent)
             publishing = asyncio.create_task(publisher.publish(make_events(3), deadline=AMPLE))
             await eventually(lambda: len(proxy.sent) > sent)
@@ -306,8 +278,8 @@ class TestConnection:
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
         assert receipt.error == "the publisher is not open"
 
-    async def test_a_publisher_can_be_opened_again(self, host: str, box: Mailbox) -> None:
-        async with opened(host, box.topic) as publisher:
+    async def test_a_publisher_can_be_opened_again(self, host: str, inbox: Inbox) -> None:
+        async with opened_publisher(host, inbox.topic) as publisher:
             await publisher.close()
             await publisher.open()
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
@@ -316,33 +288,33 @@ class TestConnection:
 
 
 class TestEmulatorKilled:
-    async def test_what_was_not_confirmed_is_known_and_publishing_goes_on_by_itself(
-        self, private: PrivateEmulator
-    ) -> None:
+    async def test_unconfirmed_events_are_known_and_publishing_recovers(self, private: PrivateEmulator) -> None:
         events = make_events(MANY)
         topic = unique("topic")
 
         async with (
             Proxy(f"tcp://{private.host}") as proxy,
-            opened(f"127.0.0.1:{proxy.port}", topic, create_topic=True, limits=Limits(count=50)) as publisher,
+            opened_publisher(
+                f"127.0.0.1:{proxy.port}", topic, create_topic=True, limits=RequestLimits(count=50)
+            ) as publisher,
         ):
-            async with mailbox(private.host, topic=topic, is_made=False) as before:
+            async with open_inbox(private.host, topic=topic, is_created=False) as before:
                 await before.subscribe()
                 publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
-                await eventually(lambda: len(proxy.sent) > ENOUGH)
-                # From here on the emulator takes more than the publisher hears of; all of that is received.
-                proxy.hold_answers()
+                await eventually(lambda: len(proxy.sent) > HALF_SENT)
+                # From here on the emulator accepts more than the publisher knows; all of that is received.
+                proxy.hold_responses()
                 taken = {message.attributes["ce-id"] for message in await before.receive_waiting()}
                 await private.kill()
             await proxy.cut()
             receipt = await publishing
             trouble = publisher.trouble()
             await private.start()
-            proxy.let_answers_pass()
+            proxy.release_responses()
             await proxy.heal()
             await eventually(lambda: publisher.trouble() is None)
             confirmed, others = split(events, receipt)
-            async with mailbox(private.host, topic=topic, is_made=False) as after:
+            async with open_inbox(private.host, topic=topic, is_created=False) as after:
                 await after.subscribe()
                 again = await publisher.publish(others, deadline=AMPLE)
                 received = ids(await after.receive(len(others)))

@@ -1,4 +1,4 @@
-"""However the broker words its answers, each message gets its own."""
+"""Every message gets its outcome, in whatever order and grouping confirms arrive."""
 
 from __future__ import annotations
 
@@ -7,128 +7,128 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sentinel.core.events import Event
-from sentinel.drivers.rabbitmq.confirms import PendingConfirms, Unconfirmed
+from sentinel.drivers.rabbitmq.confirms import EventBatch, OutstandingConfirms
 from sentinel.ports.publisher import Outcome
 
-ANSWERS = st.sampled_from([Outcome.CONFIRMED, Outcome.REFUSED])
+CONFIRM_OUTCOMES = st.sampled_from([Outcome.CONFIRMED, Outcome.REFUSED])
 
 
-def make_batch(*ids: str) -> PendingConfirms:
-    return PendingConfirms([Event(id=id_, type="", subject="", time="", data=msgspec.Raw(b"")) for id_ in ids])
+def make_batch(*ids: str) -> EventBatch:
+    return EventBatch([Event(id=id_, type="", subject="", time="", data=msgspec.Raw(b"")) for id_ in ids])
 
 
-def test_one_word_answers_for_everything_before_it() -> None:
-    unconfirmed = Unconfirmed()
+def test_a_multiple_confirm_covers_everything_before_it() -> None:
+    outstanding = OutstandingConfirms()
     first, second = make_batch("a", "b", "c"), make_batch("d", "e")
-    unconfirmed.sent(first, 3, now=1)
-    unconfirmed.sent(second, 2, now=2)
+    outstanding.add(first, 3, now=1)
+    outstanding.add(second, 2, now=2)
 
-    unconfirmed.answered(4, Outcome.CONFIRMED, now=5, and_all_before=True)
+    outstanding.confirm(4, Outcome.CONFIRMED, now=5, multiple=True)
 
     assert first.outcomes == [Outcome.CONFIRMED] * 3
     assert second.outcomes == [Outcome.CONFIRMED, Outcome.UNCONFIRMED]
     assert (first.seconds, second.seconds) == ([4, 4, 4], [3])
-    assert (unconfirmed.count, unconfirmed.since) == (1, 2)
+    assert (outstanding.count, outstanding.oldest_send_time) == (1, 2)
 
 
-def test_what_came_back_is_unroutable_even_when_confirmed_together_with_the_rest() -> None:
-    unconfirmed = Unconfirmed()
+def test_a_returned_message_is_unroutable_within_a_multiple_confirm() -> None:
+    outstanding = OutstandingConfirms()
     batch = make_batch("a", "b", "c")
-    unconfirmed.sent(batch, 3, now=0)
+    outstanding.add(batch, 3, now=0)
 
-    unconfirmed.returned("b")
-    unconfirmed.answered(3, Outcome.CONFIRMED, now=1, and_all_before=True)
+    outstanding.message_returned("b")
+    outstanding.confirm(3, Outcome.CONFIRMED, now=1, multiple=True)
 
     assert batch.outcomes == [Outcome.CONFIRMED, Outcome.UNROUTABLE, Outcome.CONFIRMED]
 
 
-def test_two_messages_of_one_name_come_back_twice() -> None:
-    unconfirmed = Unconfirmed()
+def test_messages_with_the_same_id_are_returned_separately() -> None:
+    outstanding = OutstandingConfirms()
     batch = make_batch("same", "same", "same")
-    unconfirmed.sent(batch, 3, now=0)
+    outstanding.add(batch, 3, now=0)
 
-    unconfirmed.returned("same")
-    unconfirmed.returned("same")
+    outstanding.message_returned("same")
+    outstanding.message_returned("same")
     for number in (1, 2, 3):
-        unconfirmed.answered(number, Outcome.CONFIRMED, now=1, and_all_before=False)
+        outstanding.confirm(number, Outcome.CONFIRMED, now=1, multiple=False)
 
     assert batch.outcomes == [Outcome.UNROUTABLE, Outcome.UNROUTABLE, Outcome.CONFIRMED]
 
 
-def test_an_answer_to_nothing_is_ignored() -> None:
-    unconfirmed = Unconfirmed()
+def test_a_confirm_of_an_unknown_number_is_ignored() -> None:
+    outstanding = OutstandingConfirms()
     batch = make_batch("a")
-    unconfirmed.sent(batch, 1, now=0)
+    outstanding.add(batch, 1, now=0)
 
-    unconfirmed.answered(7, Outcome.CONFIRMED, now=1, and_all_before=False)
+    outstanding.confirm(7, Outcome.CONFIRMED, now=1, multiple=False)
 
     assert batch.outcomes == [Outcome.UNCONFIRMED]
-    assert unconfirmed.count == 1
+    assert outstanding.count == 1
 
 
-def test_an_event_that_is_passed_over_takes_no_number() -> None:
-    unconfirmed = Unconfirmed()
+def test_a_skipped_event_takes_no_number() -> None:
+    outstanding = OutstandingConfirms()
     batch = make_batch("a", "b", "c")
-    unconfirmed.sent(batch, 1, now=0)
-    batch.refuse_next("too long")
-    unconfirmed.sent(batch, 1, now=0)
+    outstanding.add(batch, 1, now=0)
+    batch.skip_next("too long")
+    outstanding.add(batch, 1, now=0)
 
-    unconfirmed.answered(2, Outcome.CONFIRMED, now=1, and_all_before=False)
+    outstanding.confirm(2, Outcome.CONFIRMED, now=1, multiple=False)
 
     assert batch.outcomes == [Outcome.UNCONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
-    assert batch.refusals == {1: "too long"}
-    assert batch.rest == 0
+    assert batch.unsendable_reasons == {1: "too long"}
+    assert batch.remaining == 0
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Against the plainest account there could be: one entry for each message."""
+    """Compares with the simplest model: one entry per message."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.unconfirmed = Unconfirmed()
-        self.places: dict[int, tuple[PendingConfirms, int]] = {}
+        self.outstanding = OutstandingConfirms()
+        self.positions: dict[int, tuple[EventBatch, int]] = {}
         self.expected: dict[int, Outcome] = {}
         self.returned: set[int] = set()
 
     @rule(writes=st.lists(st.integers(1, 4), min_size=1, max_size=3))
     def send(self, writes: list[int]) -> None:
-        sent = len(self.places)
+        sent = len(self.positions)
         batch = make_batch(*(f"event-{sent + 1 + n}" for n in range(sum(writes))))
         for count in writes:
-            for position in range(batch.begun, batch.begun + count):
-                self.places[len(self.places) + 1] = (batch, position)
-            self.unconfirmed.sent(batch, count, now=0)
+            for position in range(batch.handled, batch.handled + count):
+                self.positions[len(self.positions) + 1] = (batch, position)
+            self.outstanding.add(batch, count, now=0)
 
-    @precondition(lambda self: len(self.expected) < len(self.places))
+    @precondition(lambda self: len(self.expected) < len(self.positions))
     @rule(data=st.data())
-    def send_back(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from(sorted(self.places.keys() - self.expected.keys())))
+    def return_message(self, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(sorted(self.positions.keys() - self.expected.keys())))
         if number not in self.returned:
             self.returned.add(number)
-            self.unconfirmed.returned(f"event-{number}")
+            self.outstanding.message_returned(f"event-{number}")
 
-    @precondition(lambda self: self.places)
-    @rule(data=st.data(), outcome=ANSWERS, and_all_before=st.booleans())
-    def answer(self, data: st.DataObject, outcome: Outcome, and_all_before: bool) -> None:
-        number = data.draw(st.sampled_from(sorted(self.places)))
-        for each in range(1 if and_all_before else number, number + 1):
+    @precondition(lambda self: self.positions)
+    @rule(data=st.data(), outcome=CONFIRM_OUTCOMES, multiple=st.booleans())
+    def confirm(self, data: st.DataObject, outcome: Outcome, multiple: bool) -> None:
+        number = data.draw(st.sampled_from(sorted(self.positions)))
+        for each in range(1 if multiple else number, number + 1):
             self.expected.setdefault(each, Outcome.UNROUTABLE if each in self.returned else outcome)
-        self.unconfirmed.answered(number, outcome, now=1, and_all_before=and_all_before)
+        self.outstanding.confirm(number, outcome, now=1, multiple=multiple)
 
     @invariant()
-    def every_message_has_its_own_answer(self) -> None:
-        for number, (batch, position) in self.places.items():
+    def every_message_has_its_outcome(self) -> None:
+        for number, (batch, position) in self.positions.items():
             assert batch.outcomes[position] is self.expected.get(number, Outcome.UNCONFIRMED)
 
     @invariant()
-    def what_is_open_is_counted(self) -> None:
-        open_ones = self.places.keys() - self.expected.keys()
-        assert self.unconfirmed.count == len(open_ones)
-        assert (self.unconfirmed.since is None) == (not open_ones)
-        for batch in {batch for batch, _ in self.places.values()}:
-            numbers = {number for number, (of, _) in self.places.items() if of is batch}
-            assert batch.unanswered == len(numbers & open_ones)
-            assert len(batch.seconds) == len(numbers - open_ones)
+    def unconfirmed_messages_are_counted(self) -> None:
+        unconfirmed = self.positions.keys() - self.expected.keys()
+        assert self.outstanding.count == len(unconfirmed)
+        assert (self.outstanding.oldest_send_time is None) == (not unconfirmed)
+        for batch in {batch for batch, _ in self.positions.values()}:
+            numbers = {number for number, (of, _) in self.positions.items() if of is batch}
+            assert batch.unconfirmed == len(numbers & unconfirmed)
+            assert len(batch.seconds) == len(numbers - unconfirmed)
 
 
 TestAnyOrder = AnyOrder.TestCase

@@ -1,4 +1,4 @@
-"""What is put together from bytes reads, with the library's decoder, as what was meant."""
+"""Encoded frames, read with the library's decoder, contain the event."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pamqp.header import ContentHeader
 from sentinel.core import events
 from sentinel.core.events import Event, Mode
 from sentinel.core.times import timestamp
-from sentinel.drivers.rabbitmq.frames import FrameLayout, Unsendable
+from sentinel.drivers.rabbitmq.frames import FrameEncoder, Unsendable
 
 FRAME_MAX = 4096
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-# The library's decoder takes later ones for milliseconds.
-moments = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(timestamp)
+# The library's decoder reads later ones as milliseconds.
+times = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(timestamp)
 
 
-def layout(mode: Mode = Mode.STRUCTURED, *, frame_max: int = FRAME_MAX) -> FrameLayout:
-    return FrameLayout(channel=7, exchange="events", routing_key="due", mode=mode, frame_max=frame_max)
+def make_encoder(mode: Mode = Mode.STRUCTURED, *, frame_max: int = FRAME_MAX) -> FrameEncoder:
+    return FrameEncoder(channel=7, exchange="events", routing_key="due", mode=mode, frame_max=frame_max)
 
 
 def event(**attributes: str) -> Event:
@@ -41,7 +41,7 @@ def event_of(size: int) -> Event:
 
 
 def decode(encoded: bytes) -> tuple[Basic.Publish, ContentHeader, list[bytes]]:
-    """The method, the header and the bodies, each checked for its channel."""
+    """Return the method, the header and the bodies; check the channel of each."""
     frames: list[pamqp.frame.FrameTypes] = []
     while encoded:
         consumed, channel, frame = pamqp.frame.unmarshal(encoded)
@@ -62,7 +62,7 @@ def decode(encoded: bytes) -> tuple[Basic.Publish, ContentHeader, list[bytes]]:
             id=texts,
             type=texts,
             subject=texts,
-            time=moments,
+            time=times,
             data=st.integers(0, 3 * FRAME_MAX).map(lambda size: msgspec.Raw(b"7" * size)),
             traceparent=texts,
         ),
@@ -70,11 +70,11 @@ def decode(encoded: bytes) -> tuple[Basic.Publish, ContentHeader, list[bytes]]:
     ),
     mode=st.sampled_from(Mode),
 )
-def test_an_event_reads_as_it_was_written_whatever_came_before_it(made: list[Event], mode: Mode) -> None:
-    laid_out = layout(mode)
+def test_an_event_is_encoded_independently_of_previous_events(made: list[Event], mode: Mode) -> None:
+    encoder = make_encoder(mode)
 
     for each in made:
-        publish, header, bodies = decode(laid_out.encode(each))
+        publish, header, bodies = decode(encoder.encode(each))
 
         body = events.body(each, mode)
         properties = header.properties
@@ -91,11 +91,11 @@ def test_an_event_reads_as_it_was_written_whatever_came_before_it(made: list[Eve
         assert properties.timestamp == datetime.fromisoformat(each.time).replace(microsecond=0)
 
 
-def test_a_body_is_divided_only_where_it_must_be() -> None:
+def test_a_body_is_split_only_if_it_exceeds_a_frame() -> None:
     room = FRAME_MAX - 8
 
     sizes = [
-        [len(part) for part in decode(layout(Mode.BINARY).encode(event_of(size)))[2]]
+        [len(part) for part in decode(make_encoder(Mode.BINARY).encode(event_of(size)))[2]]
         for size in (1, room, room + 1)
     ]
 
@@ -103,7 +103,7 @@ def test_a_body_is_divided_only_where_it_must_be() -> None:
 
 
 def test_without_a_limit_a_body_is_one_frame() -> None:
-    encoded = layout(Mode.BINARY, frame_max=0).encode(event_of(FRAME_MAX * 2))
+    encoded = make_encoder(Mode.BINARY, frame_max=0).encode(event_of(FRAME_MAX * 2))
 
     assert pamqp.frame.unmarshal(encoded[-(FRAME_MAX * 2 + 8) :])[0] == FRAME_MAX * 2 + 8
 
@@ -113,26 +113,26 @@ def test_without_a_limit_a_body_is_one_frame() -> None:
     [
         (event(id="é" * 128), "its id takes 256 bytes of 255"),
         (event(type="t" * 256), "its type takes 256 bytes of 255"),
-        (event(time="yesterday"), "its time is not one that can be sent: 'yesterday'"),
-        (event(time="1969-12-31T23:59:59Z"), "its time is not one that can be sent: '1969-12-31T23:59:59Z'"),
+        (event(time="yesterday"), "its time cannot be sent: 'yesterday'"),
+        (event(time="1969-12-31T23:59:59Z"), "its time cannot be sent: '1969-12-31T23:59:59Z'"),
     ],
 )
-def test_what_the_protocol_cannot_carry_is_unsendable(unsendable: Event, reason: str) -> None:
+def test_an_event_that_the_protocol_cannot_carry_is_unsendable(unsendable: Event, reason: str) -> None:
     with pytest.raises(Unsendable, match=reason):
-        layout().encode(unsendable)
+        make_encoder().encode(unsendable)
 
 
 def test_attributes_must_fit_into_one_frame() -> None:
     with pytest.raises(Unsendable, match=r"its attributes take \d+ bytes of 4088"):
-        layout().encode(event(subject="s" * FRAME_MAX))
+        make_encoder().encode(event(subject="s" * FRAME_MAX))
 
 
-def test_an_unsendable_event_leaves_no_trace_in_the_next() -> None:
-    laid_out = layout()
+def test_an_unsendable_event_does_not_affect_the_next() -> None:
+    encoder = make_encoder()
     with pytest.raises(Unsendable):
-        laid_out.encode(event(type="t" * 256, time="2027-01-01T00:00:00Z"))
+        encoder.encode(event(type="t" * 256, time="2027-01-01T00:00:00Z"))
 
-    _, header, _ = decode(laid_out.encode(event()))
+    _, header, _ = decode(encoder.encode(event()))
 
     assert header.properties.timestamp == datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert header.properties.message_type == "made.up"

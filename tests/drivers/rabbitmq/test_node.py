@@ -1,4 +1,4 @@
-"""The RabbitMQ publisher on a node of its own: killed, restarted, starved, behind TLS, with powerless users."""
+"""The RabbitMQ publisher on a private node: killed, restarted, out of memory, with TLS, with limited users."""
 
 from __future__ import annotations
 
@@ -15,13 +15,21 @@ import trustme
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
-from tests.support.brokers.rabbitmq import PrivateRabbitMQ, Proxy, eventually, inbox, make_events, unique, url_of
+from tests.support.brokers.rabbitmq import (
+    PrivateRabbitMQ,
+    Proxy,
+    eventually,
+    make_events,
+    open_inbox,
+    unique,
+    url_of,
+)
 
 AMPLE = timedelta(seconds=60)
 SHORT = timedelta(milliseconds=200)
 MANY = 5_000
-ENOUGH = 1_500_000
-"""Bytes, half of what so many events take, and more than one window: some are confirmed, and many are not."""
+HALF_SENT = 1_500_000
+"""Bytes of half the events, more than one window: by then some are confirmed and many are not."""
 
 
 @asynccontextmanager
@@ -34,31 +42,31 @@ async def opened(url: str, exchange: str, *, ca_file: Path | None = None) -> Asy
         await publisher.close()
 
 
-async def lose_in_mid_batch(
+async def check_loss_during_batch(
     broker: PrivateRabbitMQ, lose: Callable[[], Awaitable[None]], restore: Callable[[], Awaitable[None]]
 ) -> None:
-    """Takes the broker away while thousands are under way, and looks afterwards for all that was confirmed.
+    """Lose the broker while thousands of events are in flight, and check that every confirmed one was kept.
 
-    What the broker says is held back meanwhile, so that it has confirmed more than the publisher knows.
+    The broker's responses are held back meanwhile, so that it has confirmed more than the publisher knows.
     """
     exchange, queue = unique("exchange"), unique("queue")
     events = make_events(MANY)
     async with Proxy(broker.url) as proxy, opened(proxy.url, exchange) as publisher:
-        async with inbox(broker.url, exchange=exchange, queue=queue, keep=True):
+        async with open_inbox(broker.url, exchange=exchange, queue=queue, keep=True):
             publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
-            await eventually(lambda: len(proxy.sent) > ENOUGH)
-            proxy.hold_answers()
+            await eventually(lambda: len(proxy.sent) > HALF_SENT)
+            proxy.hold_responses()
         await lose()
-        proxy.let_answers_pass()
+        proxy.release_responses()
         receipt = await publishing
         await restore()
-        await eventually(lambda: publisher.trouble() is None, within=AMPLE)
+        await eventually(lambda: publisher.trouble() is None, timeout=AMPLE)
         again = await publisher.publish(make_events(MANY, first=MANY), deadline=AMPLE)
-        async with inbox(broker.url, exchange=exchange, queue=queue) as box:
-            received = {message.message_id for message in await box.receive_all()}
+        async with open_inbox(broker.url, exchange=exchange, queue=queue) as inbox:
+            received = {message.message_id for message in await inbox.receive_all()}
 
-    answers = zip(events, receipt.outcomes, strict=True)
-    confirmed = {event.id for event, outcome in answers if outcome is Outcome.CONFIRMED}
+    outcomes = zip(events, receipt.outcomes, strict=True)
+    confirmed = {event.id for event, outcome in outcomes if outcome is Outcome.CONFIRMED}
     assert 0 < len(confirmed) < MANY
     assert receipt.error
     assert again.outcomes == [Outcome.CONFIRMED] * MANY
@@ -67,31 +75,25 @@ async def lose_in_mid_batch(
 
 
 class TestLoss:
-    async def test_nothing_confirmed_is_missing_when_the_broker_closes_connections(
-        self, private_rabbitmq: PrivateRabbitMQ
-    ) -> None:
+    async def test_confirmed_events_survive_closed_connections(self, private_rabbitmq: PrivateRabbitMQ) -> None:
         async def nothing() -> None:
             pass
 
-        await lose_in_mid_batch(private_rabbitmq, private_rabbitmq.close_connections, nothing)
+        await check_loss_during_batch(private_rabbitmq, private_rabbitmq.close_connections, nothing)
 
-    async def test_nothing_confirmed_is_missing_when_the_broker_is_restarted(
-        self, private_rabbitmq: PrivateRabbitMQ
-    ) -> None:
-        await lose_in_mid_batch(private_rabbitmq, private_rabbitmq.stop, private_rabbitmq.start)
+    async def test_confirmed_events_survive_a_restart(self, private_rabbitmq: PrivateRabbitMQ) -> None:
+        await check_loss_during_batch(private_rabbitmq, private_rabbitmq.stop, private_rabbitmq.start)
 
-    async def test_nothing_confirmed_is_missing_when_the_broker_is_killed(
-        self, private_rabbitmq: PrivateRabbitMQ
-    ) -> None:
-        await lose_in_mid_batch(private_rabbitmq, private_rabbitmq.kill, private_rabbitmq.start)
+    async def test_confirmed_events_survive_a_killed_broker(self, private_rabbitmq: PrivateRabbitMQ) -> None:
+        await check_loss_during_batch(private_rabbitmq, private_rabbitmq.kill, private_rabbitmq.start)
 
 
 class TestAlarm:
-    async def test_while_the_broker_takes_nothing_nothing_is_sent(self, private_rabbitmq: PrivateRabbitMQ) -> None:
+    async def test_nothing_is_sent_during_a_memory_alarm(self, private_rabbitmq: PrivateRabbitMQ) -> None:
         async with (
-            inbox(private_rabbitmq.url) as box,
+            open_inbox(private_rabbitmq.url) as inbox,
             Proxy(private_rabbitmq.url) as proxy,
-            opened(proxy.url, box.exchange) as publisher,
+            opened(proxy.url, inbox.exchange) as publisher,
         ):
             async with private_rabbitmq.alarm():
                 first = await publisher.publish(make_events(2_000), deadline=SHORT)
@@ -102,7 +104,7 @@ class TestAlarm:
 
                 assert Outcome.UNCONFIRMED in first.outcomes
                 assert trouble is not None
-                assert "the broker takes no messages at present" in trouble
+                assert "the broker accepts no messages now" in trouble
                 assert second.outcomes == [Outcome.UNCONFIRMED] * 100
                 assert second.error == trouble
                 assert proxy.published == sent
@@ -115,25 +117,25 @@ class TestAlarm:
 
 
 class TestTls:
-    async def test_a_broker_that_the_authority_vouches_for_is_used(
+    async def test_a_broker_with_a_trusted_certificate_is_used(
         self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path
     ) -> None:
-        async with inbox(private_rabbitmq.url) as box:
+        async with open_inbox(private_rabbitmq.url) as inbox:
             url = url_of(private_rabbitmq.tls_port, tls=True)
-            async with opened(url, box.exchange, ca_file=ca_file) as publisher:
+            async with opened(url, inbox.exchange, ca_file=ca_file) as publisher:
                 receipt = await publisher.publish(make_events(2_000), deadline=AMPLE)
-            messages = await box.receive(2_000)
+            messages = await inbox.receive(2_000)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 2_000
         assert len(messages) == 2_000
 
-    async def test_a_broker_that_nobody_vouches_for_is_refused(
+    async def test_a_broker_with_an_untrusted_certificate_is_rejected(
         self, private_rabbitmq: PrivateRabbitMQ, tmp_path: Path
     ) -> None:
-        stranger = tmp_path / "stranger.pem"
-        trustme.CA().cert_pem.write_to_path(str(stranger))
+        untrusted = tmp_path / "untrusted.pem"
+        trustme.CA().cert_pem.write_to_path(str(untrusted))
 
-        for ca_file in (stranger, None):
+        for ca_file in (untrusted, None):
             url = url_of(private_rabbitmq.tls_port, tls=True)
             async with opened(url, "amq.fanout", ca_file=ca_file) as publisher:
                 trouble = publisher.trouble()
@@ -141,7 +143,7 @@ class TestTls:
             assert trouble is not None
             assert "certificate verify failed" in trouble
 
-    async def test_an_authority_that_appears_late_is_read(
+    async def test_a_ca_file_that_appears_later_is_read(
         self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path, tmp_path: Path
     ) -> None:
         late = tmp_path / "late.pem"
@@ -156,7 +158,7 @@ class TestTls:
 
 
 class TestUsers:
-    async def test_awkward_characters_in_credentials_and_virtual_host_are_passed_on(
+    async def test_special_characters_in_credentials_and_vhost_are_quoted(
         self, private_rabbitmq: PrivateRabbitMQ
     ) -> None:
         vhost, password = "fleet/eu west%", "p@ss:w/rd% é+&?#"
@@ -164,18 +166,18 @@ class TestUsers:
         name = await private_rabbitmq.add_user(password=password, vhost=vhost)
         url = url_of(private_rabbitmq.port, vhost=vhost, user=(name, password))
 
-        async with inbox(url) as box, opened(url, box.exchange) as publisher:
+        async with open_inbox(url) as inbox, opened(url, inbox.exchange) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
 
-    async def test_a_user_who_may_not_declare_can_publish_to_what_exists(
+    async def test_a_user_who_may_not_declare_can_use_an_existing_exchange(
         self, private_rabbitmq: PrivateRabbitMQ
     ) -> None:
-        name = await private_rabbitmq.add_user(password="powerless", configure="^$")
-        url = url_of(private_rabbitmq.port, user=(name, "powerless"))
+        name = await private_rabbitmq.add_user(password="limited", configure="^$")
+        url = url_of(private_rabbitmq.port, user=(name, "limited"))
 
-        async with inbox(private_rabbitmq.url) as box, opened(url, box.exchange) as publisher:
+        async with open_inbox(private_rabbitmq.url) as inbox, opened(url, inbox.exchange) as publisher:
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]

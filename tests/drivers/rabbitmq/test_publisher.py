@@ -1,11 +1,9 @@
-"""The RabbitMQ publisher on a real broker: what is published is consumed and read."""
+"""The RabbitMQ publisher on a real broker; published messages are consumed and read."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import aio_pika
@@ -19,9 +17,10 @@ from sentinel.core.events import Event, Mode
 from sentinel.drivers.rabbitmq.connection import BrokerAddress, amqp_url
 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Connectivity, Outcome, Receipt
+from sentinel.ports.publisher import Connectivity, Outcome, Publisher, Receipt
 from sentinel.runtime.backoff import Backoff
-from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually, inbox, make_events, unique, url_of
+from tests.contract.publisher import opened
+from tests.support.brokers.rabbitmq import Inbox, Proxy, eventually, make_events, open_inbox, unique, url_of
 from tools.services.rabbitmq import RABBITMQ_PORT
 
 AMPLE = timedelta(seconds=20)
@@ -54,16 +53,7 @@ def make_publisher(
     )
 
 
-@asynccontextmanager
-async def opened(publisher: RabbitMQPublisher) -> AsyncIterator[RabbitMQPublisher]:
-    await publisher.open()
-    try:
-        yield publisher
-    finally:
-        await publisher.close()
-
-
-async def publish_once_connected(publisher: RabbitMQPublisher, events: list[Event]) -> Receipt:
+async def publish_once_connected(publisher: Publisher, events: list[Event]) -> Receipt:
     await eventually(lambda: publisher.trouble() is None)
     return await publisher.publish(events, deadline=AMPLE)
 
@@ -81,13 +71,13 @@ def ids(messages: list[AbstractIncomingMessage]) -> list[str]:
 class TestMessages:
     @pytest.mark.parametrize("mode", Mode)
     async def test_a_message_carries_the_event_in_its_properties_and_headers(
-        self, rabbitmq_url: str, mailbox: Inbox, mode: Mode
+        self, rabbitmq_url: str, inbox: Inbox, mode: Mode
     ) -> None:
         [event] = make_events(1)
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange, mode=mode)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange, mode=mode)) as publisher:
             await publisher.publish([event], deadline=AMPLE)
-        [message] = await mailbox.receive(1)
+        [message] = await inbox.receive(1)
 
         assert message.headers == {
             "cloudEvents:specversion": "1.0",
@@ -109,14 +99,14 @@ class TestMessages:
         [(Mode.STRUCTURED, "application/cloudevents+json"), (Mode.BINARY, "application/json")],
     )
     async def test_the_sdk_reads_a_message_as_the_event(
-        self, rabbitmq_url: str, mailbox: Inbox, mode: Mode, content_type: str
+        self, rabbitmq_url: str, inbox: Inbox, mode: Mode, content_type: str
     ) -> None:
         [event] = make_events(1)
         traced = msgspec.structs.replace(event, traceparent=TRACE)
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange, mode=mode)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange, mode=mode)) as publisher:
             await publisher.publish([traced], deadline=AMPLE)
-        [message] = await mailbox.receive(1)
+        [message] = await inbox.receive(1)
 
         assert message.content_type == content_type
         headers = {name: str(value) for name, value in message.headers.items()}
@@ -129,39 +119,39 @@ class TestMessages:
         assert read.get_data() == {"resource_id": "cls-0", "padding": ""}
         assert read.get_extension("traceparent") == TRACE
 
-    async def test_a_body_larger_than_a_frame_arrives_whole(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_a_body_larger_than_a_frame_arrives_whole(self, rabbitmq_url: str, inbox: Inbox) -> None:
         events = [*make_events(2, padding=400_000), *make_events(1, first=2)]
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
             receipt = await publisher.publish(events, deadline=AMPLE)
-        messages = await mailbox.receive(3)
+        messages = await inbox.receive(3)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 3
         bodies = [msgspec.json.decode(message.body)["data"] for message in messages]
         assert bodies == [msgspec.json.decode(event.data) for event in events]
 
     async def test_the_routing_key_decides_where_a_message_goes(self, rabbitmq_url: str) -> None:
-        async with inbox(rabbitmq_url, exchange_type="topic", routing_key="due.#") as box:
-            publisher = make_publisher(rabbitmq_url, box.exchange, exchange_type="topic", routing_key="due.now")
+        async with open_inbox(rabbitmq_url, exchange_type="topic", routing_key="due.#") as inbox:
+            publisher = make_publisher(rabbitmq_url, inbox.exchange, exchange_type="topic", routing_key="due.now")
             async with opened(publisher):
                 receipt = await publisher.publish(make_events(1), deadline=AMPLE)
-            [message] = await box.receive(1)
+            [message] = await inbox.receive(1)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
         assert message.routing_key == "due.now"
 
-    async def test_an_event_that_cannot_be_sent_is_refused_alone(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_only_the_event_that_cannot_be_sent_is_unsendable(self, rabbitmq_url: str, inbox: Inbox) -> None:
         events = make_events(4)
         events[0] = msgspec.structs.replace(events[0], subject="s" * 200_000)
         events[2] = msgspec.structs.replace(events[2], type="t" * 300)
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
             receipt = await publisher.publish(events, deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.UNSENDABLE, Outcome.CONFIRMED, Outcome.UNSENDABLE, Outcome.CONFIRMED]
         assert receipt.error.startswith("cannot be sent: its attributes take")
         assert len(receipt.seconds) == 2
-        assert ids(await mailbox.receive(2)) == ["event-1", "event-3"]
+        assert ids(await inbox.receive(2)) == ["event-1", "event-3"]
 
 
 class TestExchange:
@@ -171,36 +161,36 @@ class TestExchange:
         # The second declaration would be refused if it differed from the first in anything.
         async with (
             opened(make_publisher(rabbitmq_url, name, exchange_type="topic")) as publisher,
-            inbox(rabbitmq_url, exchange=name, exchange_type="topic", durable=True),
+            open_inbox(rabbitmq_url, exchange=name, exchange_type="topic", durable=True),
         ):
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
 
-    async def test_another_type_is_an_error_that_says_what_is_there(self, rabbitmq_url: str) -> None:
-        async with inbox(rabbitmq_url, exchange_type="topic") as box:
-            publisher = make_publisher(rabbitmq_url, box.exchange, exchange_type="fanout")
+    async def test_an_exchange_of_another_type_is_an_error_naming_both(self, rabbitmq_url: str) -> None:
+        async with open_inbox(rabbitmq_url, exchange_type="topic") as inbox:
+            publisher = make_publisher(rabbitmq_url, inbox.exchange, exchange_type="fanout")
 
             with pytest.raises(Misconfigured) as refused:
                 await publisher.open()
 
-        assert f"exchange '{box.exchange}': expected a durable one of type fanout" in str(refused.value)
+        assert f"exchange '{inbox.exchange}': expected a durable one of type fanout" in str(refused.value)
         assert "current is 'topic'" in str(refused.value)
 
-    async def test_one_that_would_not_survive_a_restart_is_an_error(self, rabbitmq_url: str) -> None:
-        async with inbox(rabbitmq_url, durable=False) as box:
+    async def test_an_exchange_that_is_not_durable_is_an_error(self, rabbitmq_url: str) -> None:
+        async with open_inbox(rabbitmq_url, durable=False) as inbox:
             with pytest.raises(Misconfigured, match="durable"):
-                await make_publisher(rabbitmq_url, box.exchange).open()
+                await make_publisher(rabbitmq_url, inbox.exchange).open()
 
-    async def test_a_type_that_the_broker_does_not_know_is_an_error(self, rabbitmq_url: str) -> None:
+    async def test_an_unknown_exchange_type_is_an_error(self, rabbitmq_url: str) -> None:
         with pytest.raises(Misconfigured, match="invalid exchange type 'round'"):
             await make_publisher(rabbitmq_url, unique("exchange"), exchange_type="round").open()
 
-    async def test_a_name_that_the_protocol_forbids_is_an_error(self, rabbitmq_url: str) -> None:
+    async def test_an_exchange_name_that_is_not_ascii_is_an_error(self, rabbitmq_url: str) -> None:
         with pytest.raises(Misconfigured, match="exchange 'née'"):
             await make_publisher(rabbitmq_url, "née").open()
 
-    async def test_nothing_runs_after_an_error(self, rabbitmq_url: str) -> None:
+    async def test_a_failed_open_leaves_nothing_running(self, rabbitmq_url: str) -> None:
         async with Proxy(rabbitmq_url) as proxy:
             publisher = make_publisher(proxy.url, "amq.topic")
             with pytest.raises(Misconfigured):
@@ -209,28 +199,26 @@ class TestExchange:
             assert publisher.trouble() == "the publisher is not open"
             assert proxy.connections == 1
 
-    async def test_one_that_the_broker_brings_along_is_used_if_its_type_is_right(self, rabbitmq_url: str) -> None:
+    async def test_a_predeclared_exchange_of_the_right_type_is_used(self, rabbitmq_url: str) -> None:
         async with opened(make_publisher(rabbitmq_url, "amq.fanout")) as publisher:
             assert publisher.trouble() is None
 
-    async def test_a_reserved_name_that_the_broker_does_not_bring_along_is_an_error(
-        self, rabbitmq_url: str
-    ) -> None:
+    async def test_an_unknown_exchange_with_a_reserved_name_is_an_error(self, rabbitmq_url: str) -> None:
         with pytest.raises(Misconfigured, match=r"no exchange 'amq\.made-up'.*reserved prefix"):
             await make_publisher(rabbitmq_url, "amq.made-up").open()
 
-    async def test_the_default_exchange_needs_no_declaration(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        publisher = make_publisher(rabbitmq_url, "", exchange_type="direct", routing_key=mailbox.queue)
+    async def test_the_default_exchange_needs_no_declaration(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        publisher = make_publisher(rabbitmq_url, "", exchange_type="direct", routing_key=inbox.queue)
 
         async with opened(publisher):
             receipt = await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
-        assert ids(await mailbox.receive(1)) == ["event-0"]
+        assert ids(await inbox.receive(1)) == ["event-0"]
 
-    async def test_one_that_is_deleted_is_declared_again(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange)) as publisher:
-            await mailbox.delete_exchange()
+    async def test_a_deleted_exchange_is_declared_again(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
+            await inbox.delete_exchange()
             lost = await publisher.publish(make_events(1), deadline=AMPLE)
             found = await publish_once_connected(publisher, make_events(1))
 
@@ -240,117 +228,121 @@ class TestExchange:
 
 
 class TestOutcomes:
-    async def test_thousands_are_confirmed_in_a_small_window(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_thousands_of_events_are_confirmed_with_a_small_window(
+        self, rabbitmq_url: str, inbox: Inbox
+    ) -> None:
         events = make_events(3_000)
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange, window=100)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange, window=100)) as publisher:
             receipt = await publisher.publish(events, deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 3_000
         assert len(receipt.seconds) == 3_000
-        assert ids(await mailbox.receive(3_000)) == [event.id for event in events]
+        assert ids(await inbox.receive(3_000)) == [event.id for event in events]
 
-    async def test_without_a_queue_events_are_unroutable(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        await mailbox.unbind()
+    async def test_without_a_queue_events_are_unroutable(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        await inbox.unbind()
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange, routing_key="key")) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange, routing_key="key")) as publisher:
             receipt = await publisher.publish(make_events(600, padding=300), deadline=AMPLE)
 
             assert publisher.trouble() is None
         assert receipt.outcomes == [Outcome.UNROUTABLE] * 600
-        assert receipt.error == f"exchange '{mailbox.exchange}' has no queue for routing key 'key'"
+        assert receipt.error == f"exchange '{inbox.exchange}' has no queue for routing key 'key'"
 
-    async def test_a_large_event_without_a_queue_disturbs_nothing(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        await mailbox.unbind()
+    async def test_a_large_unroutable_event_does_not_affect_the_next(
+        self, rabbitmq_url: str, inbox: Inbox
+    ) -> None:
+        await inbox.unbind()
 
-        async with opened(make_publisher(rabbitmq_url, mailbox.exchange)) as publisher:
+        async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
             unroutable = await publisher.publish(make_events(2, padding=400_000), deadline=AMPLE)
-            await mailbox.bind()
+            await inbox.bind()
             routed = await publisher.publish(make_events(2, first=2), deadline=AMPLE)
 
         assert unroutable.outcomes == [Outcome.UNROUTABLE] * 2
         assert routed.outcomes == [Outcome.CONFIRMED] * 2
 
-    async def test_what_a_full_queue_rejects_is_refused(self, rabbitmq_url: str) -> None:
+    async def test_events_that_a_full_queue_rejects_are_refused(self, rabbitmq_url: str) -> None:
         full: dict[str, int | str] = {"x-max-length": 5, "x-overflow": "reject-publish"}
         events = make_events(300)
 
-        async with inbox(rabbitmq_url, arguments=full) as box:
-            async with opened(make_publisher(rabbitmq_url, box.exchange)) as publisher:
+        async with open_inbox(rabbitmq_url, arguments=full) as inbox:
+            async with opened(make_publisher(rabbitmq_url, inbox.exchange)) as publisher:
                 receipt = await publisher.publish(events, deadline=AMPLE)
-            messages = await box.receive_all()
+            messages = await inbox.receive_all()
 
         assert set(receipt.outcomes) == {Outcome.CONFIRMED, Outcome.REFUSED}
         assert confirmed(events, receipt) == set(ids(messages))
         assert receipt.error == "refused by a queue, perhaps because it is full"
 
-    async def test_no_more_than_the_window_is_under_way(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_at_most_the_window_is_unconfirmed(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange, window=10)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange, window=10)) as publisher,
         ):
-            proxy.hold_answers()
+            proxy.hold_responses()
             receipt = await publisher.publish(make_events(100), deadline=SHORT)
 
             assert receipt.outcomes == [Outcome.UNCONFIRMED] * 100
             assert receipt.error == "no answer within 0.15s"
             assert proxy.published == 10
-            proxy.let_answers_pass()
+            proxy.release_responses()
 
-    async def test_late_answers_do_not_count_for_the_next_batch(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_late_confirms_do_not_count_for_the_next_batch(self, rabbitmq_url: str, inbox: Inbox) -> None:
         events = make_events(40)
 
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange, window=20)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
-            proxy.hold_answers()
-            given_up = await publisher.publish(events[:15], deadline=SHORT)
-            also_given_up = await publisher.publish(events[15:30], deadline=SHORT)
-            under_way = proxy.published
-            proxy.let_answers_pass()
+            proxy.hold_responses()
+            first = await publisher.publish(events[:15], deadline=SHORT)
+            second = await publisher.publish(events[15:30], deadline=SHORT)
+            in_flight = proxy.published
+            proxy.release_responses()
             receipt = await publisher.publish(events[30:], deadline=AMPLE)
 
             assert proxy.connections == 1
-        assert {*given_up.outcomes, *also_given_up.outcomes} == {Outcome.UNCONFIRMED}
-        assert under_way == 20
+        assert {*first.outcomes, *second.outcomes} == {Outcome.UNCONFIRMED}
+        assert in_flight == 20
         assert receipt.outcomes == [Outcome.CONFIRMED] * 10
-        assert confirmed(events[30:], receipt) <= set(ids(await mailbox.receive_all()))
+        assert confirmed(events[30:], receipt) <= set(ids(await inbox.receive_all()))
 
-    async def test_a_deadline_that_has_passed_sends_nothing(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_a_deadline_that_has_passed_sends_nothing(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
             receipt = await publisher.publish(make_events(3), deadline=timedelta(0))
 
             assert receipt.outcomes == [Outcome.UNCONFIRMED] * 3
             assert proxy.published == 0
 
-    async def test_cancelling_leaves_the_publisher_usable(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_cancelling_leaves_the_publisher_usable(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange, window=20)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange, window=20)) as publisher,
         ):
-            proxy.hold_answers()
+            proxy.hold_responses()
             publishing = asyncio.create_task(publisher.publish(make_events(100), deadline=AMPLE))
             await eventually(lambda: proxy.published == 20)
             publishing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await publishing
-            proxy.let_answers_pass()
+            proxy.release_responses()
             receipt = await publisher.publish(make_events(100, first=100), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED] * 100
 
 
 class TestConnection:
-    async def test_a_broker_that_appears_late_is_found(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_a_broker_that_starts_later_is_found(self, rabbitmq_url: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
         async with Proxy(rabbitmq_url) as proxy:
             await proxy.cut()
-            async with opened(make_publisher(proxy.url, mailbox.exchange, observed=observed)) as publisher:
+            async with opened(make_publisher(proxy.url, inbox.exchange, observed=observed)) as publisher:
                 before = await publisher.publish(make_events(1), deadline=AMPLE)
                 trouble = publisher.trouble()
                 await proxy.heal()
@@ -363,14 +355,14 @@ class TestConnection:
         assert after.outcomes == [Outcome.CONFIRMED]
         assert [change.is_connected for change in observed] == [False, True]
 
-    async def test_a_broker_that_accepts_and_says_nothing_does_not_hold_up_opening(self) -> None:
-        async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def test_a_broker_that_never_answers_does_not_block_open(self) -> None:
+        async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()
             writer.close()
 
-        silent = await asyncio.start_server(keep_silent, "127.0.0.1", 0)
-        async with silent:
-            publisher = make_publisher(url_of(silent.sockets[0].getsockname()[1]), "events")
+        server = await asyncio.start_server(never_answer, "127.0.0.1", 0)
+        async with server:
+            publisher = make_publisher(url_of(server.sockets[0].getsockname()[1]), "events")
             await asyncio.wait_for(publisher.open(), AMPLE.total_seconds())
             receipt = await publisher.publish(make_events(1), deadline=SHORT)
             await publisher.close()
@@ -378,14 +370,14 @@ class TestConnection:
         assert receipt.outcomes == [Outcome.UNCONFIRMED]
         assert "still connecting" in receipt.error
 
-    async def test_nothing_confirmed_is_missing_when_the_connection_is_cut_in_mid_batch(
-        self, rabbitmq_url: str, mailbox: Inbox
+    async def test_confirmed_events_survive_a_connection_lost_during_a_batch(
+        self, rabbitmq_url: str, inbox: Inbox
     ) -> None:
         events = make_events(5_000)
 
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange)) as publisher,
         ):
             publishing = asyncio.create_task(publisher.publish(events, deadline=AMPLE))
             await eventually(lambda: len(proxy.sent) > 500_000)
@@ -398,14 +390,14 @@ class TestConnection:
         assert Outcome.UNCONFIRMED in receipt.outcomes
         assert receipt.error.startswith("connection lost: ")
         assert again.outcomes == [Outcome.CONFIRMED]
-        assert confirmed(events, receipt) <= set(ids(await mailbox.receive_all()))
+        assert confirmed(events, receipt) <= set(ids(await inbox.receive_all()))
 
-    async def test_a_loss_between_batches_is_repaired(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_a_connection_lost_between_batches_is_restored(self, rabbitmq_url: str, inbox: Inbox) -> None:
         observed: list[Connectivity] = []
 
         async with (
             Proxy(rabbitmq_url) as proxy,
-            opened(make_publisher(proxy.url, mailbox.exchange, observed=observed)) as publisher,
+            opened(make_publisher(proxy.url, inbox.exchange, observed=observed)) as publisher,
         ):
             await proxy.cut()
             await eventually(lambda: publisher.trouble() is not None)
@@ -417,16 +409,16 @@ class TestConnection:
         assert "connection lost" in observed[1].reason
         assert observed[-1].is_connected
 
-    async def test_a_peer_that_falls_silent_is_given_up(self, rabbitmq_url: str, mailbox: Inbox) -> None:
+    async def test_a_silent_peer_is_disconnected(self, rabbitmq_url: str, inbox: Inbox) -> None:
         publisher_heartbeat = timedelta(milliseconds=50)
 
         async with Proxy(rabbitmq_url) as proxy:
-            publisher = make_publisher(proxy.url, mailbox.exchange, heartbeat=publisher_heartbeat)
+            publisher = make_publisher(proxy.url, inbox.exchange, heartbeat=publisher_heartbeat)
             async with opened(publisher):
-                proxy.hold_answers()
+                proxy.hold_responses()
                 silent = await publisher.publish(make_events(1), deadline=SHORT)
                 trouble = publisher.trouble()
-                proxy.let_answers_pass()
+                proxy.release_responses()
                 receipt = await publish_once_connected(publisher, make_events(1, first=1))
 
                 assert proxy.connections == 2
@@ -435,7 +427,7 @@ class TestConnection:
         assert "no answer for" in trouble
         assert receipt.outcomes == [Outcome.CONFIRMED]
 
-    async def test_a_wrong_password_is_tried_again_and_never_shown(
+    async def test_a_wrong_password_is_retried_and_never_shown(
         self, rabbitmq_url: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
@@ -452,8 +444,8 @@ class TestConnection:
         assert trouble is not None
         assert "ACCESS_REFUSED - Login was refused" in trouble
         assert len(observed) == 1
-        everything = f"{receipt} {trouble} {observed} {publisher!r} {caplog.text}"
-        assert "s3cr3t" not in everything
+        shown = f"{receipt} {trouble} {observed} {publisher!r} {caplog.text}"
+        assert "s3cr3t" not in shown
 
     async def test_an_unknown_virtual_host_is_named(self, rabbitmq_url: str) -> None:
         async with opened(make_publisher(url_of(RABBITMQ_PORT, vhost="no/where"), "events")) as publisher:
@@ -461,7 +453,7 @@ class TestConnection:
 
         assert trouble == f"127.0.0.1:{RABBITMQ_PORT}: virtual host 'no/where' is unknown, or closed to this user"
 
-    async def test_closing_ends_a_publish_that_waits_for_a_connection(self) -> None:
+    async def test_close_ends_a_publish_that_waits_for_a_connection(self) -> None:
         slow = Backoff(initial=AMPLE, maximum=AMPLE)
         publisher = RabbitMQPublisher(url=url_of(1), exchange="e", exchange_type="fanout", reconnect=slow)
         await publisher.open()
@@ -474,11 +466,9 @@ class TestConnection:
         assert receipt.outcomes == [Outcome.UNCONFIRMED]
         assert receipt.error == "the publisher is not open"
 
-    async def test_closing_ends_the_connection_and_may_be_repeated(
-        self, rabbitmq_url: str, mailbox: Inbox
-    ) -> None:
+    async def test_close_ends_the_connection_and_may_be_repeated(self, rabbitmq_url: str, inbox: Inbox) -> None:
         async with Proxy(rabbitmq_url) as proxy:
-            publisher = make_publisher(proxy.url, mailbox.exchange)
+            publisher = make_publisher(proxy.url, inbox.exchange)
             await publisher.open()
 
             await publisher.close()
@@ -487,8 +477,8 @@ class TestConnection:
             await eventually(lambda: proxy.open == 0)
             assert proxy.connections == 1
 
-    async def test_a_closed_publisher_can_be_opened_again(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        publisher = make_publisher(rabbitmq_url, mailbox.exchange)
+    async def test_a_closed_publisher_can_be_opened_again(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        publisher = make_publisher(rabbitmq_url, inbox.exchange)
         async with opened(publisher):
             await publisher.publish(make_events(1), deadline=AMPLE)
 
@@ -496,10 +486,10 @@ class TestConnection:
             receipt = await publisher.publish(make_events(1, first=1), deadline=AMPLE)
 
         assert receipt.outcomes == [Outcome.CONFIRMED]
-        assert ids(await mailbox.receive(2)) == ["event-0", "event-1"]
+        assert ids(await inbox.receive(2)) == ["event-0", "event-1"]
 
-    async def test_opening_twice_makes_one_connection(self, rabbitmq_url: str, mailbox: Inbox) -> None:
-        async with Proxy(rabbitmq_url) as proxy, opened(make_publisher(proxy.url, mailbox.exchange)) as publisher:
+    async def test_opening_twice_makes_one_connection(self, rabbitmq_url: str, inbox: Inbox) -> None:
+        async with Proxy(rabbitmq_url) as proxy, opened(make_publisher(proxy.url, inbox.exchange)) as publisher:
             await publisher.open()
 
             assert proxy.connections == 1
@@ -514,15 +504,17 @@ class TestAddress:
             ("::1", "fleet", "é", False, "amqp://user:%C3%A9@[::1]:5672/fleet"),
         ],
     )
-    def test_every_part_is_quoted(self, host: str, vhost: str, password: str, tls: bool, expected: str) -> None:
+    def test_every_part_of_the_url_is_quoted(
+        self, host: str, vhost: str, password: str, tls: bool, expected: str
+    ) -> None:
         url = amqp_url(host=host, port=5672, vhost=vhost, username="user", password=password, tls=tls)
 
         assert url == expected
 
     @pytest.mark.parametrize("url", ["amqp://user:secret@/fleet", "amqp://"])
-    def test_without_a_host_it_is_this_machine(self, url: str) -> None:
+    def test_the_host_defaults_to_localhost(self, url: str) -> None:
         assert BrokerAddress(url=url).broker == "localhost:5672"
 
-    def test_a_window_holds_at_least_one_message(self) -> None:
+    def test_a_window_of_zero_is_rejected(self) -> None:
         with pytest.raises(ValueError, match="window: expected 1 or more, got 0"):
             make_publisher(url_of(1), "events", window=0)

@@ -1,4 +1,4 @@
-"""The RabbitMQ that tests run on: found only if it is one, and left alone if it was there before."""
+"""The RabbitMQ for tests: recognized by its greeting, and not stopped if it ran before."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ROOT = Path(__file__).parents[3]
 
 
 @contextmanager
-def answering(answer: bytes) -> Iterator[int]:
-    """A server that says this to everybody and hangs up."""
+def server_that_sends(data: bytes) -> Iterator[int]:
+    """Serve one connection: send the data and hang up. Yields the port."""
     with socket.create_server((LOOPBACK, 0)) as server:
 
         def serve() -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(1024)
-                connection.sendall(answer)
+                connection.sendall(data)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -46,20 +46,20 @@ def run_with_rabbitmq(*command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_port_where_nothing_listens_does_not_answer() -> None:
+def test_a_port_without_a_listener_does_not_answer() -> None:
     with pytest.raises(NotListening):
         rabbitmq.ping(free_port())
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"AMQP\x00\x00\x09\x01"])
-def test_a_port_where_something_else_answers_is_told_from_rabbitmq(answer: bytes) -> None:
-    with answering(answer) as port, pytest.raises(ServiceError):
+@pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"AMQP\x00\x00\x09\x01"])
+def test_another_server_is_not_taken_for_rabbitmq(greeting: bytes) -> None:
+    with server_that_sends(greeting) as port, pytest.raises(ServiceError):
         rabbitmq.ping(port)
 
 
 @pytest.mark.usefixtures("rabbitmq_url")
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", 137)])
-def test_the_exit_code_is_the_commands(script: str, code: int) -> None:
+def test_the_exit_code_is_that_of_the_command(script: str, code: int) -> None:
     done = run_with_rabbitmq("sh", "-c", script)
 
     assert done.returncode == code

@@ -1,4 +1,4 @@
-"""Pub/Sub as tests need it: Google's emulator, what arrived there, and a service that says what it never does."""
+"""Pub/Sub for tests: Google's emulator, an inbox on it, and a fake service for errors it never returns."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypedDict, Unpack
 
 import grpc.aio  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from google.api_core.exceptions import GoogleAPICallError
+from google.protobuf.empty_pb2 import Empty  # type: ignore[import-untyped]  # it ships no types
 from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
@@ -29,39 +30,44 @@ from google.pubsub_v1.types import (
     Topic,
 )
 
+from sentinel.core.events import Mode
+from sentinel.drivers.pubsub.publish_requests import RequestLimits
+from sentinel.drivers.pubsub.publisher import PubSubPublisher
+from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import Message
-from tests.support.brokers.rabbitmq import PATIENCE, unique
+from sentinel.runtime.backoff import Backoff
+from tests.support.brokers.rabbitmq import AT_ONCE, TIMEOUT, unique
 from tools.services.pubsub import EMULATOR_VARIABLE, PubSubEmulator
 from tools.services.server import ServiceMissing, free_port
 
 PROJECT = "test-project"
 REQUIRES_ALL = os.environ.get("SENTINEL_REQUIRE_ALL") == "1"
-_AT_ONCE = 1_000
-"""As many as one pull may bring."""
+_MAX_PULL = 1_000
+"""The limit of one pull."""
 
 
 def emulator_host() -> str:
-    """The emulator that all tests share; what is made on it has names of its own."""
+    """Return the host of the emulator that all tests share."""
     host = os.environ.get(EMULATOR_VARIABLE, "")
     if not host:
-        go_without(f"no Pub/Sub emulator ({EMULATOR_VARIABLE} is not set): run `make test`")
+        skip_or_fail(f"no Pub/Sub emulator ({EMULATOR_VARIABLE} is not set): run `make test`")
     return host
 
 
 @contextmanager
 def private_emulator() -> Iterator[PrivateEmulator]:
-    """An emulator that is not shared: it may be killed, and who does so starts it again."""
+    """Start an emulator that is not shared; a test that kills it starts it again."""
     with tempfile.TemporaryDirectory() as directory:
         try:
             emulator = PubSubEmulator(port=free_port(), directory=Path(directory))
         except ServiceMissing as error:
-            go_without(str(error))
+            skip_or_fail(str(error))
         with emulator:
             yield PrivateEmulator(emulator)
 
 
-def go_without(reason: str) -> NoReturn:
-    """Skips the test, where parts may be missing."""
+def skip_or_fail(reason: str) -> NoReturn:
+    """Skip the test, or fail it if every service is required."""
     if REQUIRES_ALL:
         pytest.fail(reason)
     pytest.skip(reason)
@@ -73,15 +79,15 @@ class PrivateEmulator:
         self.host = emulator.host
 
     async def kill(self) -> None:
-        """As a power cut would; it keeps nothing."""
+        """Kill it; it keeps nothing."""
         await asyncio.to_thread(self._emulator.kill)
 
     async def start(self) -> None:
         await asyncio.to_thread(self._emulator.start)
 
 
-class Mailbox:
-    """A topic and a subscription to it; what was published can be received."""
+class Inbox:
+    """A topic and a subscription for one test, which receives published messages from it."""
 
     def __init__(
         self, topic: str, subscription: str, publisher: PublisherAsyncClient, subscriber: SubscriberAsyncClient
@@ -94,36 +100,36 @@ class Mailbox:
         self._arrived: deque[PubsubMessage] = deque()
 
     async def create_topic(self) -> None:
-        await self._publisher.create_topic(name=self._path, timeout=PATIENCE.total_seconds())
+        await self._publisher.create_topic(name=self._path, timeout=TIMEOUT.total_seconds())
 
     async def delete_topic(self) -> None:
-        await self._publisher.delete_topic(topic=self._path, timeout=PATIENCE.total_seconds())
+        await self._publisher.delete_topic(topic=self._path, timeout=TIMEOUT.total_seconds())
 
     async def subscribe(self, *, is_ordered: bool = False) -> None:
         wanted = Subscription(name=self._subscription, topic=self._path, enable_message_ordering=is_ordered)
-        await self._subscriber.create_subscription(wanted, timeout=PATIENCE.total_seconds())
+        await self._subscriber.create_subscription(wanted, timeout=TIMEOUT.total_seconds())
 
     async def _publish(self, data: bytes) -> None:
         request = PublishRequest(topic=self._path, messages=[PubsubMessage(data=data)])
-        await self._publisher.publish(request, timeout=PATIENCE.total_seconds())
+        await self._publisher.publish(request, timeout=TIMEOUT.total_seconds())
 
     async def remove(self) -> None:
-        """Leaves nothing behind, whatever the test has left of it."""
+        """Delete what the test has left of it."""
         with suppress(GoogleAPICallError):
             await self._subscriber.delete_subscription(subscription=self._subscription, retry=None, timeout=2)
         with suppress(GoogleAPICallError):
             await self._publisher.delete_topic(topic=self._path, retry=None, timeout=2)
 
-    async def receive(self, count: int, *, within: timedelta = PATIENCE) -> list[PubsubMessage]:
-        """The next so many messages."""
-        async with asyncio.timeout(within.total_seconds()):
+    async def receive(self, count: int, *, timeout: timedelta = TIMEOUT) -> list[PubsubMessage]:
+        """Receive the next `count` messages."""
+        async with asyncio.timeout(timeout.total_seconds()):
             while len(self._arrived) < count:
                 await self._pull()
         return [self._arrived.popleft() for _ in range(count)]
 
     async def receive_waiting(self) -> list[PubsubMessage]:
-        """Everything that the topic has taken so far."""
-        # Nobody can ask a subscription what it holds; but the emulator delivers in the order of arrival.
+        """Receive everything that was published so far."""
+        # A subscription has no count of its messages, but the emulator delivers in the order of arrival.
         last = unique("message").encode()
         await self._publish(last)
         received = await self.receive(1)
@@ -132,137 +138,183 @@ class Mailbox:
         return received[:-1]
 
     async def _pull(self) -> None:
-        wanted = PullRequest(subscription=self._subscription, max_messages=_AT_ONCE)
-        pulled = await self._subscriber.pull(wanted, timeout=PATIENCE.total_seconds())
-        taken = [received.ack_id for received in pulled.received_messages]
-        if taken:
-            await self._subscriber.acknowledge(subscription=self._subscription, ack_ids=taken)
+        wanted = PullRequest(subscription=self._subscription, max_messages=_MAX_PULL)
+        pulled = await self._subscriber.pull(wanted, timeout=TIMEOUT.total_seconds())
+        ack_ids = [received.ack_id for received in pulled.received_messages]
+        if ack_ids:
+            await self._subscriber.acknowledge(subscription=self._subscription, ack_ids=ack_ids)
         self._arrived.extend(received.message for received in pulled.received_messages)
 
 
 @asynccontextmanager
-async def mailbox(
-    host: str, *, topic: str | None = None, is_made: bool = True, is_ordered: bool = False
-) -> AsyncIterator[Mailbox]:
-    """A mailbox on the emulator; if it is not made, the test makes its parts when it likes."""
+async def open_inbox(
+    host: str, *, topic: str | None = None, is_created: bool = True, is_ordered: bool = False
+) -> AsyncIterator[Inbox]:
+    """Open an inbox on the emulator; unless `is_created`, the test creates its topic and subscription."""
     options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
     async with grpc.aio.insecure_channel(host, options) as one, grpc.aio.insecure_channel(host, options) as other:
-        box = Mailbox(
+        inbox = Inbox(
             topic or unique("topic"),
             unique("subscription"),
             PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=one)),
             SubscriberAsyncClient(transport=SubscriberGrpcAsyncIOTransport(channel=other)),
         )
-        if is_made:
-            await box.create_topic()
-            await box.subscribe(is_ordered=is_ordered)
-        yield box
-        await box.remove()
+        if is_created:
+            await inbox.create_topic()
+            await inbox.subscribe(is_ordered=is_ordered)
+        yield inbox
+        await inbox.remove()
 
 
-async def publish(host: str, topic: str, body: bytes) -> None:
-    """Publishes a message without any attributes, as no publisher of ours would."""
+async def publish_body(host: str, topic: str, body: bytes) -> None:
+    """Publish a message without attributes, unlike our publishers."""
     async with grpc.aio.insecure_channel(host, [("grpc.enable_http_proxy", 0)]) as channel:
         publisher = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=channel))
         request = PublishRequest(topic=f"projects/{PROJECT}/topics/{topic}", messages=[PubsubMessage(data=body)])
-        await publisher.publish(request, timeout=PATIENCE.total_seconds())
+        await publisher.publish(request, timeout=TIMEOUT.total_seconds())
 
 
 async def remove_subscription(host: str, name: str) -> None:
     async with grpc.aio.insecure_channel(host, [("grpc.enable_http_proxy", 0)]) as channel:
         subscriber = SubscriberAsyncClient(transport=SubscriberGrpcAsyncIOTransport(channel=channel))
         path = f"projects/{PROJECT}/subscriptions/{name}"
-        await subscriber.delete_subscription(subscription=path, timeout=PATIENCE.total_seconds())
+        await subscriber.delete_subscription(subscription=path, timeout=TIMEOUT.total_seconds())
 
 
 def as_message(received: PubsubMessage) -> Message:
-    """A message as the port has it."""
+    """Convert it to the message of the port."""
     attributes = dict(received.attributes)
     content_type = attributes.pop("content-type")
     bare = {name.removeprefix("ce-"): value for name, value in attributes.items()}
     return Message(received.data, content_type, bare)
 
 
-Verdict: TypeAlias = "grpc.StatusCode | None"
-"""What the service says to a call; None for yes."""
+CallError: TypeAlias = "grpc.StatusCode | None"
+"""The error of a call; None for success."""
 
 
-def _yes(*_: object) -> Verdict:
-    return None
+def always(error: CallError) -> Callable[..., CallError]:
+    return lambda *_: error
+
+
+def in_turn(*errors: CallError) -> Callable[..., CallError]:
+    """Return these, one per call, and success from then on."""
+    remaining = iter(errors)
+    return lambda *_: next(remaining, None)
+
+
+async def abort_on(error: CallError, context: grpc.aio.ServicerContext) -> None:
+    if error is not None:
+        await context.abort(error, "set by a test")
 
 
 class FakeService:
-    """A topic that exists, on a service that says what it is told to say."""
+    """A publisher service with one topic, whose errors are set by the test."""
 
     def __init__(self) -> None:
         self.host = ""
-        self.on_look: Callable[[], Verdict] = _yes
-        self.on_create: Callable[[], Verdict] = _yes
-        self.on_publish: Callable[[PublishRequest], Verdict] = _yes
-        self.on_authorization: Callable[[str], Verdict] = _yes
-        self.is_answering = asyncio.Event()
-        """While it is not set, publishing gets no answer."""
-        self.is_answering.set()
-        self.looks = self.creations = 0
+        self.on_get: Callable[[], CallError] = always(None)
+        self.on_create: Callable[[], CallError] = always(None)
+        self.on_publish: Callable[[PublishRequest], CallError] = always(None)
+        self.on_authorization: Callable[[str], CallError] = always(None)
+        self.is_responding = asyncio.Event()
+        """While it is not set, publish calls get no response."""
+        self.is_responding.set()
+        self.gets = self.creations = 0
         self.requests: list[PublishRequest] = []
-        """Every one, whatever it was told."""
-        self.taken: list[PubsubMessage] = []
-        self.forgotten_ids = 0
-        """How many ids are missing from an answer."""
-        self.most_at_once = 0
-        self._at_once = 0
+        """All publish requests, including failed ones."""
+        self.accepted: list[PubsubMessage] = []
+        self.missing_ids = 0
+        """How many ids are missing from a response."""
+        self.max_concurrent = 0
+        self._concurrent = 0
 
     async def get_topic(self, request: GetTopicRequest, context: grpc.aio.ServicerContext) -> Topic:
-        self.looks += 1
-        await self._judge(context, self.on_look())
+        self.gets += 1
+        await self._check(context, self.on_get())
         return Topic(name=request.topic)
 
     async def create_topic(self, request: Topic, context: grpc.aio.ServicerContext) -> Topic:
         self.creations += 1
-        await self._judge(context, self.on_create())
+        await self._check(context, self.on_create())
         return request
 
     async def publish(self, request: PublishRequest, context: grpc.aio.ServicerContext) -> PublishResponse:
         self.requests.append(request)
-        self._at_once += 1
-        self.most_at_once = max(self.most_at_once, self._at_once)
+        self._concurrent += 1
+        self.max_concurrent = max(self.max_concurrent, self._concurrent)
         try:
-            await self.is_answering.wait()
-            await self._judge(context, self.on_publish(request))
+            await self.is_responding.wait()
+            await self._check(context, self.on_publish(request))
         finally:
-            self._at_once -= 1
-        self.taken += request.messages
-        count = len(request.messages) - self.forgotten_ids
+            self._concurrent -= 1
+        self.accepted += request.messages
+        count = len(request.messages) - self.missing_ids
         return PublishResponse(message_ids=[str(number) for number in range(count)])
 
-    async def _judge(self, context: grpc.aio.ServicerContext, verdict: Verdict) -> None:
-        given = dict(context.invocation_metadata()).get("authorization", "")
-        refusal = self.on_authorization(str(given)) or verdict
-        if refusal is not None:
-            await context.abort(refusal, "said by a test")
+    async def _check(self, context: grpc.aio.ServicerContext, error: CallError) -> None:
+        authorization = dict(context.invocation_metadata()).get("authorization", "")
+        await abort_on(self.on_authorization(str(authorization)) or error, context)
 
 
 @asynccontextmanager
 async def fake_service(*, tls: grpc.ServerCredentials | None = None) -> AsyncIterator[FakeService]:
     service = FakeService()
-    handlers = {
-        "GetTopic": _handler(service.get_topic, GetTopicRequest, Topic),
-        "CreateTopic": _handler(service.create_topic, Topic, Topic),
-        "Publish": _handler(service.publish, PublishRequest, PublishResponse),
+    publisher = {
+        "GetTopic": handler(service.get_topic, GetTopicRequest, Topic),
+        "CreateTopic": handler(service.create_topic, Topic, Topic),
+        "Publish": handler(service.publish, PublishRequest, PublishResponse),
     }
+    async with serve(tls=tls, Publisher=publisher) as service.host:
+        yield service
+
+
+@asynccontextmanager
+async def serve(
+    *, tls: grpc.ServerCredentials | None = None, **services: dict[str, grpc.RpcMethodHandler]
+) -> AsyncIterator[str]:
+    """Serve Pub/Sub services by name; yields the host."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("google.pubsub.v1.Publisher", handlers)])
+    for name, handlers in services.items():
+        generic = grpc.method_handlers_generic_handler(f"google.pubsub.v1.{name}", handlers)
+        server.add_generic_rpc_handlers([generic])
     address = "localhost:0"
     port = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, tls)
-    service.host = f"localhost:{port}"
     await server.start()
     try:
-        yield service
+        yield f"localhost:{port}"
     finally:
         await server.stop(None)
 
 
-def _handler(method: Callable[..., object], request: Any, response: Any) -> grpc.RpcMethodHandler:
+def handler(method: Callable[..., object], request: Any, response: Any = None) -> grpc.RpcMethodHandler:
+    """Build a handler; without a `response` type, the response is empty."""
+    serialize = Empty.SerializeToString if response is None else response.serialize
     return grpc.unary_unary_rpc_method_handler(
-        method, request_deserializer=request.deserialize, response_serializer=response.serialize
+        method, request_deserializer=request.deserialize, response_serializer=serialize
     )
+
+
+class PublisherOptions(TypedDict, total=False):
+    create_topic: bool
+    mode: Mode
+    endpoint: str
+    ordering_key: str
+    limits: RequestLimits
+    window: int
+    retry: Backoff
+    observe: Callable[[Connectivity], None]
+
+
+@asynccontextmanager
+async def opened_publisher(
+    host: str, topic: str = "topic", **options: Unpack[PublisherOptions]
+) -> AsyncIterator[PubSubPublisher]:
+    """Open a publisher that retries quickly; an empty host uses the endpoint and credentials."""
+    options.setdefault("retry", AT_ONCE)
+    publisher = PubSubPublisher(project_id=PROJECT, topic=topic, emulator_host=host, **options)
+    await publisher.open()
+    try:
+        yield publisher
+    finally:
+        await publisher.close()

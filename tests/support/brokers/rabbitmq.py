@@ -1,4 +1,4 @@
-"""A real RabbitMQ, as tests need it: names of their own, what arrived, a way in that can fail, a node to kill."""
+"""RabbitMQ for tests: unique names, an inbox, a proxy that can fail, a private node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import aio_pika
@@ -20,25 +20,27 @@ from pamqp.commands import Basic
 
 from sentinel.core.events import Event
 from sentinel.drivers.rabbitmq.connection import amqp_url
+from sentinel.runtime.backoff import Backoff
 from tools.services.rabbitmq import RabbitMQNode
 from tools.services.server import free_port
 
-PATIENCE = timedelta(seconds=20)
-"""Far more than anything here takes; when it is used up, something does not happen at all."""
+AT_ONCE = Backoff(initial=timedelta(milliseconds=10), maximum=timedelta(milliseconds=50))
+TIMEOUT = timedelta(seconds=30)
+"""Far longer than anything here takes."""
 
 
 def url_of(port: int, *, vhost: str = "/", user: tuple[str, str] = ("guest", "guest"), tls: bool = False) -> str:
-    """The address of a broker on loopback; the user is a name and a password."""
+    """Build the URL of a broker on loopback; `user` is a name and a password."""
     return amqp_url(host="127.0.0.1", port=port, vhost=vhost, username=user[0], password=user[1], tls=tls)
 
 
 def unique(what: str) -> str:
-    """A name that no other test has."""
+    """Return a name that no other test uses."""
     return f"test-{what}-{uuid.uuid4().hex[:12]}"
 
 
 def make_events(count: int, *, first: int = 0, padding: int = 0) -> list[Event]:
-    """Events that differ in everything that may differ within a batch."""
+    """Make events that differ in everything that may differ within a batch."""
     return [
         Event(
             id=f"event-{number}",
@@ -51,23 +53,29 @@ def make_events(count: int, *, first: int = 0, padding: int = 0) -> list[Event]:
     ]
 
 
-async def eventually(holds: Callable[[], bool], *, within: timedelta = PATIENCE) -> None:
-    """Waits for something that nobody announces."""
-    async with asyncio.timeout(within.total_seconds()):
-        while not holds():  # noqa: ASYNC110 - the driver has no event for it, and should not have one for tests
+async def eventually(condition: Callable[[], bool], *, timeout: timedelta = TIMEOUT) -> None:
+    """Poll until the condition holds."""
+    async with asyncio.timeout(timeout.total_seconds()):
+        while not condition():  # noqa: ASYNC110 - the drivers have no event for it
             await asyncio.sleep(0.01)
 
 
 class Inbox:
-    """An exchange and a queue that one test alone uses; what was published can be received from it.
+    """An exchange and a bound queue for one test, which receives published messages from it.
 
-    From the first look on, everything is consumed as it comes and kept here: a consumer that is cancelled leaves
-    behind messages that were on their way to it, which are neither received nor counted as waiting.
+    From the first call on, messages are consumed as they arrive and kept here: cancelling a consumer would leave
+    messages in transit, which are neither received nor counted as waiting.
     """
 
     def __init__(
-        self, channel: AbstractChannel, exchange: AbstractExchange, queue: AbstractQueue, routing_key: str
+        self,
+        url: str,
+        channel: AbstractChannel,
+        exchange: AbstractExchange,
+        queue: AbstractQueue,
+        routing_key: str,
     ) -> None:
+        self.url = url
         self.exchange = exchange.name
         self.queue = queue.name
         self._channel = channel
@@ -89,26 +97,33 @@ class Inbox:
     async def delete_exchange(self) -> None:
         await self._channel.exchange_delete(self.exchange)
 
-    async def receive(self, count: int, *, within: timedelta = PATIENCE) -> list[AbstractIncomingMessage]:
-        """The next so many messages, in the order of the queue."""
+    async def receive(self, count: int, *, timeout: timedelta = TIMEOUT) -> list[AbstractIncomingMessage]:
+        """Receive the next `count` messages in the order of the queue."""
         await self._consume()
-        async with asyncio.timeout(within.total_seconds()):
+        async with asyncio.timeout(timeout.total_seconds()):
             while len(self._arrived) < count:
                 self._arrival.clear()
                 await self._arrival.wait()
         received, self._arrived = self._arrived[:count], self._arrived[count:]
         return received
 
+    async def events(self, count: int) -> list[dict[str, Any]]:
+        """Receive the next `count` messages as structured events."""
+        return [msgspec.json.decode(message.body) for message in await self.receive(count)]
+
+    async def is_empty(self) -> bool:
+        return await self.waiting() == 0
+
     async def receive_all(self) -> list[AbstractIncomingMessage]:
-        """Everything that is there at this moment."""
+        """Receive everything that is in the queue now."""
         return await self.receive(await self.waiting())
 
     async def waiting(self) -> int:
-        """How many messages are there at this moment."""
+        """Return how many messages are in the queue now."""
         await self._consume()
-        # The broker's own count leaves out what is on its way; a message of ours comes behind all of it.
+        # The broker's count excludes messages in transit, but a marker message arrives after all of them.
         self._marker = unique("marker")
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             await self._append(aio_pika.Message(b"", message_id=self._marker))
             await self._is_marked.wait()
         self._is_marked.clear()
@@ -120,7 +135,7 @@ class Inbox:
                 await self._channel.default_exchange.publish(message, routing_key=self.queue)
                 return
             except DeliveryError:
-                # The queue is full, and being emptied.
+                # The queue is full and being emptied.
                 await asyncio.sleep(0.01)
 
     async def _consume(self) -> None:
@@ -137,7 +152,7 @@ class Inbox:
 
 
 @asynccontextmanager
-async def inbox(
+async def open_inbox(
     url: str,
     *,
     exchange: str | None = None,
@@ -149,39 +164,43 @@ async def inbox(
     keep: bool = False,
     arguments: Mapping[str, int | str] | None = None,
 ) -> AsyncIterator[Inbox]:
-    """An inbox on the broker, gone afterwards with everything in it unless it is to be kept under its names."""
-    connection = await aio_pika.connect(url, timeout=PATIENCE.total_seconds())
+    """Declare an inbox on the broker, and delete it afterwards unless `keep` is set."""
+    connection = await aio_pika.connect(url, timeout=TIMEOUT.total_seconds())
     async with connection:
         channel = await connection.channel()
-        declared = await channel.declare_exchange(exchange or unique("exchange"), exchange_type, durable=durable)
-        held = await channel.declare_queue(queue or unique("queue"), durable=True, arguments=dict(arguments or {}))
-        box = Inbox(channel, declared, held, routing_key)
+        declared_exchange = await channel.declare_exchange(
+            exchange or unique("exchange"), exchange_type, durable=durable
+        )
+        declared_queue = await channel.declare_queue(
+            queue or unique("queue"), durable=True, arguments=dict(arguments or {})
+        )
+        inbox = Inbox(url, channel, declared_exchange, declared_queue, routing_key)
         if is_bound:
-            await box.bind()
-        yield box
+            await inbox.bind()
+        yield inbox
         if not keep:
-            await channel.queue_delete(box.queue)
-            await channel.exchange_delete(box.exchange)
+            await channel.queue_delete(inbox.queue)
+            await channel.exchange_delete(inbox.exchange)
 
 
 class Proxy:
-    """Stands between a publisher and the broker, and can let it down in every way a network can."""
+    """A TCP proxy in front of a broker that fails in every way a network can."""
 
     def __init__(self, url: str) -> None:
         self._target = urlsplit(url)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._answering = asyncio.Event()
-        self._answering.set()
+        self._responding = asyncio.Event()
+        self._responding.set()
         self.connections = 0
-        """How many were made so far, those that failed at once included."""
+        """How many were accepted so far, including those that failed at once."""
         self.sent = bytearray()
-        """What the publisher sent over the last connection."""
+        """What the client sent over the last connection."""
         self.port = free_port()
 
     @property
     def open(self) -> int:
-        """How many connections there are at this moment."""
+        """How many connections are open."""
         return len(self._tasks)
 
     async def __aenter__(self) -> Self:
@@ -195,14 +214,14 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """The broker's address with the way through here."""
+        """The broker's URL through this proxy."""
         return self._target._replace(
             netloc=f"{self._target.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
         ).geturl()
 
     @property
     def published(self) -> int:
-        """How many messages the publisher has sent over the last connection."""
+        """How many messages the client has published over the last connection."""
         rest, count = bytes(self.sent[8:]), 0
         while rest and (size := pamqp.frame.frame_parts(rest)[2]) is not None and len(rest) >= size + 8:
             consumed, _, frame = pamqp.frame.unmarshal(rest)
@@ -211,7 +230,7 @@ class Proxy:
         return count
 
     async def cut(self) -> None:
-        """Ends every connection, and accepts none."""
+        """Close every connection and accept none."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -220,16 +239,15 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def heal(self) -> None:
-        """Accepts connections again."""
+        """Accept connections again."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
 
-    def hold_answers(self) -> None:
-        """From now on nothing that the broker says arrives, and nobody is told."""
-        self._answering.clear()
+    def hold_responses(self) -> None:
+        """Hold back everything that the broker sends, without closing connections."""
+        self._responding.clear()
 
-    def let_answers_pass(self) -> None:
-        """What was held arrives, and what follows."""
-        self._answering.set()
+    def release_responses(self) -> None:
+        self._responding.set()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -240,13 +258,15 @@ class Proxy:
         try:
             assert self._target.hostname is not None
             assert self._target.port is not None
-            there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
+            upstream_reader, upstream_writer = await asyncio.open_connection(
+                self._target.hostname, self._target.port
+            )
             try:
-                async with asyncio.TaskGroup() as ways:
-                    ways.create_task(self._forward(reader, back, keep=self.sent))
-                    ways.create_task(self._forward(there, writer, keep=None))
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._forward(reader, upstream_writer, record=self.sent))
+                    group.create_task(self._forward(upstream_reader, writer, record=None))
             finally:
-                back.transport.abort()
+                upstream_writer.transport.abort()
         except (asyncio.CancelledError, OSError, ExceptionGroup):
             pass
         finally:
@@ -254,20 +274,20 @@ class Proxy:
             self._tasks.discard(task)
 
     async def _forward(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, keep: bytearray | None
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, record: bytearray | None
     ) -> None:
         while data := await reader.read(65536):
-            if keep is not None:
-                keep += data
+            if record is not None:
+                record += data
             else:
-                await self._answering.wait()
+                await self._responding.wait()
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError
 
 
 class PrivateRabbitMQ:
-    """A node that is not shared, with a TLS listener: it may be stopped, killed, starved and interrogated."""
+    """A node for one test session, with a TLS listener: tests may stop, kill and reconfigure it."""
 
     def __init__(self, node: RabbitMQNode) -> None:
         self._node = node
@@ -280,18 +300,18 @@ class PrivateRabbitMQ:
         return self._node.tls.port
 
     async def kill(self) -> None:
-        """As a power cut would."""
+        """Kill it, as a power failure would."""
         await asyncio.to_thread(self._node.kill)
 
     async def stop(self) -> None:
-        """As an administrator would."""
+        """Stop it in order, as an administrator would."""
         await asyncio.to_thread(self._node.stop)
 
     async def start(self) -> None:
         await asyncio.to_thread(self._node.start)
 
     async def control(self, *arguments: str) -> str:
-        """`rabbitmqctl` with these arguments."""
+        """Run `rabbitmqctl` with these arguments."""
         return await asyncio.to_thread(self._node.control, *arguments)
 
     async def close_connections(self) -> None:
@@ -299,7 +319,7 @@ class PrivateRabbitMQ:
 
     @asynccontextmanager
     async def alarm(self) -> AsyncIterator[None]:
-        """A memory alarm: the broker takes no messages, and says so to those who send any."""
+        """Raise a memory alarm: the broker blocks connections that publish."""
         await self.control("set_vm_memory_high_watermark", "0.000001")
         try:
             yield
@@ -310,16 +330,16 @@ class PrivateRabbitMQ:
         await self.control("set_vm_memory_high_watermark", "0.4")
 
     @asynccontextmanager
-    async def consumer_timeout(self, longest: timedelta) -> AsyncIterator[None]:
-        """Channels that are opened meanwhile are closed when they hold a message for longer."""
-        await self._set(consumer_timeout=longest, channel_tick_interval=longest / 4)
+    async def consumer_timeout(self, timeout: timedelta) -> AsyncIterator[None]:
+        """Make the broker close new channels that hold a message for longer than this."""
+        await self._set(consumer_timeout=timeout, channel_tick_interval=timeout / 4)
         try:
             yield
         finally:
             await self._set(consumer_timeout=timedelta(minutes=30), channel_tick_interval=timedelta(minutes=1))
 
     async def _set(self, **settings: timedelta) -> None:
-        # In one go: every `rabbitmqctl` is a virtual machine of its own.
+        # In one call: every `rabbitmqctl` starts a virtual machine.
         changes = [
             f"application:set_env(rabbit, {name}, {value // timedelta(milliseconds=1)})"
             for name, value in settings.items()
@@ -327,7 +347,7 @@ class PrivateRabbitMQ:
         await self.control("eval", f"{', '.join(changes)}.")
 
     async def add_user(self, *, password: str, configure: str = ".*", vhost: str = "/") -> str:
-        """A user who may write and read, and configure what the pattern says; gone when the node is."""
+        """Add a user who may write, read, and configure what matches the pattern."""
         name = unique("user")
         await self.control("add_user", name, password)
         await self.control("set_permissions", "-p", vhost, name, configure, ".*", ".*")

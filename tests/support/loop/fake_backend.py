@@ -16,7 +16,7 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
-from tests.support.brokers.rabbitmq import PATIENCE
+from tests.support.brokers.rabbitmq import TIMEOUT
 from tests.support.http.loopback import listen
 
 
@@ -122,7 +122,7 @@ class FakeBackend:
     ) -> list[TaskCall]:
         """Wait for `count` calls and return all of them."""
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()), self._changed:
+            async with asyncio.timeout(TIMEOUT.total_seconds()), self._changed:
                 while (
                     len(seen := self.calls_for(resource_id, adapter, generation=generation, since=since)) < count
                 ):

@@ -20,7 +20,7 @@ from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.ports.subscription import Subscriber
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import PROJECT, PrivateEmulator
-from tests.support.brokers.rabbitmq import PATIENCE, PrivateRabbitMQ, eventually, unique
+from tests.support.brokers.rabbitmq import TIMEOUT, PrivateRabbitMQ, eventually, unique
 from tests.support.loop.resource_loop import ADAPTERS, KINDS, PLURALS, Loop
 from tests.support.processes.service import ApiProcess, Line, SentinelProcess, ServiceProcess
 
@@ -61,14 +61,14 @@ class RabbitMQBroker:
             exchange_type="fanout",
             subscription=unique("recorder"),
             max_in_flight=1000,
-            longest_hold=timedelta(minutes=10),
+            max_hold=timedelta(minutes=10),
         )
 
     def subscription(self, adapter: str) -> str:
         return f"{adapter}-{self._exchange}"
 
     async def publish_junk(self, body: bytes) -> None:
-        async with await aio_pika.connect(self._node.url, timeout=PATIENCE.total_seconds()) as connection:
+        async with await aio_pika.connect(self._node.url, timeout=TIMEOUT.total_seconds()) as connection:
             channel = await connection.channel()
             exchange = await channel.get_exchange(self._exchange)
             await exchange.publish(aio_pika.Message(body), routing_key="")
@@ -102,7 +102,7 @@ class PubSubBroker:
         return f"{adapter}-{self._topic}"
 
     async def publish_junk(self, body: bytes) -> None:
-        await pubsub.publish(self._emulator.host, self._topic, body)
+        await pubsub.publish_body(self._emulator.host, self._topic, body)
 
 
 class AdapterProcess(ServiceProcess):
@@ -260,7 +260,7 @@ class EventRecorder:
 
     async def until(self, subject: str, *, count: int = 1) -> list[ReceivedEvent]:
         """Wait for a number of events about a resource."""
-        async with asyncio.timeout(PATIENCE.total_seconds()), self._arrival:
+        async with asyncio.timeout(TIMEOUT.total_seconds()), self._arrival:
             while len(self.events(subject)) < count:
                 await self._arrival.wait()
         return self.events(subject)

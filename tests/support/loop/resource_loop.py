@@ -20,7 +20,7 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from tests.support.brokers.rabbitmq import PATIENCE, unique
+from tests.support.brokers.rabbitmq import TIMEOUT, unique
 from tests.support.fleet.http_client import FleetHttp
 from tests.support.loop import loop_adapters
 from tests.support.loop.fake_backend import FakeBackend, TaskCall
@@ -158,7 +158,7 @@ class Loop(ABC):
             return next((str(line["reason"]) for line in of_event if line["event_id"] == event_id), None)
 
         # The adapter may get the event before the pulse gets the broker's confirmation.
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             while (reason := logged_reason()) is None:  # noqa: ASYNC110 - there is no event to await
                 await asyncio.sleep(0.02)
         return reason
@@ -235,7 +235,7 @@ class LoopResource:
         return [read_report(item, item["observed_time"], is_stored=False) for item in listed["items"]]
 
     async def until(
-        self, holds: Callable[[ResourceStatus], bool], *, timeout: timedelta = PATIENCE
+        self, holds: Callable[[ResourceStatus], bool], *, timeout: timedelta = TIMEOUT
     ) -> ResourceStatus:
         """Poll the API until the condition holds; it may be down meanwhile."""
         seen: ResourceStatus | str = "nothing"
@@ -252,7 +252,7 @@ class LoopResource:
         except TimeoutError:
             raise AssertionError(f"timeout; last status {seen}, reports {await self.reports()}") from None
 
-    async def until_ready(self, generation: int = 1, *, timeout: timedelta = PATIENCE) -> ResourceStatus:
+    async def until_ready(self, generation: int = 1, *, timeout: timedelta = TIMEOUT) -> ResourceStatus:
         return await self.until(lambda now: now.is_ready and now.generation == generation, timeout=timeout)
 
     async def until_gone(self) -> None:
@@ -261,7 +261,7 @@ class LoopResource:
     async def until_called_because(self, reason: str, *, since: int) -> TaskCall:
         """Wait until zones is called again because of an event with this reason. On a slow machine earlier events
         may still arrive."""
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             for count in itertools.count(1):
                 call = (await self._loop.backend.until_called(self.id, count=count, since=since))[count - 1]
                 if await self._loop.reason_of(call.event_id) == reason:
@@ -273,7 +273,7 @@ class LoopResource:
     ) -> ReportView:
         """Wait until an adapter evaluates again and the API has its report; return the report."""
         (call, *_) = await self._loop.backend.until_called(self.id, adapter, generation=generation, since=since)
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             while (report := await self._report_on(call)) is None:  # noqa: ASYNC110 - there is no event to await
                 await asyncio.sleep(0.05)
         return report

@@ -34,7 +34,7 @@ from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
 from sentinel.cli.wiring.server import build_database, build_server
 from sentinel.core.pulse.pacing import Pacer
-from sentinel.drivers.memory import MemoryBroker
+from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.publisher import Publisher
 from sentinel.ports.subscription import Subscriber
 from sentinel.pulse import report as pulse_report

@@ -1,6 +1,6 @@
-"""Which driver publishes, receives and keeps dead letters for the broker that the settings name.
+"""Builds the publisher, subscriber and dead letters for the broker in the settings.
 
-Drivers are imported where one is chosen, so that a process loads only what its configuration asks for.
+A driver is imported only when it is chosen, so a process loads no library that it does not need.
 """
 
 from __future__ import annotations
@@ -19,51 +19,110 @@ from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
 
 
 def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
-    """The publisher that the broker's settings name."""
     match broker.type:
         case BrokerType.RABBITMQ:
-            return _rabbitmq(broker, mode)
+            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
+                from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
+            return RabbitMQPublisher(
+                url=_rabbitmq_url(broker),
+                exchange=broker.exchange,
+                exchange_type=broker.exchange_type,
+                routing_key=broker.routing_key,
+                mode=mode,
+                ca_file=broker.ca_file,
+                observe=_log_changes("rabbitmq"),
+            )
+        case BrokerType.PUBSUB:
+            _silence_grpc()
+            with extra("pubsub", who="BROKER_TYPE: pubsub"):
+                from sentinel.drivers.pubsub.publisher import PubSubPublisher
+            return PubSubPublisher(
+                project_id=broker.project_id,
+                topic=broker.topic,
+                create_topic=broker.create_topic,
+                ordering_key=broker.ordering_key,
+                mode=mode,
+                emulator_host=broker.emulator_host,
+                observe=_log_changes("pubsub"),
+            )
         case BrokerType.STDOUT:
             from sentinel.drivers.stdout import StdoutPublisher
 
             return StdoutPublisher()
-        case BrokerType.PUBSUB:
-            return _pubsub(broker, mode)
         case _:
             assert_never(broker.type)
 
 
-def _rabbitmq(broker: BrokerSettings, mode: Mode) -> Publisher:
-    with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-        from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-    return RabbitMQPublisher(
-        url=_url_of(broker),
-        exchange=broker.exchange,
-        exchange_type=broker.exchange_type,
-        routing_key=broker.routing_key,
-        mode=mode,
-        ca_file=broker.ca_file,
-        observe=_logged("rabbitmq"),
-    )
+def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight: int) -> Subscriber:
+    """Raises `Misconfigured` if the broker cannot be subscribed to."""
+    log = get_logger("subscriber")
+    match broker.type:
+        case BrokerType.RABBITMQ:
+            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
+                from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
+            return RabbitMQSubscriber(
+                url=_rabbitmq_url(broker),
+                exchange=broker.exchange,
+                exchange_type=broker.exchange_type,
+                routing_key=broker.routing_key,
+                subscription=subscription,
+                max_in_flight=max_in_flight,
+                ca_file=broker.ca_file,
+                max_hold=broker.longest_hold,
+                observe=_log_changes("rabbitmq"),
+                log=log,
+            )
+        case BrokerType.PUBSUB:
+            _silence_grpc()
+            with extra("pubsub", who="BROKER_TYPE: pubsub"):
+                from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
+            return PubSubSubscriber(
+                project_id=broker.project_id,
+                topic=broker.topic,
+                create_topic=broker.create_topic,
+                subscription=subscription,
+                max_in_flight=max_in_flight,
+                emulator_host=broker.emulator_host,
+                observe=_log_changes("pubsub"),
+                log=log,
+            )
+        case BrokerType.STDOUT:
+            raise _cannot_subscribe()
+        case _:
+            assert_never(broker.type)
 
 
-def _pubsub(broker: BrokerSettings, mode: Mode) -> Publisher:
-    _quieten_grpc()
-    with extra("pubsub", who="BROKER_TYPE: pubsub"):
-        from sentinel.drivers.pubsub.publisher import PubSubPublisher
-    return PubSubPublisher(
-        project_id=broker.project_id,
-        topic=broker.topic,
-        create_topic=broker.create_topic,
-        ordering_key=broker.ordering_key,
-        mode=mode,
-        emulator_host=broker.emulator_host,
-        observe=_logged("pubsub"),
-    )
+def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLetters:
+    """Raises `Misconfigured` if the broker has no dead letters."""
+    match broker.type:
+        case BrokerType.RABBITMQ:
+            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
+                from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
+            return RabbitMQDeadLetters(
+                url=_rabbitmq_url(broker), subscription=subscription, ca_file=broker.ca_file
+            )
+        case BrokerType.PUBSUB:
+            _silence_grpc()
+            with extra("pubsub", who="BROKER_TYPE: pubsub"):
+                from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
+            return PubSubDeadLetters(
+                project_id=broker.project_id,
+                topic=broker.topic,
+                subscription=subscription,
+                emulator_host=broker.emulator_host,
+            )
+        case BrokerType.STDOUT:
+            raise _cannot_subscribe()
+        case _:
+            assert_never(broker.type)
 
 
-def _url_of(broker: BrokerSettings) -> str:
-    """Where its RabbitMQ is, credentials included."""
+def _cannot_subscribe() -> Misconfigured:
+    return Misconfigured("BROKER_TYPE: expected rabbitmq or pubsub, because adapters receive events; got stdout")
+
+
+def _rabbitmq_url(broker: BrokerSettings) -> str:
+    """The URL, including credentials."""
     from sentinel.drivers.rabbitmq.connection import amqp_url
 
     if broker.url is not None:
@@ -78,13 +137,12 @@ def _url_of(broker: BrokerSettings) -> str:
     )
 
 
-def _quieten_grpc() -> None:
-    """gRPC's own lines on stderr would be neither JSON nor redacted; what goes wrong is told by the driver."""
+def _silence_grpc() -> None:
+    """Turn off gRPC's output on stderr, which is neither JSON nor redacted; the driver reports errors itself."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
-def _logged(name: str) -> Callable[[Connectivity], None]:
-    """Writes down when a broker is reached, and when it is lost."""
+def _log_changes(name: str) -> Callable[[Connectivity], None]:
     log = get_logger(name)
 
     def observe(change: Connectivity) -> None:
@@ -94,69 +152,3 @@ def _logged(name: str) -> Callable[[Connectivity], None]:
             log.warning("broker.disconnected", broker=change.broker, reason=change.reason)
 
     return observe
-
-
-def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight: int) -> Subscriber:
-    """The subscriber that the broker's settings name; raises `Misconfigured`."""
-    log = get_logger("subscriber")
-    match broker.type:
-        case BrokerType.RABBITMQ:
-            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-                from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
-            return RabbitMQSubscriber(
-                url=_url_of(broker),
-                exchange=broker.exchange,
-                exchange_type=broker.exchange_type,
-                routing_key=broker.routing_key,
-                subscription=subscription,
-                max_in_flight=max_in_flight,
-                ca_file=broker.ca_file,
-                longest_hold=broker.longest_hold,
-                observe=_logged("rabbitmq"),
-                log=log,
-            )
-        case BrokerType.PUBSUB:
-            _quieten_grpc()
-            with extra("pubsub", who="BROKER_TYPE: pubsub"):
-                from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
-            return PubSubSubscriber(
-                project_id=broker.project_id,
-                topic=broker.topic,
-                create_topic=broker.create_topic,
-                subscription=subscription,
-                max_in_flight=max_in_flight,
-                emulator_host=broker.emulator_host,
-                observe=_logged("pubsub"),
-                log=log,
-            )
-        case BrokerType.STDOUT:
-            raise _nothing_to_receive()
-        case _:
-            assert_never(broker.type)
-
-
-def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLetters:
-    """The dead letters of a subscription; raises `Misconfigured`."""
-    match broker.type:
-        case BrokerType.RABBITMQ:
-            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
-                from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
-            return RabbitMQDeadLetters(url=_url_of(broker), subscription=subscription, ca_file=broker.ca_file)
-        case BrokerType.PUBSUB:
-            _quieten_grpc()
-            with extra("pubsub", who="BROKER_TYPE: pubsub"):
-                from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
-            return PubSubDeadLetters(
-                project_id=broker.project_id,
-                topic=broker.topic,
-                subscription=subscription,
-                emulator_host=broker.emulator_host,
-            )
-        case BrokerType.STDOUT:
-            raise _nothing_to_receive()
-        case _:
-            assert_never(broker.type)
-
-
-def _nothing_to_receive() -> Misconfigured:
-    return Misconfigured("BROKER_TYPE: expected rabbitmq or pubsub, for adapters receive events; got stdout")

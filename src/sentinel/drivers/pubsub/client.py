@@ -1,8 +1,8 @@
-"""The way to Pub/Sub: Google's generated clients on an asynchronous channel, and what has to exist behind them.
+"""The connection to Pub/Sub, and the topics and subscriptions that must exist there.
 
-The generated clients are used as they are, except that their channel is made here: gRPC would wait up to two
-minutes before it looks again for a server that was away, and through any HTTP proxy for an emulator on this
-machine. The connection itself is gRPC's; it is made again whenever something is to be sent.
+Google's generated clients are used as they are, but on a channel created here. With gRPC's defaults a channel
+would wait up to two minutes before it tries an unreachable server again, and would reach a local emulator
+through an HTTP proxy. gRPC manages the connection itself and reconnects when there is something to send.
 """
 
 from __future__ import annotations
@@ -22,41 +22,50 @@ from google.pubsub_v1.services.publisher import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
-from google.pubsub_v1.types import ExpirationPolicy, Subscription
+from google.pubsub_v1.types import (
+    ExpirationPolicy,
+    PublishRequest,
+    PubsubMessage,
+    PullRequest,
+    ReceivedMessage,
+    Subscription,
+)
 
 from sentinel.ports.errors import Misconfigured
 
-SERVICE = "pubsub.googleapis.com:443"
+DEFAULT_ENDPOINT = "pubsub.googleapis.com:443"
 
-CALL_FAILED = (exceptions.GoogleAPICallError, grpc.aio.BaseError)
-"""What a call raises: a status, or gRPC's own word on a channel that is closed."""
-
-
-class NotAccepted(Misconfigured):
-    """The credentials are there, and Google does not take them."""
+CALL_ERRORS = (exceptions.GoogleAPICallError, grpc.aio.BaseError)
+"""Errors of a call: a status, or gRPC's error for a closed channel."""
 
 
-_LOOKUP = timedelta(seconds=20)
-"""How long credentials may be looked for; off Google Cloud, its metadata server is given up after about ten."""
-_CALL = timedelta(seconds=10)
-_CLOSING = timedelta(seconds=2)
-_LONGEST_REASON = 300
+class CredentialsRejected(Misconfigured):
+    """Google rejects the credentials."""
 
-_CHANNEL: Sequence[tuple[str, int]] = (
+
+_CREDENTIALS_TIMEOUT = timedelta(seconds=20)
+"""Outside Google Cloud, the lookup of its metadata server ends after about ten seconds."""
+_CALL_TIMEOUT = timedelta(seconds=10)
+_CLOSE_TIMEOUT = timedelta(seconds=2)
+_MAX_ERROR_LENGTH = 300
+_MAX_PER_REQUEST = 1_000
+"""Messages or ack ids in one request."""
+
+_CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_500),
-    ("grpc.min_reconnect_backoff_ms", 5_000),  # in spite of its name: what one attempt to connect may take
-    ("grpc.keepalive_time_ms", 30_000),  # as in Google's own client; servers dislike more
-    ("grpc.keepalive_timeout_ms", 10_000),  # for data that nobody acknowledges, too
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # despite its name, the timeout of one connection attempt
+    ("grpc.keepalive_time_ms", 30_000),  # as in Google's own client; servers reject more frequent pings
+    ("grpc.keepalive_timeout_ms", 10_000),  # also applies to data that is not acknowledged
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    ("grpc.max_metadata_size", 4 * 1024 * 1024),  # where Google puts the details of an error
+    ("grpc.max_metadata_size", 4 * 1024 * 1024),  # Google puts the details of an error there
 )
-_EMULATOR_CHANNEL = (*_CHANNEL, ("grpc.enable_http_proxy", 0))
+_EMULATOR_CHANNEL_OPTIONS = (*_CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0))
 
 
 class PubSubConnection:
-    """Google's clients, on a channel of ours."""
+    """Google's clients on our channel. Calls raise what `CALL_ERRORS` lists."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
@@ -65,84 +74,118 @@ class PubSubConnection:
 
     @cached_property
     def subscriber(self) -> SubscriberAsyncClient:
-        """The client for those who receive; made when one is needed, because it costs something."""
+        """Created on first use, because it is expensive and publishers do not need it."""
         return SubscriberAsyncClient(transport=SubscriberGrpcAsyncIOTransport(channel=self._channel))
 
-    async def until_lost(self) -> None:
-        """Returns when there is no connection; gRPC makes another only when there is something to send."""
+    async def publish(self, topic: str, message: PubsubMessage, *, timeout: timedelta) -> None:
+        request = PublishRequest(topic=topic, messages=[message])
+        await self.publisher.publish(request, retry=None, timeout=timeout.total_seconds())
+
+    async def pull(
+        self, subscription: str, *, max_messages: int, timeout: timedelta
+    ) -> Sequence[ReceivedMessage] | None:
+        """Pull messages. Return None if no response came, as Pub/Sub may do when there are no messages."""
+        request = PullRequest(subscription=subscription, max_messages=min(max_messages, _MAX_PER_REQUEST))
+        try:
+            response = await self.subscriber.pull(request, retry=None, timeout=timeout.total_seconds())
+        except exceptions.DeadlineExceeded:
+            return None
+        return list(response.received_messages)
+
+    async def acknowledge(self, subscription: str, ack_ids: Sequence[str], *, timeout: timedelta) -> None:
+        for chunk in _chunks(ack_ids):
+            await self.subscriber.acknowledge(
+                subscription=subscription, ack_ids=chunk, retry=None, timeout=timeout.total_seconds()
+            )
+
+    async def set_lease(
+        self, subscription: str, ack_ids: Sequence[str], lease: timedelta, *, timeout: timedelta
+    ) -> None:
+        """Hold the messages for the lease from now on; a lease of zero requeues them."""
+        for chunk in _chunks(ack_ids):
+            await self.subscriber.modify_ack_deadline(
+                subscription=subscription,
+                ack_ids=chunk,
+                ack_deadline_seconds=round(lease.total_seconds()),
+                retry=None,
+                timeout=timeout.total_seconds(),
+            )
+
+    async def wait_until_lost(self) -> None:
+        """Wait until the connection is lost; gRPC makes another only when there is something to send."""
         await self._channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
 
     async def close(self) -> None:
-        """Ends the connection, and with it every call that is under way."""
-        # Whatever is wrong with it, we are done with it.
+        """Close the connection and abort every call in progress."""
+        # Errors no longer matter: the connection is not used again.
         with suppress(Exception):
-            async with asyncio.timeout(_CLOSING.total_seconds()):
+            async with asyncio.timeout(_CLOSE_TIMEOUT.total_seconds()):
                 await self._channel.close()
 
 
-async def connect(*, endpoint: str, emulator_host: str) -> PubSubConnection:
-    """The way to the emulator, or else to Google's service with what credentials the environment has.
+def _chunks(ack_ids: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(ack_ids), _MAX_PER_REQUEST):
+        yield list(ack_ids[start : start + _MAX_PER_REQUEST])
 
-    Nothing is sent yet. Raises `Misconfigured` where there are no credentials.
+
+async def connect(*, endpoint: str, emulator_host: str) -> PubSubConnection:
+    """Create a connection to the emulator, or to Google's service with the environment's credentials.
+
+    Nothing is sent yet. Raises `Misconfigured` if there are no credentials.
     """
     if emulator_host:
-        return PubSubConnection(grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL))
+        return PubSubConnection(grpc.aio.insecure_channel(emulator_host, options=_EMULATOR_CHANNEL_OPTIONS))
     credentials = await _find_credentials()
     return PubSubConnection(
-        PublisherGrpcAsyncIOTransport.create_channel(endpoint, credentials=credentials, options=_CHANNEL)
+        PublisherGrpcAsyncIOTransport.create_channel(endpoint, credentials=credentials, options=_CHANNEL_OPTIONS)
     )
 
 
-class Line:
-    """One connection at a time, made when it is needed and kept until something is wrong with it."""
+class LazyConnection:
+    """One connection, created on first use and again after its credentials were rejected."""
 
     def __init__(self, *, endpoint: str, emulator_host: str) -> None:
         self._endpoint = endpoint
         self._emulator_host = emulator_host
         self.broker = emulator_host or endpoint
-        """Where it leads."""
-        self.connection: PubSubConnection | None = None
-        """The one in use, if there is one."""
+        self.current: PubSubConnection | None = None
 
     @asynccontextmanager
-    async def looking(self) -> AsyncIterator[PubSubConnection]:
-        """The one in use, or else another, for a look at what has to exist; raises as `connect` does.
-
-        One whose credentials turn out not to be accepted is in use no longer.
-        """
-        if self.connection is None:
-            self.connection = await connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
+    async def acquire(self) -> AsyncIterator[PubSubConnection]:
+        """Yield the current connection, or a new one; raises as `connect` does."""
+        if self.current is None:
+            self.current = await connect(endpoint=self._endpoint, emulator_host=self._emulator_host)
         try:
-            yield self.connection
-        except NotAccepted:
-            # A key that was replaced is read when it is looked for again.
+            yield self.current
+        except CredentialsRejected:
+            # The next connection looks up the credentials again, and so finds a replaced key.
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Ends the one in use; harmless when repeated."""
-        connection, self.connection = self.connection, None
+        """Close the current connection. Safe to repeat."""
+        connection, self.current = self.current, None
         if connection is not None:
             await connection.close()
 
 
 async def require_topic(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:
-    """Finds the topic, or creates it; false where we may not look, so that only publishing will tell.
+    """Find or create the topic. Return False if we may not look it up, so that only publishing will tell.
 
-    The publisher's role does not include looking. Raises `Misconfigured` where every event would be
-    refused, and what `CALL_FAILED` names where Pub/Sub could not be asked.
+    The publisher role does not include the lookup. Raises `Misconfigured` if every event would be refused, and
+    what `CALL_ERRORS` lists if the call failed.
     """
-    with _explained(f"topic {topic!r}"):
-        return await _find_or_create(client, topic, may_create=may_create)
+    with _setup_errors(f"topic {topic!r}"):
+        return await _find_or_create_topic(client, topic, may_create=may_create)
 
 
 async def require_subscription(
     client: SubscriberAsyncClient, name: str, *, topic: str, may_create: bool, lease: timedelta
 ) -> None:
-    """Finds the subscription, or creates it for a topic that exists; where we may not look, receiving will tell.
+    """Find the subscription, or create it for an existing topic. If we may not look it up, receiving will tell.
 
-    Raises as `require_topic` does, and where it is another topic's. One that is made never expires, and lets a
-    message be held for the `lease` before it is delivered again.
+    Raises as `require_topic` does, and if it belongs to another topic. A created subscription never expires,
+    and its ack deadline is the `lease`.
     """
     wanted = Subscription(
         name=name,
@@ -150,9 +193,10 @@ async def require_subscription(
         ack_deadline_seconds=round(lease.total_seconds()),
         expiration_policy=ExpirationPolicy(),
     )
-    with _explained(f"subscription {name!r}"):
+    timeout = _CALL_TIMEOUT.total_seconds()
+    with _setup_errors(f"subscription {name!r}"):
         try:
-            found = await client.get_subscription(subscription=name, retry=None, timeout=_CALL.total_seconds())
+            found = await client.get_subscription(subscription=name, retry=None, timeout=timeout)
         except exceptions.PermissionDenied:
             return
         except exceptions.NotFound:
@@ -164,27 +208,28 @@ async def require_subscription(
                 raise Misconfigured(f"subscription {name!r}: {expected}")
             return
         with suppress(exceptions.AlreadyExists):
-            await client.create_subscription(wanted, retry=None, timeout=_CALL.total_seconds())
+            await client.create_subscription(wanted, retry=None, timeout=timeout)
 
 
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Around a look at something that is needed: says what a person has to mend."""
+def _setup_errors(what: str) -> Iterator[None]:
+    """Raise `Misconfigured` for errors that someone has to fix."""
     try:
         yield
     except exceptions.Unauthenticated as error:
-        raise NotAccepted(f"the credentials are not accepted: {describe(error)}") from error
+        raise CredentialsRejected(f"the credentials are not accepted: {describe_error(error)}") from error
     except exceptions.NotFound as error:
-        hint = "create it, or let it be created"
-        raise Misconfigured(f"{what}: {describe(error)}; {hint}") from error
+        advice = "create it, or let it be created"
+        raise Misconfigured(f"{what}: {describe_error(error)}; {advice}") from error
     except (exceptions.InvalidArgument, exceptions.PermissionDenied) as error:
-        raise Misconfigured(f"{what}: {describe(error)}") from error
+        raise Misconfigured(f"{what}: {describe_error(error)}") from error
 
 
-async def _find_or_create(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:
+async def _find_or_create_topic(client: PublisherAsyncClient, topic: str, *, may_create: bool) -> bool:
+    timeout = _CALL_TIMEOUT.total_seconds()
     is_missing = False
     try:
-        await client.get_topic(topic=topic, retry=None, timeout=_CALL.total_seconds())
+        await client.get_topic(topic=topic, retry=None, timeout=timeout)
     except exceptions.NotFound:
         is_missing = True
         if not may_create:
@@ -195,7 +240,7 @@ async def _find_or_create(client: PublisherAsyncClient, topic: str, *, may_creat
     else:
         return True
     try:
-        await client.create_topic(name=topic, retry=None, timeout=_CALL.total_seconds())
+        await client.create_topic(name=topic, retry=None, timeout=timeout)
     except exceptions.AlreadyExists:
         pass
     except exceptions.PermissionDenied:
@@ -205,8 +250,8 @@ async def _find_or_create(client: PublisherAsyncClient, topic: str, *, may_creat
     return True
 
 
-def describe(error: Exception) -> str:
-    """What went wrong, in a line; Google's texts name places and permissions, and no secrets."""
+def describe_error(error: Exception) -> str:
+    """Return the error in one line. Google's messages name resources and permissions, but no secrets."""
     match error:
         case Misconfigured():
             return str(error)
@@ -218,19 +263,19 @@ def describe(error: Exception) -> str:
         case _:
             text = str(error) or type(error).__name__
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}…"
+    return line if len(line) <= _MAX_ERROR_LENGTH else f"{line[:_MAX_ERROR_LENGTH]}…"
 
 
 async def _find_credentials() -> Credentials:
-    # In a thread, because it reads files and may wait for the metadata server. Refreshing them is done by gRPC,
-    # in threads of its own.
+    # In a thread, because it reads files and may wait for the metadata server. gRPC refreshes them in its own
+    # threads.
     try:
-        async with asyncio.timeout(_LOOKUP.total_seconds()):
+        async with asyncio.timeout(_CREDENTIALS_TIMEOUT.total_seconds()):
             found, _ = await asyncio.to_thread(
                 google.auth.default, default_scopes=PublisherGrpcAsyncIOTransport.AUTH_SCOPES
             )
     except GoogleAuthError as error:
-        # Only the library's sentence: what it adds may quote the file.
-        sentence = next((text for text in error.args if isinstance(text, str)), type(error).__name__)
-        raise Misconfigured(f"no credentials for Google Cloud: {sentence}") from None
+        # Only the library's message: its further arguments may quote the file.
+        message = next((text for text in error.args if isinstance(text, str)), type(error).__name__)
+        raise Misconfigured(f"no credentials for Google Cloud: {message}") from None
     return found

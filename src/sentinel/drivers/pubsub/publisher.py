@@ -1,12 +1,12 @@
-"""Publishing to Google Cloud Pub/Sub, confirmed.
+"""Publishing to Google Cloud Pub/Sub with confirms.
 
-Events go out in requests of many messages, several requests at a time; Pub/Sub confirms a request by giving each
-of its messages an id. gRPC keeps the connection. What this module adds is the watch over it: in the background
-the topic is looked at until it is found, again whenever publishing gives reason to doubt, and now and then, so
-that readiness knows of trouble before the next event does.
+Events are sent in requests of many messages, several requests at a time. Pub/Sub confirms a request by giving
+each message an id. gRPC keeps the connection. This module adds a background check of the topic: until it is
+found, after publishing errors, and at intervals, so that readiness shows a problem before the next event is
+sent.
 
-Pub/Sub cannot say that an event has nowhere to go: a topic without subscriptions takes it and drops it. No
-outcome here is ever unroutable.
+Pub/Sub cannot report an unroutable event: a topic without subscriptions accepts and drops it. So no outcome
+here is ever unroutable.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from google.pubsub_v1.types import PublishRequest, PublishResponse
 
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.pubsub import client
-from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
-from sentinel.drivers.pubsub.messages import EncodedRequest, Limits, MessageLayout, PublishBatch
+from sentinel.drivers.pubsub.client import CALL_ERRORS, DEFAULT_ENDPOINT, LazyConnection, describe_error
+from sentinel.drivers.pubsub.publish_requests import EncodedRequest, PublishBatch, RequestEncoder, RequestLimits
 from sentinel.drivers.reconnect import ConnectionSupervisor
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from sentinel.runtime.backoff import Backoff
 
 WINDOW = 4
-LIMITS = Limits()
+LIMITS = RequestLimits()
 RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=1.5), jitter=0.3)
-"""Short waits: a broker that is back is found within one poll."""
+"""Short delays, so that a broker that is back is found within one poll."""
 
-_ATTEMPTS = 5
-"""How often a request is sent before it counts as unconfirmed, about a second and a half if nothing is there.
-Whoever publishes has more patience than that, and should not be kept waiting by ours."""
-_ATTEMPT = timedelta(seconds=5)
-_FIRST_LOOK = timedelta(seconds=3)
-"""How long opening waits for an answer before it leaves the rest to the background."""
-_NEXT_LOOK = timedelta(seconds=30)
+_MAX_ATTEMPTS = 5
+"""After these a request is unconfirmed, in about 1.5 s if the server is unreachable. The caller retries for longer
+and should not be blocked here."""
+_ATTEMPT_TIMEOUT = timedelta(seconds=5)
+_OPEN_TIMEOUT = timedelta(seconds=3)
+"""How long opening waits for a response before it continues in the background."""
+_CHECK_INTERVAL = timedelta(seconds=30)
 
-_PASSING = (
+_TRANSIENT = (
     exceptions.Aborted,
     exceptions.Cancelled,
     exceptions.DeadlineExceeded,
@@ -50,17 +50,17 @@ _PASSING = (
     exceptions.ServiceUnavailable,
     exceptions.Unknown,
 )
-"""What Google's own clients retry when they publish; anything else is a refusal."""
+"""The errors that Google's own publisher retries; all others are refusals."""
 
 
 class PubSubPublisher:
-    """`ports.Publisher` on a Pub/Sub topic.
+    """`ports.publisher.Publisher` on a Pub/Sub topic.
 
-    Credentials are found in the ordinary Google ways, and found anew when they are no longer accepted. An
-    emulator needs none.
+    Google's application default credentials are used, and looked up again when they are rejected. An emulator
+    needs none.
 
-    A request that fails in passing is sent again, a few times and with backoff, as long as the deadline allows;
-    one that Pub/Sub finds fault with is divided until the events at fault are by themselves.
+    A request with a transient error is retried a few times with backoff, within the deadline. A request that
+    Pub/Sub rejects as invalid is split until the invalid events are alone.
     """
 
     broker_type = "gcp-pubsub"
@@ -73,20 +73,19 @@ class PubSubPublisher:
         create_topic: bool = False,
         mode: Mode = Mode.STRUCTURED,
         emulator_host: str = "",
-        endpoint: str = SERVICE,
+        endpoint: str = DEFAULT_ENDPOINT,
         ordering_key: str = "",
-        limits: Limits = LIMITS,
+        limits: RequestLimits = LIMITS,
         window: int = WINDOW,
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random.random,
         observe: Callable[[Connectivity], None] = lambda change: None,
     ) -> None:
-        """With `create_topic` a topic that is not there is created, now or whenever it is found missing.
+        """With `create_topic`, a missing topic is created whenever it is found missing.
 
-        `emulator_host` is host and port of an emulator to use instead of Google's service; `endpoint` is that of
-        the service, for those who need a regional one. With an `ordering_key`, which all events then share, one
-        request follows the other; otherwise up to `window` are under way. `observe` hears of changes, not of
-        every attempt.
+        `emulator_host` is host and port of an emulator to use instead of Google's service, `endpoint` a regional
+        endpoint of the service. With an `ordering_key`, which all events then share, requests are sent one after
+        another, otherwise up to `window` at once. `observe` is called on changes, not on every attempt.
         """
         if window < 1:
             raise ValueError(f"window: expected 1 or more, got {window}")
@@ -95,155 +94,155 @@ class PubSubPublisher:
         self._window = 1 if ordering_key else window
         self._retry = retry
         self._random = random
-        self._layout = MessageLayout(
+        self._encoder = RequestEncoder(
             topic=self._topic, mode=mode, ordering_key=ordering_key, limits=limits, now=self._now
         )
-        self._line = Line(endpoint=endpoint, emulator_host=emulator_host)
-        self._keeper = ConnectionSupervisor(
-            name="pubsub", broker=self._line.broker, patience=_FIRST_LOOK, observe=observe
+        self._connection = LazyConnection(endpoint=endpoint, emulator_host=emulator_host)
+        self._supervisor = ConnectionSupervisor(
+            name="pubsub", broker=self._connection.broker, open_timeout=_OPEN_TIMEOUT, observe=observe
         )
-        self._doubt = asyncio.Event()
-        """Set by whatever makes another look worthwhile."""
+        self._recheck = asyncio.Event()
+        """Set when the topic should be checked again."""
         self._confirmations = 0
 
     async def open(self) -> None:
-        await self._keeper.open(self._keep_looking)
+        await self._supervisor.start(self._keep_checking_topic)
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         batch = PublishBatch(events)
         reason = ""
         try:
             async with asyncio.timeout(deadline.total_seconds()):
-                # A deadline that has already passed shows here, before anything is sent.
+                # A deadline that has already passed raises here, before anything is sent.
                 await asyncio.sleep(0)
-                if self._keeper.is_open and self._line.connection is None:
-                    await self._keeper.attempt()
-                if self._line.connection is not None:
+                if self._supervisor.is_running and self._connection.current is None:
+                    await self._supervisor.wait_for_attempt()
+                if self._connection.current is not None:
                     await self._send(batch)
                 reason = self.trouble() or "the connection was closed"
         except TimeoutError:
-            self._doubt.set()
+            self._recheck.set()
             reason = self.trouble() or f"no answer within {deadline.total_seconds():g}s"
-        return Receipt(batch.outcomes.copy(), batch.seconds.copy(), batch.explain(reason))
+        return Receipt(batch.outcomes.copy(), batch.seconds.copy(), batch.first_error(reason))
 
     def trouble(self) -> str | None:
-        return self._keeper.trouble()
+        return self._supervisor.trouble()
 
     async def close(self) -> None:
-        await self._keeper.close()
+        await self._supervisor.stop()
 
     # --- publishing -------------------------------------------------------------------------------------------
 
     async def _send(self, batch: PublishBatch) -> None:
-        """Sends the batch as the window allows, and returns when every request has come to its end."""
+        """Send the batch as the window allows. Return when every request has ended."""
         window = asyncio.Semaphore(self._window)
-        is_passable = True
+        is_reachable = True
 
-        async def deliver(request: EncodedRequest) -> None:
-            nonlocal is_passable
+        async def send(request: EncodedRequest) -> None:
+            nonlocal is_reachable
             try:
-                is_passable = await self._deliver(request) and is_passable
+                is_reachable = await self._send_request(request) and is_reachable
             finally:
                 window.release()
 
         async with asyncio.TaskGroup() as group:
-            for request in self._layout.requests(batch):
+            for request in self._encoder.encode(batch):
                 await window.acquire()
-                if not is_passable:
-                    # Trouble must not multiply: what comes after would only wait for the same answer.
+                if not is_reachable:
+                    # Do not multiply failures: the rest would only wait for the same error.
                     break
-                group.create_task(deliver(request))
-                # Laying out a request takes milliseconds; in between, others have their turn.
+                group.create_task(send(request))
+                # Encoding a request takes milliseconds, so let other tasks run in between.
                 await asyncio.sleep(0)
 
-    async def _deliver(self, request: EncodedRequest) -> bool:
-        """Sends one request until it is answered; false where it could not be."""
-        begun = self._now()
-        for attempt in range(_ATTEMPTS):
+    async def _send_request(self, request: EncodedRequest) -> bool:
+        """Send one request until it has an outcome. Return False if it got none."""
+        start = self._now()
+        for attempt in range(_MAX_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(self._retry.delay(attempt - 1, self._random()).total_seconds())
-            if self._line.connection is None:
+            if self._connection.current is None:
                 return False
             try:
-                answer = await self._line.connection.publisher.publish(
-                    PublishRequest.wrap(request.content), retry=None, timeout=_ATTEMPT.total_seconds()
+                response = await self._connection.current.publisher.publish(
+                    PublishRequest.wrap(request.content), retry=None, timeout=_ATTEMPT_TIMEOUT.total_seconds()
                 )
             except exceptions.InvalidArgument as error:
-                halves = request.halves()
+                halves = request.split()
                 if halves:
-                    return await self._deliver(halves[0]) and await self._deliver(halves[1])
-                request.went_wrong(describe(error))
-                request.answered(Outcome.REFUSED, self._now() - begun)
+                    return await self._send_request(halves[0]) and await self._send_request(halves[1])
+                request.set_error(describe_error(error))
+                request.set_outcome(Outcome.REFUSED, self._now() - start)
                 return True
-            except CALL_FAILED as error:
-                request.went_wrong(describe(error))
-                self._doubt.set()
-                if not self._is_passing(error):
-                    request.answered(Outcome.REFUSED, self._now() - begun)
+            except CALL_ERRORS as error:
+                request.set_error(describe_error(error))
+                self._recheck.set()
+                if not self._is_transient(error):
+                    request.set_outcome(Outcome.REFUSED, self._now() - start)
                     return True
             else:
-                return self._confirm(request, answer, self._now() - begun)
+                return self._confirm(request, response, self._now() - start)
         return False
 
-    def _is_passing(self, error: Exception) -> bool:
-        # A topic that we may create is missing for a moment only.
+    def _is_transient(self, error: Exception) -> bool:
+        # A topic that we may create is missing only briefly.
         is_being_created = self._may_create and isinstance(error, exceptions.NotFound)
         return (
-            is_being_created or not isinstance(error, exceptions.GoogleAPICallError) or isinstance(error, _PASSING)
+            is_being_created
+            or not isinstance(error, exceptions.GoogleAPICallError)
+            or isinstance(error, _TRANSIENT)
         )
 
-    def _confirm(self, request: EncodedRequest, answer: PublishResponse, seconds: float) -> bool:
-        ids = len(PublishResponse.pb(answer).message_ids)
+    def _confirm(self, request: EncodedRequest, response: PublishResponse, seconds: float) -> bool:
+        ids = len(PublishResponse.pb(response).message_ids)
         if ids != len(request):
-            request.went_wrong(f"{len(request)} messages were sent, and {ids} confirmed")
+            request.set_error(f"{len(request)} messages were sent, but {ids} confirmed")
             return False
-        request.answered(Outcome.CONFIRMED, seconds)
+        request.set_outcome(Outcome.CONFIRMED, seconds)
         self._confirmations += 1
-        self._keeper.connected()
+        self._supervisor.connected()
         return True
 
-    # --- the watch over the topic -----------------------------------------------------------------------------
+    # --- checking the topic -----------------------------------------------------------------------------------
 
-    async def _keep_looking(self) -> None:
+    async def _keep_checking_topic(self) -> None:
         failures = 0
         try:
             while True:
-                self._doubt.clear()
+                self._recheck.clear()
                 confirmations = self._confirmations
                 try:
-                    async with self._line.looking() as connection:
-                        is_seen = await client.require_topic(
+                    async with self._connection.acquire() as connection:
+                        is_visible = await client.require_topic(
                             connection.publisher, self._topic, may_create=self._may_create
                         )
-                    self._keeper.connected()
-                    self._keeper.ring()
+                    self._supervisor.attempt_succeeded()
                     failures = 0
-                    await self._until_doubtful(connection, is_seen=is_seen)
+                    await self._wait_for_recheck(connection, is_visible=is_visible)
                 except Exception as error:
-                    self._keeper.failed(error)
-                    # What was confirmed meanwhile knows better.
+                    # A confirm in the meantime is better evidence.
                     if self._confirmations == confirmations:
-                        self._keeper.disconnected(describe(error))
-                    self._keeper.ring()
+                        self._supervisor.disconnected(describe_error(error))
+                    self._supervisor.attempt_failed(error)
                     failures += 1
-                # After a success, too: a connection that is lost as soon as it is made is not to be made at once.
+                # After a success, too: a connection that is lost at once must not be made again at once.
                 await asyncio.sleep(self._retry.delay(failures, self._random()).total_seconds())
         finally:
-            await self._line.close()
+            await self._connection.close()
 
-    async def _until_doubtful(self, connection: client.PubSubConnection, *, is_seen: bool) -> None:
-        # Who may not look at the topic does not keep looking: each time may leave an entry in an audit log.
-        patience = _NEXT_LOOK.total_seconds() if is_seen else None
+    async def _wait_for_recheck(self, connection: client.PubSubConnection, *, is_visible: bool) -> None:
+        # Without permission to look up the topic, do not repeat it: each try may add an entry to an audit log.
+        timeout = _CHECK_INTERVAL.total_seconds() if is_visible else None
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(self._doubt_when_lost(connection))
+            watching = group.create_task(self._recheck_when_lost(connection))
             with suppress(TimeoutError):
-                async with asyncio.timeout(patience):
-                    await self._doubt.wait()
+                async with asyncio.timeout(timeout):
+                    await self._recheck.wait()
             watching.cancel()
 
-    async def _doubt_when_lost(self, connection: client.PubSubConnection) -> None:
-        await connection.until_lost()
-        self._doubt.set()
+    async def _recheck_when_lost(self, connection: client.PubSubConnection) -> None:
+        await connection.wait_until_lost()
+        self._recheck.set()
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

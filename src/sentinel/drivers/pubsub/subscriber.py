@@ -1,12 +1,11 @@
 """Receiving from Google Cloud Pub/Sub.
 
-Messages are pulled, never more than there is room for. A streaming pull would answer sooner by a few
-milliseconds, but how much it brings is the server's choice; here it is ours, and a subscriber that has no room
-leaves everything to others. A pull waits for messages only for a few seconds, and is not cut short even when
-the subscriber closes: one that is cancelled may be answered all the same, and what it brings would be nobody's
-until its lease is over.
+Messages are pulled, at most as many as there is capacity for. A streaming pull would be a few milliseconds
+faster, but there the server decides how many messages it sends. A pull waits for messages for a few seconds
+only and is not cancelled, not even on close: the server may answer a cancelled pull all the same, and its
+messages would then be unavailable until their lease ends.
 
-While a message is held, its lease is extended; when a process dies, its messages go to others after one lease.
+The lease of a held message is extended. When a process dies, its messages go to others after one lease.
 """
 
 from __future__ import annotations
@@ -17,46 +16,48 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from google.api_core import exceptions
-from google.pubsub_v1.services.subscriber import SubscriberAsyncClient
-from google.pubsub_v1.types import PublishRequest, PubsubMessage, PullRequest, ReceivedMessage
+from google.pubsub_v1.types import PubsubMessage, ReceivedMessage
 
 from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery
-from sentinel.drivers.pubsub import client, received
-from sentinel.drivers.pubsub.client import CALL_FAILED, SERVICE, Line, describe
-from sentinel.drivers.received import Received
-from sentinel.drivers.reconnect import ConnectionSupervisor, loss_as_error
+from sentinel.drivers.event_messages import DecodedMessage
+from sentinel.drivers.pubsub import client, received_messages
+from sentinel.drivers.pubsub.client import (
+    CALL_ERRORS,
+    DEFAULT_ENDPOINT,
+    LazyConnection,
+    PubSubConnection,
+    describe_error,
+)
+from sentinel.drivers.reconnect import ConnectionSupervisor, connection_loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
-from sentinel.ports.subscription import DEAD_LETTERS
+from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.log import Log, get_logger
 
 LEASE = timedelta(seconds=20)
-"""For how long a message is ours at a time; Pub/Sub allows 10 to 600 seconds."""
-LONGEST_HOLD = timedelta(hours=1)
-"""For how long a lease is extended before the message is given back and taken again, as in Google's clients."""
-PULL = timedelta(seconds=4)
-"""How long a pull waits for messages, and closing for a pull."""
+"""How long a message is leased at a time; Pub/Sub allows 10 to 600 seconds."""
+MAX_HOLD = timedelta(hours=1)
+"""How long the lease is extended before the message is requeued and pulled again, as in Google's clients."""
+PULL_TIMEOUT = timedelta(seconds=4)
+"""How long a pull waits for messages, and close waits for a pull."""
 RECONNECT = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=1.5), jitter=0.3)
 
-_FIRST_LOOK = timedelta(seconds=3)
-"""How long opening waits for an answer before it leaves the rest to the background."""
-_NEXT_LOOK = timedelta(seconds=30)
-_CALL = timedelta(seconds=5)
-_SHORTEST_LEASE = timedelta(seconds=10)
-"""What a subscription that others have made allows at least: before it is over, the lease must be ours."""
-_SHORTEST_PULL = timedelta(milliseconds=100)
-_AT_ONCE = 1_000
-"""As many as one request may name."""
+_OPEN_TIMEOUT = timedelta(seconds=3)
+"""How long opening waits for a response before it continues in the background."""
+_CHECK_INTERVAL = timedelta(seconds=30)
+_CALL_TIMEOUT = timedelta(seconds=5)
+_MIN_LEASE = timedelta(seconds=10)
+"""The shortest ack deadline of an existing subscription; our own lease must be set before it ends."""
+_MIN_PULL_INTERVAL = timedelta(milliseconds=100)
 
 
 class PubSubSubscriber:
     """`ports.subscription.Subscriber` on a Pub/Sub subscription.
 
-    Credentials are found in the ordinary Google ways, and found anew when they are no longer accepted. An
-    emulator needs none. Dead letters go to a topic and subscription of their own, which must exist, or be made,
-    like the subscription itself: a topic without a subscription would keep nothing.
+    Google's application default credentials are used, and looked up again when they are rejected. An emulator
+    needs none. Dead letters have their own topic and subscription, which must exist or be created like the
+    subscription itself: a topic without a subscription would keep nothing.
     """
 
     broker_type = "gcp-pubsub"
@@ -70,10 +71,10 @@ class PubSubSubscriber:
         max_in_flight: int,
         create_topic: bool = False,
         emulator_host: str = "",
-        endpoint: str = SERVICE,
+        endpoint: str = DEFAULT_ENDPOINT,
         lease: timedelta = LEASE,
-        longest_hold: timedelta = LONGEST_HOLD,
-        pull: timedelta = PULL,
+        max_hold: timedelta = MAX_HOLD,
+        pull_timeout: timedelta = PULL_TIMEOUT,
         reconnect: Backoff = RECONNECT,
         retry: Backoff = RETRY,
         random: Callable[[], float] = system_random.random,
@@ -81,222 +82,186 @@ class PubSubSubscriber:
         observe: Callable[[Connectivity], None] = lambda change: None,
         log: Log | None = None,
     ) -> None:
-        """With `create_topic` the topic, the subscription, and both for dead letters are created where they are
-        not there. `emulator_host` and `endpoint` are as for the publisher. `observe` hears of changes, not of
-        every attempt; `log` of messages that a fault of ours keeps from being read or settled."""
+        """With `create_topic`, missing topics and subscriptions are created, those for dead letters included.
+
+        `emulator_host` and `endpoint` are as for the publisher. `observe` is called on changes, not on every
+        attempt.
+        """
         project = f"projects/{project_id}"
         self._topic = f"{project}/topics/{topic}"
         self._name = subscription
         self._subscription = f"{project}/subscriptions/{subscription}"
-        self._dead_topic = f"{project}/topics/{subscription}{DEAD_LETTERS}"
-        self._dead_subscription = f"{project}/subscriptions/{subscription}{DEAD_LETTERS}"
+        self._dead_letter_topic = f"{project}/topics/{subscription}{DEAD_LETTERS_SUFFIX}"
+        self._dead_letter_subscription = f"{project}/subscriptions/{subscription}{DEAD_LETTERS_SUFFIX}"
         self._may_create = create_topic
         self._lease = lease
-        self._wait = pull
+        self._pull_timeout = pull_timeout
         self._reconnect = reconnect
         self._random = random
         self._now = now
         self._log = log or get_logger("subscriber")
-        self._intake: HeldDeliveries[_Parcel] = HeldDeliveries(
-            max_in_flight=max_in_flight,
-            longest_hold=longest_hold,
-            retry=retry,
-            random=random,
-            now=now,
-            log=self._log,
+        self._held: HeldDeliveries[_PulledMessage] = HeldDeliveries(
+            max_in_flight=max_in_flight, max_hold=max_hold, retry=retry, random=random, now=now, log=self._log
         )
-        self._line = Line(endpoint=endpoint, emulator_host=emulator_host)
-        self._keeper = ConnectionSupervisor(
+        self._connection = LazyConnection(endpoint=endpoint, emulator_host=emulator_host)
+        self._supervisor = ConnectionSupervisor(
             name="pubsub",
-            broker=self._line.broker,
-            patience=_FIRST_LOOK,
+            broker=self._connection.broker,
+            open_timeout=_OPEN_TIMEOUT,
             observe=observe,
             role="subscriber",
         )
-        self._pulling = asyncio.Lock()
+        self._pull_lock = asyncio.Lock()
         self._is_closing = False
 
     async def open(self) -> None:
-        await self._keeper.open(self._keep_receiving)
+        await self._supervisor.start(self._run)
 
-    def deliveries(self) -> AsyncIterator[HeldDelivery[_Parcel]]:
-        return self._intake.deliveries()
+    def deliveries(self) -> AsyncIterator[HeldDelivery[_PulledMessage]]:
+        return self._held.deliveries()
 
     def trouble(self) -> str | None:
-        return self._keeper.trouble()
+        return self._supervisor.trouble()
 
     async def close(self) -> None:
         self._is_closing = True
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._wait.total_seconds()), self._pulling:
+            async with asyncio.timeout(self._pull_timeout.total_seconds()), self._pull_lock:
                 pass
-        rest = await self._intake.close()
-        await self.change_lease([parcel.ack_id for parcel in rest], timedelta(0))
-        await self._keeper.close()
+        unsettled = await self._held.close()
+        await self.set_lease([message.ack_id for message in unsettled], timedelta(0))
+        await self._supervisor.stop()
 
     # --- receiving --------------------------------------------------------------------------------------------
 
-    async def _keep_receiving(self) -> None:
+    async def _run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._keep_leases())
+                group.create_task(self._extend_leases())
                 group.create_task(self._keep_pulling())
         finally:
-            await self._line.close()
+            await self._connection.close()
 
     async def _keep_pulling(self) -> None:
         failures = 0
         while not self._is_closing:
             try:
-                async with self._line.looking() as connection:
+                async with self._connection.acquire() as connection:
                     await self._require_all(connection)
-                self._keeper.connected()
-                self._keeper.ring()
+                self._supervisor.attempt_succeeded()
                 failures = 0
-                await self._receive(connection)
-            except Exception as error:  # the loop's edge: whatever it was, the next attempt may be luckier
-                self._keeper.failed(error)
-                self._keeper.disconnected(describe(error))
-                self._keeper.ring()
+                await self._pull_until_silent(connection)
+            except Exception as error:  # the loop's edge: the next attempt may succeed
+                self._supervisor.disconnected(describe_error(error))
+                self._supervisor.attempt_failed(error)
                 failures += 1
             await asyncio.sleep(self._reconnect.delay(failures, self._random()).total_seconds())
 
-    async def _receive(self, connection: client.PubSubConnection) -> None:
-        """Goes on until nobody has answered for a while; a call that fails is raised."""
+    async def _pull_until_silent(self, connection: PubSubConnection) -> None:
+        """Pull until no response has come for a while. Errors of calls are raised."""
         now = asyncio.get_running_loop().time
-        answered = now()
-        while now() - answered < _NEXT_LOOK.total_seconds():
-            room = await self._intake.room()
-            async with self._pulling:
+        last_response = now()
+        while now() - last_response < _CHECK_INTERVAL.total_seconds():
+            capacity = await self._held.wait_for_capacity()
+            async with self._pull_lock:
                 if self._is_closing:
                     return
-                begun = now()
-                pulled = await self._pull(connection, min(room, _AT_ONCE))
+                start = now()
+                pulled = await connection.pull(
+                    self._subscription, max_messages=capacity, timeout=self._pull_timeout
+                )
                 if pulled is not None:
-                    answered = now()
-                foreign = [each for each in pulled or () if not self._take(each)]
-            if foreign:
-                await self.acknowledge([each.ack_id for each in foreign])
+                    last_response = now()
+                skipped = [each.ack_id for each in pulled or () if not self._add(each)]
+            if skipped:
+                await self.acknowledge(skipped)
             if not pulled:
-                # A server that does not wait for messages is not to be asked without end.
-                await asyncio.sleep(begun + _SHORTEST_PULL.total_seconds() - now())
+                # Do not poll a server in a tight loop if it does not wait for messages.
+                await asyncio.sleep(start + _MIN_PULL_INTERVAL.total_seconds() - now())
 
-    async def _pull(self, connection: client.PubSubConnection, most: int) -> Sequence[ReceivedMessage] | None:
-        """What there is; None where nobody has answered, as Pub/Sub may do when there is nothing."""
-        request = PullRequest(subscription=self._subscription, max_messages=most)
-        try:
-            answer = await connection.subscriber.pull(request, retry=None, timeout=self._wait.total_seconds())
-        except exceptions.DeadlineExceeded:
-            return None
-        return list(answer.received_messages)
-
-    def _take(self, pulled: ReceivedMessage) -> bool:
-        if not received.is_for(pulled.message, self._name):
+    def _add(self, pulled: ReceivedMessage) -> bool:
+        if received_messages.is_replay_for_other(pulled.message, self._name):
             return False
-        self._intake.arrived(_Parcel(self, pulled, received.receive(pulled, log=self._log)))
+        decoded = received_messages.decode(pulled, log=self._log)
+        self._held.add(_PulledMessage(self, pulled, decoded))
         return True
 
-    async def _keep_leases(self) -> None:
-        every = min(self._lease / 2, _SHORTEST_LEASE / 2)
+    async def _extend_leases(self) -> None:
+        interval = min(self._lease / 2, _MIN_LEASE / 2)
         while True:
-            await asyncio.sleep(every.total_seconds())
-            # Where that fails, the message comes again, and joins the work that goes on.
-            await self.change_lease([parcel.ack_id for parcel in self._intake.held()], self._lease)
+            await asyncio.sleep(interval.total_seconds())
+            # If it fails, the message is redelivered and joins the work in progress.
+            await self.set_lease([message.ack_id for message in self._held.unsettled()], self._lease)
 
-    # --- answering --------------------------------------------------------------------------------------------
+    # --- settling; each method returns False if the call may have failed ---------------------------------------
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> bool:
-        """Says that these are done; false where it was not heard."""
+        return await self._was_sent(
+            lambda connection: connection.acknowledge(self._subscription, ack_ids, timeout=_CALL_TIMEOUT)
+        )
 
-        async def call(client: SubscriberAsyncClient, part: list[str]) -> None:
-            await client.acknowledge(
-                subscription=self._subscription, ack_ids=part, retry=None, timeout=_CALL.total_seconds()
-            )
+    async def set_lease(self, ack_ids: Sequence[str], lease: timedelta) -> bool:
+        """Hold the messages for the lease from now on; a lease of zero requeues them."""
+        return await self._was_sent(
+            lambda connection: connection.set_lease(self._subscription, ack_ids, lease, timeout=_CALL_TIMEOUT)
+        )
 
-        return await self._say(call, ack_ids)
+    async def publish_dead_letter(self, message: PubsubMessage, reason: str, attempts: int) -> bool:
+        letter = received_messages.make_dead_letter(message, reason=reason, attempts=attempts, now=self._now())
 
-    async def change_lease(self, ack_ids: Sequence[str], lease: timedelta) -> bool:
-        """Keeps these for so long from now, or gives them back at once; false where it was not heard."""
+        async def publish(connection: PubSubConnection) -> None:
+            # An operator who emptied the subscription may have deleted it as well.
+            await self._require_dead_letters(connection)
+            await connection.publish(self._dead_letter_topic, letter, timeout=_CALL_TIMEOUT)
 
-        async def call(client: SubscriberAsyncClient, part: list[str]) -> None:
-            await client.modify_ack_deadline(
-                subscription=self._subscription,
-                ack_ids=part,
-                ack_deadline_seconds=round(lease.total_seconds()),
-                retry=None,
-                timeout=_CALL.total_seconds(),
-            )
+        return await self._was_sent(publish)
 
-        return await self._say(call, ack_ids)
-
-    async def _say(
-        self, call: Callable[[SubscriberAsyncClient, list[str]], Awaitable[None]], ack_ids: Sequence[str]
-    ) -> bool:
-        if self._line.connection is None:
-            return False
-        client = self._line.connection.subscriber
-        try:
-            with loss_as_error():
-                for begin in range(0, len(ack_ids), _AT_ONCE):
-                    await call(client, list(ack_ids[begin : begin + _AT_ONCE]))
-        except (*CALL_FAILED, ConnectionError):
-            return False
-        return True
-
-    async def bury(self, pulled: PubsubMessage, reason: str, attempts: int) -> bool:
-        """Publishes a message among the dead letters; false where that is not certain."""
-        connection = self._line.connection
+    async def _was_sent(self, call: Callable[[PubSubConnection], Awaitable[None]]) -> bool:
+        connection = self._connection.current
         if connection is None:
             return False
-        letter = received.as_dead_letter(pulled, reason=reason, attempts=attempts, now=self._now())
         try:
-            with loss_as_error():
-                # Whoever emptied the subscription may have removed it, too.
-                await self._require_dead_letters(connection)
-                await connection.publisher.publish(
-                    PublishRequest(topic=self._dead_topic, messages=[letter]),
-                    retry=None,
-                    timeout=_CALL.total_seconds(),
-                )
-        except (*CALL_FAILED, ConnectionError, Misconfigured):
+            with connection_loss_as_error():
+                await call(connection)
+        except (*CALL_ERRORS, ConnectionError, Misconfigured):
             return False
         return True
 
-    # --- what has to exist ------------------------------------------------------------------------------------
+    # --- topics and subscriptions -----------------------------------------------------------------------------
 
-    async def _require_all(self, connection: client.PubSubConnection) -> None:
+    async def _require_all(self, connection: PubSubConnection) -> None:
         if self._may_create:
             await client.require_topic(connection.publisher, self._topic, may_create=True)
-        await self._require(connection, self._subscription, self._topic)
+        await self._require_subscription(connection, self._subscription, self._topic)
         await self._require_dead_letters(connection)
 
-    async def _require_dead_letters(self, connection: client.PubSubConnection) -> None:
-        await client.require_topic(connection.publisher, self._dead_topic, may_create=self._may_create)
-        await self._require(connection, self._dead_subscription, self._dead_topic)
+    async def _require_dead_letters(self, connection: PubSubConnection) -> None:
+        await client.require_topic(connection.publisher, self._dead_letter_topic, may_create=self._may_create)
+        await self._require_subscription(connection, self._dead_letter_subscription, self._dead_letter_topic)
 
-    async def _require(self, connection: client.PubSubConnection, subscription: str, topic: str) -> None:
+    async def _require_subscription(self, connection: PubSubConnection, subscription: str, topic: str) -> None:
         await client.require_subscription(
             connection.subscriber, subscription, topic=topic, may_create=self._may_create, lease=self._lease
         )
 
 
-class _Parcel:
-    """A message that was pulled; `intake.Parcel`. Its acknowledgement id outlives connections."""
+class _PulledMessage:
+    """`deliveries.BrokerMessage`. Its ack id outlives connections."""
 
-    def __init__(self, subscriber: PubSubSubscriber, pulled: ReceivedMessage, received: Received) -> None:
-        self.message = received.message
-        self.key = received.key
-        self.attempts = received.attempts
-        self.published_time = received.published_time
+    def __init__(self, subscriber: PubSubSubscriber, pulled: ReceivedMessage, decoded: DecodedMessage) -> None:
+        self.message = decoded.message
+        self.key = decoded.key
+        self.attempts = decoded.attempts
+        self.published_time = decoded.published_time
         self.ack_id = pulled.ack_id
         self._pulled = pulled.message
         self._subscriber = subscriber
 
-    async def accept(self) -> bool:
+    async def ack(self) -> bool:
         return await self._subscriber.acknowledge([self.ack_id])
 
-    async def give_back(self) -> bool:
-        return await self._subscriber.change_lease([self.ack_id], timedelta(0))
+    async def nack(self) -> bool:
+        return await self._subscriber.set_lease([self.ack_id], timedelta(0))
 
-    async def bury(self, reason: str, *, attempts: int) -> bool:
-        return await self._subscriber.bury(self._pulled, reason, attempts) and await self.accept()
+    async def dead_letter(self, reason: str, *, attempts: int) -> bool:
+        return await self._subscriber.publish_dead_letter(self._pulled, reason, attempts) and await self.ack()

@@ -1,8 +1,8 @@
-"""Which messages the broker has answered for.
+"""The outcome of every published message, from the broker's confirms and returns.
 
-The broker numbers what it receives on a channel, from one, and confirms by number: each message alone, or
-everything up to a number at once. A message that it cannot route it sends back first, with its content and
-without its number. Here both are brought together. Nothing in this module waits or reads a clock.
+The broker numbers the messages it receives on a channel, starting at 1, and confirms by number: one message, or
+all up to a number. An unroutable message is returned before its confirm, with its content but without its
+number. This module combines the two. Nothing here waits or reads a clock.
 """
 
 from __future__ import annotations
@@ -13,51 +13,51 @@ from sentinel.core.events import Event
 from sentinel.ports.publisher import Outcome
 
 
-class PendingConfirms:
-    """Events on their way, and what is known of each."""
+class EventBatch:
+    """The events of one publish call and the outcome of each."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
         self.outcomes = [Outcome.UNCONFIRMED] * len(events)
         self.seconds: list[float] = []
-        self.refusals: dict[int, str] = {}
-        """By position, why an event was not even sent."""
-        self.begun = 0
-        """How many events, counted from the first, were sent or refused."""
-        self.unanswered = 0
-        """How many of them the broker has still to answer for."""
+        self.unsendable_reasons: dict[int, str] = {}
+        """By position."""
+        self.handled = 0
+        """How many events, from the first on, were sent or skipped."""
+        self.unconfirmed = 0
+        """How many sent events the broker has not confirmed yet."""
 
     @property
-    def rest(self) -> int:
+    def remaining(self) -> int:
         """How many events are still to be sent."""
-        return len(self.events) - self.begun
+        return len(self.events) - self.handled
 
-    def refuse_next(self, reason: str) -> None:
-        """Passes over an event that cannot be sent."""
-        self.outcomes[self.begun] = Outcome.UNSENDABLE
-        self.refusals[self.begun] = reason
-        self.begun += 1
+    def skip_next(self, reason: str) -> None:
+        """Skip an event that cannot be sent."""
+        self.outcomes[self.handled] = Outcome.UNSENDABLE
+        self.unsendable_reasons[self.handled] = reason
+        self.handled += 1
 
 
 class _Run:
-    """Messages sent together: consecutive in their batch as in the broker's numbering."""
+    """Messages sent together: consecutive in their batch and in the broker's numbering."""
 
-    __slots__ = ("batch", "first", "last", "position", "sent", "unanswered")
+    __slots__ = ("batch", "first", "last", "position", "sent", "unconfirmed")
 
-    def __init__(self, batch: PendingConfirms, position: int, first: int, last: int, sent: float) -> None:
+    def __init__(self, batch: EventBatch, position: int, first: int, last: int, sent: float) -> None:
         self.batch = batch
         self.position = position
         self.first = first
         self.last = last
         self.sent = sent
-        self.unanswered = last - first + 1
+        self.unconfirmed = last - first + 1
 
 
-class Unconfirmed:
-    """The messages of one channel that the broker has not answered for.
+class OutstandingConfirms:
+    """The messages of one channel that the broker has not confirmed.
 
-    Messages whose publisher gave up at its deadline stay until they are answered: a late answer then finds its
-    own batch, which nobody reads any more, and `count` tells what the broker still has to digest.
+    Messages stay here after the deadline of their publish call: a late confirm then updates a batch that is no
+    longer read, and `count` still tells how much the broker has to process.
     """
 
     def __init__(self) -> None:
@@ -67,51 +67,50 @@ class Unconfirmed:
         self._returned: dict[str, int] = {}
 
     @property
-    def since(self) -> float | None:
-        """When the oldest of them was sent, None if there are none."""
+    def oldest_send_time(self) -> float | None:
         return self._runs[0].sent if self._runs else None
 
-    def sent(self, batch: PendingConfirms, count: int, now: float) -> None:
-        """Notes that the next so many events of the batch were sent."""
-        self._runs.append(_Run(batch, batch.begun, self._sent + 1, self._sent + count, now))
+    def add(self, batch: EventBatch, count: int, now: float) -> None:
+        """Record that the next `count` events of the batch were sent."""
+        self._runs.append(_Run(batch, batch.handled, self._sent + 1, self._sent + count, now))
         self._sent += count
         self.count += count
-        batch.begun += count
-        batch.unanswered += count
+        batch.handled += count
+        batch.unconfirmed += count
 
-    def returned(self, message_id: str) -> None:
-        """Notes that a message came back; the confirm that follows takes it from here."""
+    def message_returned(self, message_id: str) -> None:
+        """Record a returned message; the confirm that follows makes it unroutable."""
         self._returned[message_id] = self._returned.get(message_id, 0) + 1
 
-    def answered(self, number: int, outcome: Outcome, now: float, *, and_all_before: bool) -> None:
-        """Notes the broker's word on a message; one it has already given its word on is left as it is."""
+    def confirm(self, number: int, outcome: Outcome, now: float, *, multiple: bool) -> None:
+        """Record the broker's ack or nack of a message, or of all up to it. The first one for a message counts."""
         for run in self._runs:
             if run.first > number:
                 break
-            first = run.first if and_all_before else number
+            first = run.first if multiple else number
             if first <= run.last:
-                self._settle(run, first, min(number, run.last), outcome, now)
-        self._runs = [run for run in self._runs if run.unanswered]
+                self._confirm_run(run, first, min(number, run.last), outcome, now)
+        self._runs = [run for run in self._runs if run.unconfirmed]
 
-    def _settle(self, run: _Run, first: int, last: int, outcome: Outcome, now: float) -> None:
+    def _confirm_run(self, run: _Run, first: int, last: int, outcome: Outcome, now: float) -> None:
         outcomes = run.batch.outcomes
         start = run.position + first - run.first
         end = run.position + last - run.first + 1
-        fresh = outcomes[start:end].count(Outcome.UNCONFIRMED)
-        if fresh == end - start and not self._returned:
-            outcomes[start:end] = [outcome] * fresh
+        new = outcomes[start:end].count(Outcome.UNCONFIRMED)
+        if new == end - start and not self._returned:
+            outcomes[start:end] = [outcome] * new
         else:
             for position in range(start, end):
                 if outcomes[position] is Outcome.UNCONFIRMED:
-                    came_back = self._came_back(run.batch.events[position].id)
-                    outcomes[position] = Outcome.UNROUTABLE if came_back else outcome
-        run.batch.seconds += [now - run.sent] * fresh
-        run.batch.unanswered -= fresh
-        run.unanswered -= fresh
-        self.count -= fresh
+                    was_returned = self._pop_returned(run.batch.events[position].id)
+                    outcomes[position] = Outcome.UNROUTABLE if was_returned else outcome
+        run.batch.seconds += [now - run.sent] * new
+        run.batch.unconfirmed -= new
+        run.unconfirmed -= new
+        self.count -= new
 
-    def _came_back(self, message_id: str) -> bool:
-        times = self._returned.pop(message_id, 0)
-        if times > 1:
-            self._returned[message_id] = times - 1
-        return times > 0
+    def _pop_returned(self, message_id: str) -> bool:
+        count = self._returned.pop(message_id, 0)
+        if count > 1:
+            self._returned[message_id] = count - 1
+        return count > 0

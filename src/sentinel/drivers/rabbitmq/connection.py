@@ -1,8 +1,8 @@
-"""The connection to RabbitMQ, for those who publish and those who receive.
+"""The connection to RabbitMQ, shared by publisher, subscriber and dead letters.
 
-aio-pika's plain connection does the handshake, TLS and heartbeats. Its robust connection is not used: it always
-waits the same time between attempts, and why one failed is only in its log. What has to exist on the broker is
-declared here, too, and found to be as expected.
+aio-pika's plain connection does the handshake, TLS and heartbeats. Its robust connection is not used: it waits
+a fixed time between attempts and reports the cause of a failure only in its log. This module also declares what
+must exist on the broker, or checks that it is as expected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from aio_pika.connection import Connection, make_url
-from aiormq.abc import AbstractConnection
+from aiormq.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import (
     AMQPError,
     ChannelAccessRefused,
@@ -29,37 +29,45 @@ from aiormq.exceptions import (
 )
 from pamqp.commands import Basic
 
-from sentinel.drivers.rabbitmq.channel import describe
-from sentinel.drivers.rabbitmq.reader import Transport
-from sentinel.drivers.reconnect import ConnectionSupervisor, loss_as_error
+from sentinel.drivers.rabbitmq.frame_reader import RepairingTransport
+from sentinel.drivers.reconnect import ConnectionSupervisor, connection_loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.backoff import Backoff
 
 HEARTBEAT = timedelta(seconds=10)
 RECONNECT = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=1.5), jitter=0.3)
-"""Short waits: a broker that is back is found within one poll."""
-FIRST_ATTEMPT = timedelta(seconds=3)
-"""How long opening waits for the broker before it leaves the rest to the background."""
+"""Short delays, so that a broker that is back is found within one poll."""
+OPEN_TIMEOUT = timedelta(seconds=3)
+"""How long opening waits for the broker before it continues in the background."""
 
-_ATTEMPT = timedelta(seconds=10)
-_CLOSING = timedelta(seconds=2)
+_CONNECT_TIMEOUT = timedelta(seconds=10)
+_CLOSE_TIMEOUT = timedelta(seconds=2)
 
 T = TypeVar("T")
 
-CALL_FAILED = (AMQPError, OSError, RuntimeError)
-"""What a call raises, inside `loss_as_error`: what the broker says, what the network says, and aiormq's own word
-on something that is closed."""
+CALL_ERRORS = (AMQPError, OSError, RuntimeError)
+"""Errors of a call inside `connection_loss_as_error`: from the broker, the network, or aiormq (already closed)."""
 
 
 def amqp_url(*, host: str, port: int, vhost: str, username: str, password: str, tls: bool) -> str:
-    """The address of a broker, whatever characters its parts contain."""
+    """Build a broker URL; every part is quoted."""
     credentials = f"{quote(username, safe='')}:{quote(password, safe='')}"
-    place = f"[{host}]" if ":" in host else host
-    return f"{'amqps' if tls else 'amqp'}://{credentials}@{place}:{port}/{quote(vhost, safe='')}"
+    address = f"[{host}]" if ":" in host else host
+    return f"{'amqps' if tls else 'amqp'}://{credentials}@{address}:{port}/{quote(vhost, safe='')}"
+
+
+def describe_error(error: BaseException | None) -> str:
+    """Return the library's message without class and codes, and without the URL, which holds the password."""
+    if error is None:
+        return "closed"
+    texts = [text for text in error.args if isinstance(text, str) and text]
+    if texts:
+        return texts[-1]
+    return "timed out" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 class BrokerAddress:
-    """A broker, and how to get there."""
+    """The address of a broker and how to connect to it."""
 
     def __init__(
         self,
@@ -67,172 +75,200 @@ class BrokerAddress:
         url: str,
         ca_file: Path | None = None,
         heartbeat: timedelta = HEARTBEAT,
-        mends_headers: bool = False,
+        repair_headers: bool = False,
     ) -> None:
-        """`url` holds the password. With `amqps` the broker is verified against `ca_file`, or the system's
-        authorities without one. With `mends_headers`, nothing that a publisher puts beside a body can end
-        the connection."""
+        """`url` holds the password. With `amqps`, `ca_file` verifies the broker, or the system's CAs without one.
+
+        With `repair_headers`, no header of a received message can end the connection.
+        """
         address = urlsplit(url)
         self._url = url
         self._is_tls = address.scheme == "amqps"
         self._vhost = unquote(address.path[1:]) or "/"
         self._ca_file = ca_file
         self._heartbeat = heartbeat
-        self._mends_headers = mends_headers
+        self._repair_headers = repair_headers
         self._host = address.hostname or "localhost"
         self._port = address.port or (5671 if self._is_tls else 5672)
         self.broker = f"{self._host}:{self._port}"
-        """Where it is, without credentials."""
+        """Host and port, without credentials."""
 
     @asynccontextmanager
     async def connect(self, prepare: Callable[[AbstractConnection], Awaitable[T]]) -> AsyncIterator[T]:
-        """A connection, for as long as the context lasts, and what `prepare` has made of it."""
-        trust = await self._trust() if self._is_tls else None
+        """Connect for the duration of the context, and yield what `prepare` returns for the connection."""
+        ssl_context = await self._ssl_context() if self._is_tls else None
         connection = Connection(
             make_url(self._url, heartbeat=max(1, round(self._heartbeat.total_seconds()))),
-            ssl_context=trust,
+            ssl_context=ssl_context,
             client_properties={"connection_name": "hyperfleet-sentinel"},
         )
-        if self._mends_headers:
-            # These go to aiormq as they are, and this one aio-pika has no argument of its own for.
-            connection.kwargs["transport_factory"] = Transport(host=self._host, port=self._port, trust=trust)
+        if self._repair_headers:
+            # These arguments go to aiormq unchanged; aio-pika has none of its own for the transport.
+            connection.kwargs["transport_factory"] = RepairingTransport(
+                host=self._host, port=self._port, ssl_context=ssl_context
+            )
         try:
-            with loss_as_error():
-                async with asyncio.timeout(_ATTEMPT.total_seconds()):
-                    prepared = await prepare(await self._shake_hands(connection))
+            with connection_loss_as_error():
+                async with asyncio.timeout(_CONNECT_TIMEOUT.total_seconds()):
+                    prepared = await prepare(await self._handshake(connection))
             yield prepared
         finally:
-            # Whatever is wrong with it, we are done with it.
+            # Errors no longer matter: the connection is not used again.
             with suppress(Exception):
-                async with asyncio.timeout(_CLOSING.total_seconds()):
+                async with asyncio.timeout(_CLOSE_TIMEOUT.total_seconds()):
                     await connection.close()
 
-    async def _shake_hands(self, connection: Connection) -> AbstractConnection:
+    async def _handshake(self, connection: Connection) -> AbstractConnection:
         try:
             await connection.connect()
         except InvalidFrameError as error:
             if "OpenOk" not in str(error):
                 raise
-            # All that aiormq tells of a refused virtual host is that it expected another frame.
+            # aiormq reports a refused virtual host only as an unexpected frame.
             raise ConnectionError(f"virtual host {self._vhost!r} is unknown, or closed to this user") from error
         if connection.transport is None:
             raise ConnectionError("closed while connecting")
         return connection.transport.connection
 
-    async def _trust(self) -> ssl.SSLContext:
-        # Read for every connection, so that a replaced file is heeded, and in a thread, because it is slow.
+    async def _ssl_context(self) -> ssl.SSLContext:
+        # Read for every connection, so that a replaced file takes effect, and in a thread, because it is slow.
         try:
             return await asyncio.to_thread(ssl.create_default_context, cafile=self._ca_file)
         except OSError as error:
-            raise ConnectionError(f"{self._ca_file}: {describe(error)}") from error
+            raise ConnectionError(f"{self._ca_file}: {describe_error(error)}") from error
 
 
-async def keep(
-    hold: Callable[[], Awaitable[None]],
+async def keep_connected(
+    hold_connection: Callable[[], Awaitable[None]],
     *,
-    keeper: ConnectionSupervisor,
+    supervisor: ConnectionSupervisor,
     backoff: Backoff,
     random: Callable[[], float],
 ) -> None:
-    """Holds one connection after another for ever; `hold` returns when its own is lost."""
+    """Reconnect forever; `hold_connection` connects and returns when its connection is lost."""
     now = asyncio.get_running_loop().time
     failures = 0
     while True:
-        begun = now()
+        start = now()
         try:
-            await hold()
-        except Exception as error:  # the loop's edge: whatever it was, the next attempt may be luckier
-            keeper.failed(error)
-            keeper.disconnected(describe(error))
-            keeper.ring()
+            await hold_connection()
+        except Exception as error:  # the loop's edge: the next attempt may succeed
+            supervisor.disconnected(describe_error(error))
+            supervisor.attempt_failed(error)
         await asyncio.sleep(backoff.delay(failures, random()).total_seconds())
-        # Only a connection that lasted starts the count again: one that is lost as soon as it is made
-        # must not be made ten times a second.
-        failures = 0 if now() - begun > 2 * backoff.maximum.total_seconds() else failures + 1
+        # Only a connection that lasted resets the count. Otherwise one that is lost as soon as it is made would be
+        # made ten times a second.
+        failures = 0 if now() - start > 2 * backoff.maximum.total_seconds() else failures + 1
 
 
-async def require_exchange(wire: AbstractConnection, name: str, kind: str) -> None:
-    """Declares the exchange or finds it as expected; raises `Misconfigured` if it can be neither.
+def set_lost(lost: asyncio.Future[str], reason: str) -> None:
+    if not lost.done():
+        lost.set_result(reason)
 
-    On channels of their own, because a refusal closes the channel. Reserved names (`amq.…`) are declared like
-    any other: where such an exchange exists, that only compares it. The default exchange, which has no name, is
-    always there.
+
+def set_lost_on_close(lost: asyncio.Future[str], channel: AbstractChannel, connection: AbstractConnection) -> None:
+    """Resolve `lost` with the reason when the channel or the connection closes."""
+
+    def on_close(closing: asyncio.Future[object]) -> None:
+        set_lost(lost, "closed" if closing.cancelled() else describe_error(closing.exception()))
+
+    for closing in (channel.closing, connection.closing):
+        closing.add_done_callback(on_close)
+
+
+async def require_exchange(connection: AbstractConnection, name: str, exchange_type: str) -> None:
+    """Declare the exchange or check the existing one; raise `Misconfigured` if neither is possible.
+
+    Reserved names (`amq.…`) are declared like any other: for an existing exchange that only compares it. The
+    default exchange, which has no name, always exists.
     """
     if not name:
         return
-    expected = f"exchange {name!r}: expected a durable one of type {kind}"
+    expected = f"exchange {name!r}: expected a durable one of type {exchange_type}"
     try:
-        declaring = await wire.channel(publisher_confirms=False)
-        await declaring.exchange_declare(name, exchange_type=kind, durable=True)
-        await declaring.close()
+        await _on_own_channel(
+            connection, lambda channel: channel.exchange_declare(name, exchange_type=exchange_type, durable=True)
+        )
     except (ChannelPreconditionFailed, ConnectionCommandInvalid) as error:
-        raise Misconfigured(f"{expected}; the broker says: {describe(error)}") from error
+        raise Misconfigured(f"{expected}; broker error: {describe_error(error)}") from error
     except ChannelAccessRefused as refusal:
-        try:
-            looking = await wire.channel(publisher_confirms=False)
-            await looking.exchange_declare(name, passive=True)
-            await looking.close()
-        except ChannelClosed as error:
-            says = f"{describe(error)}; {describe(refusal)}"
-            raise Misconfigured(f"{expected}; the broker says: {says}") from error
+        await _require_existing(
+            connection, lambda channel: channel.exchange_declare(name, passive=True), expected, refusal
+        )
 
 
-async def require_queue(wire: AbstractConnection, name: str) -> bool:
-    """Declares a durable queue, or finds one; false where it is there and this user may not declare it.
+async def require_queue(connection: AbstractConnection, name: str) -> bool:
+    """Declare a durable queue or check the existing one. Return whether this user may declare it.
 
-    What an administrator chose for a queue that exists - its type, its limits - is as good as what we would
-    have: only one that would lose its messages is refused, by `Misconfigured`.
+    An administrator's choices for an existing queue, such as its type and limits, are accepted. Only a queue that
+    would lose messages raises `Misconfigured`.
     """
     expected = f"queue {name!r}: expected a durable one"
     try:
-        declaring = await wire.channel(publisher_confirms=False)
-        await declaring.queue_declare(name, durable=True)
-        await declaring.close()
+        await _on_own_channel(connection, lambda channel: channel.queue_declare(name, durable=True))
         return True
     except ChannelPreconditionFailed as error:
-        if any(f"'{flaw}'" in describe(error) for flaw in ("durable", "auto_delete", "exclusive")):
-            raise Misconfigured(f"{expected}; the broker says: {describe(error)}") from error
+        if any(f"'{flaw}'" in describe_error(error) for flaw in ("durable", "auto_delete", "exclusive")):
+            raise Misconfigured(f"{expected}; broker error: {describe_error(error)}") from error
         return True
     except ChannelLockedResource as error:
-        raise Misconfigured(f"{expected}; the broker says: {describe(error)}") from error
+        raise Misconfigured(f"{expected}; broker error: {describe_error(error)}") from error
     except ChannelAccessRefused as refusal:
-        try:
-            looking = await wire.channel(publisher_confirms=False)
-            await looking.queue_declare(name, passive=True)
-            await looking.close()
-            return False
-        except ChannelClosed as error:
-            says = f"{describe(error)}; {describe(refusal)}"
-            raise Misconfigured(f"{expected}; the broker says: {says}") from error
+        await _require_existing(
+            connection, lambda channel: channel.queue_declare(name, passive=True), expected, refusal
+        )
+        return False
 
 
-async def bind(
-    wire: AbstractConnection, *, queue: str, exchange: str, routing_key: str, is_required: bool
+async def bind_queue(
+    connection: AbstractConnection, *, queue: str, exchange: str, routing_key: str, is_required: bool
 ) -> None:
-    """Binds the queue; where it is not required, a user who may not bind is trusted to find it bound.
+    """Bind the queue. If not required, a user who may not bind is trusted to have it bound already.
 
-    To the default exchange every queue is bound by its own name, and cannot be otherwise.
+    Every queue is bound to the default exchange by its own name, and cannot be bound otherwise.
     """
     if not exchange:
         return
     try:
-        binding = await wire.channel(publisher_confirms=False)
-        await binding.queue_bind(queue, exchange, routing_key)
-        await binding.close()
+        await _on_own_channel(connection, lambda channel: channel.queue_bind(queue, exchange, routing_key))
     except ChannelAccessRefused as error:
         if is_required:
-            says = f"queue {queue!r} cannot be bound to exchange {exchange!r}; the broker says: {describe(error)}"
-            raise Misconfigured(says) from error
+            problem = f"queue {queue!r} cannot be bound to exchange {exchange!r}"
+            raise Misconfigured(f"{problem}; broker error: {describe_error(error)}") from error
 
 
-async def put(wire: AbstractConnection, *, queue: str, body: bytes, properties: Basic.Properties) -> None:
-    """Publishes a message to one queue, past all exchanges, and returns when the broker has confirmed it.
+async def publish_to_queue(
+    connection: AbstractConnection, *, queue: str, body: bytes, properties: Basic.Properties
+) -> None:
+    """Publish one message directly to a queue, and return when the broker has confirmed it.
 
-    Raises aiormq's `DeliveryError` where the queue does not exist or does not take it.
+    Raises aiormq's `DeliveryError` if the queue does not exist or rejects the message.
     """
-    # A channel for each: this is rare, and a refusal closes the channel.
-    channel = await wire.channel(publisher_confirms=True)
+    # A channel for each message: this is rare, and a refusal closes the channel.
+    channel = await connection.channel(publisher_confirms=True)
     try:
         await channel.basic_publish(body, routing_key=queue, properties=properties, mandatory=True)
     finally:
         await channel.close()
+
+
+async def _on_own_channel(
+    connection: AbstractConnection, call: Callable[[AbstractChannel], Awaitable[object]]
+) -> None:
+    """Make the call on a channel of its own, because a refusal closes the channel."""
+    channel = await connection.channel(publisher_confirms=False)
+    await call(channel)
+    await channel.close()
+
+
+async def _require_existing(
+    connection: AbstractConnection,
+    declare_passively: Callable[[AbstractChannel], Awaitable[object]],
+    expected: str,
+    refusal: ChannelAccessRefused,
+) -> None:
+    try:
+        await _on_own_channel(connection, declare_passively)
+    except ChannelClosed as error:
+        errors = f"{describe_error(error)}; {describe_error(refusal)}"
+        raise Misconfigured(f"{expected}; broker error: {errors}") from error

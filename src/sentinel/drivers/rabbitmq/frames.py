@@ -1,11 +1,11 @@
-"""How an event is laid out in AMQP 0-9-1 frames.
+"""Encoding of events as AMQP 0-9-1 frames.
 
-A library's encoder builds, sorts and checks objects for every message, although of the dozen values around an
-event only its id, its subject and the size of its body differ from those of the event before it: that alone
-would take half of what publishing may cost. Here the parts that stay are encoded once, and an event is put
-together from bytes. The tests hold the result against the library's own decoder.
+A library's encoder builds, sorts and checks objects for every message. But of the dozen values around an event
+only its id, its subject and the size of its body differ from the previous event, and that encoder alone would
+use half of the time budget of publishing. Here the constant parts are encoded once, and an event is assembled
+from bytes. The tests compare the result with the library's decoder.
 
-A message is a method frame (`basic.publish`), a header frame (properties, headers among them, and the size of
+A message is a method frame (`basic.publish`), a header frame (properties, including headers, and the size of
 the body) and body frames. A frame is
 
     type:1 channel:2 size:4 payload:size 0xCE
@@ -31,13 +31,13 @@ _BODY_FRAME = 3
 
 _HEADER_FRAME = 2
 _CONTENT = Struct(">HHQ")
-"""What a header frame begins with: class, weight (always 0), size of the body."""
+"""The start of a header frame: class, weight (always 0), size of the body."""
 _BASIC = commands.Basic.frame_id
 _PERSISTENT = b"\x02"
 _LENGTH = Struct(">I")
 _SHORT_LENGTH = Struct(">B")
 _TIMESTAMP = Struct(">Q")
-_LONGEST_SHORT_STRING = 255
+_MAX_SHORT_STRING = 255
 
 _FLAGS = commands.Basic.Properties.flags
 _PRESENT = Struct(">H").pack(
@@ -48,26 +48,26 @@ _PRESENT = Struct(">H").pack(
     | _FLAGS["timestamp"]
     | _FLAGS["message_type"]
 )
-"""Which properties follow. They have no names on the wire, only this order."""
+"""Which properties follow. On the wire they have no names, only this order."""
 
 
 class Unsendable(ValueError):
-    """An event that the protocol cannot carry; the text says why."""
+    """The protocol cannot carry the event; the message tells why."""
 
 
-class FrameLayout:
-    """Lays out events for one channel of one connection, all to the same exchange with the same routing key."""
+class FrameEncoder:
+    """Encodes events for one channel, all to the same exchange with the same routing key."""
 
     def __init__(
         self, *, channel: int, exchange: str, routing_key: str, mode: events.Mode, frame_max: int
     ) -> None:
-        """`frame_max` is what was agreed with the broker; 0 means that frames may be of any size.
+        """`frame_max` was negotiated with the broker; 0 means no limit.
 
-        Raises ValueError or TypeError where a name is not one that the protocol allows.
+        Raises ValueError or TypeError if the protocol does not allow a name.
         """
         self._mode = mode
         self._channel = channel
-        self._largest_payload = frame_max - _FRAME_OVERHEAD if frame_max else 2**32 - 1
+        self._max_payload = frame_max - _FRAME_OVERHEAD if frame_max else 2**32 - 1
         publish = commands.Basic.Publish(exchange=exchange, routing_key=routing_key, mandatory=True)
         self._publish = pamqp.frame.marshal(publish, channel)
         self._before_headers = _PRESENT + _short_string(events.content_type(mode), "content type")
@@ -76,18 +76,18 @@ class FrameLayout:
             + _header("source", events.SOURCE)
             + _header("datacontenttype", events.DATA_CONTENT_TYPE)
         )
-        # Events of one cycle share their type, and mostly their time: remembering the last ones is enough.
-        self._remembered: tuple[str, str] | None = None
+        # Events of one cycle share their type and mostly their time, so caching the last ones is enough.
+        self._shared_key: tuple[str, str] | None = None
         self._shared_headers = b""
         self._shared_properties = b""
 
     def encode(self, event: events.Event) -> bytes:
-        """All frames of one event; raises `Unsendable` where the protocol has no room for it."""
-        if (event.type, event.time) != self._remembered:
-            self._remember(event.type, event.time)
+        """Return all frames of one event; raise `Unsendable` if it does not fit the protocol."""
+        if (event.type, event.time) != self._shared_key:
+            self._encode_shared(event.type, event.time)
         event_id = event.id.encode()
-        if len(event_id) > _LONGEST_SHORT_STRING:
-            raise Unsendable(f"its id takes {len(event_id)} bytes of {_LONGEST_SHORT_STRING}")
+        if len(event_id) > _MAX_SHORT_STRING:
+            raise Unsendable(f"its id takes {len(event_id)} bytes of {_MAX_SHORT_STRING}")
         subject = event.subject.encode()
         headers = b"".join(
             (
@@ -114,9 +114,9 @@ class FrameLayout:
                 self._shared_properties,
             )
         )
-        if len(properties) > self._largest_payload:
-            # A header frame cannot be divided, and a broker answers one too large by closing the connection.
-            raise Unsendable(f"its attributes take {len(properties)} bytes of {self._largest_payload}")
+        if len(properties) > self._max_payload:
+            # A header frame cannot be split, and the broker closes the connection if it is too large.
+            raise Unsendable(f"its attributes take {len(properties)} bytes of {self._max_payload}")
         return b"".join(
             (
                 self._publish,
@@ -128,32 +128,32 @@ class FrameLayout:
         )
 
     def _body_frames(self, body: bytes) -> Iterable[bytes]:
-        if 0 < len(body) <= self._largest_payload:
+        if 0 < len(body) <= self._max_payload:
             return _FRAME.pack(_BODY_FRAME, self._channel, len(body)), body, _FRAME_END
-        starts = range(0, len(body), self._largest_payload)
-        parts = [body[start : start + self._largest_payload] for start in starts]
+        starts = range(0, len(body), self._max_payload)
+        parts = [body[start : start + self._max_payload] for start in starts]
         frames = ((_FRAME.pack(_BODY_FRAME, self._channel, len(part)), part, _FRAME_END) for part in parts)
         return chain.from_iterable(frames)
 
-    def _remember(self, event_type: str, time: str) -> None:
+    def _encode_shared(self, event_type: str, time: str) -> None:
         try:
             timestamp = _TIMESTAMP.pack(int(datetime.fromisoformat(time).timestamp()))
         except (ValueError, OverflowError, struct.error) as error:
-            raise Unsendable(f"its time is not one that can be sent: {time!r}") from error
+            raise Unsendable(f"its time cannot be sent: {time!r}") from error
         self._shared_properties = timestamp + _short_string(event_type, "type")
         self._shared_headers = self._constant_headers + _header("type", event_type) + _header("time", time)
-        self._remembered = (event_type, time)
+        self._shared_key = (event_type, time)
 
 
 def _short_string(value: str, what: str) -> bytes:
     encoded = value.encode()
-    if len(encoded) > _LONGEST_SHORT_STRING:
-        raise Unsendable(f"its {what} takes {len(encoded)} bytes of {_LONGEST_SHORT_STRING}")
+    if len(encoded) > _MAX_SHORT_STRING:
+        raise Unsendable(f"its {what} takes {len(encoded)} bytes of {_MAX_SHORT_STRING}")
     return _SHORT_LENGTH.pack(len(encoded)) + encoded
 
 
 def _header_name(attribute: str) -> bytes:
-    """Followed by the mark of a long string, which every value is."""
+    """The name, followed by the type tag of a long string, which every value is."""
     return _short_string(f"cloudEvents:{attribute}", "name") + b"S"
 
 

@@ -1,7 +1,7 @@
-"""Publishing to RabbitMQ, confirmed.
+"""Publishing to RabbitMQ with confirms.
 
-One connection is kept for as long as the publisher is open. It is made in the background, and made again with
-backoff when it cannot be had or is lost, by `connection`; what goes over it is the business of `channel`.
+One connection is kept while the publisher is open. `connection` connects in the background and reconnects with
+backoff; `channel` sends the events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiormq.abc import AbstractConnection
 from sentinel.core.events import Event, Mode
 from sentinel.drivers.rabbitmq import connection
 from sentinel.drivers.rabbitmq.channel import ConfirmingChannel
-from sentinel.drivers.rabbitmq.confirms import PendingConfirms
+from sentinel.drivers.rabbitmq.confirms import EventBatch
 from sentinel.drivers.rabbitmq.connection import HEARTBEAT, RECONNECT, BrokerAddress
 from sentinel.drivers.reconnect import ConnectionSupervisor
 from sentinel.ports.errors import Misconfigured
@@ -28,14 +28,14 @@ WINDOW = 1000
 
 
 class RabbitMQPublisher:
-    """`ports.Publisher` on a RabbitMQ exchange.
+    """`ports.publisher.Publisher` on a RabbitMQ exchange.
 
-    On every new connection the exchange is declared durable, which also finds out whether one of that name
-    is of another kind. Where this user may not declare, it is enough that the exchange exists; the default
-    exchange, which has no name, always does.
+    On every new connection the exchange is declared durable, which also detects an exchange of the same name but
+    another type. If this user may not declare it, it only has to exist. The default exchange, which has no name,
+    always does.
 
-    While there is no connection, `publish` waits for what the attempt under way, or the next one, brings. When
-    the connection is lost under it, it returns at once, and what had no answer yet is unconfirmed.
+    Without a connection, `publish` waits for the result of the current or next attempt. If the connection is lost
+    during a call, the call returns at once, and events without a confirm are unconfirmed.
     """
 
     broker_type = "rabbitmq"
@@ -55,15 +55,14 @@ class RabbitMQPublisher:
         random: Callable[[], float] = system_random.random,
         observe: Callable[[Connectivity], None] = lambda change: None,
     ) -> None:
-        """`url` is `amqp://…` or `amqps://…` and holds the password, as `connection.amqp_url` makes it.
+        """`url` is `amqp://…` or `amqps://…` with the password, as `connection.amqp_url` builds it.
 
-        With `amqps` the broker is verified against `ca_file`, or the system's authorities without one. At
-        most `window` messages are unconfirmed at any time. `observe` hears of changes, not of every attempt.
+        With `amqps`, `ca_file` verifies the broker, or the system's CAs without one. At most `window` messages are
+        unconfirmed at any time. `observe` is called on changes, not on every attempt.
         """
         if window < 1:
             raise ValueError(f"window: expected 1 or more, got {window}")
-        self._endpoint = BrokerAddress(url=url, ca_file=ca_file, heartbeat=heartbeat)
-        self._broker = self._endpoint.broker
+        self._address = BrokerAddress(url=url, ca_file=ca_file, heartbeat=heartbeat)
         self._exchange = exchange
         self._exchange_type = exchange_type
         self._routing_key = routing_key
@@ -73,19 +72,23 @@ class RabbitMQPublisher:
         self._reconnect = reconnect
         self._random = random
         self._channel: ConfirmingChannel | None = None
-        self._keeper = ConnectionSupervisor(
-            name="rabbitmq", broker=self._broker, patience=connection.FIRST_ATTEMPT, observe=observe
+        self._supervisor = ConnectionSupervisor(
+            name="rabbitmq", broker=self._address.broker, open_timeout=connection.OPEN_TIMEOUT, observe=observe
         )
 
     async def open(self) -> None:
-        await self._keeper.open(self._keep_connected)
+        await self._supervisor.start(
+            lambda: connection.keep_connected(
+                self._hold_connection, supervisor=self._supervisor, backoff=self._reconnect, random=self._random
+            )
+        )
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
-        batch = PendingConfirms(events)
+        batch = EventBatch(events)
         reason = ""
         try:
             async with asyncio.timeout(deadline.total_seconds()):
-                # A deadline that has already passed shows here, before anything is sent.
+                # A deadline that has already passed raises here, before anything is sent.
                 await asyncio.sleep(0)
                 channel = await self._wait_for_channel()
                 if channel is None:
@@ -96,24 +99,24 @@ class RabbitMQPublisher:
         except TimeoutError:
             reason = self.trouble() or f"no answer within {deadline.total_seconds():g}s"
             if self._channel is not None:
-                self._channel.give_up_if_silent(self._heartbeat)
-        return Receipt(batch.outcomes.copy(), batch.seconds.copy(), self._explain(batch, reason))
+                self._channel.fail_if_silent(self._heartbeat)
+        return Receipt(batch.outcomes.copy(), batch.seconds.copy(), self._first_error(batch, reason))
 
     def trouble(self) -> str | None:
-        trouble, channel = self._keeper.trouble(), self._channel
+        trouble, channel = self._supervisor.trouble(), self._channel
         if trouble is not None or channel is None:
             return trouble
         if channel.lost.done():
-            return f"{self._broker}: connection lost: {channel.lost.result()}"
+            return f"{self._address.broker}: connection lost: {channel.lost.result()}"
         if channel.is_blocked():
-            return f"{self._broker}: the broker takes no messages at present (memory or disk alarm)"
+            return f"{self._address.broker}: the broker accepts no messages now (memory or disk alarm)"
         return None
 
     async def close(self) -> None:
-        await self._keeper.close()
+        await self._supervisor.stop()
 
-    def _explain(self, batch: PendingConfirms, unconfirmed: str) -> str:
-        """Why the first event that was not confirmed was not."""
+    def _first_error(self, batch: EventBatch, unconfirmed_reason: str) -> str:
+        """Return why the first event that was not confirmed failed; empty if all were."""
         if batch.outcomes.count(Outcome.CONFIRMED) == len(batch.outcomes):
             return ""
         position = next(i for i, outcome in enumerate(batch.outcomes) if outcome is not Outcome.CONFIRMED)
@@ -121,37 +124,30 @@ class RabbitMQPublisher:
             case Outcome.UNROUTABLE:
                 return f"exchange {self._exchange!r} has no queue for routing key {self._routing_key!r}"
             case Outcome.UNSENDABLE:
-                return f"cannot be sent: {batch.refusals[position]}"
+                return f"cannot be sent: {batch.unsendable_reasons[position]}"
             case Outcome.REFUSED:
                 return "refused by a queue, perhaps because it is full"
             case _:
-                return unconfirmed
+                return unconfirmed_reason
 
     async def _wait_for_channel(self) -> ConfirmingChannel | None:
-        """The channel in use, if there is one or the next attempt brings one."""
-        if self._keeper.is_open and (self._channel is None or self._channel.lost.done()):
-            await self._keeper.attempt()
+        if self._supervisor.is_running and (self._channel is None or self._channel.lost.done()):
+            await self._supervisor.wait_for_attempt()
         return self._channel
 
-    async def _keep_connected(self) -> None:
-        await connection.keep(
-            self._hold_connection, keeper=self._keeper, backoff=self._reconnect, random=self._random
-        )
-
     async def _hold_connection(self) -> None:
-        async with self._endpoint.connect(self._open_channel) as channel:
+        async with self._address.connect(self._open_channel) as channel:
             try:
                 self._channel = channel
-                self._keeper.connected()
-                self._keeper.ring()
-                self._keeper.disconnected(f"connection lost: {await channel.lost}")
+                self._supervisor.attempt_succeeded()
+                self._supervisor.disconnected(f"connection lost: {await channel.lost}")
             finally:
                 self._channel = None
 
-    async def _open_channel(self, wire: AbstractConnection) -> ConfirmingChannel:
+    async def _open_channel(self, amqp_connection: AbstractConnection) -> ConfirmingChannel:
         try:
             channel = ConfirmingChannel(
-                connection=wire,
+                connection=amqp_connection,
                 exchange=self._exchange,
                 routing_key=self._routing_key,
                 mode=self._mode,
@@ -161,5 +157,5 @@ class RabbitMQPublisher:
             name = f"exchange {self._exchange!r}, routing key {self._routing_key!r}"
             raise Misconfigured(f"{name}: {error}") from error
         await channel.open()
-        await connection.require_exchange(wire, self._exchange, self._exchange_type)
+        await connection.require_exchange(amqp_connection, self._exchange, self._exchange_type)
         return channel

@@ -1,13 +1,12 @@
-"""Reading from RabbitMQ so that no message can end the connection it comes over.
+"""Reading from RabbitMQ so that no message can end its connection.
 
-Anybody may publish, and AMQP has few rules for what stands beside a body. pamqp cannot decode some of it: a
-timestamp in micro- or nanoseconds, a name or text that is not UTF-8. aiormq then gives up the connection, the
-broker delivers the same message over the next one, and the queue is blocked for as long as the message lives.
+Anyone may publish, and AMQP allows almost anything in the properties of a message. pamqp cannot decode some of
+it: a timestamp in micro- or nanoseconds, a name or text that is not UTF-8. aiormq then closes the connection,
+the broker delivers the same message over the next one, and the queue is blocked until the message is removed.
 
-So frames are looked at before aiormq sees them, by a stream that it is given to read from, which is the one place
-where it lets others in. Whatever of a message's properties cannot be decoded is left out, and the rest stays as it
-came. What is left is delivered like any other message, and if it is no event any more, it is given up like any
-other.
+So aiormq reads from a stream that repairs header frames first; the stream is the one place where aiormq can be
+extended. Properties that cannot be decoded are removed, and the rest stays as it is. The message is then delivered
+like any other, and dead-lettered if it is no longer a valid event.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pamqp.header import ContentHeader
 
 _FRAME = struct.Struct(">BHI")
 _FIXED = struct.Struct(">HHQ")
-"""What a content header begins with: the class, a weight that nobody uses, and the size of the body."""
+"""The start of a content header: the class, an unused weight, the size of the body."""
 _FLAGS = struct.Struct(">H")
 _LENGTH = struct.Struct(">I")
 _MORE_FLAGS = 1
@@ -38,73 +37,74 @@ _VALUE_WIDTHS = {
     for width, kinds in ((0, "V"), (1, "bBt"), (2, "su"), (4, "Iif"), (5, "D"), (8, "lLdT"))
     for kind in kinds
 }
-_MEASURED_VALUES = "AFSx"
-"""Types of values that say themselves how long they are."""
+_LENGTH_PREFIXED_VALUES = "AFSx"
+"""Value types that start with their length."""
 
 
-class Transport(TransportFactory):
-    """How aiormq gets a connection whose frames can all be decoded."""
+class RepairingTransport(TransportFactory):
+    """Gives aiormq a connection whose frames can all be decoded."""
 
-    def __init__(self, *, host: str, port: int, trust: ssl.SSLContext | None) -> None:
-        """`trust` is for TLS, and None for plain connections."""
+    def __init__(self, *, host: str, port: int, ssl_context: ssl.SSLContext | None) -> None:
         self._host = host
         self._port = port
-        self._trust = trust
+        self._ssl_context = ssl_context
 
     async def create(self, url: object, **kwargs: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         loop = asyncio.get_running_loop()
         reader = FrameReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         try:
-            transport, _ = await loop.create_connection(lambda: protocol, self._host, self._port, ssl=self._trust)
+            transport, _ = await loop.create_connection(
+                lambda: protocol, self._host, self._port, ssl=self._ssl_context
+            )
         except OSError as error:
             raise AMQPConnectionError(*error.args) from error
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 class FrameReader(asyncio.StreamReader):
-    """A stream of frames, of which the headers of messages are mended; read by `readexactly` alone."""
+    """A stream that repairs the header frames of messages; aiormq reads it only with `readexactly`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._frame = b""
-        """What is left of the frame that is being read."""
+        self._unread = b""
+        """The rest of the current frame."""
 
     async def readexactly(self, n: int) -> bytes:
-        while len(self._frame) < n:
-            self._frame += await self._next_frame()
-        asked, self._frame = self._frame[:n], self._frame[n:]
-        return asked
+        while len(self._unread) < n:
+            self._unread += await self._next_frame()
+        data, self._unread = self._unread[:n], self._unread[n:]
+        return data
 
     def at_eof(self) -> bool:
-        return not self._frame and super().at_eof()
+        return not self._unread and super().at_eof()
 
     async def _next_frame(self) -> bytes:
         head = await super().readexactly(_FRAME.size)
         if head.startswith(constants.AMQP):
-            return head  # what a broker says to a version that it does not speak; it is no frame
+            return head  # not a frame: the broker rejects the protocol version
         kind, channel, size = _FRAME.unpack(head)
         rest = await super().readexactly(size + 1)
         if kind != constants.FRAME_HEADER:
             return head + rest
-        payload = mended(rest[:-1])
+        payload = repair_header(rest[:-1])
         return _FRAME.pack(kind, channel, len(payload)) + payload + rest[-1:]
 
 
-def mended(payload: bytes) -> bytes:
-    """A content header without what pamqp cannot decode of it; the very same where it can decode all of it."""
+def repair_header(payload: bytes) -> bytes:
+    """Remove what pamqp cannot decode from a content header; return the same object if it can decode all."""
     if _is_decodable(payload) or len(payload) < _FIXED.size:
         return payload
     fixed = payload[: _FIXED.size]
     try:
-        rest = fixed + _mended_properties(payload[_FIXED.size :])
+        repaired = fixed + _repair_properties(payload[_FIXED.size :])
     except (struct.error, ValueError):
-        rest = b""
-    return rest if rest and _is_decodable(rest) else fixed + _FLAGS.pack(0)
+        repaired = b""
+    return repaired if repaired and _is_decodable(repaired) else fixed + _FLAGS.pack(0)
 
 
-def _mended_properties(encoded: bytes) -> bytes:
-    """The flags of the properties, and those that can be decoded."""
+def _repair_properties(encoded: bytes) -> bytes:
+    """Return the flags and values of the properties that can be decoded."""
     [flags] = _FLAGS.unpack_from(encoded)
     if flags & _MORE_FLAGS:
         raise ValueError("more properties than AMQP 0-9-1 has")
@@ -118,8 +118,8 @@ def _mended_properties(encoded: bytes) -> bytes:
         part = encoded[offset : offset + _property_size(encoded, offset, kind)]
         offset += len(part)
         if kind == _TABLE:
-            part = _mended_table(part)
-        if _can(decode.by_type, part, kind):
+            part = _repair_table(part)
+        if _succeeds(decode.by_type, part, kind):
             kept |= flag
             parts.append(part)
     return _FLAGS.pack(kept) + b"".join(parts)
@@ -133,18 +133,18 @@ def _property_size(encoded: bytes, offset: int, kind: str) -> int:
     return _WIDTHS[kind]
 
 
-def _mended_table(encoded: bytes) -> bytes:
+def _repair_table(encoded: bytes) -> bytes:
     entries = _entries(encoded[_LENGTH.size :])
-    return _table(b"".join(entry for entry in entries if _can(decode.field_table, _table(entry))))
+    return _table(b"".join(entry for entry in entries if _succeeds(decode.field_table, _table(entry))))
 
 
 def _entries(encoded: bytes) -> Iterator[bytes]:
-    """Each name with its value, as far as one can tell where they end."""
+    """Yield each name with its value, up to the first of unknown length."""
     offset = 0
     while offset < len(encoded):
         kind_at = offset + 1 + encoded[offset]
         kind, value_at = chr(encoded[kind_at]) if kind_at < len(encoded) else "", kind_at + 1
-        if kind and kind in _MEASURED_VALUES:
+        if kind and kind in _LENGTH_PREFIXED_VALUES:
             end = value_at + _LENGTH.size + _length(encoded, value_at)
         elif kind in _VALUE_WIDTHS:
             end = value_at + _VALUE_WIDTHS[kind]
@@ -164,10 +164,10 @@ def _length(encoded: bytes, offset: int) -> int:
 
 
 def _is_decodable(payload: bytes) -> bool:
-    return _can(ContentHeader().unmarshal, payload)
+    return _succeeds(ContentHeader().unmarshal, payload)
 
 
-def _can(decoder: Callable[..., Any], *arguments: object) -> bool:
+def _succeeds(decoder: Callable[..., Any], *arguments: object) -> bool:
     try:
         decoder(*arguments)
     except Exception:  # pamqp documents ValueError, and raises several others

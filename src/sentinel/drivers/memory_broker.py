@@ -1,13 +1,12 @@
-"""A broker inside the process, for trying things out and for tests that should not need a server.
+"""A broker inside the process, for trials and for tests that should not need a server.
 
-It keeps the promises of the real ones. A subscription is a queue of its own that outlives its subscribers;
-they share it, and different subscriptions each get everything. It is bounded and never drops: a subscription
-that has no room makes publishers wait, and what found no room by the deadline was refused - not unconfirmed,
-because an event is placed into every subscription at once or into none, so the broker knows. With no
-subscription at all there is nowhere to put an event, and it is unroutable, as on an exchange to which nothing
-is bound.
+It keeps the promises of the real ones. A subscription is a queue that outlives its subscribers. They share it,
+and different subscriptions each get every message. A queue is bounded and never drops: a full subscription
+makes publishers wait, and an event that found no room by the deadline is refused. It is not unconfirmed,
+because an event is put into all subscriptions at once or into none. Without any subscription an event is
+unroutable, as on an exchange without bindings.
 
-Everything happens on one event loop; nothing is kept beyond the life of the process.
+Everything happens on one event loop, and nothing outlives the process.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from sentinel.core import events
-from sentinel.drivers import received
+from sentinel.drivers import event_messages
 from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery, Notifier
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.publisher import Outcome, Receipt
@@ -30,11 +29,11 @@ from sentinel.runtime.log import Log, get_logger
 CAPACITY = 10_000
 
 _NOT_OPEN = "the publisher is not open"
-_PATIENCE = timedelta(seconds=5)
+_REPLAY_TIMEOUT = timedelta(seconds=5)
 
 
 class MemoryBroker:
-    """The subscriptions, and what waits in them."""
+    """The subscriptions and their messages."""
 
     def __init__(
         self,
@@ -44,8 +43,8 @@ class MemoryBroker:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         log: Log | None = None,
     ) -> None:
-        """`capacity` bounds the messages of each subscription, those held without an answer included, and its
-        dead letters apart from them. A nacked message is kept back by `retry`. `log` hears of faults of ours."""
+        """`capacity` limits the messages of each subscription, including unsettled ones, and separately its dead
+        letters. `retry` delays nacked messages."""
         if capacity < 1:
             raise ValueError(f"capacity: expected 1 or more, got {capacity}")
         self._capacity = capacity
@@ -56,59 +55,58 @@ class MemoryBroker:
         self._room = Notifier()
 
     def publisher(self, *, mode: events.Mode = events.Mode.STRUCTURED) -> MemoryPublisher:
-        """A publisher to every subscription of this broker; open it before use, as any other."""
+        """Create a publisher to all subscriptions; open it before use."""
         return MemoryPublisher(broker=self, mode=mode)
 
     def subscribe(self, subscription: str, *, max_in_flight: int | None = None) -> MemorySubscriber:
-        """A subscriber, ready at once; the subscription is made where it does not exist yet.
+        """Create a subscriber that is ready at once, and the subscription if it does not exist.
 
-        Without `max_in_flight` it may hold all that the subscription has room for.
+        `max_in_flight` defaults to the capacity.
         """
         queue = self._subscriptions.get(subscription)
         if queue is None:
-            queue = _Subscription(self._room, dead_letters=self._capacity, now=self._now)
+            queue = _Subscription(self._room, max_dead_letters=self._capacity, now=self._now)
             self._subscriptions[subscription] = queue
-        most = self._capacity if max_in_flight is None else max_in_flight
-        return MemorySubscriber(queue, max_in_flight=most, retry=self._retry, now=self._now, log=self._log)
+        in_flight = self._capacity if max_in_flight is None else max_in_flight
+        return MemorySubscriber(queue, max_in_flight=in_flight, retry=self._retry, now=self._now, log=self._log)
 
     def dead_letters(self, subscription: str) -> MemoryDeadLetters:
-        """The dead letters of a subscription, of which the newest are kept; none where it does not exist."""
+        """The newest dead letters of a subscription; empty if it does not exist."""
         return MemoryDeadLetters(broker=self, subscription=subscription)
 
     def subscription(self, name: str) -> _Subscription | None:
         return self._subscriptions.get(name)
 
     def unsubscribe(self, subscription: str) -> None:
-        """Removes a subscription, if there is one, with all it keeps; its subscribers' deliveries end."""
+        """Remove a subscription, if it exists, with its messages; its subscribers' deliveries end."""
         queue = self._subscriptions.pop(subscription, None)
         if queue is not None:
             queue.remove()
-            self._room.ring()
+            self._room.notify()
 
     def backlog(self, subscription: str) -> int:
-        """How many messages the subscription keeps, waiting or held; none where it does not exist."""
+        """Return how many messages wait or are unsettled; 0 if the subscription does not exist."""
         queue = self._subscriptions.get(subscription)
-        return 0 if queue is None else queue.kept
+        return 0 if queue is None else queue.size
 
-    def full(self) -> list[str]:
-        """The subscriptions that have no room for one more message, by name."""
-        return [name for name, queue in self._subscriptions.items() if queue.kept >= self._capacity]
+    def full_subscriptions(self) -> list[str]:
+        return [name for name, queue in self._subscriptions.items() if queue.size >= self._capacity]
 
-    async def place_in(self, name: str, message: Message) -> bool:
-        """Waits for room in one subscription, and puts the message there; False if it does not exist."""
-        while name in self.full():
+    async def publish_to(self, name: str, message: Message) -> bool:
+        """Wait for room in one subscription and put the message there. Return False if it does not exist."""
+        while name in self.full_subscriptions():
             await self._room.wait()
         queue = self._subscriptions.get(name)
         if queue is not None:
             queue.put(message)
         return queue is not None
 
-    async def place(self, message: Message) -> bool:
-        """Waits for room everywhere, then puts the message into every subscription; False if there is none.
+    async def publish(self, message: Message) -> bool:
+        """Wait for room in all subscriptions and put the message into each. Return False if there are none.
 
-        Nothing is awaited once there is room: a caller that gives up knows that the message is nowhere.
+        Nothing is awaited once there is room: a cancelled caller knows that the message was not published.
         """
-        while self.full():
+        while self.full_subscriptions():
             await self._room.wait()
         for queue in self._subscriptions.values():
             queue.put(message)
@@ -116,7 +114,7 @@ class MemoryBroker:
 
 
 class MemoryPublisher:
-    """`ports.Publisher` on a `MemoryBroker`; delivers in the order in which events were published."""
+    """`ports.publisher.Publisher` on a `MemoryBroker`; keeps the order of the events."""
 
     broker_type = "memory"
 
@@ -138,15 +136,15 @@ class MemoryPublisher:
         try:
             async with asyncio.timeout(deadline.total_seconds()):
                 for event in events:
-                    begun = loop.time()
-                    if await self._broker.place(_message(event, self._mode)):
+                    start = loop.time()
+                    if await self._broker.publish(_message(event, self._mode)):
                         outcomes.append(Outcome.CONFIRMED)
                     else:
                         outcomes.append(Outcome.UNROUTABLE)
                         error = error or "the memory broker has no subscription"
-                    seconds.append(loop.time() - begun)
+                    seconds.append(loop.time() - start)
         except TimeoutError:
-            full = ", ".join(self._broker.full())
+            full = ", ".join(self._broker.full_subscriptions())
             error = error or f"no room within {deadline.total_seconds():g}s in subscription {full}"
             outcomes.extend([Outcome.REFUSED] * (len(events) - len(outcomes)))
         return Receipt(outcomes, seconds, error)
@@ -161,9 +159,8 @@ class MemoryPublisher:
 class MemorySubscriber:
     """`ports.subscription.Subscriber` on a `MemoryBroker`.
 
-    A message that was nacked goes to the back of its subscription, so that one which always fails does not
-    keep the rest waiting. What is unsettled at close goes back to the front, in its old order: nobody has
-    judged it.
+    A nacked message goes to the back of the queue, so that one that always fails does not block the others.
+    Messages that are unsettled at close go back to the front in their old order.
     """
 
     broker_type = "memory"
@@ -178,41 +175,41 @@ class MemorySubscriber:
         log: Log,
     ) -> None:
         self._subscription = subscription
-        self._intake: HeldDeliveries[_Parcel] = HeldDeliveries(
+        self._held: HeldDeliveries[_QueuedMessage] = HeldDeliveries(
             max_in_flight=max_in_flight,
             retry=retry,
             now=now,
             source=subscription.take,
-            bell=subscription.arrival,
+            notifier=subscription.arrival,
             log=log,
         )
         self._is_closed = False
         subscription.subscribers.append(self)
 
     async def open(self) -> None:
-        """It is ready from the beginning."""
+        """Do nothing: it is ready when created."""
 
-    def deliveries(self) -> AsyncIterator[HeldDelivery[_Parcel]]:
-        return self._intake.deliveries()
+    def deliveries(self) -> AsyncIterator[HeldDelivery[_QueuedMessage]]:
+        return self._held.deliveries()
 
     def trouble(self) -> str | None:
         return "the subscriber is closed" if self._is_closed else None
 
-    def end(self) -> None:
-        """The subscription is gone: there is nothing more to deliver."""
-        self._intake.end()
+    def end_deliveries(self) -> None:
+        """Called when the subscription is removed."""
+        self._held.end_deliveries()
 
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             self._subscription.subscribers.remove(self)
-            self._subscription.give_back_first(await self._intake.close())
+            self._subscription.requeue_first(await self._held.close())
 
 
-class _Parcel:
-    """A message in a subscription; `intake.Parcel` while it is held."""
+class _QueuedMessage:
+    """`deliveries.BrokerMessage` in a subscription."""
 
-    key = None  # Nothing ever comes between a parcel and its subscription, so it need not be recognised.
+    key = None  # It is never redelivered while it is in progress, so it need not be recognized.
 
     def __init__(self, message: Message, subscription: _Subscription, published_time: datetime) -> None:
         self.message = message
@@ -220,74 +217,74 @@ class _Parcel:
         self.attempts = 0
         self._subscription = subscription
 
-    async def accept(self) -> bool:
-        self._subscription.forget(self)
+    async def ack(self) -> bool:
+        self._subscription.remove_unsettled(self)
         return True
 
-    async def give_back(self) -> bool:
-        self._subscription.give_back_last(self)
+    async def nack(self) -> bool:
+        self._subscription.requeue_last(self)
         return True
 
-    async def bury(self, reason: str, *, attempts: int) -> bool:
-        self._subscription.bury(self, reason, attempts)
+    async def dead_letter(self, reason: str, *, attempts: int) -> bool:
+        self._subscription.add_dead_letter(self, reason, attempts)
         return True
 
 
 class _Subscription:
-    """A queue, the messages that were taken from it and not settled, and its dead letters.
+    """A queue, its unsettled messages and its dead letters.
 
-    Held messages count, so that one which is given back always finds room.
+    Unsettled messages count towards the capacity, so that there is always room to requeue them.
     """
 
-    def __init__(self, room: Notifier, *, dead_letters: int, now: Callable[[], datetime]) -> None:
+    def __init__(self, room: Notifier, *, max_dead_letters: int, now: Callable[[], datetime]) -> None:
         self.arrival = Notifier()
         self.subscribers: list[MemorySubscriber] = []
-        self.dead_letters: deque[DeadLetter] = deque(maxlen=dead_letters)
+        self.dead_letters: deque[DeadLetter] = deque(maxlen=max_dead_letters)
         self._room = room
         self._now = now
-        self._waiting: deque[_Parcel] = deque()
-        self._held: dict[_Parcel, None] = {}
+        self._waiting: deque[_QueuedMessage] = deque()
+        self._unsettled: dict[_QueuedMessage, None] = {}
 
     @property
-    def kept(self) -> int:
-        return len(self._waiting) + len(self._held)
+    def size(self) -> int:
+        return len(self._waiting) + len(self._unsettled)
 
     def put(self, message: Message) -> None:
-        self._waiting.append(_Parcel(message, self, self._now()))
-        self.arrival.ring()
+        self._waiting.append(_QueuedMessage(message, self, self._now()))
+        self.arrival.notify()
 
-    def take(self) -> _Parcel | None:
+    def take(self) -> _QueuedMessage | None:
         if not self._waiting:
             return None
-        parcel = self._waiting.popleft()
-        parcel.attempts += 1
-        self._held[parcel] = None
-        return parcel
+        message = self._waiting.popleft()
+        message.attempts += 1
+        self._unsettled[message] = None
+        return message
 
-    def forget(self, parcel: _Parcel) -> None:
-        del self._held[parcel]
-        self._room.ring()
+    def remove_unsettled(self, message: _QueuedMessage) -> None:
+        del self._unsettled[message]
+        self._room.notify()
 
-    def bury(self, parcel: _Parcel, reason: str, attempts: int) -> None:
-        headers = received.given_up(reason=reason, attempts=attempts, now=self._now())
-        self.dead_letters.append(received.dead_letter(parcel.message, headers))
-        self.forget(parcel)
+    def add_dead_letter(self, message: _QueuedMessage, reason: str, attempts: int) -> None:
+        headers = event_messages.dead_letter_headers(reason=reason, attempts=attempts, now=self._now())
+        self.dead_letters.append(event_messages.read_dead_letter(message.message, headers))
+        self.remove_unsettled(message)
 
-    def give_back_last(self, parcel: _Parcel) -> None:
-        del self._held[parcel]
-        self._waiting.append(parcel)
-        self.arrival.ring()
+    def requeue_last(self, message: _QueuedMessage) -> None:
+        del self._unsettled[message]
+        self._waiting.append(message)
+        self.arrival.notify()
 
-    def give_back_first(self, parcels: Sequence[_Parcel]) -> None:
-        for parcel in parcels:
-            del self._held[parcel]
-        self._waiting.extendleft(reversed(parcels))
-        self.arrival.ring()
+    def requeue_first(self, messages: Sequence[_QueuedMessage]) -> None:
+        for message in messages:
+            del self._unsettled[message]
+        self._waiting.extendleft(reversed(messages))
+        self.arrival.notify()
 
     def remove(self) -> None:
         self._waiting.clear()
         for subscriber in self.subscribers:
-            subscriber.end()
+            subscriber.end_deliveries()
 
 
 class MemoryDeadLetters:
@@ -301,19 +298,19 @@ class MemoryDeadLetters:
         return list(self._letters())[:limit]
 
     async def replay(self, letter_id: str | None = None) -> int:
-        chosen = self._chosen(letter_id)
+        chosen = self._letters_with_id(letter_id)
         try:
-            async with asyncio.timeout(_PATIENCE.total_seconds()):
+            async with asyncio.timeout(_REPLAY_TIMEOUT.total_seconds()):
                 for letter in chosen:
-                    await self._broker.place_in(self._subscription, letter.message)
-                    with suppress(ValueError):  # somebody else was faster
+                    await self._broker.publish_to(self._subscription, letter.message)
+                    with suppress(ValueError):  # removed by a concurrent call
                         self._letters().remove(letter)
         except TimeoutError as error:
             raise Unavailable(f"no room in subscription {self._subscription}") from error
         return len(chosen)
 
     async def drop(self, letter_id: str | None = None) -> int:
-        chosen = self._chosen(letter_id)
+        chosen = self._letters_with_id(letter_id)
         for letter in chosen:
             self._letters().remove(letter)
         return len(chosen)
@@ -322,7 +319,7 @@ class MemoryDeadLetters:
         queue = self._broker.subscription(self._subscription)
         return deque() if queue is None else queue.dead_letters
 
-    def _chosen(self, letter_id: str | None) -> list[DeadLetter]:
+    def _letters_with_id(self, letter_id: str | None) -> list[DeadLetter]:
         return [letter for letter in self._letters() if letter_id in (None, letter.id)]
 
 

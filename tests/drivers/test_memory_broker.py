@@ -1,4 +1,4 @@
-"""What the memory broker decides beyond the contracts: bounds, atomic placing, order, removal."""
+"""The memory broker beyond the contracts: capacity, atomic publishing, order, removal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from sentinel.core.events import Mode
-from sentinel.drivers.memory import MemoryBroker, MemoryPublisher
+from sentinel.drivers.memory_broker import MemoryBroker, MemoryPublisher
 from sentinel.ports.errors import Unavailable
 from sentinel.ports.publisher import Outcome
 from sentinel.runtime.backoff import Backoff
-from sentinel.testing import loop
+from sentinel.testing.loop import simulated
 from tests.contract.publisher import ids, make_event, make_events
 from tests.contract.subscriber import take, take_ids
 
@@ -27,7 +27,7 @@ async def opened(broker: MemoryBroker) -> MemoryPublisher:
     return publisher
 
 
-async def test_what_found_no_room_by_the_deadline_was_refused() -> None:
+async def test_events_without_room_by_the_deadline_are_refused() -> None:
     broker = MemoryBroker(capacity=2)
     broker.subscribe("dns")
     publisher = await opened(broker)
@@ -50,7 +50,7 @@ async def test_a_refused_event_is_in_no_subscription() -> None:
     receipt = await publisher.publish([make_event(2)], deadline=AT_ONCE)
 
     assert list(receipt.outcomes) == [Outcome.REFUSED]
-    assert broker.full() == ["full"]
+    assert broker.full_subscriptions() == ["full"]
     assert broker.backlog("free") == 0
     assert await take_ids(full, 1) == ["event-1"]
 
@@ -89,7 +89,7 @@ async def test_removing_a_full_subscription_makes_room() -> None:
     assert broker.backlog("dns") == 1
 
 
-async def test_a_held_message_counts_so_that_it_can_come_back() -> None:
+async def test_an_unsettled_message_counts_so_that_it_can_be_requeued() -> None:
     broker = MemoryBroker(capacity=1, retry=SOON)
     subscriber = broker.subscribe("dns")
     publisher = await opened(broker)
@@ -104,7 +104,7 @@ async def test_a_held_message_counts_so_that_it_can_come_back() -> None:
     assert await take_ids(subscriber, 1) == ["event-1"]
 
 
-async def test_messages_come_in_the_order_of_publishing() -> None:
+async def test_messages_are_delivered_in_the_order_of_publishing() -> None:
     broker = MemoryBroker()
     subscriber = broker.subscribe("dns")
     publisher = await opened(broker)
@@ -126,7 +126,7 @@ async def test_a_nacked_message_goes_to_the_back() -> None:
     assert await take_ids(subscriber, 3) == ["event-1", "event-2", "event-0"]
 
 
-async def test_what_was_unsettled_at_close_comes_first_and_in_order() -> None:
+async def test_messages_unsettled_at_close_come_first_and_in_order() -> None:
     broker = MemoryBroker()
     gone = broker.subscribe("dns")
     publisher = await opened(broker)
@@ -187,12 +187,12 @@ async def test_publishers_of_both_modes_share_a_broker() -> None:
     ]
 
 
-def test_a_broker_without_capacity_is_refused() -> None:
+def test_a_capacity_of_zero_is_rejected() -> None:
     with pytest.raises(ValueError, match="capacity: expected 1 or more, got 0"):
         MemoryBroker(capacity=0)
 
 
-async def test_of_its_dead_letters_a_subscription_keeps_the_newest() -> None:
+async def test_a_subscription_keeps_its_newest_dead_letters() -> None:
     broker = MemoryBroker(capacity=2)
     subscriber = broker.subscribe("dns")
     publisher = await opened(broker)
@@ -206,18 +206,17 @@ async def test_of_its_dead_letters_a_subscription_keeps_the_newest() -> None:
     assert [letter.id for letter in letters] == ["event-1", "event-2"]
 
 
-def test_a_replay_that_finds_no_room_says_so_and_keeps_the_letter() -> None:
-    async def scenario() -> list[str]:
-        broker = MemoryBroker(capacity=1)
-        subscriber = broker.subscribe("dns")
-        publisher = await opened(broker)
-        await publisher.publish([make_event(1)], deadline=AT_ONCE)
-        await (await anext(subscriber.deliveries())).dead_letter("no")
-        await publisher.publish([make_event(2)], deadline=AT_ONCE)
-        letters = broker.dead_letters("dns")
+@simulated
+async def test_a_replay_without_room_fails_and_keeps_the_letter() -> None:
+    broker = MemoryBroker(capacity=1)
+    subscriber = broker.subscribe("dns")
+    publisher = await opened(broker)
+    await publisher.publish([make_event(1)], deadline=AT_ONCE)
+    await (await anext(subscriber.deliveries())).dead_letter("no")
+    await publisher.publish([make_event(2)], deadline=AT_ONCE)
+    letters = broker.dead_letters("dns")
 
-        with pytest.raises(Unavailable, match="no room in subscription dns"):
-            await letters.replay()
-        return [letter.id for letter in await letters.peek(limit=10)]
+    with pytest.raises(Unavailable, match="no room in subscription dns"):
+        await letters.replay()
 
-    assert loop.run(scenario()) == ["event-1"]
+    assert [letter.id for letter in await letters.peek(limit=10)] == ["event-1"]
