@@ -6,14 +6,21 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tools.services import debian
-from tools.services.server import LOOPBACK, START_TIMEOUT, Server, ServiceError, free_port, log_progress
+from tools.services.server import (
+    LOOPBACK,
+    Server,
+    ServiceError,
+    environment_variable,
+    free_port,
+    log_progress,
+    run_command,
+)
 
 POSTGRESQL_URL_VARIABLE = "SENTINEL_TEST_POSTGRESQL_URL"
 
@@ -62,17 +69,8 @@ class PostgreSQLServer(Server):
             for path in (self._directory, password_file, self._log):
                 shutil.chown(path, "postgres")
         command = [str(self._binaries / "initdb"), "-D", str(self._data), "-U", self.USER, "-A", "scram-sha-256"]
-        done = subprocess.run(
-            [*_as_unprivileged(), *command, f"--pwfile={password_file}", "-E", "UTF8", "--locale=C.UTF-8"],
-            cwd=self._directory,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=START_TIMEOUT.total_seconds(),
-            check=False,
-        )
-        if done.returncode != 0:
-            raise ServiceError(f"initdb: {(done.stderr or done.stdout).strip()}")
+        command += [f"--pwfile={password_file}", "-E", "UTF8", "--locale=C.UTF-8"]
+        run_command("initdb", [*_as_unprivileged(), *command], cwd=self._directory)
 
 
 def _binaries() -> Path:
@@ -116,12 +114,9 @@ def provide() -> Iterator[None]:
     log_progress("starting PostgreSQL")
     with temporary_server() as server:
         log_progress(f"PostgreSQL is ready on port {server.port}")
-        os.environ[POSTGRESQL_URL_VARIABLE] = server.url
-        try:
+        with environment_variable(POSTGRESQL_URL_VARIABLE, server.url):
             yield
-        finally:
-            del os.environ[POSTGRESQL_URL_VARIABLE]
-            log_progress("stopping PostgreSQL")
+        log_progress("stopping PostgreSQL")
 
 
 @contextmanager

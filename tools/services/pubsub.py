@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +12,14 @@ from pathlib import Path
 from tools.services.server import (
     LOOPBACK,
     PING_TIMEOUT,
-    START_TIMEOUT,
     NotListening,
     Server,
     ServiceError,
     ServiceMissing,
+    environment_variable,
     free_port,
     log_progress,
+    run_command,
 )
 
 EMULATOR_VARIABLE = "PUBSUB_EMULATOR_HOST"
@@ -98,15 +98,11 @@ def _emulator_jars(root: Path) -> list[Path]:
 
 def _sdk_root(gcloud: str) -> Path:
     # In some installations the command on the path is a wrapper outside the SDK.
-    done = subprocess.run(
-        [gcloud, "info", "--format=value(installation.sdk_root)"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=START_TIMEOUT.total_seconds(),
-        check=False,
-    )
-    return Path(done.stdout.strip() or "/nonexistent")
+    try:
+        root = run_command("gcloud info", [gcloud, "info", "--format=value(installation.sdk_root)"]).strip()
+    except ServiceError:
+        root = ""
+    return Path(root or "/nonexistent")
 
 
 @contextmanager
@@ -128,9 +124,6 @@ def provide() -> Iterator[None]:
         log_progress(f"starting the Pub/Sub emulator at {emulator.host}")
         with emulator:
             log_progress("the Pub/Sub emulator is ready")
-            os.environ[EMULATOR_VARIABLE] = emulator.host
-            try:
+            with environment_variable(EMULATOR_VARIABLE, emulator.host):
                 yield
-            finally:
-                del os.environ[EMULATOR_VARIABLE]
-                log_progress("stopping the Pub/Sub emulator")
+            log_progress("stopping the Pub/Sub emulator")

@@ -23,13 +23,13 @@ from tools.services import debian
 from tools.services.server import (
     LOOPBACK,
     PING_TIMEOUT,
-    START_TIMEOUT,
     NotListening,
     Server,
     ServiceError,
     free_port,
     kill_session,
     log_progress,
+    run_command,
 )
 
 RABBITMQ_PORT = 5672
@@ -119,18 +119,8 @@ class RabbitMQNode(Server):
 
     def control(self, *arguments: str) -> str:
         """Run `rabbitmqctl` against this node and return its output."""
-        done = subprocess.run(
-            [_script("rabbitmqctl"), "--quiet", *arguments],
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=START_TIMEOUT.total_seconds(),
-            check=False,
-        )
-        if done.returncode != 0:
-            raise ServiceError(f"rabbitmqctl {arguments[0]}: {(done.stderr or done.stdout).strip()}")
-        return done.stdout
+        command = [_script("rabbitmqctl"), "--quiet", *arguments]
+        return run_command(f"rabbitmqctl {arguments[0]}", command, env=self._environment())
 
     def _command(self) -> list[str]:
         return [_script("rabbitmq-server")]

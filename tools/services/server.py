@@ -1,4 +1,4 @@
-"""A server that tests start and stop: on loopback, with a log file, in a session of its own."""
+"""A server that tests start and stop: on loopback, with a log file, in its own session."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
 LOOPBACK = "127.0.0.1"
-START_TIMEOUT = timedelta(seconds=120)
-"""A cold machine with two busy cores needs half a minute."""
 PING_TIMEOUT = timedelta(seconds=5)
 
+_START_TIMEOUT = timedelta(seconds=120)
+"""A cold machine with two busy cores needs half a minute."""
 _STOP_TIMEOUT = timedelta(seconds=30)
 _MIN_PORT = 10_000
 _LOG_TAIL_LINES = 25
@@ -41,6 +41,35 @@ class NotListening(Exception):
 
 def log_progress(text: str) -> None:
     print(f"services: {text}", file=sys.stderr, flush=True)
+
+
+def run_command(
+    name: str, command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> str:
+    """Run an administrative command and return its output. Raises `ServiceError`, which starts with `name`."""
+    done = subprocess.run(
+        command,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_START_TIMEOUT.total_seconds(),
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ServiceError(f"{name}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+@contextmanager
+def environment_variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable, which the command inherits, and remove it afterwards."""
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def free_port() -> int:
@@ -98,7 +127,7 @@ class Server(ABC):
     def start(self) -> None:
         """Start the server and return when it is ready."""
         with self._log.open("ab") as log:
-            # A session of its own: Ctrl-C is meant for the command, which may still need the server to finish.
+            # Its own session: Ctrl-C is meant for the command, which may still need the server to finish.
             process = self._process = subprocess.Popen(
                 self._command(),
                 env=self._environment(),
@@ -108,7 +137,7 @@ class Server(ABC):
                 stderr=log,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + START_TIMEOUT.total_seconds()
+        deadline = time.monotonic() + _START_TIMEOUT.total_seconds()
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise ServiceError(f"{self.name} exited while starting:\n{self._log_tail()}")
@@ -116,7 +145,7 @@ class Server(ABC):
                 return
             time.sleep(0.1)
         raise ServiceError(
-            f"{self.name} is not ready on port {self.port} after {START_TIMEOUT}:\n{self._log_tail()}"
+            f"{self.name} is not ready on port {self.port} after {_START_TIMEOUT}:\n{self._log_tail()}"
         )
 
     def stop(self) -> None:

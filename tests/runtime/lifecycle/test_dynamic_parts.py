@@ -43,6 +43,12 @@ def stops_after(seconds: float) -> Loop:
     return loop
 
 
+async def start(parts: DynamicParts, name: str, build: PartFactory, *, restart: Backoff | None = None) -> None:
+    """Add a part and wait until it runs."""
+    parts.add(name, build, restart=restart)
+    await asyncio.sleep(1)
+
+
 async def fails_when_stopped(stopping: Stopping) -> None:
     await stopping.wait()
     raise LookupError("unconfirmed")
@@ -66,10 +72,8 @@ async def test_an_added_part_runs_until_it_alone_is_removed(journal: Journal) ->
 @simulated
 async def test_added_parts_drain_with_the_rest_and_close_in_reverse_order(journal: Journal) -> None:
     async with journal.serving(journal.part("operator"), shared=(journal.shared("broker"),)) as parts:
-        parts.add("a", lambda: journal.part("a"))
-        await asyncio.sleep(1)
-        parts.add("b", lambda: journal.part("b"))
-        await asyncio.sleep(1)
+        await start(parts, "a", lambda: journal.part("a"))
+        await start(parts, "b", lambda: journal.part("b"))
         await parts.replace("a", lambda: journal.part("a2"))
         await asyncio.sleep(1)
         journal.entries.clear()
@@ -82,8 +86,7 @@ async def test_added_parts_drain_with_the_rest_and_close_in_reverse_order(journa
 @simulated
 async def test_a_taken_name_is_rejected(journal: Journal) -> None:
     async with journal.serving(journal.part("operator")) as parts:
-        parts.add("pulse", lambda: journal.part("pulse", stops_after(5)))
-        await asyncio.sleep(1)
+        await start(parts, "pulse", lambda: journal.part("pulse", stops_after(5)))
 
         with pytest.raises(PartExists, match="expected a part name that is not taken, got 'pulse'"):
             parts.add("pulse", lambda: journal.part("other"))
@@ -113,8 +116,7 @@ async def test_removing_an_unknown_part_changes_nothing(journal: Journal) -> Non
 async def test_a_removed_part_that_ignores_stop_is_cancelled_after_a_timeout(journal: Journal) -> None:
     with captured_logs() as records:
         async with journal.serving(drain_timeout=7 * SECOND) as parts:
-            parts.add("pulse", lambda: journal.part("pulse", journal.ignores_stop("pulse")))
-            await asyncio.sleep(1)
+            await start(parts, "pulse", lambda: journal.part("pulse", journal.ignores_stop("pulse")))
             started = elapsed()
 
             await parts.remove("pulse")
@@ -130,8 +132,7 @@ async def test_a_removed_part_that_ignores_cancellation_is_still_closed(journal:
     release = asyncio.Event()
 
     async with journal.serving() as parts:
-        parts.add("pulse", lambda: journal.part("pulse", journal.ignores_cancellation(release)))
-        await asyncio.sleep(1)
+        await start(parts, "pulse", lambda: journal.part("pulse", journal.ignores_cancellation(release)))
 
         assert await parts.remove("pulse")
 
@@ -176,8 +177,9 @@ async def test_a_part_that_is_being_removed_fails_no_probe(journal: Journal) -> 
         return "ended" if stopped.requested else None
 
     async with journal.serving() as parts:
-        parts.add("pulse", lambda: Part(name="p", loops=(loop,), checks={"poll": ended}, liveness={"loop": ended}))
-        await asyncio.sleep(1)
+        await start(
+            parts, "pulse", lambda: Part(name="p", loops=(loop,), checks={"poll": ended}, liveness={"loop": ended})
+        )
         removal = asyncio.create_task(parts.remove("pulse"))
         await asyncio.sleep(1)
 
@@ -195,8 +197,7 @@ async def test_a_part_removed_while_it_is_built_never_shows_its_checks(journal: 
         return Part(name="slow", loops=(stops_after(5),), checks={"poll": lambda: "not yet"})
 
     async with journal.serving() as parts:
-        parts.add("slow", build)
-        await asyncio.sleep(1)
+        await start(parts, "slow", build)
         assert journal.problems() == {"slow": "starting"}
 
         removal = asyncio.create_task(parts.remove("slow"))
@@ -217,8 +218,7 @@ async def test_the_metrics_of_an_added_part_are_shown_until_it_is_closed(journal
         return b"events_total" in metrics.render()[0]
 
     async with journal.serving(metrics=metrics) as parts:
-        parts.add("pulse", lambda: Part(name="pulse", loops=(stops_after(5),), registry=registry))
-        await asyncio.sleep(1)
+        await start(parts, "pulse", lambda: Part(name="pulse", loops=(stops_after(5),), registry=registry))
         removal = asyncio.create_task(parts.remove("pulse"))
         await asyncio.sleep(1)
         assert are_shown()
@@ -281,8 +281,7 @@ async def test_without_any_backoff_the_failure_of_an_added_part_ends_the_service
 async def test_a_part_that_fails_while_it_is_removed_does_not_end_the_service(journal: Journal) -> None:
     with captured_logs() as records:
         async with journal.serving() as parts:
-            parts.add("pulse", lambda: journal.part("pulse", fails_when_stopped))
-            await asyncio.sleep(1)
+            await start(parts, "pulse", lambda: journal.part("pulse", fails_when_stopped))
 
             assert await parts.remove("pulse")
 
@@ -322,8 +321,7 @@ async def test_a_name_stays_known_while_its_part_is_replaced(journal: Journal) -
 
     async with journal.serving() as parts:
         old = Part(name="old", loops=(stops_after(5),), checks={"poll": lambda: "no"}, close=close)
-        parts.add("pulse", lambda: old)
-        await asyncio.sleep(1)
+        await start(parts, "pulse", lambda: old)
         replacement = asyncio.create_task(parts.replace("pulse", build))
         await asyncio.sleep(1)
         look()
@@ -347,8 +345,7 @@ async def test_replacing_an_unknown_part_adds_it(journal: Journal) -> None:
 @simulated
 async def test_a_removal_during_a_replacement_removes_the_new_part(journal: Journal) -> None:
     async with journal.serving() as parts:
-        parts.add("pulse", lambda: journal.part("old", stops_after(5)))
-        await asyncio.sleep(1)
+        await start(parts, "pulse", lambda: journal.part("old", stops_after(5)))
         replacement = asyncio.create_task(parts.replace("pulse", lambda: journal.part("new")))
         await asyncio.sleep(1)
 
@@ -365,8 +362,7 @@ async def test_a_removal_during_a_replacement_removes_the_new_part(journal: Jour
 @simulated
 async def test_a_replacement_during_a_removal_adds_the_new_part(journal: Journal) -> None:
     async with journal.serving() as parts:
-        parts.add("pulse", lambda: journal.part("old", stops_after(5)))
-        await asyncio.sleep(1)
+        await start(parts, "pulse", lambda: journal.part("old", stops_after(5)))
         removal = asyncio.create_task(parts.remove("pulse"))
         await asyncio.sleep(1)
 
@@ -380,8 +376,7 @@ async def test_a_replacement_during_a_removal_adds_the_new_part(journal: Journal
 @simulated
 async def test_a_removal_continues_if_its_caller_is_cancelled(journal: Journal) -> None:
     async with journal.serving() as parts:
-        parts.add("pulse", lambda: journal.part("pulse", stops_after(5)))
-        await asyncio.sleep(1)
+        await start(parts, "pulse", lambda: journal.part("pulse", stops_after(5)))
         caller = asyncio.create_task(parts.remove("pulse"))
         await asyncio.sleep(1)
         caller.cancel()
@@ -416,8 +411,7 @@ async def test_a_stopping_service_waits_for_a_part_that_is_being_removed(journal
 
     operator = journal.part("operator", Stopping.wait)
     async with journal.serving(operator, shared=(journal.shared("broker"),)) as parts:
-        parts.add("pulse", lambda: Part(name="pulse", loops=(Stopping.wait,), close=close))
-        await asyncio.sleep(1)
+        await start(parts, "pulse", lambda: Part(name="pulse", loops=(Stopping.wait,), close=close))
         removal = asyncio.create_task(parts.remove("pulse"))
         await asyncio.sleep(1)
 
@@ -434,8 +428,7 @@ async def test_a_removed_part_leaves_nothing_behind(journal: Journal) -> None:
         await stopping.wait()
 
     async with journal.serving() as parts:
-        parts.add("pulse", lambda: journal.part("pulse", loop))
-        await asyncio.sleep(1)
+        await start(parts, "pulse", lambda: journal.part("pulse", loop))
 
         await parts.remove("pulse")
 
@@ -454,8 +447,7 @@ async def test_nothing_is_started_once_the_service_is_stopping(journal: Journal)
         await asyncio.sleep(1)
 
     async with journal.serving(journal.part("operator", adds_late)) as parts:
-        parts.add("pulse", lambda: journal.part("pulse"))
-        await asyncio.sleep(1)
+        await start(parts, "pulse", lambda: journal.part("pulse"))
 
     results += [parts.add("late", lambda: journal.part("late")), await parts.remove("pulse")]
     assert results == [False, False, False, False]
@@ -483,8 +475,7 @@ def test_a_finite_part_replaced_as_it_returns_leaves_the_new_one_alone(journal: 
 
     async def scenario() -> None:
         async with journal.serving() as parts:
-            parts.add("job", lambda: journal.part("old", returns, is_finite=True))
-            await asyncio.sleep(1)
+            await start(parts, "job", lambda: journal.part("old", returns, is_finite=True))
             for _ in range(random.randrange(12)):
                 await asyncio.sleep(0)
 

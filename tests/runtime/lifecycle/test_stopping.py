@@ -1,4 +1,4 @@
-"""Loops are asked to stop, and work is cancelled at that moment."""
+"""A stop request reaches loops and cancels interruptible work."""
 
 from __future__ import annotations
 

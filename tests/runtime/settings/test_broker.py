@@ -24,6 +24,8 @@ data:
   BROKER_SUBSCRIPTION_ID: dns
   LOG_LEVEL: debug
 """
+BROKER_TYPES = "one of rabbitmq, pubsub, stdout"
+EXCHANGE_TYPES = "fanout, topic, direct, headers or a plugin's x-..."
 
 
 def from_environment(**environ: str) -> Loaded[BrokerSettings]:
@@ -228,20 +230,12 @@ class TestProblems:
     @pytest.mark.parametrize(
         ("key", "value", "expected"),
         [
-            (
-                "BROKER_TYPE",
-                "rabbit",
-                'expected one of rabbitmq, pubsub, stdout, got "rabbit"; did you mean rabbitmq?',
-            ),
+            ("BROKER_TYPE", "rabbit", f'expected {BROKER_TYPES}, got "rabbit"; did you mean rabbitmq?'),
             ("BROKER_PORT", "0", 'expected a whole number from 1 to 65535, got "0"'),
             ("BROKER_PORT", "65536", 'expected a whole number from 1 to 65535, got "65536"'),
             ("BROKER_PORT", "amqp", 'expected a whole number from 1 to 65535, got "amqp"'),
             ("BROKER_TLS", "2", 'expected true or false, got "2"'),
-            (
-                "BROKER_EXCHANGE_TYPE",
-                "fan",
-                'expected fanout, topic, direct, headers or a plugin\'s x-..., got "fan"',
-            ),
+            ("BROKER_EXCHANGE_TYPE", "fan", f'expected {EXCHANGE_TYPES}, got "fan"'),
             ("BROKER_HOST", "rabbit:5672", "put a port into BROKER_PORT"),
             ("BROKER_HOST", "a b", "expected a host name or address"),
             ("BROKER_HOST", "amqp://u:hunter2@h", "put a URL into BROKER_URL"),

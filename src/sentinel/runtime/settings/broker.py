@@ -246,7 +246,7 @@ def _is_ours(key: str) -> bool:
 
 
 def _check_combinations(root: Origin, validation: Validation, warnings: list[str]) -> None:
-    """Check settings against each other, as far as they are valid."""
+    """Check valid settings against each other."""
     values = validation.values
     url = values.get("BROKER_URL")
     match values.get("BROKER_TYPE"):

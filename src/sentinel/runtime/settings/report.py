@@ -1,7 +1,7 @@
 """The result of loading settings: values with their origins, and problems with their positions.
 
-Every value keeps its origin from the moment it is read. The origin gives a problem its file, line and column, and
-shows in `sentinel check --show` which source won.
+Every value keeps its origin. The origin gives a problem its file, line and column, and shows in
+`sentinel check --show` which source won.
 """
 
 from __future__ import annotations
