@@ -27,10 +27,10 @@ MEBIBYTES_BUDGET = 150.0
 FLAT = 1.25
 """The limit for the cost of a resource on the last page, or in the largest fleet, relative to the cheapest."""
 
-_ROUNDS = 25
+_ROUNDS = 60
 """Each figure is the cheapest of these rounds: other load on the machine only adds to it, for seconds at a
 time."""
-_PAGES = 25
+_PAGES = 10
 """Pages per round and figure."""
 _REPORTS = 2_000
 _REPORT_ROUNDS = 3
