@@ -14,7 +14,7 @@ from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason
 from sentinel.core.pulse.message import reason_data
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.fleet import FetchError, FleetPage
-from sentinel.pulse.explain import Expectation, Explanation, Findings, Nowhere, Row, UnknownResource, explain
+from sentinel.pulse.explain import Expectation, Explanation, Findings, NullPublisher, Row, UnknownResource, explain
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
@@ -56,7 +56,7 @@ def published_by_a_pulse(fleet: FakeFleet) -> list[str]:
         recorder = Recorder()
         pulse = make_pulse(
             fleet=fleet,
-            publisher=Nowhere(),
+            publisher=NullPublisher(),
             clock=SimulatedClock(),
             observer=recorder,
             republish_interval=timedelta(0),

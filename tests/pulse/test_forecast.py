@@ -14,10 +14,10 @@ from sentinel.core.pulse.decision import Policy, Reason
 from sentinel.core.pulse.observation import NO_LABELS, Observation
 from sentinel.ports.fleet import FetchError, FleetPage
 from sentinel.ports.publisher import Outcome, Receipt
-from sentinel.pulse.forecast import EmptyFleet, Forecast, forecast
-from sentinel.pulse.forecast.calibration import calibrate
+from sentinel.pulse.forecast import Forecast, forecast
+from sentinel.pulse.forecast.calibration import EmptyFleet, calibrate
 from sentinel.pulse.forecast.projection import Costs, ForecastProjection
-from sentinel.pulse.forecast.rehearsal import Profile, Rehearsal, SimulationPlan, rehearse
+from sentinel.pulse.forecast.simulation import FleetProfile, SimulationPlan, SimulationResult, simulate
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import LogLevel
@@ -198,16 +198,16 @@ def profile_of(
     is_ready: bool = True,
     generation: int = 1,
     is_paused: bool = False,
-) -> Profile:
-    profile = Profile()
+) -> FleetProfile:
+    profile = FleetProfile()
     for n in range(count):
         seen = Observation(f"{n}", "", generation, 1, is_ready, START - age(n), NO_LABELS, is_paused)
         profile.add(seen, START)
     return profile
 
 
-def rehearsed(profile: Profile, plan: SimulationPlan = PLAN, *, size: int | None = None) -> Rehearsal:
-    return rehearse(profile, plan, size=len(profile) if size is None else size)
+def rehearsed(profile: FleetProfile, plan: SimulationPlan = PLAN, *, size: int | None = None) -> SimulationResult:
+    return simulate(profile, plan, size=len(profile) if size is None else size)
 
 
 def test_a_resource_that_is_answered_gets_its_next_event_at_the_first_poll_after_its_max_age() -> None:
@@ -303,7 +303,7 @@ def test_a_cast_of_a_few_hundred_stands_for_any_number(share: int) -> None:
 
 
 def test_every_way_that_a_resource_can_stand_is_kept_apart() -> None:
-    profile = Profile()
+    profile = FleetProfile()
     for generation in (1, 2, 3):
         for updated in (None, START - MINUTE, START + MINUTE):
             profile.add(Observation("id", "", generation, 2, generation == 1, updated, NO_LABELS), START)
@@ -334,7 +334,7 @@ COSTS = Costs(
 
 
 def projection(
-    *, costs: Costs = COSTS, plan: SimulationPlan = PLAN, page_size: int = 100, profile: Profile | None = None
+    *, costs: Costs = COSTS, plan: SimulationPlan = PLAN, page_size: int = 100, profile: FleetProfile | None = None
 ) -> ForecastProjection:
     return ForecastProjection(
         profile=profile or profile_of(1000, age=lambda n: n * 1.8 * SECOND),

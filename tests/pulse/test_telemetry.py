@@ -154,7 +154,7 @@ def test_skips_are_logged_at_debug_with_reason_and_next_event_time(rendered: Ren
 
 
 def test_published_events_are_logged_at_info_with_their_reason(rendered: Rendered) -> None:
-    rendered.telemetry.answered(PublishedBatch([pending("cls-1")], [Outcome.CONFIRMED], [0.004], ""))
+    rendered.telemetry.published(PublishedBatch([pending("cls-1")], [Outcome.CONFIRMED], [0.004], ""))
 
     (line,) = rendered.named("event.published")
     assert line["resource_id"] == "cls-1"
@@ -166,7 +166,7 @@ def test_published_events_are_logged_at_info_with_their_reason(rendered: Rendere
 def test_only_confirmed_events_count_as_published(rendered: Rendered) -> None:
     outcomes = [Outcome.CONFIRMED, Outcome.UNROUTABLE, Outcome.REFUSED, Outcome.UNCONFIRMED]
 
-    rendered.telemetry.answered(
+    rendered.telemetry.published(
         PublishedBatch([pending(f"c{n}") for n in range(4)], outcomes, [], "connection lost")
     )
 
@@ -181,7 +181,7 @@ def test_a_field_is_warned_about_once_however_many_resources_lack_it(rendered: R
     batch = [pending(f"c{n}", missing=("region",), failed=(("owner", "can't evaluate"),)) for n in range(3)]
 
     for _ in range(2):
-        rendered.telemetry.answered(PublishedBatch(batch, [Outcome.CONFIRMED] * 3, [], ""))
+        rendered.telemetry.published(PublishedBatch(batch, [Outcome.CONFIRMED] * 3, [], ""))
 
     assert [line["field"] for line in rendered.named("message_data.missing")] == ["region"]
     assert [line["field"] for line in rendered.named("message_data.failed")] == ["owner"]

@@ -69,8 +69,8 @@ class PulseWitness:
                 self._compare_pacing(seen, page.at, judgement.verdict)
             self._remember(seen, page.at, is_due=is_due)
 
-    def answered(self, answer: PublishedBatch) -> None:
-        for pending, outcome in zip(answer.pending, answer.outcomes, strict=True):
+    def published(self, batch: PublishedBatch) -> None:
+        for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
             resource = pending.judgement.resource
             self._trace.note(self._name, f"event {resource.id}@{resource.generation} {outcome}")
             if outcome is Outcome.CONFIRMED:

@@ -34,8 +34,8 @@ class Recorder:
     def judged(self, page: PageReport) -> None:
         self.pages.append(msgspec.structs.replace(page, resources=()))
 
-    def answered(self, answer: PublishedBatch) -> None:
-        self.answers.append(answer)
+    def published(self, batch: PublishedBatch) -> None:
+        self.answers.append(batch)
 
     def finished(self, report: CycleReport) -> None:
         self.cycles.append(report)

@@ -126,4 +126,4 @@ class Dispatch:
             self._is_taken = False
             self._probes += 1
         self.is_halted = bool(unroutable or unconfirmed or (refused and not confirmed))
-        self._observer.answered(PublishedBatch(batch, outcomes, seconds, error))
+        self._observer.published(PublishedBatch(batch, outcomes, seconds, error))

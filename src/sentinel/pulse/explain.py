@@ -118,7 +118,7 @@ async def explain(
         pacer=Pacer(republish_interval=timedelta(0)),
         composer=composer,
         fleet=fleet,
-        publisher=Nowhere(),
+        publisher=NullPublisher(),
         publish_deadline=_DEADLINE,
         clock=_StandingClock(at),
         observer=notes,
@@ -138,7 +138,7 @@ async def explain(
     return Findings(Explanation(at, settings.resource_type, settings.shard, rows, summary), notes.malformed)
 
 
-class Nowhere:
+class NullPublisher:
     """A publisher for looking at a cycle: it takes every event, says that all is well, and sends nothing."""
 
     broker_type = "nowhere"
@@ -213,8 +213,8 @@ class _Notes:
         self._fetched += len(page.judgements)
         self._progress(self._fetched)
 
-    def answered(self, answer: PublishedBatch) -> None:
-        for pending in answer.pending:
+    def published(self, batch: PublishedBatch) -> None:
+        for pending in batch.pending:
             if self._is_wanted(pending.judgement.resource):
                 self._take(pending.judgement, pending.event.data, pending.missing, pending.failed)
 

@@ -85,7 +85,7 @@ class PulseObserver(Protocol):
 
     def judged(self, page: PageReport) -> None: ...
 
-    def answered(self, answer: PublishedBatch) -> None: ...
+    def published(self, batch: PublishedBatch) -> None: ...
 
     def finished(self, report: CycleReport) -> None: ...
 
@@ -103,8 +103,8 @@ class PulseObservers:
     def judged(self, page: PageReport) -> None:
         self._each(lambda observer: observer.judged(page))
 
-    def answered(self, answer: PublishedBatch) -> None:
-        self._each(lambda observer: observer.answered(answer))
+    def published(self, batch: PublishedBatch) -> None:
+        self._each(lambda observer: observer.published(batch))
 
     def finished(self, report: CycleReport) -> None:
         self._each(lambda observer: observer.finished(report))

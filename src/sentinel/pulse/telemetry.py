@@ -52,10 +52,10 @@ class PulseTelemetry:
         if self._log.is_debug:
             self._log_skips(page)
 
-    def answered(self, answer: PublishedBatch) -> None:
+    def published(self, batch: PublishedBatch) -> None:
         """Counts and logs what became of a batch."""
-        self._warn_of_fields(answer.pending)
-        for pending, outcome in zip(answer.pending, answer.outcomes, strict=True):
+        self._warn_of_fields(batch.pending)
+        for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
             resource, decision = pending.judgement.resource, pending.judgement.decision
             if outcome is Outcome.CONFIRMED:
                 self._log.info(
@@ -65,20 +65,20 @@ class PulseTelemetry:
                     generation=resource.generation,
                     event_id=pending.event.id,
                 )
-        failed = self._count(answer.outcomes)
-        for seconds in answer.seconds:
+        failed = self._count(batch.outcomes)
+        for seconds in batch.seconds:
             self._series.confirm_seconds.observe(seconds)
         if failed:
             first = next(
                 pending
-                for pending, outcome in zip(answer.pending, answer.outcomes, strict=True)
+                for pending, outcome in zip(batch.pending, batch.outcomes, strict=True)
                 if outcome is not Outcome.CONFIRMED
             )
             self._log.error(
                 "event.failed",
                 events=failed,
                 first_resource_id=first.judgement.resource.id,
-                error=answer.error,
+                error=batch.error,
             )
 
     def finished(self, report: CycleReport) -> None:

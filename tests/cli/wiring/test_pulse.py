@@ -15,7 +15,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from prometheus_client import CollectorRegistry
 
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics
 from sentinel.core.events import Event, Mode
 from sentinel.core.labels import SelectorParam
 from sentinel.core.pulse.listing import PageShape
@@ -320,7 +320,7 @@ class TestRebuild:
 
     def test_two_pulses_with_equal_labels_end_the_service_with_2(self) -> None:
         metrics = Metrics(component="test")
-        pulses = pulse_metrics(metrics)
+        pulses = build_pulse_metrics(metrics)
 
         def build() -> Part:
             return build_pulse(
@@ -344,7 +344,7 @@ class Rebuilt:
     def __init__(self, fleet: FakeFleet) -> None:
         self.pacer = Pacer()
         self._metrics = Metrics(component="test")
-        self.series = pulse_metrics(self._metrics).claim(shard="all", resource_type="clusters")
+        self.series = build_pulse_metrics(self._metrics).claim(shard="all", resource_type="clusters")
         self._fleet = fleet
         self._began = START
 

@@ -13,8 +13,10 @@ from sentinel.cli.options import Output
 from sentinel.cli.pulse import inspection
 from sentinel.cli.pulse.inspection import InspectionSession
 from sentinel.core.pulse.decision import Reason
-from sentinel.pulse.forecast import EmptyFleet, Forecast, Outlook
+from sentinel.pulse.forecast import Forecast
 from sentinel.pulse.forecast import forecast as forecast_fleet
+from sentinel.pulse.forecast.calibration import EmptyFleet
+from sentinel.pulse.forecast.projection import Estimate
 from sentinel.runtime import durations
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.process import ExitCode
@@ -123,7 +125,7 @@ def _lines(answer: Forecast, over: timedelta, poll_interval: timedelta) -> Itera
         yield f"one process keeps polling every {every} up to about {_about(answer.largest_fleet)} resources"
 
 
-def _figures(outlook: Outlook, reasons: Iterable[Reason]) -> dict[str, str]:
+def _figures(outlook: Estimate, reasons: Iterable[Reason]) -> dict[str, str]:
     by_reason = outlook.events_per_minute_by_reason
     return {
         "events a minute": table.count(outlook.events_per_minute),

@@ -13,7 +13,7 @@ import click
 from sentinel.cli import options
 from sentinel.cli.addresses import listen_options
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.pulse import settings as pulse_settings
@@ -68,7 +68,7 @@ def run(
 
 def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceContext) -> Assembly:
     redactor = context.redactor
-    pulses = pulse_metrics(context.metrics)
+    pulses = build_pulse_metrics(context.metrics)
     publisher = build_publisher(broker, mode=settings.event_mode)
     tracer = tracing.from_environment(os.environ, log=context.log, redact=redactor.redact)
     return Assembly(

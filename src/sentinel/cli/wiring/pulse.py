@@ -70,7 +70,7 @@ def build_fleet(
     )
 
 
-def pulse_metrics(metrics: Metrics) -> PulseMetrics:
+def build_pulse_metrics(metrics: Metrics) -> PulseMetrics:
     """The metrics of all pulses of a process, shown among its others."""
     registry = CollectorRegistry()
     metrics.add(registry)

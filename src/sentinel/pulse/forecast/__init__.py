@@ -13,20 +13,18 @@ import msgspec
 
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetReader
-from sentinel.pulse.forecast.calibration import EmptyFleet, calibrate
+from sentinel.pulse.forecast.calibration import calibrate
 from sentinel.pulse.forecast.projection import (
     LOG_MICROSECONDS,
     PUBLISH_MICROSECONDS,
     PUBLISHER_MEBIBYTES,
     Costs,
+    Estimate,
     ForecastProjection,
-    Outlook,
 )
-from sentinel.pulse.forecast.rehearsal import SimulationPlan
+from sentinel.pulse.forecast.simulation import SimulationPlan
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.log import LogLevel
-
-__all__ = ["Assumptions", "Costs", "EmptyFleet", "Forecast", "Outlook", "Present", "forecast"]
 
 
 class Present(msgspec.Struct, frozen=True):
@@ -59,8 +57,8 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     shard: str
     poll_interval_seconds: float
     fleet: Present
-    now: Outlook
-    at_size: Outlook | None
+    now: Estimate
+    at_size: Estimate | None
     """The same for the size that was asked about."""
     largest_fleet: int | None
     """The most resources for which one process keeps the poll interval; null where nothing limits it."""

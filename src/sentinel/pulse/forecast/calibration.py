@@ -25,9 +25,9 @@ from sentinel.core.pulse.observation import Malformed
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
-from sentinel.pulse.explain import Nowhere
+from sentinel.pulse.explain import NullPublisher
 from sentinel.pulse.forecast.projection import Costs
-from sentinel.pulse.forecast.rehearsal import Profile
+from sentinel.pulse.forecast.simulation import FleetProfile
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
@@ -48,7 +48,7 @@ class Calibration(msgspec.Struct, frozen=True):
 
     at: datetime
 
-    profile: Profile
+    profile: FleetProfile
     costs: Costs
     malformed: Sequence[str]
     """One text for each item that could not be read."""
@@ -78,7 +78,7 @@ async def calibrate(
         pacer=Pacer(),
         composer=composer,
         fleet=counted,
-        publisher=Nowhere(),
+        publisher=NullPublisher(),
         publish_deadline=_DEADLINE,
         clock=clock,
         observer=surveyor,
@@ -144,7 +144,7 @@ class _Surveyor:
         self._progress = progress
         self._fetched = 0
         self._is_done = False
-        self.profile = Profile()
+        self.profile = FleetProfile()
         self.documents: list[bytes] = []
         self.malformed: list[str] = []
 
@@ -162,7 +162,7 @@ class _Surveyor:
                 resource.decode()
                 self.documents.append(bytes(resource.document))
 
-    def answered(self, answer: PublishedBatch) -> None: ...
+    def published(self, batch: PublishedBatch) -> None: ...
 
     def finished(self, report: CycleReport) -> None:
         self._is_done = True

@@ -13,7 +13,7 @@ from datetime import timedelta
 import msgspec
 
 from sentinel.core.pulse.decision import Reason
-from sentinel.pulse.forecast.rehearsal import Profile, Rehearsal, SimulationPlan, rehearse
+from sentinel.pulse.forecast.simulation import FleetProfile, SimulationPlan, SimulationResult, simulate
 
 PUBLISH_MICROSECONDS = 40.0
 """CPU for one event on RabbitMQ, until it is confirmed and counted. Nothing is published here, so it cannot be
@@ -51,7 +51,7 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """Of this process, after walking the fleet."""
 
 
-class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """What to expect of one process at one size of the fleet."""
 
     resources: int
@@ -77,7 +77,7 @@ class ForecastProjection:
     def __init__(
         self,
         *,
-        profile: Profile,
+        profile: FleetProfile,
         costs: Costs,
         plan: SimulationPlan,
         page_size: int,
@@ -92,7 +92,7 @@ class ForecastProjection:
         self._is_whole = costs.pages == 1 and costs.resources > page_size
         """A server that hands out everything at once, whatever was asked for."""
 
-    def at(self, size: int) -> Outlook:
+    def at(self, size: int) -> Estimate:
         """What to expect of a fleet of this size."""
         costs, pages = self._costs, self._pages(size)
         wanted = self._plan.poll_interval.total_seconds()
@@ -106,7 +106,7 @@ class ForecastProjection:
             period = fetching + sending
         minutes = self._plan.lasting / timedelta(minutes=1)
         judging = (pages * costs.cpu_microseconds_per_page + size * costs.cpu_microseconds_per_resource) / 1e6
-        return Outlook(
+        return Estimate(
             resources=size,
             events_per_minute=rehearsal.events / minutes,
             events_per_minute_by_reason={
@@ -141,9 +141,9 @@ class ForecastProjection:
             low, high = (middle, high) if is_in_time(middle) else (low, middle)
         return low
 
-    def _rehearse(self, size: int, period: float) -> Rehearsal:
+    def _rehearse(self, size: int, period: float) -> SimulationResult:
         plan = msgspec.structs.replace(self._plan, poll_interval=timedelta(seconds=period))
-        return rehearse(self._profile, plan, size=size)
+        return simulate(self._profile, plan, size=size)
 
     def _pages(self, size: int) -> int:
         costs = self._costs

@@ -32,7 +32,7 @@ _MINUTE = timedelta(minutes=1)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ResourceGroup(msgspec.Struct, frozen=True):
     """How a resource stands, as far as a decision can tell, its age apart."""
 
     is_ready: bool
@@ -44,11 +44,11 @@ class Standing(msgspec.Struct, frozen=True):
     """Whether it gets no events; that somebody may resume it is not foreseen."""
 
 
-class Profile:
+class FleetProfile:
     """A fleet, reduced to how many resources stand how, and for how long: eight bytes each."""
 
     def __init__(self) -> None:
-        self._ages: dict[Standing, array[float]] = {}
+        self._ages: dict[ResourceGroup, array[float]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._ages.values()))
@@ -62,11 +62,11 @@ class Profile:
         """Counts one more resource. A status from the future is counted from the moment it is seen."""
         updated = seen.last_updated_time
         lead = (seen.generation > seen.observed_generation) - (seen.generation < seen.observed_generation)
-        standing = Standing(seen.is_ready, lead, updated is not None, seen.is_paused)
+        standing = ResourceGroup(seen.is_ready, lead, updated is not None, seen.is_paused)
         age = max(0.0, (at - updated).total_seconds()) if updated is not None else 0.0
         self._ages.setdefault(standing, array("d")).append(age)
 
-    def drawn(self, count: int) -> Iterator[tuple[Standing, timedelta, float]]:
+    def drawn(self, count: int) -> Iterator[tuple[ResourceGroup, timedelta, float]]:
         """At most so many of each standing, their ages evenly drawn, each with how many it stands for."""
         for standing, ages in self._ages.items():
             ordered = sorted(ages)
@@ -89,7 +89,7 @@ class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
     lasting: timedelta
 
 
-class Rehearsal(msgspec.Struct, frozen=True):
+class SimulationResult(msgspec.Struct, frozen=True):
     """What came of it. Numbers of events and resources are not whole, because each of the cast stands for many."""
 
     polls: int
@@ -103,7 +103,7 @@ class Rehearsal(msgspec.Struct, frozen=True):
     """How many resources pacing had to remember at the most."""
 
 
-def rehearse(profile: Profile, plan: SimulationPlan, *, size: int) -> Rehearsal:
+def simulate(profile: FleetProfile, plan: SimulationPlan, *, size: int) -> SimulationResult:
     """Rehearses a fleet of this profile that has `size` resources."""
     return _Rehearsal(profile, plan, size / len(profile) if len(profile) else 0.0).run()
 
@@ -135,7 +135,7 @@ class _Actor:
 
 
 class _Rehearsal:
-    def __init__(self, profile: Profile, plan: SimulationPlan, scale: float) -> None:
+    def __init__(self, profile: FleetProfile, plan: SimulationPlan, scale: float) -> None:
         self._plan = plan
         self._pacer = Pacer(republish_interval=plan.republish_interval)
         self._allowance = (
@@ -156,7 +156,7 @@ class _Rehearsal:
         self._reasons = dict.fromkeys(Reason, 0.0)
         self._remembered = self._most_remembered = 0.0
 
-    def run(self) -> Rehearsal:
+    def run(self) -> SimulationResult:
         at_first_poll = 0.0
         for poll in range(self._polls):
             actors = self._agenda.pop(poll, None)
@@ -164,7 +164,7 @@ class _Rehearsal:
                 self._poll(poll, actors)
             if poll == 0:
                 at_first_poll = sum(self._minutes)
-        return Rehearsal(
+        return SimulationResult(
             polls=self._polls,
             events=sum(self._minutes),
             events_by_reason={reason: events for reason, events in self._reasons.items() if events},
@@ -234,7 +234,7 @@ class _Rehearsal:
         actor.is_remembered = is_remembered
 
 
-def _observation(name: str, standing: Standing, age: timedelta, start: datetime) -> Observation:
+def _observation(name: str, standing: ResourceGroup, age: timedelta, start: datetime) -> Observation:
     """A resource that stands like this; its generation has room on either side."""
     return Observation(
         id=name,
