@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from sentinel.ports.errors import Misconfigured
-from sentinel.pulse.metrics import DuplicatePulse, PulseMetrics, PulseSeries
+from sentinel.pulse.telemetry import DuplicatePulse, PulseMetrics, PulseSeries
 from sentinel.runtime.probes.metrics import Metrics
 
 

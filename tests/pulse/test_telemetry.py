@@ -15,9 +15,8 @@ from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Reason
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.report import CycleReport, PacedDecision, PageReport, PendingEvent, PublishedBatch
-from sentinel.pulse.telemetry import PulseTelemetry
+from sentinel.pulse.telemetry import PulseMetrics, PulseTelemetry
 from sentinel.runtime.log import configure_logging, get_logger
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)

@@ -25,8 +25,8 @@ from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory import MemoryBroker
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.settings import LabelMatch, PulseSettings
+from sentinel.pulse.telemetry import PulseMetrics
 from sentinel.runtime import process
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.part import Part

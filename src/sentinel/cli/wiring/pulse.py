@@ -19,11 +19,10 @@ from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetReader
 from sentinel.ports.publisher import Publisher
-from sentinel.pulse.metrics import PulseMetrics, PulseSeries
 from sentinel.pulse.report import PulseObserver
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
-from sentinel.pulse.telemetry import PulseTelemetry
+from sentinel.pulse.telemetry import PulseMetrics, PulseSeries, PulseTelemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.log import get_logger
