@@ -145,7 +145,7 @@ def test_spinning_without_time_moving_is_a_livelock() -> None:
 
     with (
         pytest.raises(Livelock, match="1,000 turns of the loop without time moving"),
-        asyncio.Runner(loop_factory=lambda: SimulatedLoop(most_turns=1_000)) as runner,
+        asyncio.Runner(loop_factory=lambda: SimulatedLoop(max_turns=1_000)) as runner,
     ):
         runner.run(scenario())
 
