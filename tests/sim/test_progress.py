@@ -162,9 +162,9 @@ def course(
                 assert cluster.ready_at is not None
                 seconds.append((cluster.ready_at - begun).total_seconds())
                 reasons.append(
-                    [each.judgement.decision.reason for answer in recorder.answers for each in answer.pending]
+                    [each.judgement.decision.reason for answer in recorder.batches for each in answer.pending]
                 )
-                recorder.answers.clear()
+                recorder.batches.clear()
             stopping.request()
         return Course(seconds, reasons)
 

@@ -371,7 +371,7 @@ def test_what_was_not_confirmed_is_due_at_the_next_poll() -> None:
     first, second, *_ = scene.recorder.cycles
     assert (first.published, first.failed) == (0, 1)
     assert (second.published, second.failed) == (1, 0)
-    assert len({answer.pending[0].event.id for answer in scene.recorder.answers}) == 2
+    assert len({answer.pending[0].event.id for answer in scene.recorder.batches}) == 2
 
 
 def test_retries_keep_the_event_id_so_that_a_consumer_can_tell() -> None:
@@ -546,7 +546,7 @@ def test_readiness_names_the_reason_of_what_did_not_get_through() -> None:
     scene = loop.run(scenario())
 
     assert scene.pulse.checks["broker"]() == "the broker says unroutable"
-    assert scene.recorder.answers[-1].error == "the broker says unroutable"
+    assert scene.recorder.batches[-1].error == "the broker says unroutable"
 
 
 def test_under_a_ceiling_trouble_at_the_broker_ends_the_cycle_too() -> None:
@@ -595,7 +595,7 @@ def test_a_requested_pulse_goes_out_at_the_next_poll_and_once() -> None:
 
     assert scene.publisher.times_of("calm") == [START + 10 * SECOND, START + 70 * SECOND]
     reasons = {
-        pending.judgement.decision.reason for answer in scene.recorder.answers for pending in answer.pending
+        pending.judgement.decision.reason for answer in scene.recorder.batches for pending in answer.pending
     }
     assert reasons == {Reason.PULSE_REQUESTED}
 

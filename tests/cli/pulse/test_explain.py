@@ -31,7 +31,7 @@ def populate(server: FleetServer) -> None:
     )
 
 
-async def test_the_json_has_every_member_in_its_place(tmp_path: Path) -> None:
+async def test_the_json_has_all_members_in_order(tmp_path: Path) -> None:
     async with FleetServer() as server:
         populate(server)
         config = write_config(tmp_path, server, message_data={"id": ".id", "region": ".labels.region"})
@@ -68,7 +68,7 @@ async def test_the_json_has_every_member_in_its_place(tmp_path: Path) -> None:
     assert body["summary"]["events_per_minute"] == pytest.approx(3 * 6 + 3 / 30)
 
 
-async def test_the_table_says_it_in_words(tmp_path: Path) -> None:
+async def test_the_table_has_a_row_for_each_resource_and_a_summary(tmp_path: Path) -> None:
     async with FleetServer() as server:
         populate(server)
 
@@ -87,7 +87,7 @@ async def test_the_table_says_it_in_words(tmp_path: Path) -> None:
     assert "6 clusters (selector: all) at 2026-03-01T12:00:00Z: 4 to publish, 2 to skip" in result.stdout
 
 
-async def test_the_yaml_says_what_the_json_says(tmp_path: Path) -> None:
+async def test_the_yaml_equals_the_json(tmp_path: Path) -> None:
     async with FleetServer() as server:
         populate(server)
         config = write_config(tmp_path, server)
@@ -113,7 +113,7 @@ async def test_one_resource_is_shown_with_its_data_and_warnings(tmp_path: Path) 
     assert body_of(as_json)["summary"]["fetched"] == 1
 
 
-async def test_a_moment_in_another_zone_is_the_same_moment(tmp_path: Path) -> None:
+async def test_a_time_in_another_zone_is_converted_to_utc(tmp_path: Path) -> None:
     async with FleetServer() as server:
         populate(server)
 
@@ -129,7 +129,7 @@ async def test_a_moment_in_another_zone_is_the_same_moment(tmp_path: Path) -> No
     assert body_of(result)["at"] == "2026-03-01T12:00:00Z"
 
 
-async def test_without_a_moment_it_is_now(tmp_path: Path) -> None:
+async def test_the_default_time_is_now(tmp_path: Path) -> None:
     async with FleetServer() as server:
         before = datetime.now(UTC)
         result = await invoke(explain, "--config", write_config(tmp_path, server), "--output=json")
@@ -139,7 +139,7 @@ async def test_without_a_moment_it_is_now(tmp_path: Path) -> None:
     assert body_of(result)["resources"] == []
 
 
-async def test_warnings_and_malformed_items_are_on_stderr_once_each(tmp_path: Path) -> None:
+async def test_warnings_and_malformed_items_are_logged_once_each(tmp_path: Path) -> None:
     async with FleetServer() as server:
         populate(server)
         server.put(*({"id": n} for n in range(21)))
@@ -155,7 +155,7 @@ async def test_warnings_and_malformed_items_are_on_stderr_once_each(tmp_path: Pa
     assert body_of(result)["summary"]["malformed"] == 21
 
 
-async def test_names_that_would_act_on_a_terminal_are_escaped(tmp_path: Path) -> None:
+async def test_terminal_control_characters_are_escaped(tmp_path: Path) -> None:
     async with FleetServer() as server:
         server.put(make_resource("\x1b[2Jcls", last_updated=AT))
 
@@ -166,18 +166,18 @@ async def test_names_that_would_act_on_a_terminal_are_escaped(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "moment", ["yesterday", "2026-03-01", "2026-03-01T12:00:00", "9999-12-31T23:59:59-01:00", ""]
+    "time", ["yesterday", "2026-03-01", "2026-03-01T12:00:00", "9999-12-31T23:59:59-01:00", ""]
 )
-async def test_a_moment_that_is_none_exits_2_before_any_request(tmp_path: Path, moment: str) -> None:
+async def test_an_invalid_time_exits_2_before_any_request(tmp_path: Path, time: str) -> None:
     async with FleetServer() as server:
-        result = await invoke(explain, "--config", write_config(tmp_path, server), "--at", moment)
+        result = await invoke(explain, "--config", write_config(tmp_path, server), "--at", time)
 
     assert code_of(result) == 2
     assert "2025-10-21T12:00:00Z" in str(result.exception)
     assert server.received == []
 
 
-async def test_a_bad_configuration_exits_2_with_its_problems_before_any_request(tmp_path: Path) -> None:
+async def test_a_bad_configuration_exits_2_before_any_request(tmp_path: Path) -> None:
     async with FleetServer() as server:
         config = write_config(tmp_path, server, pol_interval="5s")
 
@@ -189,7 +189,7 @@ async def test_a_bad_configuration_exits_2_with_its_problems_before_any_request(
     assert server.received == []
 
 
-async def test_an_unknown_id_exits_1_and_says_where_it_was_looked_for(tmp_path: Path) -> None:
+async def test_an_unknown_id_exits_1_and_names_the_selector(tmp_path: Path) -> None:
     async with FleetServer() as server:
         populate(server)
         selector = [{"label": "region", "value": "eu"}]
@@ -202,7 +202,7 @@ async def test_an_unknown_id_exits_1_and_says_where_it_was_looked_for(tmp_path: 
     assert result.stdout == ""
 
 
-async def test_an_api_that_fails_exits_1_without_half_an_answer_and_without_the_token(tmp_path: Path) -> None:
+async def test_a_failing_api_exits_1_without_data_and_without_the_token(tmp_path: Path) -> None:
     def script(request: object) -> Answer | None:
         return (
             Answer(403, b'{"detail": "token s3cret-t0ken is not welcome"}') if len(server.received) > 1 else None
@@ -223,7 +223,7 @@ async def test_an_api_that_fails_exits_1_without_half_an_answer_and_without_the_
     assert result.stdout == ""
 
 
-async def test_settings_may_be_set_by_flags(tmp_path: Path) -> None:
+async def test_set_flags_apply(tmp_path: Path) -> None:
     async with FleetServer() as server:
         populate(server)
         config = write_config(tmp_path, server)
@@ -235,7 +235,7 @@ async def test_settings_may_be_set_by_flags(tmp_path: Path) -> None:
     assert body_of(result)["resources"][0]["reason"] == "max age expired (ready)"
 
 
-async def test_paused_and_requested_resources_say_so(tmp_path: Path) -> None:
+async def test_paused_and_requested_resources_show_the_reason(tmp_path: Path) -> None:
     async with FleetServer() as server:
         paused = make_resource("paused", generation=2, last_updated=ago(minutes=4)) | {"paused": True}
         asked = make_resource("asked", last_updated=ago(minutes=4))

@@ -20,7 +20,7 @@ def populate(server: FleetServer) -> None:
     )
 
 
-async def test_the_json_has_the_present_size_the_one_asked_about_and_the_largest(tmp_path: Path) -> None:
+async def test_the_json_has_the_current_the_requested_and_the_largest_size(tmp_path: Path) -> None:
     async with FleetServer() as server:
         populate(server)
         config = write_config(tmp_path, server, poll_interval="5s")
@@ -51,7 +51,7 @@ async def test_the_json_has_the_present_size_the_one_asked_about_and_the_largest
     assert body["largest_fleet"] > 12
 
 
-async def test_the_table_puts_both_sizes_beside_each_other(tmp_path: Path) -> None:
+async def test_the_table_has_a_column_for_each_size(tmp_path: Path) -> None:
     async with FleetServer() as server:
         populate(server)
         config = write_config(tmp_path, server)
@@ -67,7 +67,7 @@ async def test_the_table_puts_both_sizes_beside_each_other(tmp_path: Path) -> No
     assert "one process keeps polling every 1s up to about" in result.stdout
 
 
-async def test_without_a_size_only_the_present_one_is_shown(tmp_path: Path) -> None:
+async def test_without_a_size_only_the_current_one_is_shown(tmp_path: Path) -> None:
     async with FleetServer() as server:
         populate(server)
         config = write_config(tmp_path, server)
@@ -78,7 +78,7 @@ async def test_without_a_size_only_the_present_one_is_shown(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--fleet-size", "0"], "0"),
         (["--fleet-size", "many"], "many"),
@@ -87,18 +87,16 @@ async def test_without_a_size_only_the_present_one_is_shown(tmp_path: Path) -> N
         (["--answer-after", "-1s"], "0s or more"),
     ],
 )
-async def test_flags_that_make_no_sense_exit_2_before_any_request(
-    tmp_path: Path, arguments: list[str], said: str
-) -> None:
+async def test_invalid_flags_exit_2_before_any_request(tmp_path: Path, arguments: list[str], message: str) -> None:
     async with FleetServer() as server:
         result = await invoke(forecast, "--config", write_config(tmp_path, server), *arguments)
 
     assert code_of(result) == 2
-    assert said in str(result.exception)
+    assert message in str(result.exception)
     assert server.received == []
 
 
-async def test_an_empty_fleet_exits_1_and_says_so(tmp_path: Path) -> None:
+async def test_an_empty_fleet_exits_1_with_a_message(tmp_path: Path) -> None:
     async with FleetServer() as server:
         result = await invoke(forecast, "--config", write_config(tmp_path, server), "--output=json")
 
@@ -107,7 +105,7 @@ async def test_an_empty_fleet_exits_1_and_says_so(tmp_path: Path) -> None:
     assert result.stdout == ""
 
 
-async def test_an_api_that_fails_exits_1(tmp_path: Path) -> None:
+async def test_a_failing_api_exits_1(tmp_path: Path) -> None:
     async with FleetServer(script=lambda request: Answer(404)) as server:
         result = await invoke(forecast, "--config", write_config(tmp_path, server))
 

@@ -1,14 +1,14 @@
-"""An hour of a fleet's life, rehearsed: which events these settings would send, and when.
+"""Simulates which events these settings would publish in the next hour, and when.
 
-The fleet is reduced to a profile: how its resources stand (ready or not, abreast of their spec or behind it) and
-how old their statuses are. From that a small cast is drawn, each of whom stands for many, and taken through the
-decision and the pacing that a pulse uses, poll by poll, on virtual time. Adapters are assumed to answer every
-event after a given time, and to leave a resource as ready as it was: a forecast of what owners will change, or of
-what will break, would be a guess.
+The fleet is reduced to a profile: groups of resources (ready or not, observed or behind their spec) and the ages
+of their statuses. A sample is drawn from each group, and each sampled resource stands for many. The sample runs
+through the pulse's own decision and pacing, poll by poll, on virtual time. Adapters are assumed to report a fixed
+time after every event and to leave the readiness of a resource as it was. Spec changes and outages are not
+predicted.
 
-Between two events nothing happens to a resource for many polls, and what the pulse would decide at each of them
-is known beforehand; so nobody is looked at before something can have changed. That makes the cost of an hour
-depend on its events, not on its polls.
+Between two events nothing changes for many polls, and the decision at each of them is known in advance. So a
+resource is evaluated only at polls where something can have changed, and the cost depends on the number of events,
+not of polls.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from sentinel.core.pulse.observation import NO_LABELS, Observation
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.core.pulse.rate_limit import MostUrgent, TokenBucket
 
-_CAST = 300
-"""How many play each standing. Ages are drawn evenly, so that more would only smooth what is smooth already."""
+_SAMPLES_PER_GROUP = 300
+"""Ages are sampled at even intervals, so a larger sample would hardly change the result."""
 _MINUTE = timedelta(minutes=1)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class ResourceGroup(msgspec.Struct, frozen=True):
-    """How a resource stands, as far as a decision can tell, its age apart."""
+    """What a decision reads of a resource, apart from the age of its status."""
 
     is_ready: bool
     lead: int
-    """1 where its spec is newer than what was observed, -1 where it is older, 0 where both agree."""
+    """1 if its generation is ahead of the observed one, -1 if it is behind, 0 if they are equal."""
     is_reported: bool
-    """Whether an adapter has ever looked at it."""
+    """Whether an adapter has ever reported."""
     is_paused: bool = False
-    """Whether it gets no events; that somebody may resume it is not foreseen."""
+    """Whether it gets no events. The simulation never resumes it."""
 
 
 class FleetProfile:
-    """A fleet, reduced to how many resources stand how, and for how long: eight bytes each."""
+    """The groups of a fleet and the status ages in each; eight bytes per resource."""
 
     def __init__(self) -> None:
         self._ages: dict[ResourceGroup, array[float]] = {}
@@ -55,29 +55,29 @@ class FleetProfile:
 
     @property
     def ready(self) -> int:
-        """How many are ready."""
-        return sum(len(ages) for standing, ages in self._ages.items() if standing.is_ready)
+        """The number of ready resources."""
+        return sum(len(ages) for group, ages in self._ages.items() if group.is_ready)
 
     def add(self, seen: Observation, at: datetime) -> None:
-        """Counts one more resource. A status from the future is counted from the moment it is seen."""
+        """Add a resource. A status time in the future counts as `at`."""
         updated = seen.last_updated_time
         lead = (seen.generation > seen.observed_generation) - (seen.generation < seen.observed_generation)
-        standing = ResourceGroup(seen.is_ready, lead, updated is not None, seen.is_paused)
+        group = ResourceGroup(seen.is_ready, lead, updated is not None, seen.is_paused)
         age = max(0.0, (at - updated).total_seconds()) if updated is not None else 0.0
-        self._ages.setdefault(standing, array("d")).append(age)
+        self._ages.setdefault(group, array("d")).append(age)
 
-    def drawn(self, count: int) -> Iterator[tuple[ResourceGroup, timedelta, float]]:
-        """At most so many of each standing, their ages evenly drawn, each with how many it stands for."""
-        for standing, ages in self._ages.items():
+    def sample(self, count: int) -> Iterator[tuple[ResourceGroup, timedelta, float]]:
+        """Yield up to `count` resources of each group: group, age, and how many resources each stands for."""
+        for group, ages in self._ages.items():
             ordered = sorted(ages)
-            drawn = min(count, len(ordered))
-            for n in range(drawn):
-                age = ordered[(2 * n + 1) * len(ordered) // (2 * drawn)]
-                yield standing, timedelta(seconds=age), len(ordered) / drawn
+            size = min(count, len(ordered))
+            for n in range(size):
+                age = ordered[(2 * n + 1) * len(ordered) // (2 * size)]
+                yield group, timedelta(seconds=age), len(ordered) / size
 
 
 class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is rehearsed."""
+    """The inputs of a simulation."""
 
     policy: Policy
     poll_interval: timedelta
@@ -86,82 +86,84 @@ class SimulationPlan(msgspec.Struct, frozen=True, kw_only=True):
     answer_after: timedelta
     """From an event to the report that it causes."""
     start: datetime
-    lasting: timedelta
+    duration: timedelta
 
 
 class SimulationResult(msgspec.Struct, frozen=True):
-    """What came of it. Numbers of events and resources are not whole, because each of the cast stands for many."""
+    """The result of a simulation. Counts are fractional, because each sampled resource stands for many."""
 
     polls: int
     events: float
     events_by_reason: dict[Reason, float]
     at_first_poll: float
-    """Events of the first poll, which works off whatever is due by now."""
+    """Events of the first poll, which publishes everything already due."""
     busiest_minute: float
-    """Events of the minute that had most."""
-    most_remembered: float
-    """How many resources pacing had to remember at the most."""
+    """Events in the busiest minute."""
+    max_remembered: float
+    """The largest number of resources in the pacing table."""
 
 
 def simulate(profile: FleetProfile, plan: SimulationPlan, *, size: int) -> SimulationResult:
-    """Rehearses a fleet of this profile that has `size` resources."""
-    return _Rehearsal(profile, plan, size / len(profile) if len(profile) else 0.0).run()
+    """Simulate a fleet of this profile scaled to `size` resources."""
+    return _Simulation(profile, plan, size / len(profile) if len(profile) else 0.0).run()
 
 
-_Due: TypeAlias = "tuple[_Actor, Decision]"
+_Due: TypeAlias = "tuple[_Sample, Decision]"
 
 
-class _Actor:
-    """Plays a resource, and `weight` of its kind with it."""
+class _Sample:
+    """A sampled resource that stands for `weight` resources."""
 
-    __slots__ = ("answers", "is_remembered", "published", "seen", "weight")
+    __slots__ = ("is_remembered", "published", "report_times", "seen", "weight")
 
     def __init__(self, seen: Observation, weight: float) -> None:
         self.seen = seen
         self.weight = weight
-        self.answers: deque[datetime] = deque()
-        """When the reports on its latest events will come."""
+        self.report_times: deque[datetime] = deque()
+        """When the reports on its latest events arrive."""
         self.published = _NEVER
-        """When its last event went out."""
+        """When its last event was published."""
         self.is_remembered = False
-        """Whether pacing still holds that against it."""
+        """Whether it is in the pacing table."""
 
-    def hear(self, now: datetime) -> None:
-        """Takes in the reports that have come by now."""
-        while self.answers and self.answers[0] <= now:
+    def apply_reports(self, now: datetime) -> None:
+        """Apply the reports that have arrived by now."""
+        while self.report_times and self.report_times[0] <= now:
             self.seen = msgspec.structs.replace(
-                self.seen, last_updated_time=self.answers.popleft(), observed_generation=self.seen.generation
+                self.seen,
+                last_updated_time=self.report_times.popleft(),
+                observed_generation=self.seen.generation,
             )
 
 
-class _Rehearsal:
+class _Simulation:
     def __init__(self, profile: FleetProfile, plan: SimulationPlan, scale: float) -> None:
         self._plan = plan
         self._pacer = Pacer(republish_interval=plan.republish_interval)
-        self._allowance = (
+        self._rate_limit = (
             TokenBucket(per_second=plan.max_events_per_second, poll_interval=plan.poll_interval)
             if plan.max_events_per_second is not None
             else None
         )
-        """What an actor, who stands for many, has sent beyond what its poll allowed; the polls after it pay."""
-        self._polls = -(-plan.lasting // plan.poll_interval)
-        self._agenda: dict[int, list[_Actor]] = {
+        """May go into debt: a sample stands for many, and later polls pay for what exceeds its poll."""
+        self._polls = -(-plan.duration // plan.poll_interval)
+        self._schedule: dict[int, list[_Sample]] = {
             0: [
-                _Actor(_observation(f"{n}", standing, age, plan.start), weight * scale)
-                for n, (standing, age, weight) in enumerate(profile.drawn(_CAST))
+                _Sample(_observation(f"{n}", group, age, plan.start), weight * scale)
+                for n, (group, age, weight) in enumerate(profile.sample(_SAMPLES_PER_GROUP))
             ]
         }
-        """Whom to look at, by poll."""
-        self._minutes = [0.0] * (plan.lasting // _MINUTE + 1)
+        """The samples to evaluate, by poll."""
+        self._minutes = [0.0] * (plan.duration // _MINUTE + 1)
         self._reasons = dict.fromkeys(Reason, 0.0)
-        self._remembered = self._most_remembered = 0.0
+        self._remembered = self._max_remembered = 0.0
 
     def run(self) -> SimulationResult:
         at_first_poll = 0.0
         for poll in range(self._polls):
-            actors = self._agenda.pop(poll, None)
-            if actors is not None:
-                self._poll(poll, actors)
+            samples = self._schedule.pop(poll, None)
+            if samples is not None:
+                self._poll(poll, samples)
             if poll == 0:
                 at_first_poll = sum(self._minutes)
         return SimulationResult(
@@ -170,79 +172,79 @@ class _Rehearsal:
             events_by_reason={reason: events for reason, events in self._reasons.items() if events},
             at_first_poll=at_first_poll,
             busiest_minute=max(self._minutes),
-            most_remembered=self._most_remembered,
+            max_remembered=self._max_remembered,
         )
 
-    def _poll(self, poll: int, actors: Sequence[_Actor]) -> None:
+    def _poll(self, poll: int, samples: Sequence[_Sample]) -> None:
         plan, pacer = self._plan, self._pacer
         now = plan.start + poll * plan.poll_interval
         pacer.begin()
         due: list[_Due] = []
-        for actor in actors:
-            actor.hear(now)
-            decision = decide(actor.seen, plan.policy, now, pacer.first_seen(actor.seen, now))
-            match pacer.consider(actor.seen, decision, now):
+        for sample in samples:
+            sample.apply_reports(now)
+            decision = decide(sample.seen, plan.policy, now, pacer.first_seen(sample.seen, now))
+            match pacer.consider(sample.seen, decision, now):
                 case PacingVerdict.PUBLISH:
-                    due.append((actor, decision))
+                    due.append((sample, decision))
                 case PacingVerdict.PACED:
                     interval = plan.republish_interval
                     paced_for = decision.max_age if interval is None else interval
-                    self._look_again(actor, poll, actor.published + paced_for)
-                case PacingVerdict.SKIP | PacingVerdict.REPEATED:  # nobody is on the agenda of a poll twice
-                    self._remember(actor, is_remembered=False)
+                    self._reschedule(sample, poll, sample.published + paced_for)
+                case PacingVerdict.SKIP | PacingVerdict.REPEATED:  # scheduled at most once per poll
+                    self._remember(sample, is_remembered=False)
                     if decision.next_event_time is not None:
-                        self._look_again(actor, poll, decision.next_event_time)
-        for actor, decision in self._allowed(due, now):
-            pacer.settled(actor.seen, decision, now)
-            actor.published = now
-            actor.answers.append(now + plan.answer_after)
-            self._remember(actor, is_remembered=True)
-            self._minutes[poll * plan.poll_interval // _MINUTE] += actor.weight
-            self._reasons[decision.reason] += actor.weight
-        for actor, _ in due:
-            self._look_again(actor, poll, now)
+                        self._reschedule(sample, poll, decision.next_event_time)
+        for sample, decision in self._allowed(due, now):
+            pacer.settled(sample.seen, decision, now)
+            sample.published = now
+            sample.report_times.append(now + plan.answer_after)
+            self._remember(sample, is_remembered=True)
+            self._minutes[poll * plan.poll_interval // _MINUTE] += sample.weight
+            self._reasons[decision.reason] += sample.weight
+        for sample, _ in due:
+            self._reschedule(sample, poll, now)
 
     def _allowed(self, due: Sequence[_Due], now: datetime) -> Sequence[_Due]:
-        """Those of the due that the ceiling lets pass, the most urgent first."""
-        if self._allowance is None:
+        """The due samples that the rate limit allows, most urgent first."""
+        if self._rate_limit is None:
             return due
-        budget = float(self._allowance.available(now))
-        shortlist = MostUrgent[_Due](len(due))
+        budget = float(self._rate_limit.available(now))
+        most_urgent = MostUrgent[_Due](len(due))
         for candidate in due:
-            shortlist.offer(candidate, candidate[1])
+            most_urgent.offer(candidate, candidate[1])
         allowed: list[_Due] = []
-        for candidate in shortlist.chosen():
+        for candidate in most_urgent.chosen():
             if budget <= 0:
                 break
             allowed.append(candidate)
             budget -= candidate[0].weight
-            self._allowance.spend(candidate[0].weight)
+            self._rate_limit.spend(candidate[0].weight)
         return allowed
 
-    def _look_again(self, actor: _Actor, poll: int, when: datetime) -> None:
-        """At the first poll after this one at which anything can have changed."""
-        if actor.answers:
-            when = min(when, actor.answers[0])
-        again = max(poll + 1, -((self._plan.start - when) // self._plan.poll_interval))
-        if again < self._polls:
-            self._agenda.setdefault(again, []).append(actor)
+    def _reschedule(self, sample: _Sample, poll: int, when: datetime) -> None:
+        """Schedule the sample for the first later poll at which anything can have changed."""
+        if sample.report_times:
+            when = min(when, sample.report_times[0])
+        next_poll = max(poll + 1, -((self._plan.start - when) // self._plan.poll_interval))
+        if next_poll < self._polls:
+            self._schedule.setdefault(next_poll, []).append(sample)
 
-    def _remember(self, actor: _Actor, *, is_remembered: bool) -> None:
-        """Keeps count of what pacing holds: a resource from its event until it is not due any more."""
-        self._remembered += actor.weight * (is_remembered - actor.is_remembered)
-        self._most_remembered = max(self._most_remembered, self._remembered)
-        actor.is_remembered = is_remembered
+    def _remember(self, sample: _Sample, *, is_remembered: bool) -> None:
+        """Track the size of the pacing table, which holds a resource from its event until it is no longer due."""
+        self._remembered += sample.weight * (is_remembered - sample.is_remembered)
+        self._max_remembered = max(self._max_remembered, self._remembered)
+        sample.is_remembered = is_remembered
 
 
-def _observation(name: str, standing: ResourceGroup, age: timedelta, start: datetime) -> Observation:
-    """A resource that stands like this; its generation has room on either side."""
+def _observation(name: str, group: ResourceGroup, age: timedelta, start: datetime) -> Observation:
+    """A resource of this group; generation 2 leaves room for an observed one on either side."""
     return Observation(
         id=name,
         kind="",
         generation=2,
-        observed_generation=2 - standing.lead,
-        is_ready=standing.is_ready,
-        last_updated_time=start - age if standing.is_reported else None,
+        observed_generation=2 - group.lead,
+        is_ready=group.is_ready,
+        last_updated_time=start - age if group.is_reported else None,
         labels=NO_LABELS,
-        is_paused=standing.is_paused,
+        is_paused=group.is_paused,
     )
