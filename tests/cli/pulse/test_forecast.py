@@ -20,12 +20,13 @@ def populate(server: FleetServer) -> None:
     )
 
 
-async def test_the_json_has_the_current_the_requested_and_the_largest_size(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        config = write_config(tmp_path, server, poll_interval="5s")
+async def test_the_json_has_the_current_the_requested_and_the_largest_size(
+    tmp_path: Path, server: FleetServer
+) -> None:
+    populate(server)
+    config = write_config(tmp_path, server, poll_interval="5s")
 
-        result = await invoke(forecast, "--config", config, "--fleet-size=1200", "--output=json")
+    result = await invoke(forecast, "--config", config, "--fleet-size=1200", "--output=json")
 
     body = body_of(result)
     assert code_of(result) == 0
@@ -51,12 +52,11 @@ async def test_the_json_has_the_current_the_requested_and_the_largest_size(tmp_p
     assert body["largest_fleet"] > 12
 
 
-async def test_the_table_has_a_column_for_each_size(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        config = write_config(tmp_path, server)
+async def test_the_table_has_a_column_for_each_size(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    config = write_config(tmp_path, server)
 
-        result = await invoke(forecast, "--config", config, "--fleet-size=1200", "--over=5m")
+    result = await invoke(forecast, "--config", config, "--fleet-size=1200", "--over=5m")
 
     lines = {line.strip().partition("  ")[0]: line for line in result.stdout.splitlines()}
     assert code_of(result) == 0
@@ -67,12 +67,11 @@ async def test_the_table_has_a_column_for_each_size(tmp_path: Path) -> None:
     assert "one process keeps polling every 1s up to about" in result.stdout
 
 
-async def test_without_a_size_only_the_current_one_is_shown(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        config = write_config(tmp_path, server)
+async def test_without_a_size_only_the_current_one_is_shown(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    config = write_config(tmp_path, server)
 
-        result = await invoke(forecast, "--config", config, "--over=1m", "--output=json")
+    result = await invoke(forecast, "--config", config, "--over=1m", "--output=json")
 
     assert body_of(result)["at_size"] is None
 
@@ -87,18 +86,18 @@ async def test_without_a_size_only_the_current_one_is_shown(tmp_path: Path) -> N
         (["--answer-after", "-1s"], "0s or more"),
     ],
 )
-async def test_invalid_flags_exit_2_before_any_request(tmp_path: Path, arguments: list[str], message: str) -> None:
-    async with FleetServer() as server:
-        result = await invoke(forecast, "--config", write_config(tmp_path, server), *arguments)
+async def test_invalid_flags_exit_2_before_any_request(
+    tmp_path: Path, server: FleetServer, arguments: list[str], message: str
+) -> None:
+    result = await invoke(forecast, "--config", write_config(tmp_path, server), *arguments)
 
     assert code_of(result) == 2
     assert message in str(result.exception)
     assert server.received == []
 
 
-async def test_an_empty_fleet_exits_1_with_a_message(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        result = await invoke(forecast, "--config", write_config(tmp_path, server), "--output=json")
+async def test_an_empty_fleet_exits_1_with_a_message(tmp_path: Path, server: FleetServer) -> None:
+    result = await invoke(forecast, "--config", write_config(tmp_path, server), "--output=json")
 
     assert code_of(result) == 1
     assert "nothing to measure" in result.stderr
@@ -113,9 +112,8 @@ async def test_a_failing_api_exits_1(tmp_path: Path) -> None:
     assert "the fleet could not be read" in result.stderr
 
 
-async def test_a_bad_configuration_exits_2(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        result = await invoke(forecast, "--config", write_config(tmp_path, server, poll="1s"))
+async def test_a_bad_configuration_exits_2(tmp_path: Path, server: FleetServer) -> None:
+    result = await invoke(forecast, "--config", write_config(tmp_path, server, poll="1s"))
 
     assert code_of(result) == 2
     assert "poll" in result.stderr

@@ -17,8 +17,9 @@ from sentinel.cli.pulse import inspection
 from sentinel.cli.pulse.inspection import InspectionSession
 from sentinel.core.events import timestamp
 from sentinel.core.pulse.pacing import PacingVerdict
-from sentinel.pulse.explain import ExplainedResource, Explanation, UnknownResource
+from sentinel.pulse.explain import ExplainedResource, Explanation
 from sentinel.pulse.explain import explain as explain_fleet
+from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.log import Log
 from sentinel.runtime.process import ExitCode
@@ -57,23 +58,16 @@ def explain(
 
     Exits with 1 if the fleet cannot be read, or if no watched resource has the id.
     """
-    loaded = inspection.load_settings(config, sets=sets, log_level=log_level, log_format=log_format)
-    settings = loaded.settings
-    if settings is None:
-        return ExitCode.MISCONFIGURED
 
-    async def inspect(session: InspectionSession) -> int:
+    async def inspect(session: InspectionSession, settings: PulseSettings) -> int:
         async with session.open_fleet(settings) as fleet:
-            try:
-                result = await explain_fleet(
-                    settings,
-                    fleet=fleet,
-                    at=at or SystemClock().now(),
-                    resource_id=resource_id,
-                    progress=session.progress,
-                )
-            except UnknownResource as unknown:
-                return session.fail(str(unknown))
+            result = await explain_fleet(
+                settings,
+                fleet=fleet,
+                at=at or SystemClock().now(),
+                resource_id=resource_id,
+                progress=session.progress,
+            )
         explanation, is_single = result.explanation, resource_id is not None
         session.warn_about_malformed(result.malformed)
         if not is_single:
@@ -81,7 +75,7 @@ def explain(
         inspection.print_result(explanation, output, lines=_lines(explanation, is_single=is_single))
         return ExitCode.SUCCESS
 
-    return inspection.run_inspection(inspect, settings=settings, loaded=[loaded])
+    return inspection.inspect_config(inspect, config, sets=sets, log_level=log_level, log_format=log_format)
 
 
 def _log_warnings(resources: Sequence[ExplainedResource], log: Log) -> None:

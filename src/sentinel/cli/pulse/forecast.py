@@ -15,8 +15,8 @@ from sentinel.cli.pulse.inspection import InspectionSession
 from sentinel.core.pulse.decision import Reason
 from sentinel.pulse.forecast import Forecast
 from sentinel.pulse.forecast import forecast as forecast_fleet
-from sentinel.pulse.forecast.calibration import EmptyFleet
 from sentinel.pulse.forecast.projection import Estimate
+from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import durations
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.process import ExitCode
@@ -72,30 +72,23 @@ def forecast(
     `sentinel run`, and projects both to the requested fleet size. Publishes nothing and needs no broker settings.
     Exits with 1 if the fleet cannot be read, or is empty.
     """
-    loaded = inspection.load_settings(config, sets=sets, log_level=log_level, log_format=log_format)
-    settings = loaded.settings
-    if settings is None:
-        return ExitCode.MISCONFIGURED
 
-    async def inspect(session: InspectionSession) -> int:
+    async def inspect(session: InspectionSession, settings: PulseSettings) -> int:
         async with session.open_fleet(settings) as fleet:
-            try:
-                result, malformed = await forecast_fleet(
-                    settings,
-                    fleet=fleet,
-                    clock=SystemClock(),
-                    size=fleet_size,
-                    answer_after=answer_after,
-                    duration=over,
-                    progress=session.progress,
-                )
-            except EmptyFleet as empty:
-                return session.fail(str(empty))
+            result, malformed = await forecast_fleet(
+                settings,
+                fleet=fleet,
+                clock=SystemClock(),
+                size=fleet_size,
+                answer_after=answer_after,
+                duration=over,
+                progress=session.progress,
+            )
         session.warn_about_malformed(malformed)
         inspection.print_result(result, output, lines=_lines(result, over, settings.poll_interval))
         return ExitCode.SUCCESS
 
-    return inspection.run_inspection(inspect, settings=settings, loaded=[loaded])
+    return inspection.inspect_config(inspect, config, sets=sets, log_level=log_level, log_format=log_format)
 
 
 def _lines(result: Forecast, over: timedelta, poll_interval: timedelta) -> Iterator[str]:

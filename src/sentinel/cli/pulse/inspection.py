@@ -23,6 +23,8 @@ from sentinel.cli.wiring.pulse import build_fleet
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet import FetchError, FleetReader
 from sentinel.pulse import settings as pulse_settings
+from sentinel.pulse.explain import UnknownResource
+from sentinel.pulse.forecast.calibration import EmptyFleet
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import process
 from sentinel.runtime.log import Log, configure_logging, get_logger
@@ -125,6 +127,22 @@ def load_settings(
     return loaded
 
 
+def inspect_config(
+    inspect: Callable[[InspectionSession, PulseSettings], Coroutine[Any, Any, int]],
+    config: Path,
+    *,
+    sets: Sequence[str],
+    log_level: str | None,
+    log_format: str | None,
+) -> int:
+    """Load one configuration, run `inspect` with it, and return the exit code."""
+    loaded = load_settings(config, sets=sets, log_level=log_level, log_format=log_format)
+    settings = loaded.settings
+    if settings is None:
+        return ExitCode.MISCONFIGURED
+    return run_inspection(lambda session: inspect(session, settings), settings=settings, loaded=[loaded])
+
+
 def run_inspection(inspect: Inspect, *, settings: PulseSettings, loaded: Sequence[Loaded[PulseSettings]]) -> int:
     """Run `inspect` with logging as the settings say, and return the exit code."""
     secrets = [secret.reveal() for each in loaded for secret in each.secrets]
@@ -145,5 +163,7 @@ async def _with_errors_printed(inspect: Inspect, session: InspectionSession) -> 
         return await inspect(session)
     except FetchError as error:
         return session.fail(f"the fleet could not be read: {error}")
+    except (UnknownResource, EmptyFleet) as error:
+        return session.fail(str(error))
     except Misconfigured as error:
         return session.fail(str(error), ExitCode.MISCONFIGURED)
