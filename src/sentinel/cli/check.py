@@ -7,13 +7,13 @@ nothing else.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
-from sentinel.cli import options
+from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.pulse import settings as pulse
 from sentinel.runtime.settings.broker import load_broker
@@ -74,9 +74,9 @@ def check(
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     if show and not problems:
-        _print_effective(Effective(tuple(entries)), output)
+        _print(Effective(tuple(entries)), output, lines=_settings_table(entries))
     else:
-        _print_result(CheckResult(not problems, tuple(problems)), output)
+        _print(CheckResult(not problems, tuple(problems)), output, lines=map(str, problems))
     if problems:
         raise click.exceptions.Exit(2)
     if output is Output.TABLE and not show:
@@ -85,20 +85,10 @@ def check(
                 click.echo(printable(f"{file}: ok"), err=True)
 
 
-def _print_result(result: CheckResult, output: Output) -> None:
-    if output is not Output.TABLE:
-        click.echo(options.encode(result, output))
-        return
-    for problem in result.problems:
-        click.echo(str(problem))
+def _print(result: CheckResult | Effective, output: Output, *, lines: Iterable[str]) -> None:
+    for line in lines if output is Output.TABLE else [options.encode(result, output)]:
+        click.echo(line)
 
 
-def _print_effective(effective: Effective, output: Output) -> None:
-    if output is not Output.TABLE:
-        click.echo(options.encode(effective, output))
-        return
-    rows = [("KEY", "VALUE", "ORIGIN")]
-    rows += [(entry.key, printable(entry.value) or "-", printable(entry.origin)) for entry in effective.settings]
-    keys, values = (max(len(row[column]) for row in rows) for column in (0, 1))
-    for key, value, origin in rows:
-        click.echo(f"{key:<{keys}}  {value:<{values}}  {origin}")
+def _settings_table(entries: Sequence[EffectiveSetting]) -> Iterator[str]:
+    return table.render(("KEY", "VALUE", "ORIGIN"), [(entry.key, entry.value, entry.origin) for entry in entries])

@@ -145,7 +145,7 @@ class _Simulation:
             if plan.max_events_per_second is not None
             else None
         )
-        """May go into debt: a sample stands for many, and later polls pay for what exceeds its poll."""
+        """May go into debt, which later polls pay: one sample stands for many resources."""
         self._polls = -(-plan.duration // plan.poll_interval)
         self._schedule: dict[int, list[_Sample]] = {
             0: [
