@@ -1,8 +1,8 @@
 """Why each resource would get an event at a given time, or would not.
 
-The explanation is one cycle of the pulse itself, with a clock that stands still, a publisher that sends nothing,
-and an observer that records the decisions. It shows decisions before pacing and before any rate limit: both depend
-on what a process has already published, and this one has published nothing.
+The explanation is one cycle of the pulse itself, with a frozen clock, a publisher that sends nothing, and an
+observer that records the decisions. It shows decisions before pacing and before any rate limit: both depend on
+what a process has already published, and this one has published nothing.
 """
 
 from __future__ import annotations
