@@ -28,8 +28,8 @@ from sentinel.cli.main import cli
 from sentinel.cli.wiring import api as build_api
 from sentinel.cli.wiring.server import audit_component, build_database
 from sentinel.drivers.sql.audit import SqlAuditLog
-from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.settings import PulseSettings
+from sentinel.pulse.telemetry import PulseMetrics
 from sentinel.runtime import durations
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.log import get_logger

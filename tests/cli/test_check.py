@@ -23,9 +23,9 @@ INVALID = "resource_type: clusters\npol_interval: 5s\nhyperfleet_api: {}\n"
 
 
 def run(*arguments: str | Path, environ: Mapping[str, str] | None = None) -> Result:
-    # Without the variables of whoever runs the tests: they would count as settings.
-    quiet = {"BROKER_TYPE": None, "BROKER_URL": None, "BROKER_HOST": None}
-    return CliRunner().invoke(check, [str(argument) for argument in arguments], env={**quiet, **(environ or {})})
+    # Unset variables of the environment that would count as settings.
+    unset = {"BROKER_TYPE": None, "BROKER_URL": None, "BROKER_HOST": None}
+    return CliRunner().invoke(check, [str(argument) for argument in arguments], env={**unset, **(environ or {})})
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def invalid(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_valid_file_exits_0_and_says_so_beside_the_data(valid: Path) -> None:
+def test_a_valid_file_exits_0_and_prints_ok_to_stderr(valid: Path) -> None:
     result = run("--config", valid)
 
     assert result.exit_code == 0
@@ -69,7 +69,7 @@ def test_problems_are_a_line_each_and_exit_2(invalid: Path) -> None:
     assert result.stderr == ""
 
 
-def test_problems_as_json_have_their_places_as_members(invalid: Path) -> None:
+def test_problems_as_json_have_their_positions(invalid: Path) -> None:
     result = run("--config", invalid, "--set", "log.level=loud", "--output", "json")
 
     assert result.exit_code == 2
@@ -92,7 +92,7 @@ def test_problems_as_json_have_their_places_as_members(invalid: Path) -> None:
     }
 
 
-def test_problems_as_yaml_are_the_same_as_json(invalid: Path) -> None:
+def test_problems_as_yaml_equal_the_json(invalid: Path) -> None:
     as_yaml = run("--config", invalid, "--output", "yaml")
     as_json = run("--config", invalid, "--output", "json")
 
@@ -119,14 +119,14 @@ def test_a_broker_file_is_checked_alone(tmp_path: Path) -> None:
     assert result.exit_code == 0
 
 
-def test_broker_variables_count_where_there_are_any(valid: Path) -> None:
+def test_broker_variables_are_checked(valid: Path) -> None:
     result = run("--config", valid, environ={"BROKER_TYPE": "kafka"})
 
     assert result.exit_code == 2
     assert result.stdout.startswith("BROKER_TYPE: expected one of rabbitmq, pubsub, stdout")
 
 
-def test_a_near_miss_is_a_warning_and_no_problem(valid: Path) -> None:
+def test_a_misspelt_variable_is_a_warning(valid: Path) -> None:
     result = run("--config", valid, "--output", "json", environ={"SENTINEL_POL_INTERVAL": "5s"})
 
     assert result.exit_code == 0
@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path, name: str) -> N
     assert result.stdout.startswith(f"{tmp_path / name}:1:1: : cannot be read: ")
 
 
-def test_show_prints_what_holds_and_who_said_so(valid: Path) -> None:
+def test_show_prints_the_effective_settings_and_their_origins(valid: Path) -> None:
     result = run(
         *("--config", valid, "--show", "--output", "json", "--log-level", "debug", "--set", "max_age_ready=1h"),
         environ={"SENTINEL_POLL_INTERVAL": "2s", "BROKER_TYPE": "stdout"},
@@ -181,7 +181,7 @@ def test_show_as_a_table_is_aligned(valid: Path) -> None:
     assert rows[-1].split() == ["log.format", "json", "flag", "--log-format"]
 
 
-def test_show_of_what_is_invalid_prints_the_problems(invalid: Path) -> None:
+def test_show_prints_the_problems_of_an_invalid_file(invalid: Path) -> None:
     result = run("--config", invalid, "--show", "--output", "json")
 
     assert result.exit_code == 2
@@ -222,7 +222,7 @@ def test_each_example_of_a_broker_is_valid(file: Path) -> None:
     assert result.exit_code == 0
 
 
-def test_all_examples_are_there_and_named_in_their_readme() -> None:
+def test_all_examples_exist_and_are_named_in_the_readme() -> None:
     readme = (EXAMPLES / "README.md").read_text()
 
     assert [file.name for file in SENTINELS + BROKERS] == [
@@ -236,7 +236,7 @@ def test_all_examples_are_there_and_named_in_their_readme() -> None:
     assert all(f"({file.name})" in readme for file in SENTINELS + BROKERS)
 
 
-def test_the_installed_command_checks_a_file_and_loads_nothing_heavy() -> None:
+def test_check_imports_no_heavy_library() -> None:
     program = (
         "import sys\nfrom sentinel.cli.main import main\n"
         "try:\n    main(sys.argv[1:])\n"

@@ -1,4 +1,4 @@
-"""What every `ports.Clock` promises, to be run against each of them."""
+"""The contract of every `ports.clock.Clock`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sentinel.ports.clock import Clock
 
 Scenario: TypeAlias = Callable[[Clock], Awaitable[None]]
 
-MOMENT = timedelta(milliseconds=5)
+STEP = timedelta(milliseconds=5)
 SLEW = timedelta(milliseconds=1)
-"""How far a real wall clock may be off the monotonic one over a few milliseconds."""
+"""How far a real wall clock may drift from the monotonic clock in a few milliseconds."""
 
 
 class ClockContract:
-    """Subclass it, say how a scenario is run on the clock in question, and the promises are tested."""
+    """Subclass it and implement `run` for the clock under test."""
 
     def run(self, scenario: Scenario) -> None:
         raise NotImplementedError
@@ -32,9 +32,9 @@ class ClockContract:
         async def scenario(clock: Clock) -> None:
             before = clock.now()
 
-            await clock.sleep(MOMENT)
+            await clock.sleep(STEP)
 
-            assert clock.now() - before >= MOMENT - SLEW
+            assert clock.now() - before >= STEP - SLEW
 
         self.run(scenario)
 
@@ -59,30 +59,30 @@ class ClockContract:
         async def scenario(clock: Clock) -> None:
             woken: list[int] = []
 
-            async def sleeper(moments: int) -> None:
-                await clock.sleep(MOMENT * moments)
-                woken.append(moments)
+            async def sleeper(steps: int) -> None:
+                await clock.sleep(STEP * steps)
+                woken.append(steps)
 
             async with asyncio.TaskGroup() as tasks:
-                for moments in (3, 1, 2):
-                    tasks.create_task(sleeper(moments))
+                for steps in (3, 1, 2):
+                    tasks.create_task(sleeper(steps))
 
             assert woken == [1, 2, 3]
 
         self.run(scenario)
 
-    def test_a_cancelled_sleep_ends_at_once_and_disturbs_no_other(self) -> None:
+    def test_a_cancelled_sleep_ends_at_once_and_affects_no_other(self) -> None:
         async def scenario(clock: Clock) -> None:
-            began = clock.now()
+            start = clock.now()
             async with asyncio.TaskGroup() as tasks:
                 long = tasks.create_task(clock.sleep(timedelta(days=1)))
-                short = tasks.create_task(clock.sleep(MOMENT))
+                short = tasks.create_task(clock.sleep(STEP))
                 await asyncio.sleep(0)
 
                 long.cancel()
 
             assert long.cancelled()
             assert short.done()
-            assert clock.now() - began < timedelta(days=1)
+            assert clock.now() - start < timedelta(days=1)
 
         self.run(scenario)

@@ -1,4 +1,4 @@
-"""What every `ports.Fleet` promises."""
+"""The contract of every `ports.fleet.FleetReader`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from sentinel.core.labels import Selector, equality
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
 
-MOMENT = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+UPDATED = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 EVERYTHING = Selector()
 
 
 class FleetHarness(ABC):
-    """The other side of a fleet. `fleet` is called first, once; then resources are put into it."""
+    """The server behind a fleet. `fleet` is called first and once; then resources are added."""
 
     @abstractmethod
     def fleet(self, *, page_size: int = 100, selector: Selector = EVERYTHING) -> FleetReader:
-        """What is under test; the harness closes it in the end."""
+        """The reader under test; the harness closes it."""
 
     @abstractmethod
     def put(
@@ -34,26 +34,26 @@ class FleetHarness(ABC):
         last_updated_time: datetime | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Adds a cluster, after all others, or replaces it where it stands."""
+        """Append a cluster, or replace it in place."""
 
     @abstractmethod
     def remove(self, resource_id: str) -> None:
-        """Takes one away."""
+        """Remove a cluster."""
 
     @abstractmethod
     def put_malformed(self) -> None:
-        """Adds an item that is JSON and not a resource."""
+        """Append an item that is JSON but not a resource."""
 
     @abstractmethod
     def fail(self, *, after_pages: int = 0) -> None:
-        """Every walk from now on gets so many pages and then no answer, however often it asks."""
+        """Make every walk fail after `after_pages` pages, also when it retries."""
 
     @abstractmethod
     def heal(self) -> None:
-        """Walks get answers again."""
+        """Make walks succeed again."""
 
     def put_many(self, count: int) -> list[str]:
-        """So many resources; their ids, in order."""
+        """Add `count` clusters and return their ids in order."""
         resource_ids = [f"cls-{number}" for number in range(count)]
         for resource_id in resource_ids:
             self.put(resource_id)
@@ -61,7 +61,7 @@ class FleetHarness(ABC):
 
 
 async def walk(fleet: FleetReader, into: list[FleetPage] | None = None) -> list[FleetPage]:
-    """The pages of a walk; `into` is for those of one that breaks off."""
+    """The pages of a walk; `into` keeps them if it raises."""
     pages = [] if into is None else into
     async for page in fleet.walk():
         pages.append(page)
@@ -73,7 +73,7 @@ def ids(pages: list[FleetPage]) -> list[str]:
 
 
 class FleetContract:
-    """For every driver, and for the fake."""
+    """For every driver and for the fake."""
 
     async def test_a_walk_yields_every_resource_once(self, harness: FleetHarness) -> None:
         fleet = harness.fleet(page_size=3)
@@ -83,7 +83,7 @@ class FleetContract:
 
         assert ids(pages) == expected
 
-    async def test_no_page_is_larger_than_asked_for(self, harness: FleetHarness) -> None:
+    async def test_no_page_is_larger_than_the_page_size(self, harness: FleetHarness) -> None:
         fleet = harness.fleet(page_size=3)
         harness.put_many(10)
 
@@ -91,7 +91,7 @@ class FleetContract:
 
         assert [len(page.resources) for page in pages] == [3, 3, 3, 1]
 
-    async def test_pages_that_end_evenly_lose_nothing(self, harness: FleetHarness) -> None:
+    async def test_a_full_last_page_loses_nothing(self, harness: FleetHarness) -> None:
         fleet = harness.fleet(page_size=3)
         expected = harness.put_many(6)
 
@@ -102,14 +102,14 @@ class FleetContract:
 
         assert ids(await walk(fleet)) == []
 
-    async def test_an_observation_is_what_the_status_says(self, harness: FleetHarness) -> None:
+    async def test_an_observation_has_the_values_of_the_status(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
         harness.put(
             "cls-1",
             generation=4,
             observed_generation=3,
             is_ready=True,
-            last_updated_time=MOMENT,
+            last_updated_time=UPDATED,
             labels={"region": "us-east"},
         )
 
@@ -120,10 +120,10 @@ class FleetContract:
         assert (seen.id, seen.kind) == ("cls-1", "Cluster")
         assert (seen.generation, seen.observed_generation) == (4, 3)
         assert seen.is_ready
-        assert seen.last_updated_time == MOMENT
+        assert seen.last_updated_time == UPDATED
         assert seen.labels == {"region": "us-east"}
 
-    async def test_a_resource_nobody_reported_on_has_no_time(self, harness: FleetHarness) -> None:
+    async def test_a_resource_without_reports_has_no_time(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
         harness.put("cls-1")
 
@@ -133,7 +133,7 @@ class FleetContract:
         assert resource.observation.last_updated_time is None
         assert not resource.observation.is_ready
 
-    async def test_the_whole_document_comes_along(self, harness: FleetHarness) -> None:
+    async def test_a_resource_has_its_whole_document(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
         harness.put("cls-1", generation=2, labels={"region": "us-east"})
 
@@ -145,7 +145,7 @@ class FleetContract:
         assert document["generation"] == 2
         assert "spec" in document
 
-    async def test_only_what_is_selected_is_yielded(self, harness: FleetHarness) -> None:
+    async def test_only_selected_resources_are_yielded(self, harness: FleetHarness) -> None:
         both = Selector((equality("region", "us-east"), equality("tier", "gold")))
         fleet = harness.fleet(page_size=2, selector=both)
         harness.put("neither")
@@ -156,7 +156,7 @@ class FleetContract:
 
         assert ids(await walk(fleet)) == ["both", "both-too"]
 
-    async def test_the_next_walk_sees_what_has_changed(self, harness: FleetHarness) -> None:
+    async def test_the_next_walk_sees_changes(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
         harness.put("cls-1", generation=1)
         harness.put("cls-2", generation=1)
@@ -170,7 +170,7 @@ class FleetContract:
         assert ids(pages) == ["cls-1", "cls-3"]
         assert pages[0].resources[0].observation.generation == 2
 
-    async def test_a_resource_added_in_mid_walk_costs_no_other(self, harness: FleetHarness) -> None:
+    async def test_adding_a_resource_during_a_walk_loses_no_other(self, harness: FleetHarness) -> None:
         fleet = harness.fleet(page_size=2)
         expected = harness.put_many(6)
         pages = []
@@ -182,7 +182,7 @@ class FleetContract:
 
         assert [resource_id for resource_id in ids(pages) if resource_id != "late"] == expected
 
-    async def test_a_malformed_item_is_told_and_costs_no_other(self, harness: FleetHarness) -> None:
+    async def test_a_malformed_item_is_reported_and_loses_no_other(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
         harness.put("cls-1")
         harness.put_malformed()
@@ -194,7 +194,7 @@ class FleetContract:
         [problem] = [problem for page in pages for problem in page.malformed]
         assert problem
 
-    async def test_a_fleet_that_does_not_answer_is_a_fetch_error(self, harness: FleetHarness) -> None:
+    async def test_an_unresponsive_fleet_raises_a_fetch_error(self, harness: FleetHarness) -> None:
         fleet = harness.fleet()
         harness.put("cls-1")
         harness.fail()
@@ -202,7 +202,7 @@ class FleetContract:
         with pytest.raises(FetchError, match=r"\S"):
             await walk(fleet)
 
-    async def test_a_walk_that_breaks_off_never_ends_normally(self, harness: FleetHarness) -> None:
+    async def test_a_failed_walk_never_ends_normally(self, harness: FleetHarness) -> None:
         fleet = harness.fleet(page_size=2)
         expected = harness.put_many(6)
         harness.fail(after_pages=2)
@@ -226,7 +226,7 @@ class FleetContract:
 
         assert ids(await walk(fleet)) == expected
 
-    async def test_a_walk_that_is_given_up_leaves_the_next_one_whole(self, harness: FleetHarness) -> None:
+    async def test_closing_a_walk_early_does_not_affect_the_next(self, harness: FleetHarness) -> None:
         fleet = harness.fleet(page_size=2)
         expected = harness.put_many(6)
 
@@ -243,5 +243,5 @@ class FleetContract:
         await fleet.close()
         await fleet.close()
 
-    async def test_closing_what_was_never_walked_is_harmless(self, harness: FleetHarness) -> None:
+    async def test_closing_without_a_walk_is_harmless(self, harness: FleetHarness) -> None:
         await harness.fleet().close()

@@ -1,8 +1,8 @@
-"""What every `ports.Publisher` promises.
+"""The contract of every `ports.publisher.Publisher`.
 
-A driver's test module inherits the suites that apply to it and gives a `harness`: `PublisherContract` always,
-`RoutingContract` where a broker can have nowhere to put an event, `StallingContract` where it can stop taking
-events, `ConnectionContract` where there is a connection to lose.
+A driver's test module inherits the suites that apply to it and provides a `harness`: `PublisherContract` always,
+`RoutingContract` if events can be unroutable, `StallingContract` if the broker can stop accepting events, and
+`ConnectionContract` if there is a connection to lose.
 """
 
 from __future__ import annotations
@@ -29,66 +29,66 @@ if TYPE_CHECKING:
 AMPLE = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=150)
 MANY, FEW = 3_000, 10
-"""So many events are as a rule still under way when so few of them have arrived."""
+"""When FEW of MANY events have arrived, most are usually still in flight."""
 ATTEMPTS = 100
-"""How often a test tries again while a driver reconnects; each attempt lasts at most `AMPLE`."""
+"""Attempts while a driver reconnects; each lasts at most `AMPLE`."""
 
 
 class PublisherHarness(ABC):
-    """A broker as a test needs it. Made routable by whoever makes it."""
+    """A broker under test control, initially with a route for events."""
 
     modes: Sequence[Mode] = (Mode.STRUCTURED, Mode.BINARY)
 
     @abstractmethod
     def publisher(self, mode: Mode = Mode.STRUCTURED) -> Publisher:
-        """A publisher that is not open yet."""
+        """Return a publisher that is not open yet."""
 
     @abstractmethod
     async def receive(self, count: int) -> list[Message]:
-        """The next so many messages that the broker delivers, in its order."""
+        """Receive the next `count` messages in the broker's order."""
 
 
 class RoutingHarness(PublisherHarness):
-    """And its routes."""
+    """A broker whose routes can be removed."""
 
     @abstractmethod
     async def unbind(self) -> None:
-        """From now on there is nowhere to put an event."""
+        """Remove all routes."""
 
     @abstractmethod
     async def bind(self) -> None:
-        """From now on there is again."""
+        """Add a route again."""
 
 
 class StallingHarness(PublisherHarness):
-    """And its appetite."""
+    """A broker that can stop accepting events."""
 
     @abstractmethod
     async def stall(self) -> None:
-        """From now on nothing is taken, apart from what fits into buffers on the way."""
+        """Stop accepting events, except for those that fit into buffers."""
 
     @abstractmethod
     async def resume(self) -> None:
-        """From now on events are taken again."""
+        """Accept events again."""
 
     batch_that_stalls: int = 1
-    """How many events are certainly too many for those buffers."""
+    """More events than fit into those buffers."""
 
 
 class ConnectionHarness(PublisherHarness):
-    """And the way to it."""
+    """A broker whose connections can be cut."""
 
     @abstractmethod
     async def cut(self) -> None:
-        """Ends every connection and accepts none."""
+        """Close all connections and accept none."""
 
     @abstractmethod
     async def heal(self) -> None:
-        """Accepts connections again."""
+        """Accept connections again."""
 
     @abstractmethod
     async def receive_waiting(self) -> list[Message]:
-        """Everything that the broker has at this moment."""
+        """Receive all messages that the broker has now."""
 
 
 def make_event(number: int, *, traceparent: str = "", padding: int = 0) -> Event:
@@ -108,7 +108,7 @@ def make_events(count: int, *, padding: int = 0) -> list[Event]:
 
 
 def parse(message: Message) -> BaseCloudEvent:
-    """Reads a message as any consumer would, with the CloudEvents SDK."""
+    """Parse a message with the CloudEvents SDK, as a consumer would."""
     properties = {f"cloudEvents:{name}": value for name, value in message.attributes.items()}
     return from_amqp(AMQPMessage({"content-type": message.content_type}, properties, message.body), JSONFormat())
 
@@ -127,7 +127,7 @@ async def opened(publisher: Publisher) -> AsyncIterator[Publisher]:
 
 
 async def publish_until_confirmed(publisher: Publisher, event: Event) -> Receipt:
-    """Publishes one event again and again, as a pulse does, until the broker has it."""
+    """Publish one event, with retries, until the broker confirms it."""
     for _ in range(ATTEMPTS):
         receipt = await publisher.publish([event], deadline=AMPLE)
         if receipt.outcomes == [Outcome.CONFIRMED]:
@@ -149,24 +149,24 @@ class PublisherContract:
         assert receipt.error == ""
         assert sorted(ids(await harness.receive(3))) == ["event-0", "event-1", "event-2"]
 
-    async def test_each_answered_event_has_its_time(self, harness: PublisherHarness) -> None:
+    async def test_each_confirmed_event_has_its_duration(self, harness: PublisherHarness) -> None:
         async with opened(harness.publisher()) as publisher:
             receipt = await publisher.publish(make_events(3), deadline=AMPLE)
 
         assert len(receipt.seconds) == 3
         assert all(seconds >= 0 for seconds in receipt.seconds)
 
-    async def test_an_empty_batch_is_answered_with_nothing(self, harness: PublisherHarness) -> None:
+    async def test_an_empty_batch_has_an_empty_receipt(self, harness: PublisherHarness) -> None:
         async with opened(harness.publisher()) as publisher:
             receipt = await publisher.publish([], deadline=AMPLE)
 
         assert receipt == Receipt([], [])
 
-    async def test_a_large_batch_arrives_whole(self, harness: PublisherHarness) -> None:
+    async def test_a_large_batch_arrives_complete(self, harness: PublisherHarness) -> None:
         events = make_events(2_000)
 
         async with opened(harness.publisher()) as publisher:
-            # Read while publishing: a pipe takes no more than its reader does.
+            # Read while publishing: a pipe blocks once its buffer is full.
             reading = asyncio.create_task(harness.receive(len(events)))
             receipt = await publisher.publish(events, deadline=AMPLE)
             received = await reading
@@ -174,7 +174,7 @@ class PublisherContract:
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2_000
         assert sorted(ids(received)) == sorted(event.id for event in events)
 
-    async def test_a_large_event_arrives_whole(self, harness: PublisherHarness) -> None:
+    async def test_a_large_event_arrives_complete(self, harness: PublisherHarness) -> None:
         event = make_event(1, padding=1_000_000)
 
         async with opened(harness.publisher()) as publisher:
@@ -185,7 +185,7 @@ class PublisherContract:
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
         assert parse(received[0]).get_data() == msgspec.json.decode(event.data)
 
-    async def test_batches_follow_one_another(self, harness: PublisherHarness) -> None:
+    async def test_batches_arrive_in_order(self, harness: PublisherHarness) -> None:
         async with opened(harness.publisher()) as publisher:
             first = await publisher.publish([make_event(1)], deadline=AMPLE)
             second = await publisher.publish([make_event(2)], deadline=AMPLE)
@@ -211,7 +211,7 @@ class PublisherContract:
             assert read.get_datacontenttype() == "application/json"
             assert read.get_data() == msgspec.json.decode(event.data)
 
-    async def test_the_content_type_tells_the_mode(self, harness: PublisherHarness) -> None:
+    async def test_the_content_type_follows_the_mode(self, harness: PublisherHarness) -> None:
         expected = {Mode.STRUCTURED: STRUCTURED_CONTENT_TYPE, Mode.BINARY: DATA_CONTENT_TYPE}
         for mode in harness.modes:
             async with opened(harness.publisher(mode)) as publisher:
@@ -220,7 +220,7 @@ class PublisherContract:
 
             assert message.content_type == expected[mode]
 
-    async def test_the_attributes_stand_beside_the_body_in_every_mode(self, harness: PublisherHarness) -> None:
+    async def test_every_mode_has_the_attributes_as_headers(self, harness: PublisherHarness) -> None:
         for mode in harness.modes:
             async with opened(harness.publisher(mode)) as publisher:
                 await publisher.publish([make_event(1)], deadline=AMPLE)
@@ -236,7 +236,7 @@ class PublisherContract:
                 "datacontenttype": "application/json",
             }
 
-    async def test_a_trace_travels_with_its_event_alone(self, harness: PublisherHarness) -> None:
+    async def test_a_traceparent_belongs_to_its_event_only(self, harness: PublisherHarness) -> None:
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
         for mode in harness.modes:
@@ -247,15 +247,13 @@ class PublisherContract:
             assert received["event-1"].get_extension("traceparent") == trace
             assert received["event-2"].get_extension("traceparent") is None
 
-    async def test_in_good_order_there_is_no_trouble(self, harness: PublisherHarness) -> None:
+    async def test_a_working_publisher_has_no_trouble(self, harness: PublisherHarness) -> None:
         async with opened(harness.publisher()) as publisher:
             await publish_until_confirmed(publisher, make_event(1))
 
             assert publisher.trouble() is None
 
-    async def test_a_publisher_that_is_not_open_says_so_and_confirms_nothing(
-        self, harness: PublisherHarness
-    ) -> None:
+    async def test_an_unopened_publisher_confirms_nothing_and_has_trouble(self, harness: PublisherHarness) -> None:
         publisher = harness.publisher()
 
         receipt = await publisher.publish(make_events(2), deadline=SHORT)
@@ -264,7 +262,7 @@ class PublisherContract:
         assert receipt.error
         assert publisher.trouble()
 
-    async def test_a_closed_publisher_says_so_and_confirms_nothing(self, harness: PublisherHarness) -> None:
+    async def test_a_closed_publisher_confirms_nothing_and_has_trouble(self, harness: PublisherHarness) -> None:
         publisher = harness.publisher()
         await publisher.open()
         await publisher.close()
@@ -282,22 +280,22 @@ class PublisherContract:
         await publisher.close()
         await publisher.close()
 
-    async def test_closing_what_was_never_opened_is_harmless(self, harness: PublisherHarness) -> None:
+    async def test_closing_without_opening_is_harmless(self, harness: PublisherHarness) -> None:
         await harness.publisher().close()
 
-    async def test_a_deadline_that_has_passed_is_answered_all_the_same(self, harness: PublisherHarness) -> None:
+    async def test_an_expired_deadline_still_returns_a_receipt(self, harness: PublisherHarness) -> None:
         async with opened(harness.publisher()) as publisher:
             receipt = await publisher.publish(make_events(3), deadline=timedelta(0))
 
         assert len(receipt.outcomes) == 3
         assert set(receipt.outcomes) <= {Outcome.CONFIRMED, Outcome.REFUSED, Outcome.UNCONFIRMED}
 
-    async def test_the_broker_type_is_one_that_metrics_know(self, harness: PublisherHarness) -> None:
+    async def test_the_broker_type_is_a_known_label_value(self, harness: PublisherHarness) -> None:
         assert harness.publisher().broker_type in {"rabbitmq", "gcp-pubsub", "stdout", "memory"}
 
 
 class RoutingContract:
-    """For brokers that can have nowhere to put an event."""
+    """For brokers where events can be unroutable."""
 
     async def test_an_event_without_a_route_is_unroutable(self, harness: RoutingHarness) -> None:
         await harness.unbind()
@@ -308,7 +306,7 @@ class RoutingContract:
         assert list(receipt.outcomes) == [Outcome.UNROUTABLE] * 3
         assert receipt.error
 
-    async def test_once_there_is_a_route_events_arrive(self, harness: RoutingHarness) -> None:
+    async def test_events_arrive_once_there_is_a_route(self, harness: RoutingHarness) -> None:
         await harness.unbind()
 
         async with opened(harness.publisher()) as publisher:
@@ -320,7 +318,7 @@ class RoutingContract:
         assert list(routed.outcomes) == [Outcome.CONFIRMED]
         assert ids(await harness.receive(1)) == ["event-2"]
 
-    async def test_a_broker_without_routes_is_not_in_trouble(self, harness: RoutingHarness) -> None:
+    async def test_missing_routes_are_not_trouble(self, harness: RoutingHarness) -> None:
         await harness.unbind()
 
         async with opened(harness.publisher()) as publisher:
@@ -330,9 +328,9 @@ class RoutingContract:
 
 
 class StallingContract:
-    """For brokers that can stop taking events."""
+    """For brokers that can stop accepting events."""
 
-    async def test_a_broker_that_takes_nothing_is_given_up_at_the_deadline(self, harness: StallingHarness) -> None:
+    async def test_a_stalled_broker_returns_a_receipt_at_the_deadline(self, harness: StallingHarness) -> None:
         events = make_events(harness.batch_that_stalls)
 
         async with opened(harness.publisher()) as publisher:
@@ -345,7 +343,7 @@ class StallingContract:
         assert receipt.outcomes[-1] in (Outcome.REFUSED, Outcome.UNCONFIRMED)
         assert receipt.error
 
-    async def test_it_goes_on_when_the_broker_does(self, harness: StallingHarness) -> None:
+    async def test_publishing_continues_when_the_broker_does(self, harness: StallingHarness) -> None:
         async with opened(harness.publisher()) as publisher:
             await publish_until_confirmed(publisher, make_event(1))
             await harness.stall()
@@ -356,7 +354,7 @@ class StallingContract:
             assert receipt.error == ""
             assert publisher.trouble() is None
 
-    async def test_cancellation_is_passed_on_and_leaves_it_usable(self, harness: StallingHarness) -> None:
+    async def test_cancellation_propagates_and_keeps_the_publisher_usable(self, harness: StallingHarness) -> None:
         async with opened(harness.publisher()) as publisher:
             await publish_until_confirmed(publisher, make_event(1))
             await harness.stall()
@@ -374,9 +372,9 @@ class StallingContract:
 
 
 class ConnectionContract:
-    """For brokers at the other end of a connection."""
+    """For brokers behind a connection."""
 
-    async def test_a_broker_out_of_reach_is_no_error_when_opening(self, harness: ConnectionHarness) -> None:
+    async def test_opening_with_an_unreachable_broker_is_not_an_error(self, harness: ConnectionHarness) -> None:
         await harness.cut()
 
         async with opened(harness.publisher()) as publisher:
@@ -386,7 +384,7 @@ class ConnectionContract:
             assert receipt.error
             assert publisher.trouble()
 
-    async def test_a_broker_that_comes_back_is_found_again(self, harness: ConnectionHarness) -> None:
+    async def test_the_publisher_reconnects_to_a_broker(self, harness: ConnectionHarness) -> None:
         async with opened(harness.publisher()) as publisher:
             await publish_until_confirmed(publisher, make_event(1))
             await harness.cut()
@@ -398,7 +396,7 @@ class ConnectionContract:
             assert publisher.trouble() is None
         assert {"event-1", "event-3"} <= set(ids(await harness.receive_waiting()))
 
-    async def test_a_broker_that_appears_late_is_found(self, harness: ConnectionHarness) -> None:
+    async def test_the_publisher_connects_to_a_broker_that_starts_late(self, harness: ConnectionHarness) -> None:
         await harness.cut()
 
         async with opened(harness.publisher()) as publisher:
@@ -407,7 +405,7 @@ class ConnectionContract:
 
         assert ids(await harness.receive(1)) == ["event-1"]
 
-    async def test_nothing_confirmed_is_lost_when_the_connection_is(self, harness: ConnectionHarness) -> None:
+    async def test_a_lost_connection_loses_no_confirmed_event(self, harness: ConnectionHarness) -> None:
         events = make_events(MANY)
 
         async with opened(harness.publisher()) as publisher:
@@ -420,6 +418,6 @@ class ConnectionContract:
             await harness.heal()
         received += ids(await harness.receive_waiting())
 
-        answers = zip(events, receipt.outcomes, strict=True)
-        confirmed = {event.id for event, outcome in answers if outcome is Outcome.CONFIRMED}
+        outcomes = zip(events, receipt.outcomes, strict=True)
+        confirmed = {event.id for event, outcome in outcomes if outcome is Outcome.CONFIRMED}
         assert confirmed <= set(received)

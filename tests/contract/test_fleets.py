@@ -1,4 +1,4 @@
-"""The fake of the fetch port; the driver is under the same suite in `tests/drivers/fleet_api`."""
+"""The fake fleet under its contract; `tests/drivers/fleet_api` runs it on the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gaps and overlaps between selectors, and what would close the gaps."""
+"""Gaps and overlaps between selectors, and suggestions to close the gaps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from sentinel.core.labels import Selector, equality
 from sentinel.ports.fleet import FetchError, FleetPage
-from sentinel.pulse.coverage import Coverage, Matched, Overlap, Suggestion, Survey, Watch, survey
+from sentinel.pulse.coverage import (
+    ConfigMatches,
+    ConfigSelector,
+    Coverage,
+    CoverageResult,
+    Overlap,
+    Suggestion,
+    find_coverage,
+)
 from sentinel.testing import loop
 from sentinel.testing.fleet import FakeFleet
 
@@ -26,13 +34,13 @@ def fleet_of(resources: Mapping[str, Mapping[str, str]]) -> FakeFleet:
     return fleet
 
 
-def surveyed(fleet: FakeFleet, *selectors: Selector) -> Survey:
-    watches = [Watch(f"{n}.yaml", each) for n, each in enumerate(selectors)]
-    return loop.run(survey(watches, fleet=fleet))
+def result_for(fleet: FakeFleet, *selectors: Selector) -> CoverageResult:
+    configs = [ConfigSelector(f"{n}.yaml", each) for n, each in enumerate(selectors)]
+    return loop.run(find_coverage(configs, fleet=fleet))
 
 
 def coverage(resources: Mapping[str, Mapping[str, str]], *selectors: Selector) -> Coverage:
-    return surveyed(fleet_of(resources), *selectors).coverage
+    return result_for(fleet_of(resources), *selectors).coverage
 
 
 def selector_of(suggestion: Suggestion) -> Selector:
@@ -66,11 +74,11 @@ def test_ten_thousand_resources_and_five_configurations_with_known_gaps() -> Non
     assert [overlap.id for overlap in found.overlaps] == overlaps
     assert found.overlaps[0] == Overlap("cls-00000", ("0.yaml", "4.yaml"))
     assert found.configs == [
-        Matched("0.yaml", 1667),
-        Matched("1.yaml", 1667),
-        Matched("2.yaml", 1667),
-        Matched("3.yaml", 1667),
-        Matched("4.yaml", 1000),
+        ConfigMatches("0.yaml", 1667),
+        ConfigMatches("1.yaml", 1667),
+        ConfigMatches("2.yaml", 1667),
+        ConfigMatches("3.yaml", 1667),
+        ConfigMatches("4.yaml", 1000),
     ]
     assert suggested(found) == ["region=africa", "region=asia,tier=silver"]
     assert [(each.covers, each.overlaps) for each in found.suggestions] == [(1666, 0), (1333, 0)]
@@ -83,7 +91,7 @@ def test_an_empty_selector_covers_everything() -> None:
     assert (found.total, found.gaps, found.overlaps, found.suggestions) == (2, [], [], [])
 
 
-def test_gaps_and_overlaps_come_in_order_whatever_order_the_fleet_has() -> None:
+def test_gaps_and_overlaps_are_sorted_by_id() -> None:
     found = coverage(
         {"z": {}, "y": {"a": "1", "b": "1"}, "c": {}, "b": {"a": "1", "b": "1"}}, selector(a="1"), selector(b="1")
     )
@@ -92,7 +100,7 @@ def test_gaps_and_overlaps_come_in_order_whatever_order_the_fleet_has() -> None:
     assert [overlap.id for overlap in found.overlaps] == ["b", "y"]
 
 
-def test_the_labels_of_the_gaps_are_counted_the_most_frequent_first() -> None:
+def test_the_labels_of_the_gaps_are_sorted_by_frequency() -> None:
     found = coverage(
         {"a": {"region": "eu", "env": "dev"}, "b": {"region": "eu", "env": "prod"}, "c": {"region": "us"}},
         selector(region="us"),
@@ -105,13 +113,13 @@ def test_the_labels_of_the_gaps_are_counted_the_most_frequent_first() -> None:
     ]
 
 
-def test_one_selector_is_suggested_where_one_fits() -> None:
+def test_one_selector_is_suggested_if_one_fits() -> None:
     found = coverage({"a": {"region": "eu"}, "b": {"region": "eu"}, "c": {"region": "us"}}, selector(region="us"))
 
     assert suggested(found) == ["region=eu"]
 
 
-def test_a_label_that_covered_resources_have_too_is_not_suggested_where_another_will_do() -> None:
+def test_a_label_of_covered_resources_is_avoided() -> None:
     found = coverage(
         {f"us-{n}": {"region": "us", "env": "prod"} for n in range(9)}
         | {f"eu-{n}": {"region": "eu", "env": "prod"} for n in range(3)}
@@ -123,7 +131,7 @@ def test_a_label_that_covered_resources_have_too_is_not_suggested_where_another_
     assert [each.overlaps for each in found.suggestions] == [0, 0]
 
 
-def test_a_suggestion_is_narrowed_until_it_selects_nothing_twice() -> None:
+def test_a_suggestion_is_narrowed_until_nothing_overlaps() -> None:
     found = coverage(
         {
             "gap-1": {"region": "eu", "env": "prod"},
@@ -139,7 +147,7 @@ def test_a_suggestion_is_narrowed_until_it_selects_nothing_twice() -> None:
     assert found.suggestions[0].overlaps == 0
 
 
-def test_an_overlap_that_cannot_be_avoided_is_said() -> None:
+def test_an_unavoidable_overlap_is_counted() -> None:
     found = coverage(
         {"gap": {"env": "prod"}, "us": {"env": "prod", "region": "us"}}, selector(region="us", env="prod")
     )
@@ -148,69 +156,69 @@ def test_an_overlap_that_cannot_be_avoided_is_said() -> None:
     assert (found.suggestions[0].covers, found.suggestions[0].overlaps) == (1, 1)
 
 
-def test_what_has_no_labels_cannot_be_selected_by_any() -> None:
+def test_a_resource_without_labels_gets_no_suggestion() -> None:
     found = coverage({"bare": {}, "us": {"region": "us"}}, selector(region="us"))
 
     assert (found.suggestions, found.unsuggested) == ([], 1)
 
 
-def test_labels_that_differ_for_every_resource_bring_nothing_together() -> None:
+def test_a_label_unique_to_each_resource_is_not_suggested() -> None:
     found = coverage({f"cls-{n}": {"serial": f"{n}"} for n in range(100)}, selector(region="us"))
 
     assert (found.suggestions, found.unsuggested) == ([], 100)
 
 
-def test_labels_that_no_configuration_could_name_are_not_suggested() -> None:
+def test_labels_that_settings_would_refuse_are_not_suggested() -> None:
     found = coverage({"odd": {"a b": "1", "list": "x,y", "tab": "\t", "fine": "1"}}, selector(region="us"))
 
     assert suggested(found) == ["fine=1"]
 
 
-def test_a_resource_that_comes_twice_counts_once() -> None:
-    class Repeating(FakeFleet):
+def test_a_resource_that_occurs_twice_counts_once() -> None:
+    class RepeatingFleet(FakeFleet):
         async def walk(self) -> AsyncGenerator[FleetPage, None]:
             for _ in range(2):
                 async for page in super().walk():
                     yield page
 
-    fleet = Repeating()
+    fleet = RepeatingFleet()
     fleet.put("gap")
 
-    assert surveyed(fleet, selector(region="us")).coverage.gaps == ["gap"]
+    assert result_for(fleet, selector(region="us")).coverage.gaps == ["gap"]
 
 
-def test_items_that_cannot_be_read_are_said_and_not_counted() -> None:
+def test_malformed_items_are_returned_and_not_counted() -> None:
     fleet = fleet_of({"a": {}})
     fleet.put_encoded(b'{"id": 7}')
 
-    found = surveyed(fleet, Selector())
+    found = result_for(fleet, Selector())
 
     assert found.coverage.total == 1
     assert len(found.malformed) == 1
 
 
-def test_a_fleet_that_cannot_be_read_to_its_end_is_no_survey() -> None:
+def test_an_incomplete_walk_raises() -> None:
     fleet = fleet_of({"a": {}})
     fleet.fail("page 1: 500")
 
     with pytest.raises(FetchError, match="page 1: 500"):
-        surveyed(fleet, Selector())
+        result_for(fleet, Selector())
 
 
 labels = st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), max_size=3)
 
 
 @given(st.lists(labels, max_size=20), st.lists(labels, min_size=1, max_size=3))
-def test_every_gap_is_covered_by_a_suggestion_or_said_to_be_left(
+def test_every_gap_is_covered_by_a_suggestion_or_unsuggested(
     fleet: Sequence[Mapping[str, str]], selectors: Sequence[Mapping[str, str]]
 ) -> None:
     resources = {f"cls-{n:02}": each for n, each in enumerate(fleet)}
 
     found = coverage(resources, *(selector(**each) for each in selectors))
 
-    watches = [selector(**each) for each in selectors]
+    existing = [selector(**each) for each in selectors]
     extra = [selector_of(each) for each in found.suggestions]
-    gaps = [name for name, each in resources.items() if not any(watch.matches(each) for watch in watches)]
+    gaps = [name for name, each in resources.items() if not any(one.matches(each) for one in existing)]
     left = [name for name in gaps if not any(each.matches(resources[name]) for each in extra)]
     assert found.gaps == gaps
     assert len(left) == found.unsuggested

@@ -1,4 +1,4 @@
-"""`explain` is a cycle that sends nothing: what it says is what a pulse would do."""
+"""`explain` runs a cycle that sends nothing, so its result is what a pulse would do."""
 
 from __future__ import annotations
 
@@ -14,60 +14,54 @@ from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason
 from sentinel.core.pulse.message import reason_data
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.fleet import FetchError, FleetPage
-from sentinel.pulse.explain import Expectation, Explanation, Findings, Nowhere, Row, UnknownResource, explain
+from sentinel.pulse.explain import (
+    ExplainedResource,
+    ExplainResult,
+    Explanation,
+    NullPublisher,
+    ReasonSummary,
+    UnknownResource,
+    explain,
+)
 from sentinel.pulse.settings import LabelMatch, PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
-from sentinel.testing.loop import SimulatedClock
-from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
+from sentinel.testing.loop import SimulatedClock, simulated
+from tests.support.pulse_harness import MINUTE, SECOND, PageCountingFleet, Recorder, make_pulse
 
 SETTINGS = PulseSettings(resource_type="clusters", hyperfleet_api=ApiSettings(endpoint="http://fleet"))
 
 
-class CountedFleet(FakeFleet):
-    """Counts the pages it was asked for."""
-
-    pages = 0
-
-    async def walk(self) -> AsyncGenerator[FleetPage, None]:
-        async for page in super().walk():
-            self.pages += 1
-            yield page
-
-
 def explained(
-    fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime = START, only: str | None = None
-) -> Findings:
-    return loop.run(explain(settings, fleet=fleet, at=at, only=only))
+    fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime = START, resource_id: str | None = None
+) -> ExplainResult:
+    return loop.run(explain(settings, fleet=fleet, at=at, resource_id=resource_id))
 
 
-def row_of(fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime = START) -> Row:
+def row_of(fleet: FakeFleet, settings: PulseSettings = SETTINGS, *, at: datetime = START) -> ExplainedResource:
     (row,) = explained(fleet, settings, at=at).explanation.resources
     return row
 
 
-def published_by_a_pulse(fleet: FakeFleet) -> list[str]:
-    """The ids for which a pulse with pacing off sends an event at the same moment."""
-
-    async def scenario() -> list[str]:
-        recorder = Recorder()
-        pulse = make_pulse(
-            fleet=fleet,
-            publisher=Nowhere(),
-            clock=SimulatedClock(),
-            observer=recorder,
-            republish_interval=timedelta(0),
-        )
-        await pulse.cycle(Stopping())
-        return recorder.confirmed
-
-    return loop.run(scenario())
+@simulated
+async def published_by_a_pulse(fleet: FakeFleet) -> list[str]:
+    """The ids for which a pulse without pacing publishes an event at the same time."""
+    recorder = Recorder()
+    pulse = make_pulse(
+        fleet=fleet,
+        publisher=NullPublisher(),
+        clock=SimulatedClock(),
+        observer=recorder,
+        republish_interval=timedelta(0),
+    )
+    await pulse.cycle(Stopping())
+    return recorder.confirmed
 
 
-def ids(rows: Sequence[Row], verdict: PacingVerdict) -> list[str]:
+def ids(rows: Sequence[ExplainedResource], verdict: PacingVerdict) -> list[str]:
     return [row.id for row in rows if row.decision is verdict]
 
 
@@ -109,7 +103,7 @@ documents = st.fixed_dictionaries(
     },
 ).map(msgspec.json.encode)
 broken = documents.map(lambda document: document[:-1] + b',"spec":"\xff"}')
-"""In a part that no decision reads, which shows only when the whole document is decoded."""
+"""Invalid in a field that no decision reads, so the error shows only when the whole document is decoded."""
 
 
 @given(st.lists(documents | broken, max_size=25))
@@ -124,7 +118,7 @@ def test_what_is_explained_as_publish_is_what_a_pulse_publishes(items: list[byte
     assert len({row.id for row in rows}) == len(rows)
 
 
-def test_a_resource_that_is_due_has_its_next_event_at_the_moment_explained() -> None:
+def test_the_next_event_of_a_due_resource_is_at_the_explained_time() -> None:
     fleet = FakeFleet()
     fleet.put("old", observed_generation=1, last_updated_time=START - MINUTE)
 
@@ -135,7 +129,7 @@ def test_a_resource_that_is_due_has_its_next_event_at_the_moment_explained() -> 
     assert row.next_event_time == START + SECOND
 
 
-def test_a_resource_that_is_not_due_says_when_it_will_be() -> None:
+def test_a_resource_that_is_not_due_shows_when_it_will_be() -> None:
     fleet = FakeFleet()
     fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START - MINUTE)
 
@@ -155,7 +149,7 @@ def test_a_paused_resource_has_no_next_event() -> None:
 
     (row,) = found.resources
     assert (row.decision, row.reason, row.next_event_time) == (PacingVerdict.SKIP, Reason.PAUSED, None)
-    assert found.summary.by_reason == {Reason.PAUSED: Expectation(1, 0.0)}
+    assert found.summary.by_reason == {Reason.PAUSED: ReasonSummary(1, 0.0)}
     assert (found.summary.skip, found.summary.events_per_minute) == (1, 0.0)
 
 
@@ -194,7 +188,7 @@ def test_progress_is_explained_where_it_is_followed(
     assert (row.decision, row.reason) == (decision, reason)
 
 
-def test_the_moment_may_be_chosen() -> None:
+def test_the_explained_time_can_be_chosen() -> None:
     fleet = FakeFleet()
     fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
 
@@ -203,7 +197,7 @@ def test_the_moment_may_be_chosen() -> None:
     assert (now.decision, later.decision) == (PacingVerdict.SKIP, PacingVerdict.PUBLISH)
 
 
-def test_a_status_from_the_future_counts_from_the_moment_explained() -> None:
+def test_a_status_time_in_the_future_counts_as_the_explained_time() -> None:
     fleet = FakeFleet()
     fleet.put("fast", observed_generation=1, last_updated_time=START + 4 * MINUTE)
 
@@ -214,7 +208,7 @@ def test_a_status_from_the_future_counts_from_the_moment_explained() -> None:
 
 
 @pytest.mark.parametrize("age", [MINUTE, timedelta(0)])
-def test_the_data_is_composed_whether_it_is_due_or_not(age: timedelta) -> None:
+def test_the_data_is_composed_for_due_and_skipped_resources(age: timedelta) -> None:
     fleet = FakeFleet()
     fleet.put("cls", labels={"region": "eu"}, observed_generation=1, last_updated_time=START - age)
     settings = msgspec.structs.replace(SETTINGS, message_data={"id": ".id", "where": {"region": ".labels.region"}})
@@ -224,19 +218,19 @@ def test_the_data_is_composed_whether_it_is_due_or_not(age: timedelta) -> None:
     assert msgspec.json.decode(row.data) == {"id": "cls", "where": {"region": "eu"}}
 
 
-@pytest.mark.parametrize(("observed", "told"), [(1, "generation-changed"), (2, "backoff-expired")])
+@pytest.mark.parametrize(("observed", "reason"), [(1, "generation-changed"), (2, "backoff-expired")])
 @pytest.mark.parametrize("at", [START, START + MINUTE], ids=["skipped where observed", "due"])
-def test_data_that_tells_the_reason_tells_that_of_the_decision(observed: int, told: str, at: datetime) -> None:
+def test_a_reason_in_the_data_is_the_reason_of_the_decision(observed: int, reason: str, at: datetime) -> None:
     settings = msgspec.structs.replace(SETTINGS, message_data=reason_data("clusters"))
     fleet = FakeFleet()
     fleet.put("one", generation=2, observed_generation=observed, last_updated_time=START)
 
     row = row_of(fleet, settings, at=at)
 
-    assert msgspec.json.decode(row.data) == {"resourceType": "clusters", "resourceId": "one", "reason": told}
+    assert msgspec.json.decode(row.data) == {"resourceType": "clusters", "resourceId": "one", "reason": reason}
 
 
-def test_fields_that_came_out_empty_and_generations_ahead_are_warnings() -> None:
+def test_empty_fields_and_generations_ahead_are_warnings() -> None:
     fleet = FakeFleet()
     fleet.put("odd", name="odd", observed_generation=2, last_updated_time=START)
     settings = msgspec.structs.replace(SETTINGS, message_data={"a": {"b": ".spec.missing"}, "c": ".name.first"})
@@ -249,7 +243,7 @@ def test_fields_that_came_out_empty_and_generations_ahead_are_warnings() -> None
     assert failed.startswith("message_data.c: can't evaluate field first")
 
 
-def test_neither_pacing_nor_a_ceiling_hides_anything() -> None:
+def test_neither_pacing_nor_a_rate_limit_hides_a_resource() -> None:
     fleet = FakeFleet(page_size=10)
     for n in range(30):
         fleet.put(f"cls-{n}")
@@ -260,7 +254,7 @@ def test_neither_pacing_nor_a_ceiling_hides_anything() -> None:
     assert (summary.fetched, summary.publish, summary.skip) == (30, 30, 0)
 
 
-def test_a_due_resource_that_cannot_be_composed_is_malformed_and_not_listed() -> None:
+def test_a_resource_that_cannot_be_composed_is_malformed_and_not_listed() -> None:
     fleet = FakeFleet()
     fleet.put_encoded(b'{"id":"due","spec":"\xff"}')
     fleet.put_encoded(b'{"id":"calm","status":{"last_updated_time":"2025-01-01T00:00:00Z"},"spec":"\xff"}')
@@ -273,8 +267,8 @@ def test_a_due_resource_that_cannot_be_composed_is_malformed_and_not_listed() ->
     assert found.explanation.summary.malformed == 3
 
 
-def test_a_resource_that_comes_twice_is_explained_once_and_as_what_becomes_of_it() -> None:
-    class Repeating(FakeFleet):
+def test_a_resource_that_occurs_twice_is_explained_once_as_published() -> None:
+    class RepeatingFleet(FakeFleet):
         async def walk(self) -> AsyncGenerator[FleetPage, None]:
             async for page in super().walk():
                 yield page
@@ -284,7 +278,7 @@ def test_a_resource_that_comes_twice_is_explained_once_and_as_what_becomes_of_it
             async for page in super().walk():
                 yield page
 
-    fleet = Repeating()
+    fleet = RepeatingFleet()
     fleet.put("cls", observed_generation=1, last_updated_time=START)
 
     row = row_of(fleet)
@@ -292,12 +286,12 @@ def test_a_resource_that_comes_twice_is_explained_once_and_as_what_becomes_of_it
     assert row.decision is PacingVerdict.PUBLISH
 
 
-def test_one_resource_is_explained_alone_and_the_walk_ends_where_it_is_found() -> None:
-    fleet = CountedFleet(page_size=1)
+def test_the_walk_ends_at_the_one_resource_to_explain() -> None:
+    fleet = PageCountingFleet(page_size=1)
     for n in range(9):
         fleet.put(f"cls-{n}", observed_generation=n % 2, last_updated_time=START)
 
-    due, calm = (explained(fleet, only=only).explanation for only in ("cls-4", "cls-5"))
+    due, calm = (explained(fleet, resource_id=each).explanation for each in ("cls-4", "cls-5"))
 
     assert [(row.id, row.decision) for row in (*due.resources, *calm.resources)] == [
         ("cls-4", PacingVerdict.PUBLISH),
@@ -307,24 +301,24 @@ def test_one_resource_is_explained_alone_and_the_walk_ends_where_it_is_found() -
     assert fleet.pages < 2 * 9
 
 
-def test_an_unknown_resource_is_said_with_where_it_was_looked_for() -> None:
+def test_an_unknown_resource_is_an_error_that_names_the_selector() -> None:
     fleet = FakeFleet()
     fleet.put("cls-1", labels={"region": "eu"})
     settings = msgspec.structs.replace(SETTINGS, resource_selector=(LabelMatch("region", "eu"),))
 
     with pytest.raises(UnknownResource, match=r"cls-2: no such resource among the 1 clusters .*region=eu"):
-        explained(fleet, settings, only="cls-2")
+        explained(fleet, settings, resource_id="cls-2")
 
 
-@pytest.mark.parametrize("only", [None, "cls-7"])
-def test_a_fleet_that_cannot_be_read_to_its_end_is_not_half_explained(only: str | None) -> None:
+@pytest.mark.parametrize("resource_id", [None, "cls-7"])
+def test_an_incomplete_walk_raises_instead_of_explaining_a_part(resource_id: str | None) -> None:
     fleet = FakeFleet(page_size=2)
     for n in range(9):
         fleet.put(f"cls-{n}")
     fleet.fail("page 2: 500 three times", after_pages=1)
 
     with pytest.raises(FetchError, match="page 2: 500 three times"):
-        explained(fleet, only=only)
+        explained(fleet, resource_id=resource_id)
 
 
 def summary_of(explanation: Explanation) -> dict[str, tuple[int, float]]:
@@ -332,7 +326,7 @@ def summary_of(explanation: Explanation) -> dict[str, tuple[int, float]]:
     return {reason.name: (each.resources, round(each.events_per_minute, 6)) for reason, each in by_reason.items()}
 
 
-def test_each_resource_is_expected_to_get_one_event_per_max_age_in_force() -> None:
+def test_each_resource_is_expected_to_get_one_event_per_max_age() -> None:
     fleet = FakeFleet()
     for n in range(30):
         fleet.put(f"ready-{n}", observed_generation=1, is_ready=True, last_updated_time=START - n * MINUTE)
@@ -352,7 +346,7 @@ def test_each_resource_is_expected_to_get_one_event_per_max_age_in_force() -> No
     assert explanation.summary.events_per_minute == pytest.approx(73)
 
 
-def test_events_are_only_expected_at_polls() -> None:
+def test_events_are_expected_at_polls_only() -> None:
     fleet = FakeFleet()
     fleet.put("busy", observed_generation=1, last_updated_time=START)
     settings = msgspec.structs.replace(SETTINGS, poll_interval=6 * SECOND)
@@ -362,12 +356,12 @@ def test_events_are_only_expected_at_polls() -> None:
     assert summary.events_per_minute == 5
 
 
-def test_progress_is_told_page_by_page() -> None:
+def test_walk_progress_is_reported_for_each_page() -> None:
     fleet = FakeFleet(page_size=2)
     for n in range(5):
         fleet.put(f"cls-{n}", observed_generation=1, is_ready=True, last_updated_time=START)
-    told: list[int] = []
+    progress: list[int] = []
 
-    loop.run(explain(SETTINGS, fleet=fleet, at=START, progress=told.append))
+    loop.run(explain(SETTINGS, fleet=fleet, at=START, progress=progress.append))
 
-    assert told == [2, 4, 5]
+    assert progress == [2, 4, 5]

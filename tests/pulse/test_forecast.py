@@ -1,9 +1,9 @@
-"""A forecast against what then happens: the same fleet, driven for an hour on virtual time."""
+"""Forecasts, compared with an hour of the real pulse on virtual time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -12,12 +12,12 @@ import pytest
 from sentinel.core.events import Event
 from sentinel.core.pulse.decision import Policy, Reason
 from sentinel.core.pulse.observation import NO_LABELS, Observation
-from sentinel.ports.fleet import FetchError, FleetPage
+from sentinel.ports.fleet import FetchError
 from sentinel.ports.publisher import Outcome, Receipt
-from sentinel.pulse.forecast import EmptyFleet, Forecast, forecast
-from sentinel.pulse.forecast.calibration import calibrate
+from sentinel.pulse.forecast import Forecast, forecast
+from sentinel.pulse.forecast.calibration import EmptyFleet, calibrate
 from sentinel.pulse.forecast.projection import Costs, ForecastProjection
-from sentinel.pulse.forecast.rehearsal import Profile, Rehearsal, SimulationPlan, rehearse
+from sentinel.pulse.forecast.simulation import FleetProfile, SimulationPlan, SimulationResult, simulate
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import LogLevel
@@ -26,26 +26,15 @@ from sentinel.runtime.settings.log import LogSettings
 from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
-from sentinel.testing.loop import SimulatedClock
-from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
+from sentinel.testing.loop import SimulatedClock, simulated
+from tests.support.pulse_harness import MINUTE, SECOND, PageCountingFleet, Recorder, make_pulse
 
 HOUR = timedelta(hours=1)
-PAGE = 10
+PAGE_SIZE = 10
 
 
-class CountedFleet(FakeFleet):
-    """Counts its pages; each of them is a request."""
-
-    pages = 0
-
-    async def walk(self) -> AsyncGenerator[FleetPage, None]:
-        async for page in super().walk():
-            self.pages += 1
-            yield page
-
-
-class Adapters:
-    """A broker and whoever listens to it: each event is answered by a report, after a while."""
+class ReportingAdapters:
+    """A publisher whose adapters report on each event after a fixed time."""
 
     broker_type = "memory"
 
@@ -59,7 +48,7 @@ class Adapters:
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         self.events += len(events)
         for event in events:
-            asyncio.get_running_loop().call_later(self._after.total_seconds(), self._answer, event.subject)
+            asyncio.get_running_loop().call_later(self._after.total_seconds(), self._report, event.subject)
         return Receipt([Outcome.CONFIRMED] * len(events), ())
 
     def trouble(self) -> str | None:
@@ -67,7 +56,7 @@ class Adapters:
 
     async def close(self) -> None: ...
 
-    def _answer(self, resource_id: str) -> None:
+    def _report(self, resource_id: str) -> None:
         document = self._fleet.get(resource_id)
         assert document is not None
         self._fleet.report(
@@ -75,9 +64,9 @@ class Adapters:
         )
 
 
-def populated(count: int) -> CountedFleet:
-    """A fleet with some of everything, and the same shares of it at any size: a fifth is not ready."""
-    fleet = CountedFleet(page_size=PAGE)
+def populated(count: int) -> PageCountingFleet:
+    """A mixed fleet with the same proportions at any size; a fifth is not ready."""
+    fleet = PageCountingFleet(page_size=PAGE_SIZE)
     for n in range(count):
         is_ready, is_new = n % 5 != 0, n % 20 == 7
         age = (n * 61 % 100) / 100 * (30 * MINUTE if is_ready else 15 * SECOND)
@@ -103,7 +92,7 @@ def settings_of(
         poll_interval=poll_interval,
         republish_interval=republish_interval,
         max_events_per_second=max_events_per_second,
-        hyperfleet_api=ApiSettings(endpoint="http://fleet", page_size=PAGE),
+        hyperfleet_api=ApiSettings(endpoint="http://fleet", page_size=PAGE_SIZE),
         log=LogSettings(level=log_level),
     )
 
@@ -111,37 +100,36 @@ def settings_of(
 def forecast_of(
     fleet: FakeFleet, settings: PulseSettings, *, size: int | None = None, answer_after: timedelta = SECOND
 ) -> Forecast:
-    answer, _ = loop.run(
-        forecast(settings, fleet=fleet, clock=SimulatedClock(), size=size, answer_after=answer_after, lasting=HOUR)
-    )
-    return answer
-
-
-def driven(
-    fleet: CountedFleet, settings: PulseSettings, *, answer_after: timedelta = SECOND
-) -> tuple[float, float]:
-    """Events a minute and requests a second of an hour of the real pulse."""
-
-    async def scenario() -> tuple[float, float]:
-        adapters = Adapters(fleet, after=answer_after)
-        stopping = Stopping()
-        pulse = make_pulse(
-            fleet=fleet,
-            publisher=adapters,
-            clock=SimulatedClock(),
-            observer=Recorder(),
-            poll_interval=settings.poll_interval,
-            republish_interval=settings.republish_interval,
-            max_events_per_second=settings.max_events_per_second,
+    result, _ = loop.run(
+        forecast(
+            settings, fleet=fleet, clock=SimulatedClock(), size=size, answer_after=answer_after, duration=HOUR
         )
-        fleet.pages = 0
-        async with asyncio.TaskGroup() as group:
-            group.create_task(pulse.run(stopping))
-            await asyncio.sleep(HOUR.total_seconds() - 0.001)
-            stopping.request()
-        return adapters.events / 60, fleet.pages / HOUR.total_seconds()
+    )
+    return result
 
-    return loop.run(scenario())
+
+@simulated
+async def run_pulse(
+    fleet: PageCountingFleet, settings: PulseSettings, *, answer_after: timedelta = SECOND
+) -> tuple[float, float]:
+    """Run the real pulse for an hour; return events per minute and requests per second."""
+    adapters = ReportingAdapters(fleet, after=answer_after)
+    stopping = Stopping()
+    pulse = make_pulse(
+        fleet=fleet,
+        publisher=adapters,
+        clock=SimulatedClock(),
+        observer=Recorder(),
+        poll_interval=settings.poll_interval,
+        republish_interval=settings.republish_interval,
+        max_events_per_second=settings.max_events_per_second,
+    )
+    fleet.pages = 0
+    async with asyncio.TaskGroup() as group:
+        group.create_task(pulse.run(stopping))
+        await asyncio.sleep(HOUR.total_seconds() - 0.001)
+        stopping.request()
+    return adapters.events / 60, fleet.pages / HOUR.total_seconds()
 
 
 @pytest.mark.parametrize(
@@ -152,25 +140,25 @@ def driven(
         (settings_of(republish_interval=5 * MINUTE), 2 * MINUTE),
         (settings_of(max_events_per_second=0.2), SECOND),
     ],
-    ids=["prompt adapters", "slow adapters", "a longer pacing", "a ceiling"],
+    ids=["fast adapters", "slow adapters", "republish interval", "rate limit"],
 )
-def test_events_and_requests_are_within_a_fifth_of_a_driven_run(
+def test_events_and_requests_are_within_20_percent_of_a_real_run(
     settings: PulseSettings, answer_after: timedelta
 ) -> None:
     fleet = populated(40)
 
     expected = forecast_of(fleet, settings, answer_after=answer_after).now
-    events, requests = driven(fleet, settings, answer_after=answer_after)
+    events, requests = run_pulse(fleet, settings, answer_after=answer_after)
 
     assert expected.events_per_minute == pytest.approx(events, rel=0.2)
     assert expected.api_requests_per_second == pytest.approx(requests, rel=0.2)
 
 
-def test_a_small_fleet_forecasts_a_larger_one_of_its_kind() -> None:
+def test_a_small_fleet_forecasts_a_larger_one() -> None:
     settings = settings_of(poll_interval=30 * SECOND)
 
     expected = forecast_of(populated(60), settings, size=120).at_size
-    events, requests = driven(populated(120), settings)
+    events, requests = run_pulse(populated(120), settings)
 
     assert expected is not None
     assert expected.resources == 120
@@ -178,7 +166,7 @@ def test_a_small_fleet_forecasts_a_larger_one_of_its_kind() -> None:
     assert expected.api_requests_per_second == pytest.approx(requests, rel=0.2)
 
 
-# --- the rehearsal ----------------------------------------------------------------------------------------------
+# --- simulation -------------------------------------------------------------------------------------------------
 
 PLAN = SimulationPlan(
     policy=Policy(10 * SECOND, 30 * MINUTE),
@@ -187,7 +175,7 @@ PLAN = SimulationPlan(
     max_events_per_second=None,
     answer_after=SECOND,
     start=START,
-    lasting=HOUR,
+    duration=HOUR,
 )
 
 
@@ -198,128 +186,127 @@ def profile_of(
     is_ready: bool = True,
     generation: int = 1,
     is_paused: bool = False,
-) -> Profile:
-    profile = Profile()
+) -> FleetProfile:
+    profile = FleetProfile()
     for n in range(count):
         seen = Observation(f"{n}", "", generation, 1, is_ready, START - age(n), NO_LABELS, is_paused)
         profile.add(seen, START)
     return profile
 
 
-def rehearsed(profile: Profile, plan: SimulationPlan = PLAN, *, size: int | None = None) -> Rehearsal:
-    return rehearse(profile, plan, size=len(profile) if size is None else size)
+def result_of(profile: FleetProfile, plan: SimulationPlan = PLAN, *, size: int | None = None) -> SimulationResult:
+    return simulate(profile, plan, size=len(profile) if size is None else size)
 
 
-def test_a_resource_that_is_answered_gets_its_next_event_at_the_first_poll_after_its_max_age() -> None:
-    one = rehearsed(profile_of(1, is_ready=False))
+def test_the_next_event_is_at_the_first_poll_after_the_max_age() -> None:
+    one = result_of(profile_of(1, is_ready=False))
 
     assert one.polls == 720
     assert one.events == 1 + (3600 - 10 - 1) // 15
     assert one.events_by_reason == {Reason.EXPIRED_NOT_READY: one.events}
 
 
-def test_one_that_is_not_answered_in_time_is_paced() -> None:
+def test_a_resource_without_a_report_is_paced() -> None:
     plan = msgspec.structs.replace(PLAN, answer_after=2 * HOUR)
 
-    assert rehearsed(profile_of(1, is_ready=False), plan).events == 359
+    assert result_of(profile_of(1, is_ready=False), plan).events == 359
     assert (
-        rehearsed(profile_of(1, is_ready=False), msgspec.structs.replace(plan, republish_interval=MINUTE)).events
+        result_of(profile_of(1, is_ready=False), msgspec.structs.replace(plan, republish_interval=MINUTE)).events
         == 60
     )
 
 
-def test_without_pacing_what_is_not_answered_is_repeated_at_every_poll() -> None:
+def test_without_pacing_events_repeat_at_every_poll_until_a_report() -> None:
     plan = msgspec.structs.replace(PLAN, answer_after=30 * SECOND, republish_interval=timedelta(0))
 
-    first_minute = rehearsed(profile_of(1, is_ready=False, age=lambda n: HOUR), plan).busiest_minute
+    first_minute = result_of(profile_of(1, is_ready=False, age=lambda n: HOUR), plan).busiest_minute
 
-    assert (
-        first_minute == 6
-    )  # until the first answer; those to the others keep the status young for the rest of it
+    # Every poll until the first report; the reports on the other events keep the status fresh after that.
+    assert first_minute == 6
 
 
-def test_a_changed_spec_is_sent_once_and_then_ages_as_before() -> None:
-    changed = rehearsed(profile_of(10, generation=2, age=lambda n: n * SECOND))
+def test_a_changed_spec_gets_one_event_and_then_ages() -> None:
+    changed = result_of(profile_of(10, generation=2, age=lambda n: n * SECOND))
 
     assert changed.at_first_poll == 10
     assert changed.events_by_reason == {Reason.GENERATION_CHANGED: 10, Reason.EXPIRED_READY: 10}
 
 
-def test_the_paused_are_expected_to_stay_so() -> None:
-    paused = rehearsed(profile_of(10, generation=2, is_paused=True))
+def test_paused_resources_stay_paused() -> None:
+    paused = result_of(profile_of(10, generation=2, is_paused=True))
 
-    assert (paused.events, paused.most_remembered) == (0, 0)
+    assert (paused.events, paused.max_remembered) == (0, 0)
 
 
-def test_those_that_age_together_come_together() -> None:
-    herd = rehearsed(profile_of(600))
-    spread = rehearsed(profile_of(600, age=lambda n: n * 3 * SECOND))
+def test_resources_of_equal_age_are_due_together() -> None:
+    equal = result_of(profile_of(600))
+    spread = result_of(profile_of(600, age=lambda n: n * 3 * SECOND))
 
-    assert herd.events == pytest.approx(600)
-    assert herd.busiest_minute == pytest.approx(600)
+    assert equal.events == pytest.approx(600)
+    assert equal.busiest_minute == pytest.approx(600)
     assert spread.events == pytest.approx(1200, rel=0.01)
     assert spread.busiest_minute == pytest.approx(20, rel=0.2)
 
 
-def test_a_ceiling_spreads_a_backlog() -> None:
+def test_a_rate_limit_spreads_a_backlog() -> None:
     plan = msgspec.structs.replace(PLAN, max_events_per_second=2.0)
 
-    spread = rehearsed(profile_of(1000, age=lambda n: 2 * HOUR), plan)
+    spread = result_of(profile_of(1000, age=lambda n: 2 * HOUR), plan)
 
     assert spread.events == pytest.approx(2000, rel=0.05)
     assert spread.busiest_minute <= 120 + 5
     assert spread.at_first_poll <= 10 + 5
 
 
-def test_a_ceiling_on_a_fleet_of_which_each_actor_plays_thousands_holds_on_average() -> None:
-    plan = msgspec.structs.replace(PLAN, max_events_per_second=100.0, lasting=10 * MINUTE)
+def test_a_rate_limit_holds_on_average_for_samples_of_high_weight() -> None:
+    plan = msgspec.structs.replace(PLAN, max_events_per_second=100.0, duration=10 * MINUTE)
 
-    spread = rehearsed(profile_of(100, is_ready=False), plan, size=100_000)
+    spread = result_of(profile_of(100, is_ready=False), plan, size=100_000)
 
     assert spread.events == pytest.approx(60_000, rel=0.05)
 
 
-def test_what_is_not_due_is_not_remembered() -> None:
-    healthy = rehearsed(profile_of(600, age=lambda n: n * 3 * SECOND))
-    silent = rehearsed(
+def test_resources_that_are_not_due_leave_the_pacing_table() -> None:
+    healthy = result_of(profile_of(600, age=lambda n: n * 3 * SECOND))
+    silent = result_of(
         profile_of(600, age=lambda n: n * 3 * SECOND), msgspec.structs.replace(PLAN, answer_after=2 * HOUR)
     )
 
-    assert healthy.most_remembered < 10
-    assert silent.most_remembered == pytest.approx(600)
+    assert healthy.max_remembered < 10
+    assert silent.max_remembered == pytest.approx(600)
 
 
 @pytest.mark.parametrize("share", [0, 1, 50])
-def test_a_cast_of_a_few_hundred_stands_for_any_number(share: int) -> None:
-    """Of a thousand, so many are not ready; the rest have every age up to their limit."""
+def test_a_sample_represents_a_fleet_of_any_size(share: int) -> None:
+    """`share` of a thousand are not ready; the others have evenly spread ages up to the max age."""
     profile = profile_of(1000 - share, age=lambda n: n * 1.8 * SECOND)
     for n in range(share):
         profile.add(Observation(f"busy-{n}", "", 1, 1, False, START - n * SECOND / 5, NO_LABELS), START)
 
-    found = rehearsed(profile, size=1_000_000)
+    found = result_of(profile, size=1_000_000)
 
     per_hour = 1000 * ((1000 - share) * 2 + share * 240)
     assert found.events == pytest.approx(per_hour, rel=0.02)
 
 
-def test_every_way_that_a_resource_can_stand_is_kept_apart() -> None:
-    profile = Profile()
+def test_each_group_of_a_profile_keeps_its_own_ages() -> None:
+    profile = FleetProfile()
     for generation in (1, 2, 3):
         for updated in (None, START - MINUTE, START + MINUTE):
             profile.add(Observation("id", "", generation, 2, generation == 1, updated, NO_LABELS), START)
 
-    drawn = list(profile.drawn(10))
+    sample = list(profile.sample(10))
 
     assert len(profile) == 9
     assert profile.ready == 3
-    assert sorted((standing.lead, standing.is_reported, age) for standing, age, _ in drawn) == sorted(
+    assert sorted((group.lead, group.is_reported, age) for group, age, _ in sample) == sorted(
         (lead, is_reported, age)
         for lead in (-1, 0, 1)
         for is_reported, age in ((False, timedelta(0)), (True, MINUTE), (True, timedelta(0)))
     )
 
 
-# --- the projection ---------------------------------------------------------------------------------------------
+# --- projection -------------------------------------------------------------------------------------------------
 
 COSTS = Costs(
     resources=1000,
@@ -334,7 +321,7 @@ COSTS = Costs(
 
 
 def projection(
-    *, costs: Costs = COSTS, plan: SimulationPlan = PLAN, page_size: int = 100, profile: Profile | None = None
+    *, costs: Costs = COSTS, plan: SimulationPlan = PLAN, page_size: int = 100, profile: FleetProfile | None = None
 ) -> ForecastProjection:
     return ForecastProjection(
         profile=profile or profile_of(1000, age=lambda n: n * 1.8 * SECOND),
@@ -346,59 +333,59 @@ def projection(
 
 
 def test_costs_grow_with_pages_resources_and_events() -> None:
-    outlook = projection().at(10_000)
+    estimate = projection().at(10_000)
 
-    events = outlook.events_per_minute / 12
-    assert outlook.events_per_minute == pytest.approx(10_000 / 30, rel=0.02)
-    assert outlook.api_requests_per_second == 100 / 5
-    assert outlook.cycle_seconds == pytest.approx(100 * 0.010 + events * 50e-6)
-    assert outlook.cpu_millicores == pytest.approx((100 * 500e-6 + 10_000 * 5e-6 + events * 50e-6) / 5 * 1000)
-    assert outlook.is_in_time
-
-
-def test_a_fleet_that_is_too_large_is_polled_late() -> None:
-    outlook = projection().at(100_000)
-
-    assert not outlook.is_in_time
-    assert outlook.cycle_seconds == pytest.approx(10, rel=0.01)
-    assert outlook.api_requests_per_second == pytest.approx(100)
+    events = estimate.events_per_minute / 12
+    assert estimate.events_per_minute == pytest.approx(10_000 / 30, rel=0.02)
+    assert estimate.api_requests_per_second == 100 / 5
+    assert estimate.cycle_seconds == pytest.approx(100 * 0.010 + events * 50e-6)
+    assert estimate.cpu_millicores == pytest.approx((100 * 500e-6 + 10_000 * 5e-6 + events * 50e-6) / 5 * 1000)
+    assert estimate.keeps_poll_interval
 
 
-def test_the_largest_fleet_is_the_last_that_keeps_the_poll_interval() -> None:
-    ahead = projection()
+def test_a_fleet_that_is_too_large_does_not_keep_the_interval() -> None:
+    estimate = projection().at(100_000)
 
-    largest = ahead.largest_fleet()
+    assert not estimate.keeps_poll_interval
+    assert estimate.cycle_seconds == pytest.approx(10, rel=0.01)
+    assert estimate.api_requests_per_second == pytest.approx(100)
+
+
+def test_the_largest_fleet_still_keeps_the_poll_interval() -> None:
+    projected = projection()
+
+    largest = projected.largest_fleet()
 
     assert largest is not None
     assert 45_000 < largest < 50_000
-    assert ahead.at(largest - 1000).is_in_time
-    assert not ahead.at(largest + 1000).is_in_time
+    assert projected.at(largest - 1000).keeps_poll_interval
+    assert not projected.at(largest + 1000).keeps_poll_interval
 
 
-def test_a_ceiling_bounds_what_events_take_from_a_cycle() -> None:
+def test_a_rate_limit_allows_a_larger_fleet() -> None:
     busy = profile_of(10, is_ready=False)
-    unbounded = projection(profile=busy)
-    bounded = projection(profile=busy, plan=msgspec.structs.replace(PLAN, max_events_per_second=10.0))
+    unlimited = projection(profile=busy)
+    limited = projection(profile=busy, plan=msgspec.structs.replace(PLAN, max_events_per_second=10.0))
 
-    assert (unbounded.largest_fleet() or 0) < (bounded.largest_fleet() or 0)
-
-
-def test_a_server_that_hands_out_everything_at_once_is_asked_once() -> None:
-    whole = msgspec.structs.replace(COSTS, pages=1, milliseconds_per_page=100)
-
-    outlook = projection(costs=whole).at(10_000)
-
-    assert outlook.api_requests_per_second == 1 / 5
-    assert outlook.cycle_seconds == pytest.approx(1, rel=0.01)
+    assert (unlimited.largest_fleet() or 0) < (limited.largest_fleet() or 0)
 
 
-def test_pages_that_hold_less_than_was_asked_for_are_counted_as_they_come() -> None:
+def test_a_server_that_returns_everything_at_once_gets_one_request() -> None:
+    unpaged = msgspec.structs.replace(COSTS, pages=1, milliseconds_per_page=100)
+
+    estimate = projection(costs=unpaged).at(10_000)
+
+    assert estimate.api_requests_per_second == 1 / 5
+    assert estimate.cycle_seconds == pytest.approx(1, rel=0.01)
+
+
+def test_smaller_pages_than_requested_mean_more_requests() -> None:
     half = msgspec.structs.replace(COSTS, pages=20)
 
     assert projection(costs=half).at(2000).api_requests_per_second == 40 / 5
 
 
-def test_memory_grows_with_fuller_pages_and_with_what_pacing_remembers() -> None:
+def test_memory_grows_with_page_contents_and_the_pacing_table() -> None:
     few = msgspec.structs.replace(COSTS, resources=10, pages=1)
     silent = msgspec.structs.replace(PLAN, answer_after=2 * HOUR)
 
@@ -411,7 +398,7 @@ def test_memory_grows_with_fuller_pages_and_with_what_pacing_remembers() -> None
     assert paced - base == pytest.approx(100_000 * 150 / 2**20, rel=0.05)
 
 
-def test_nothing_limits_a_fleet_that_costs_nothing() -> None:
+def test_a_fleet_without_cost_has_no_largest_size() -> None:
     free = msgspec.structs.replace(
         COSTS, cpu_microseconds_per_resource=0, milliseconds_per_page=0, cpu_microseconds_per_event=-40
     )
@@ -419,11 +406,11 @@ def test_nothing_limits_a_fleet_that_costs_nothing() -> None:
     assert projection(costs=free).largest_fleet() is None
 
 
-# --- the measuring ----------------------------------------------------------------------------------------------
+# --- calibration ------------------------------------------------------------------------------------------------
 
 
-class Meter:
-    """A clock that is a tenth of a millisecond further whenever it is read."""
+class TickingTimer:
+    """A timer that advances by a tenth of a millisecond at each reading."""
 
     def __init__(self) -> None:
         self._reading = 0
@@ -433,11 +420,13 @@ class Meter:
         return self._reading / 10_000
 
 
-def test_a_fleet_is_walked_once_for_its_profile_and_a_few_times_for_its_costs() -> None:
+def test_calibration_walks_once_for_the_profile_and_ten_times_for_cost() -> None:
     fleet = populated(25)
     fleet.put_encoded(b'{"id": 7}')
 
-    found = loop.run(calibrate(settings_of(), fleet=fleet, clock=SimulatedClock(), cpu=Meter(), wall=Meter()))
+    found = loop.run(
+        calibrate(settings_of(), fleet=fleet, clock=SimulatedClock(), cpu=TickingTimer(), wall=TickingTimer())
+    )
 
     assert len(found.profile) == found.costs.resources == 25
     assert found.costs.pages == 3
@@ -447,12 +436,14 @@ def test_a_fleet_is_walked_once_for_its_profile_and_a_few_times_for_its_costs() 
     assert found.costs.peak_mebibytes > 1
 
 
-def test_resources_that_cannot_be_composed_are_not_measured_with() -> None:
+def test_resources_that_cannot_be_composed_are_not_used_to_measure() -> None:
     fleet = FakeFleet()
     fleet.put("fine", last_updated_time=START, observed_generation=1)
     fleet.put_encoded(b'{"id":"broken","spec":"\xff"}')
 
-    found = loop.run(calibrate(settings_of(), fleet=fleet, clock=SimulatedClock(), cpu=Meter(), wall=Meter()))
+    found = loop.run(
+        calibrate(settings_of(), fleet=fleet, clock=SimulatedClock(), cpu=TickingTimer(), wall=TickingTimer())
+    )
 
     assert len(found.profile) == 2
 
@@ -462,7 +453,7 @@ def test_an_empty_fleet_cannot_be_measured() -> None:
         forecast_of(FakeFleet(), settings_of())
 
 
-def test_a_fleet_that_cannot_be_read_to_its_end_is_no_forecast() -> None:
+def test_an_incomplete_walk_raises() -> None:
     fleet = populated(25)
     fleet.fail("page 2: 500", after_pages=1)
 
@@ -470,20 +461,22 @@ def test_a_fleet_that_cannot_be_read_to_its_end_is_no_forecast() -> None:
         forecast_of(fleet, settings_of())
 
 
-def test_logging_every_event_has_its_price() -> None:
+def test_logging_every_event_costs_cpu() -> None:
     fleet = populated(25)
 
-    loud, quiet = (forecast_of(fleet, settings_of(log_level=level)) for level in (LogLevel.INFO, LogLevel.WARNING))
+    info, warning = (
+        forecast_of(fleet, settings_of(log_level=level)) for level in (LogLevel.INFO, LogLevel.WARNING)
+    )
 
-    assert loud.assumed.cpu_microseconds_per_sent_event > quiet.assumed.cpu_microseconds_per_sent_event
+    assert info.assumed.cpu_microseconds_per_sent_event > warning.assumed.cpu_microseconds_per_sent_event
 
 
-def test_the_present_fleet_is_described() -> None:
+def test_the_measured_fleet_is_described() -> None:
     fleet = populated(40)
 
-    answer = forecast_of(fleet, settings_of())
+    result = forecast_of(fleet, settings_of())
 
-    assert answer.fleet.resources == answer.fleet.ready + answer.fleet.not_ready == 40
-    assert answer.at_size is None
-    assert answer.at == START
-    assert isinstance(answer.at, datetime)
+    assert result.fleet.resources == result.fleet.ready + result.fleet.not_ready == 40
+    assert result.at_size is None
+    assert result.at == START
+    assert isinstance(result.at, datetime)

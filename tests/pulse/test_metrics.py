@@ -1,4 +1,4 @@
-"""The series of several pulses in one process: who may write which, and when they come and go."""
+"""The metric series of several pulses in one process: claiming and releasing them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from sentinel.ports.errors import Misconfigured
-from sentinel.pulse.metrics import DuplicatePulse, PulseMetrics, PulseSeries
+from sentinel.pulse.telemetry import DuplicatePulse, PulseMetrics, PulseSeries
 from sentinel.runtime.probes.metrics import Metrics
 
 
 class Process:
-    """The pulses' metrics, and what a scrape of the process shows of them."""
+    """The pulses' metrics, and the values that a scrape would show."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -27,7 +27,7 @@ class Process:
         return self.registry.get_sample_value(f"hyperfleet_sentinel_{name}", labels)
 
     def labels(self) -> set[tuple[str, str]]:
-        """The shard and resource type of every series there is."""
+        """The shard and resource type of every series."""
         return {
             (sample.labels["shard"], sample.labels["resource_type"])
             for family in self.registry.collect()
@@ -40,28 +40,28 @@ def process() -> Process:
     return Process()
 
 
-def test_pulses_share_families_and_count_apart(process: Process) -> None:
+def test_pulses_share_families_and_count_separately(process: Process) -> None:
     east, west = process.claim("region=us-east"), process.claim("region=us-west")
-    shown = Metrics(component="test")
-    shown.add(process.registry)
+    metrics = Metrics(component="test")
+    metrics.add(process.registry)
 
     east.published.inc(3)
     west.published.inc(4)
 
-    exposition = shown.render()[0].decode()
+    exposition = metrics.render()[0].decode()
     assert exposition.count("# TYPE hyperfleet_sentinel_events_published_total counter") == 1
     assert process.value("events_published_total", "region=us-east") == 3
     assert process.value("events_published_total", "region=us-west") == 4
 
 
 @pytest.mark.parametrize("other", [("all", "nodepools"), ("region=us-east", "clusters")])
-def test_one_equal_label_is_no_duplicate(process: Process, other: tuple[str, str]) -> None:
+def test_one_equal_label_is_not_a_duplicate(process: Process, other: tuple[str, str]) -> None:
     process.claim("all", "clusters")
 
     assert process.claim(*other).shard == other[0]
 
 
-def test_a_second_pulse_with_equal_labels_is_refused(process: Process) -> None:
+def test_a_second_pulse_with_equal_labels_is_rejected(process: Process) -> None:
     first = process.claim("region=us-east")
     first.published.inc()
 
@@ -76,7 +76,7 @@ def test_a_second_pulse_with_equal_labels_is_refused(process: Process) -> None:
     assert process.value("events_published_total", "region=us-east") == 1
 
 
-def test_released_series_are_gone_and_the_others_stay(process: Process) -> None:
+def test_release_removes_the_series_of_that_pulse_only(process: Process) -> None:
     east = process.claim("region=us-east")
     process.claim("region=us-west")
     for broker_type in ("rabbitmq", "gcp-pubsub"):
@@ -87,7 +87,7 @@ def test_released_series_are_gone_and_the_others_stay(process: Process) -> None:
     assert process.labels() == {("region=us-west", "clusters")}
 
 
-def test_what_was_released_may_be_claimed_again_and_begins_at_zero(process: Process) -> None:
+def test_released_labels_can_be_claimed_again_and_start_at_zero(process: Process) -> None:
     first = process.claim()
     first.published.inc(5)
     first.release()
@@ -96,11 +96,11 @@ def test_what_was_released_may_be_claimed_again_and_begins_at_zero(process: Proc
 
     assert process.value("events_published_total") == 0
     second.published.inc()
-    first.published.inc()  # a straggler of the pulse that is gone
+    first.published.inc()  # the ended pulse still counts
     assert process.value("events_published_total") == 1
 
 
-def test_releasing_twice_takes_nothing_from_the_next_pulse(process: Process) -> None:
+def test_releasing_twice_does_not_affect_the_next_pulse(process: Process) -> None:
     first = process.claim()
     first.release()
     process.claim()
@@ -124,7 +124,7 @@ def test_reloads_and_failed_loads_are_counted(process: Process) -> None:
     assert process.value("api_errors_total", operation="fetch_resources") == 0
 
 
-def test_errors_are_counted_by_the_type_of_the_broker_in_use(process: Process) -> None:
+def test_errors_are_counted_by_broker_type(process: Process) -> None:
     series = process.claim()
     series.broker_errors("rabbitmq").inc(2)
 
@@ -136,11 +136,11 @@ def test_errors_are_counted_by_the_type_of_the_broker_in_use(process: Process) -
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["clusters", "nodepools"])), max_size=20))
-def test_the_series_shown_are_those_of_the_pulses_that_run(changes: list[tuple[str, str]]) -> None:
+def test_exactly_the_series_of_running_pulses_exist(changes: list[tuple[str, str]]) -> None:
     process = Process()
     running: dict[tuple[str, str], PulseSeries] = {}
 
-    for labels in changes:  # one that runs goes away, another one comes
+    for labels in changes:  # stop the pulse if it runs, else start it
         if labels in running:
             running.pop(labels).release()
         else:

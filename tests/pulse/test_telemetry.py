@@ -15,16 +15,15 @@ from sentinel.core.pulse.decision import OBSERVED_AHEAD, Decision, Reason
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.metrics import PulseMetrics
 from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch
-from sentinel.pulse.telemetry import PulseTelemetry
+from sentinel.pulse.telemetry import PulseMetrics, PulseTelemetry
 from sentinel.runtime.log import configure_logging, get_logger
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 
 
-class Rendered:
-    """Telemetry, with what it has written and counted."""
+class TelemetryHarness:
+    """A `PulseTelemetry` with its log lines and metric values."""
 
     def __init__(self, level: str) -> None:
         self.registry = CollectorRegistry()
@@ -49,10 +48,10 @@ class Rendered:
 
 
 @pytest.fixture
-def rendered(request: pytest.FixtureRequest) -> Iterator[Rendered]:
-    made = Rendered(getattr(request, "param", "info"))
-    yield made
-    made.logging.restore()
+def harness(request: pytest.FixtureRequest) -> Iterator[TelemetryHarness]:
+    harness = TelemetryHarness(getattr(request, "param", "info"))
+    yield harness
+    harness.logging.restore()
 
 
 def judgement(
@@ -92,20 +91,20 @@ def report(*, is_complete: bool = True, fetch_error: str = "", deferred: int = 0
     )
 
 
-def test_every_series_exists_before_anything_has_happened(rendered: Rendered) -> None:
-    assert rendered.value("events_published_total") == 0
-    assert rendered.value("resources_skipped_total", ready_state="ready") == 0
-    assert rendered.value("resources_skipped_total", ready_state="not_ready") == 0
-    assert rendered.value("api_errors_total", operation="fetch_resources") == 0
-    assert rendered.value("api_errors_total", operation="config_load") == 0
-    assert rendered.value("broker_errors_total", broker_type="rabbitmq") == 0
-    assert rendered.value("config_reloads_total") == 0
+def test_every_series_exists_before_the_first_cycle(harness: TelemetryHarness) -> None:
+    assert harness.value("events_published_total") == 0
+    assert harness.value("resources_skipped_total", ready_state="ready") == 0
+    assert harness.value("resources_skipped_total", ready_state="not_ready") == 0
+    assert harness.value("api_errors_total", operation="fetch_resources") == 0
+    assert harness.value("api_errors_total", operation="config_load") == 0
+    assert harness.value("broker_errors_total", broker_type="rabbitmq") == 0
+    assert harness.value("config_reloads_total") == 0
     for reason in Reason:
         decision = "skip" if reason in ("max age not expired", "paused") else "publish"
-        assert rendered.value("decisions_total", decision=decision, reason=reason.value) == 0
+        assert harness.value("decisions_total", decision=decision, reason=reason.value) == 0
 
 
-def test_decisions_are_counted_before_pacing_and_skips_by_readiness(rendered: Rendered) -> None:
+def test_decisions_are_counted_before_pacing_and_skips_by_readiness(harness: TelemetryHarness) -> None:
     page = PageReport(
         [
             judgement(),
@@ -118,80 +117,80 @@ def test_decisions_are_counted_before_pacing_and_skips_by_readiness(rendered: Re
         NOW,
     )
 
-    rendered.telemetry.judged(page)
+    harness.telemetry.judged(page)
 
     changed = Reason.GENERATION_CHANGED.value
-    assert rendered.value("decisions_total", decision="publish", reason=changed) == 2
-    assert rendered.value("decisions_total", decision="skip", reason="max age not expired") == 2
-    assert rendered.value("paced_total") == 1
-    assert rendered.value("resources_skipped_total", ready_state="ready") == 1
-    assert rendered.value("resources_skipped_total", ready_state="not_ready") == 1
-    assert rendered.value("malformed_resources_total") == 1
-    assert [line["problem"] for line in rendered.named("resource.malformed")] == ["items[3]: no id"]
+    assert harness.value("decisions_total", decision="publish", reason=changed) == 2
+    assert harness.value("decisions_total", decision="skip", reason="max age not expired") == 2
+    assert harness.value("paced_total") == 1
+    assert harness.value("resources_skipped_total", ready_state="ready") == 1
+    assert harness.value("resources_skipped_total", ready_state="not_ready") == 1
+    assert harness.value("malformed_resources_total") == 1
+    assert [line["problem"] for line in harness.named("resource.malformed")] == ["items[3]: no id"]
 
 
-def test_skips_are_not_logged_at_info(rendered: Rendered) -> None:
-    rendered.telemetry.judged(
+def test_skips_are_not_logged_at_info(harness: TelemetryHarness) -> None:
+    harness.telemetry.judged(
         PageReport([judgement(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED)], (), NOW)
     )
 
-    assert rendered.lines == []
+    assert harness.lines == []
 
 
-@pytest.mark.parametrize("rendered", ["debug"], indirect=True)
-def test_skips_are_logged_at_debug_with_reason_and_next_event_time(rendered: Rendered) -> None:
+@pytest.mark.parametrize("harness", ["debug"], indirect=True)
+def test_skips_are_logged_at_debug_with_reason_and_next_event_time(harness: TelemetryHarness) -> None:
     page = [
         judgement(verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED),
         judgement(verdict=PacingVerdict.PACED),
     ]
 
-    rendered.telemetry.judged(PageReport(page, (), NOW))
+    harness.telemetry.judged(PageReport(page, (), NOW))
 
-    (skipped,), (paced,) = rendered.named("resource.skipped"), rendered.named("resource.paced")
+    (skipped,), (paced,) = harness.named("resource.skipped"), harness.named("resource.paced")
     assert skipped["reason"] == "max age not expired"
     assert skipped["next_event_time"] == "2025-10-21T12:00:00Z"
     assert paced["resource_id"] == "cls-1"
 
 
-def test_published_events_are_logged_at_info_with_their_reason(rendered: Rendered) -> None:
-    rendered.telemetry.answered(PublishedBatch([pending("cls-1")], [Outcome.CONFIRMED], [0.004], ""))
+def test_published_events_are_logged_at_info_with_their_reason(harness: TelemetryHarness) -> None:
+    harness.telemetry.published(PublishedBatch([pending("cls-1")], [Outcome.CONFIRMED], [0.004], ""))
 
-    (line,) = rendered.named("event.published")
+    (line,) = harness.named("event.published")
     assert line["resource_id"] == "cls-1"
     assert line["reason"] == "generation changed - new spec to reconcile"
-    assert rendered.value("events_published_total") == 1
-    assert rendered.value("publish_confirm_seconds_count") == 1
+    assert harness.value("events_published_total") == 1
+    assert harness.value("publish_confirm_seconds_count") == 1
 
 
-def test_only_confirmed_events_count_as_published(rendered: Rendered) -> None:
+def test_only_confirmed_events_count_as_published(harness: TelemetryHarness) -> None:
     outcomes = [Outcome.CONFIRMED, Outcome.UNROUTABLE, Outcome.REFUSED, Outcome.UNCONFIRMED]
 
-    rendered.telemetry.answered(
+    harness.telemetry.published(
         PublishedBatch([pending(f"c{n}") for n in range(4)], outcomes, [], "connection lost")
     )
 
-    assert rendered.value("events_published_total") == 1
-    assert rendered.value("unroutable_total") == 1
-    assert rendered.value("broker_errors_total", broker_type="rabbitmq") == 2
-    (line,) = rendered.named("event.failed")
+    assert harness.value("events_published_total") == 1
+    assert harness.value("unroutable_total") == 1
+    assert harness.value("broker_errors_total", broker_type="rabbitmq") == 2
+    (line,) = harness.named("event.failed")
     assert (line["events"], line["first_resource_id"], line["error"]) == (3, "c1", "connection lost")
 
 
-def test_a_field_is_warned_about_once_however_many_resources_lack_it(rendered: Rendered) -> None:
+def test_a_missing_field_is_logged_once_for_all_resources(harness: TelemetryHarness) -> None:
     batch = [pending(f"c{n}", missing=("region",), failed=(("owner", "can't evaluate"),)) for n in range(3)]
 
     for _ in range(2):
-        rendered.telemetry.answered(PublishedBatch(batch, [Outcome.CONFIRMED] * 3, [], ""))
+        harness.telemetry.published(PublishedBatch(batch, [Outcome.CONFIRMED] * 3, [], ""))
 
-    assert [line["field"] for line in rendered.named("message_data.missing")] == ["region"]
-    assert [line["field"] for line in rendered.named("message_data.failed")] == ["owner"]
-    assert rendered.value("template_errors_total") == 6
+    assert [line["field"] for line in harness.named("message_data.missing")] == ["region"]
+    assert [line["field"] for line in harness.named("message_data.failed")] == ["owner"]
+    assert harness.value("template_errors_total") == 6
 
 
-def test_a_cycle_is_one_line(rendered: Rendered) -> None:
-    rendered.telemetry.finished(report(deferred=4))
+def test_a_cycle_is_one_line(harness: TelemetryHarness) -> None:
+    harness.telemetry.finished(report(deferred=4))
 
-    (line,) = rendered.lines
+    (line,) = harness.lines
     assert line["event"] == "cycle.done"
     assert {key: line[key] for key in ("resources", "selector", "published", "skipped", "paced", "failed")} == {
         "resources": 40,
@@ -202,62 +201,62 @@ def test_a_cycle_is_one_line(rendered: Rendered) -> None:
         "failed": 1,
     }
     assert line["seconds"] == 0.25
-    assert rendered.value("pending_resources") == 40
-    assert rendered.value("deferred_total") == 4
-    assert rendered.value("last_successful_poll_timestamp_seconds") == NOW.timestamp() + 0.25
-    assert rendered.value("reconcile_duration_seconds_count") == 1
+    assert harness.value("pending_resources") == 40
+    assert harness.value("deferred_total") == 4
+    assert harness.value("last_successful_poll_timestamp_seconds") == NOW.timestamp() + 0.25
+    assert harness.value("reconcile_duration_seconds_count") == 1
 
 
-def test_a_broken_walk_counts_an_error_and_leaves_the_gauges(rendered: Rendered) -> None:
-    rendered.telemetry.finished(report())
+def test_a_failed_walk_counts_an_error_and_keeps_the_gauges(harness: TelemetryHarness) -> None:
+    harness.telemetry.finished(report())
 
-    rendered.telemetry.finished(report(is_complete=False, fetch_error="page 3: 500"))
+    harness.telemetry.finished(report(is_complete=False, fetch_error="page 3: 500"))
 
-    assert rendered.value("api_errors_total", operation="fetch_resources") == 1
-    assert rendered.value("last_successful_poll_timestamp_seconds") == NOW.timestamp() + 0.25
-    assert [line["error"] for line in rendered.named("fetch.failed")] == ["page 3: 500"]
+    assert harness.value("api_errors_total", operation="fetch_resources") == 1
+    assert harness.value("last_successful_poll_timestamp_seconds") == NOW.timestamp() + 0.25
+    assert [line["error"] for line in harness.named("fetch.failed")] == ["page 3: 500"]
 
 
 @pytest.mark.parametrize(("fetch_error", "cause"), [("page 3: 500", "page 3: 500"), ("", "asked to stop")])
-def test_a_cycle_that_was_broken_off_names_the_cause(rendered: Rendered, fetch_error: str, cause: str) -> None:
-    rendered.telemetry.finished(report(is_complete=False, fetch_error=fetch_error))
+def test_an_incomplete_cycle_names_the_cause(harness: TelemetryHarness, fetch_error: str, cause: str) -> None:
+    harness.telemetry.finished(report(is_complete=False, fetch_error=fetch_error))
 
-    (line,) = rendered.named("cycle.broken_off")
+    (line,) = harness.named("cycle.broken_off")
     assert line["cause"] == cause
 
 
-def test_a_complete_cycle_has_no_cause_to_name(rendered: Rendered) -> None:
-    rendered.telemetry.finished(report())
+def test_a_complete_cycle_has_no_cause(harness: TelemetryHarness) -> None:
+    harness.telemetry.finished(report())
 
-    assert "cause" not in rendered.named("cycle.done")[0]
+    assert "cause" not in harness.named("cycle.done")[0]
 
 
-def test_an_observed_generation_ahead_is_warned_about_once_a_cycle(rendered: Rendered) -> None:
+def test_an_observed_generation_ahead_is_logged_once_per_cycle(harness: TelemetryHarness) -> None:
     page = [
         judgement(f"c{n}", verdict=PacingVerdict.SKIP, reason=Reason.NOT_EXPIRED, warning=OBSERVED_AHEAD)
         for n in (1, 2)
     ]
 
-    rendered.telemetry.judged(PageReport(page, (), NOW))
-    rendered.telemetry.finished(report())
-    rendered.telemetry.finished(report())
+    harness.telemetry.judged(PageReport(page, (), NOW))
+    harness.telemetry.finished(report())
+    harness.telemetry.finished(report())
 
-    (line,) = rendered.named("resource.ahead")
+    (line,) = harness.named("resource.ahead")
     assert line["problem"] == "observed_generation ahead of generation - potential API issue"
     assert (line["resources"], line["first_resource_id"]) == (2, "c1")
 
 
-def test_a_flood_of_malformed_items_is_counted_in_full_and_logged_in_part(rendered: Rendered) -> None:
-    rendered.telemetry.judged(PageReport((), [f"items[{n}]: no id" for n in range(500)], NOW))
+def test_many_malformed_items_are_all_counted_and_some_logged(harness: TelemetryHarness) -> None:
+    harness.telemetry.judged(PageReport((), [f"items[{n}]: no id" for n in range(500)], NOW))
 
-    assert rendered.value("malformed_resources_total") == 500
-    assert len(rendered.named("resource.malformed")) == 10
+    assert harness.value("malformed_resources_total") == 500
+    assert len(harness.named("resource.malformed")) == 10
 
 
-def test_a_fault_of_our_own_is_logged_with_its_traceback(rendered: Rendered) -> None:
+def test_an_unexpected_error_is_logged_with_its_traceback(harness: TelemetryHarness) -> None:
     try:
         raise ZeroDivisionError("planted")
     except ZeroDivisionError as error:
-        rendered.telemetry.crashed(error)
+        harness.telemetry.crashed(error)
 
-    assert "ZeroDivisionError: planted" in rendered.stream.getvalue()
+    assert "ZeroDivisionError: planted" in harness.stream.getvalue()

@@ -1,4 +1,4 @@
-"""One replica of an adapter as a process of the simulation: the real runtime on fakes of its ports."""
+"""A simulated adapter process: the real adapter service on fake ports."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from sentinel.ports.errors import ApiUnavailable
 from sentinel.ports.subscription import Subscriber
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.task_http import FakeHttp
-from tests.sim.chance import Weather
-from tests.sim.fleet_witness import FleetWitness
-from tests.sim.message_witness import Ledger, MessageWitness
+from tests.sim.adapters import AdapterBackend, TaskError
+from tests.sim.faults import FaultRates
+from tests.sim.fleet_checker import FleetChecker
+from tests.sim.message_checker import MessageChecker, MessageLog
 from tests.sim.network import Network, NetworkReporting
 from tests.sim.process import DRAIN, Process
 from tests.sim.trace import Trace
-from tests.sim.trades import Mishap, Workshop
 
 _LAST_WORK = DRAIN * 3 / 4
 
 
 class AdapterProcess(Process):
-    """A replica; those of one adapter share a subscription and a workshop."""
+    """One replica; the replicas of an adapter share a subscription and a backend."""
 
     def __init__(
         self,
         name: str,
         trace: Trace,
         *,
-        workshop: Workshop,
+        backend: AdapterBackend,
         broker: MemoryBroker,
-        ledger: Ledger,
+        messages: MessageLog,
         network: Network,
-        weather: Weather,
-        fleet_witness: FleetWitness,
-        around_subscriber: Callable[[Subscriber], Subscriber],
-        around_reporting: Callable[[AdapterApi], AdapterApi],
+        faults: FaultRates,
+        fleet_checker: FleetChecker,
+        wrap_subscriber: Callable[[Subscriber], Subscriber],
+        wrap_reporting: Callable[[AdapterApi], AdapterApi],
         concurrency: int,
         task_timeout: timedelta,
         report_max_age: timedelta,
@@ -50,13 +50,13 @@ class AdapterProcess(Process):
         random: Random,
     ) -> None:
         super().__init__(name, trace, network=network, skew=skew)
-        self.workshop = workshop
+        self.backend = backend
         self._broker = broker
-        self._ledger = ledger
-        self._weather = weather
-        self._fleet_witness = fleet_witness
-        self._around_subscriber = around_subscriber
-        self._around_reporting = around_reporting
+        self._messages = messages
+        self._faults = faults
+        self._fleet_checker = fleet_checker
+        self._wrap_subscriber = wrap_subscriber
+        self._wrap_reporting = wrap_reporting
         self._concurrency = concurrency
         self._task_timeout = task_timeout
         self._report_max_age = report_max_age
@@ -64,27 +64,27 @@ class AdapterProcess(Process):
         self._subscriber: Subscriber | None = None
 
     def _run(self, stopping: Stopping) -> Coroutine[Any, Any, None]:
-        adapter = self.workshop.adapter()
-        witness = MessageWitness(
+        adapter = self.backend.adapter()
+        checker = MessageChecker(
             self.name,
             self._trace,
-            ledger=self._ledger,
+            messages=self._messages,
             adapter=adapter,
             clock=self.clock,
             report_max_age=self._report_max_age,
         )
         queue = self._broker.subscribe(adapter.name, max_in_flight=2 * self._concurrency)
-        self._subscriber = self._around_subscriber(witness.subscriber(queue))
+        self._subscriber = self._wrap_subscriber(checker.subscriber(queue))
         reporting = NetworkReporting(
-            self.network, adapter=adapter.name, weather=self._weather, witness=self._fleet_witness
+            self.network, adapter=adapter.name, faults=self._faults, checker=self._fleet_checker
         )
         service = AdapterService(
             adapter=adapter,
             subscriber=self._subscriber,
-            api=self._around_reporting(witness.reporting(reporting)),
+            api=self._wrap_reporting(checker.reporting(reporting)),
             http=FakeHttp(),
             clock=self.clock,
-            observer=_Observer(self.name, self._trace),
+            observer=_TraceObserver(self.name, self._trace),
             log=self._trace.log(self.name),
             grace_period=_LAST_WORK,
             concurrency=self._concurrency,
@@ -94,13 +94,13 @@ class AdapterProcess(Process):
         )
         return service.run(stopping)
 
-    async def _bury(self) -> None:
+    async def _disconnect(self) -> None:
         if self._subscriber is not None:
             await self._subscriber.close()
 
 
-class _Observer:
-    """`adapter.observer.Observer`, for the trace; a fault of our own is a violation."""
+class _TraceObserver:
+    """An `AdapterObserver` that writes to the trace. An unexpected error is a violation."""
 
     def __init__(self, name: str, trace: Trace) -> None:
         self._name = name
@@ -115,10 +115,10 @@ class _Observer:
 
     def evaluated(self, evaluation: Evaluation) -> None:
         resource = evaluation.resource
-        said = f"{evaluation.ending} {evaluation.reason}"
-        self._trace.note(self._name, f"evaluated {resource.id}@{resource.generation}: {said}")
-        if evaluation.error is not None and not isinstance(evaluation.error, Mishap):
-            self._trace.fault(self._name, evaluation.error)
+        outcome = f"{evaluation.ending} {evaluation.reason}"
+        self._trace.note(self._name, f"evaluated {resource.id}@{resource.generation}: {outcome}")
+        if evaluation.error is not None and not isinstance(evaluation.error, TaskError):
+            self._trace.unexpected(self._name, evaluation.error)
 
     def interrupted(self) -> None: ...
 
@@ -127,7 +127,7 @@ class _Observer:
     def dead_lettered(self, reason: str, event_id: str, resource_id: str) -> None: ...
 
     def nacked(self, reason: str, resource_id: str, events: int) -> None:
-        self._trace.note(self._name, f"gives {events} back about {resource_id}", reason)
+        self._trace.note(self._name, f"nacks {events} about {resource_id}", reason)
 
     def api_failed(self, operation: ApiOperation, trouble: ApiUnavailable) -> None:
         self._trace.note(self._name, f"cannot {operation}", trouble)
@@ -135,4 +135,4 @@ class _Observer:
     def api_recovered(self, operation: ApiOperation) -> None: ...
 
     def crashed(self, resource_id: str, error: BaseException) -> None:
-        self._trace.fault(f"{self._name} on {resource_id}", error)
+        self._trace.unexpected(f"{self._name} on {resource_id}", error)

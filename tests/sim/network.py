@@ -1,8 +1,8 @@
-"""The API as a process that can be killed, and the network between it and everybody who uses it.
+"""The API as a process that can be killed, and the network between it and its clients.
 
-The service is the real one, on the store in memory; HTTP is left out. What is asked of it travels, may be lost
-before or after it took effect, may arrive twice or late, and dies with the process. Each client sees it through
-the port that it uses in production, with the promises of the driver that stands there.
+The service is the real one on the in-memory store, without HTTP. A request may be lost before or after it took
+effect, may arrive twice or late, and dies with the process. Each client uses the API through the port that it uses
+in production, with the promises of the driver for that port.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from sentinel.ports.fleet_store import ListPosition, ListQuery
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.web import errors
 from sentinel.web.routing import Caller
-from tests.sim.chance import Fate, Weather
-from tests.sim.fleet_witness import FleetWitness
+from tests.sim.faults import FaultRates, Transmission
+from tests.sim.fleet_checker import FleetChecker
 from tests.sim.trace import Trace
 
 T = TypeVar("T")
 Request: TypeAlias = Callable[[FleetService], Awaitable[T]]
 
 _TIMEOUT = timedelta(seconds=3)
-"""How long a client waits for an answer."""
-_LONGEST_WAY = timedelta(seconds=20)
-_CATCHING_UP = timedelta(seconds=10)
-_ANSWERS = (Unavailable, errors.NotFound, errors.Conflict, errors.Invalid)
-"""What the service may raise here. Nobody asks under a precondition, or for two things under one key."""
+"""How long a client waits for a response."""
+_MAX_DELAY = timedelta(seconds=20)
+_MAX_MAINTENANCE_DELAY = timedelta(seconds=10)
+_EXPECTED_ERRORS = (Unavailable, errors.NotFound, errors.Conflict, errors.Invalid)
+"""What the service may raise here. No client sends preconditions or reuses an idempotency key."""
 
 
-class NoAnswer(Exception):
-    """The request may or may not have been carried out."""
+class NoResponse(Exception):
+    """No response; the request may or may not have taken effect."""
 
 
 class ApiProcess:
-    """The server: while it is up it carries out requests, and when it is killed they die in the middle."""
+    """The server. Killing it cancels the requests it is processing."""
 
     def __init__(self, trace: Trace, random: Random, make: Callable[[], tuple[FleetService, Maintenance]]) -> None:
         self._trace = trace
@@ -61,8 +61,8 @@ class ApiProcess:
 
     def start(self) -> None:
         self._trace.note("api", "starts")
-        self._service, upkeep = self._make()
-        self._keep(asyncio.create_task(self._keep_up(upkeep)))
+        self._service, maintenance = self._make()
+        self._track(asyncio.create_task(self._run_maintenance(maintenance)))
 
     async def kill(self) -> None:
         self._trace.note("api", "is killed")
@@ -74,92 +74,93 @@ class ApiProcess:
             await asyncio.wait(requests)
 
     async def serve(self, request: Request[T]) -> T:
-        """The answer; raises what the service raises, and `NoAnswer` where the process is not there, or dies."""
+        """Process a request. Raises what the service raises, and `NoResponse` if the process is down or is
+        killed."""
         if self._service is None:
-            raise NoAnswer("connection refused")
-        carrying_out: asyncio.Task[T] = asyncio.create_task(_carry_out(request, self._service))
-        self._keep(carrying_out)
-        # Not awaited itself: a client that goes away leaves its request to be carried out.
-        await asyncio.wait((carrying_out,))
-        if carrying_out.cancelled():
-            raise NoAnswer("connection reset")
-        return carrying_out.result()
+            raise NoResponse("connection refused")
+        processing: asyncio.Task[T] = asyncio.create_task(_process(request, self._service))
+        self._track(processing)
+        # Not awaited directly: a client that disconnects does not cancel its request.
+        await asyncio.wait((processing,))
+        if processing.cancelled():
+            raise NoResponse("connection reset")
+        return processing.result()
 
-    async def _keep_up(self, upkeep: Maintenance) -> None:
-        # The fleet is really a large one, and it takes a while until it is the turn of these few.
-        await asyncio.sleep(_CATCHING_UP.total_seconds() * self._random.random())
-        await upkeep.reaggregate_outdated(Stopping())
+    async def _run_maintenance(self, maintenance: Maintenance) -> None:
+        # As in a large fleet, where maintenance takes a while to reach these resources.
+        await asyncio.sleep(_MAX_MAINTENANCE_DELAY.total_seconds() * self._random.random())
+        await maintenance.reaggregate_outdated(Stopping())
 
-    def _keep(self, request: asyncio.Task[Any]) -> None:
+    def _track(self, request: asyncio.Task[Any]) -> None:
         self._requests[request] = None
-        request.add_done_callback(self._over)
+        request.add_done_callback(self._request_ended)
 
-    def _over(self, request: asyncio.Task[Any]) -> None:
-        """Looked at here, because the client may have gone by now."""
+    def _request_ended(self, request: asyncio.Task[Any]) -> None:
+        # Checked here, because the client may no longer wait.
         del self._requests[request]
-        self._trace.ended("api", request, *_ANSWERS)
+        self._trace.task_ended("api", request, *_EXPECTED_ERRORS)
 
 
 class Network:
-    """The way of one client to the API."""
+    """The network between one client and the API."""
 
-    def __init__(self, name: str, trace: Trace, api: ApiProcess, weather: Weather) -> None:
+    def __init__(self, name: str, trace: Trace, api: ApiProcess, faults: FaultRates) -> None:
         self.is_cut = False
-        """Whether this client can reach nobody at present."""
+        """Whether this client is disconnected."""
         self._name = name
         self._trace = trace
         self._api = api
-        self._weather = weather
-        self._strays: dict[asyncio.Task[Any], None] = {}
+        self._faults = faults
+        self._late_requests: dict[asyncio.Task[Any], None] = {}
 
-    async def ask(self, request: Request[T]) -> T:
-        """The answer; raises what the service raises, or `NoAnswer`."""
-        fate = Fate.LOST if self.is_cut else self._weather.fate()
-        if fate is not Fate.ARRIVES:
-            self._trace.note(self._name, f"a request is {fate}")
-        if fate is Fate.LOST:
+    async def send(self, request: Request[T]) -> T:
+        """Send a request. Raises what the service raises, or `NoResponse`."""
+        transmission = Transmission.LOST if self.is_cut else self._faults.transmission()
+        if transmission is not Transmission.ARRIVES:
+            self._trace.note(self._name, f"a request is {transmission}")
+        if transmission is Transmission.LOST:
             await asyncio.sleep(_TIMEOUT.total_seconds())
-            raise NoAnswer("no answer in time")
-        if fate is Fate.TWICE:
-            self._stray(request, self._weather.delay() * 20)
-        delay = self._weather.delay()
+            raise NoResponse("timeout")
+        if transmission is Transmission.TWICE:
+            self._send_late(request, self._faults.delay() * 20)
+        delay = self._faults.delay()
         if delay > _TIMEOUT.total_seconds():
-            self._stray(request, delay)
+            self._send_late(request, delay)
             await asyncio.sleep(_TIMEOUT.total_seconds())
-            raise NoAnswer("no answer in time")
+            raise NoResponse("timeout")
         await asyncio.sleep(delay)
-        answer = await self._api.serve(request)
-        if fate is Fate.UNANSWERED:
+        response = await self._api.serve(request)
+        if transmission is Transmission.UNANSWERED:
             await asyncio.sleep(_TIMEOUT.total_seconds())
-            raise NoAnswer("no answer in time")
-        return answer
+            raise NoResponse("timeout")
+        return response
 
     async def close(self) -> None:
-        """What is still on its way arrives nowhere."""
-        strays = list(self._strays)
-        for stray in strays:
-            stray.cancel()
-        if strays:
-            await asyncio.wait(strays)
+        """Drop all late requests."""
+        late = list(self._late_requests)
+        for request in late:
+            request.cancel()
+        if late:
+            await asyncio.wait(late)
 
-    def _stray(self, request: Request[Any], delay: float) -> None:
-        """A request that arrives late, or once more; nobody waits for its answer any longer."""
+    def _send_late(self, request: Request[Any], delay: float) -> None:
+        """Send a request that arrives late, or again, and whose response is dropped."""
 
-        async def wander() -> None:
-            await asyncio.sleep(min(delay, _LONGEST_WAY.total_seconds()))
+        async def serve_late() -> None:
+            await asyncio.sleep(min(delay, _MAX_DELAY.total_seconds()))
             await self._api.serve(request)
 
-        stray = asyncio.create_task(wander())
-        self._strays[stray] = None
-        stray.add_done_callback(self._arrived)
+        late = asyncio.create_task(serve_late())
+        self._late_requests[late] = None
+        late.add_done_callback(self._late_request_ended)
 
-    def _arrived(self, stray: asyncio.Task[Any]) -> None:
-        del self._strays[stray]
-        self._trace.ended(self._name, stray, NoAnswer, *_ANSWERS)
+    def _late_request_ended(self, late: asyncio.Task[Any]) -> None:
+        del self._late_requests[late]
+        self._trace.task_ended(self._name, late, NoResponse, *_EXPECTED_ERRORS)
 
 
-class WalkedFleet:
-    """`ports.Fleet`, for a pulse that looks after several kinds."""
+class ServiceFleetReader:
+    """A `FleetReader` over several kinds."""
 
     def __init__(self, network: Network, plurals: Sequence[str], *, page_size: int) -> None:
         self._network = network
@@ -180,55 +181,55 @@ class WalkedFleet:
 
     async def _fetch(self, query: ListQuery) -> tuple[Sequence[bytes], ListPosition | None]:
         try:
-            found = await self._network.ask(lambda service: service.find(query))
-        except (NoAnswer, Unavailable) as error:
+            result = await self._network.send(lambda service: service.find(query))
+        except (NoResponse, Unavailable) as error:
             raise FetchError(f"{query.plural}: {error}") from error
-        return found.documents, found.last
+        return result.documents, result.last
 
 
 class NetworkReporting:
-    """`ports.adapter_api.AdapterApi`."""
+    """An `AdapterApi` over the simulated network."""
 
-    def __init__(self, network: Network, *, adapter: str, weather: Weather, witness: FleetWitness) -> None:
+    def __init__(self, network: Network, *, adapter: str, faults: FaultRates, checker: FleetChecker) -> None:
         self._network = network
-        self._weather = weather
-        self._witness = witness
+        self._faults = faults
+        self._checker = checker
         self._caller = Caller(Identity(adapter, Role.ADAPTER, adapter), "", "")
 
     async def probe(self, kind: str) -> None:
-        await self.get(ResourceRef("nobody", kind=kind))
+        await self.get(ResourceRef("unknown", kind=kind))
 
     async def get(self, ref: ResourceRef) -> Resource | None:
         async def get(service: FleetService) -> Resource:
             target = ResourcePath("", ref.id)
             document = (await service.get(target)).document
-            await asyncio.sleep(self._weather.delay())  # these are two requests, and much may happen between them
+            await asyncio.sleep(self._faults.delay())  # two requests, and the resource may change in between
             statuses = b'{"items":%b,"total":0}' % (await service.get(target)).statuses
             return with_reports(read_document(document), read_statuses(statuses).items)
 
         try:
-            return await self._network.ask(get)
+            return await self._network.send(get)
         except errors.NotFound:
             return None
-        except (NoAnswer, Unavailable) as error:
+        except (NoResponse, Unavailable) as error:
             raise ApiUnavailable(str(error)) from error
 
     async def report(self, resource: Resource, report: Report) -> ReportResult:
-        # As it is on the wire, so that what one party holds is never changed by another.
+        # Encoded as on the wire, so that no object is shared.
         sent = msgspec.json.encode(report)
 
         async def put(service: FleetService) -> reports.Accepted | reports.Discarded:
             received = msgspec.json.decode(sent, type=Report)
             verdict = await service.report(ResourcePath("", resource.id), received, caller=self._caller)
-            self._witness.judged(resource.id, received, verdict)
+            self._checker.report_answered(resource.id, received, verdict)
             return verdict
 
-        self._witness.sent(resource.id, msgspec.json.decode(sent, type=Report))
+        self._checker.report_sent(resource.id, msgspec.json.decode(sent, type=Report))
         try:
-            verdict = await self._network.ask(put)
+            verdict = await self._network.send(put)
         except errors.NotFound:
             return ReportResult(ReportOutcome.GONE)
-        except (NoAnswer, Unavailable) as error:
+        except (NoResponse, Unavailable) as error:
             raise ApiUnavailable(str(error)) from error
         except errors.Invalid as error:
             if any(each.field == "observed_time" for each in error.errors):
@@ -241,5 +242,5 @@ class NetworkReporting:
     async def close(self) -> None: ...
 
 
-async def _carry_out(request: Request[T], service: FleetService) -> T:
+async def _process(request: Request[T], service: FleetService) -> T:
     return await request(service)

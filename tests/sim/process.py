@@ -1,7 +1,7 @@
-"""A process of the simulation, and the machine that it runs on: its clock, its network, its power supply.
+"""A simulated process with its own clock and network.
 
-A killed process is cut off wherever it stands; what starts in its place remembers nothing. What it held, the
-broker has again; what it had sent, may still arrive.
+A killed process is cut off at once, and its successor remembers nothing. The broker redelivers what the process
+held; what it had sent may still arrive.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sentinel.testing.loop import SimulatedClock
 from tests.sim.network import Network
 from tests.sim.trace import Trace
 
-DRAIN, _NO_TIME = timedelta(seconds=4), timedelta(0)
+DRAIN, _NO_DRAIN = timedelta(seconds=4), timedelta(0)
 
 
 class SkewedClock(SimulatedClock):
-    """The clock of a machine that nobody sets, or somebody suddenly does."""
+    """A clock that is off by `skew`, which may change at any time."""
 
     def __init__(self, skew: timedelta) -> None:
         self.skew = skew
@@ -31,7 +31,7 @@ class SkewedClock(SimulatedClock):
 
 
 class Process(ABC):
-    """Something that is started, killed, stopped and started again."""
+    """A process that can be started, killed, stopped and started again."""
 
     def __init__(self, name: str, trace: Trace, *, network: Network, skew: timedelta) -> None:
         self.name = name
@@ -51,21 +51,21 @@ class Process(ABC):
         self._running = asyncio.create_task(self._run(self._stopping))
 
     async def kill(self) -> None:
-        """As a power cut would."""
-        await self._end("is killed", drain=_NO_TIME)
+        """End it at once, as a power failure does."""
+        await self._end("is killed", drain=_NO_DRAIN)
 
     async def stop(self) -> None:
-        """As an operator would: asked first, and cut off when the time is over."""
+        """Request a stop, and kill it after the drain time."""
         self._stopping.request()
         await self._end("is stopped", drain=DRAIN)
 
     @abstractmethod
     def _run(self, stopping: Stopping) -> Coroutine[Any, Any, None]:
-        """One life, which begins with nothing but what the process was configured with."""
+        """Run once, with no state but the configuration."""
 
     @abstractmethod
-    async def _bury(self) -> None:
-        """What the world notices when a process is no more."""
+    async def _disconnect(self) -> None:
+        """Do what the broker notices when the process has ended."""
 
     async def _end(self, how: str, *, drain: timedelta) -> None:
         running, self._running = self._running, None
@@ -76,6 +76,6 @@ class Process(ABC):
             await asyncio.wait((running,), timeout=drain.total_seconds())
         running.cancel()
         await asyncio.wait((running,))
-        await self._bury()
+        await self._disconnect()
         if not running.cancelled() and (error := running.exception()) is not None:
-            self._trace.violation(f"{self.name} has died of itself: {error!r}")
+            self._trace.violation(f"{self.name} has crashed: {error!r}")

@@ -1,4 +1,4 @@
-"""A pulse as a process of the simulation, and its way to the broker: the real pulse on fakes of its ports."""
+"""A simulated pulse process: the real pulse on fake ports, and its link to the broker."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from sentinel.ports.publisher import Outcome, Publisher, Receipt
 from sentinel.pulse.service import Pulse
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
-from tests.sim.chance import Fate, Weather
-from tests.sim.message_witness import Ledger
-from tests.sim.network import Network, WalkedFleet
+from tests.sim.faults import FaultRates, Transmission
+from tests.sim.message_checker import MessageLog
+from tests.sim.network import Network, ServiceFleetReader
 from tests.sim.process import Process
-from tests.sim.pulse_witness import PulseWitness
+from tests.sim.pulse_checker import PulseChecker
 from tests.sim.trace import Trace
 
 
-class Exchange:
-    """The way from a pulse to the broker: `ports.Publisher` for whichever life of the pulse uses it."""
+class BrokerLink:
+    """The faulty link from a pulse to the broker: a `Publisher` that outlives the pulse's processes."""
 
     broker_type = "memory"
 
-    def __init__(self, trace: Trace, broker: MemoryBroker, ledger: Ledger, weather: Weather) -> None:
+    def __init__(self, trace: Trace, broker: MemoryBroker, messages: MessageLog, faults: FaultRates) -> None:
         self.is_cut = False
-        """Whether nothing gets through at present."""
+        """Whether the link is down."""
         self._trace = trace
         self._publisher: Publisher = broker.publisher()
-        self._ledger = ledger
-        self._weather = weather
-        self._on_their_way: dict[asyncio.Task[Any], None] = {}
+        self._messages = messages
+        self._faults = faults
+        self._in_flight: dict[asyncio.Task[Any], None] = {}
         self._is_publishing = False
 
     async def open(self) -> None:
@@ -47,51 +47,51 @@ class Exchange:
         self._trace.require(not self._is_publishing, "a pulse publishes twice at the same time")
         self._is_publishing = True
         try:
-            await asyncio.sleep(min(self._weather.delay(), deadline.total_seconds()))
+            await asyncio.sleep(min(self._faults.delay(), deadline.total_seconds()))
             outcomes = [await self._send(event, deadline) for event in events]
         finally:
             self._is_publishing = False
         bad = [outcome for outcome in outcomes if outcome is not Outcome.CONFIRMED]
-        return Receipt(outcomes, [0.0] * (len(outcomes) - len(bad)), f"by chance: {bad[0]}" if bad else "")
+        return Receipt(outcomes, [0.0] * (len(outcomes) - len(bad)), f"simulated: {bad[0]}" if bad else "")
 
     def trouble(self) -> str | None:
         return None
 
     async def close(self) -> None:
-        on_their_way = list(self._on_their_way)
-        for each in on_their_way:
+        in_flight = list(self._in_flight)
+        for each in in_flight:
             each.cancel()
-        if on_their_way:
-            await asyncio.wait(on_their_way)
+        if in_flight:
+            await asyncio.wait(in_flight)
 
     async def _send(self, event: Event, deadline: timedelta) -> Outcome:
-        fate = Fate.LOST if self.is_cut else self._weather.fate()
-        if fate is Fate.LOST:
+        transmission = Transmission.LOST if self.is_cut else self._faults.transmission()
+        if transmission is Transmission.LOST:
             return Outcome.UNCONFIRMED
-        copies = 2 if fate is Fate.TWICE else 1
+        copies = 2 if transmission is Transmission.TWICE else 1
         for _ in range(copies):
-            delay = self._weather.delay()
+            delay = self._faults.delay()
             if delay < 1:
-                await self._place(event, deadline)
+                await self._deliver(event, deadline)
             else:
-                # The broker has it, and takes its time to deliver it; others overtake it.
-                errand = asyncio.create_task(self._deliver(event, delay, deadline))
-                self._on_their_way[errand] = None
-                errand.add_done_callback(self._delivered)
-        return Outcome.UNCONFIRMED if fate is Fate.UNANSWERED else Outcome.CONFIRMED
+                # Confirmed at once but delivered later, so that other events overtake it.
+                delivery = asyncio.create_task(self._deliver_late(event, delay, deadline))
+                self._in_flight[delivery] = None
+                delivery.add_done_callback(self._delivered)
+        return Outcome.UNCONFIRMED if transmission is Transmission.UNANSWERED else Outcome.CONFIRMED
 
-    async def _deliver(self, event: Event, delay: float, deadline: timedelta) -> None:
+    async def _deliver_late(self, event: Event, delay: float, deadline: timedelta) -> None:
         await asyncio.sleep(delay)
-        await self._place(event, deadline)
+        await self._deliver(event, deadline)
 
-    def _delivered(self, errand: asyncio.Task[Any]) -> None:
-        del self._on_their_way[errand]
-        self._trace.ended("exchange", errand)
+    def _delivered(self, delivery: asyncio.Task[Any]) -> None:
+        del self._in_flight[delivery]
+        self._trace.task_ended("broker link", delivery)
 
-    async def _place(self, event: Event, deadline: timedelta) -> None:
+    async def _deliver(self, event: Event, deadline: timedelta) -> None:
         receipt = await self._publisher.publish([event], deadline=deadline)
         if receipt.outcomes[0] is Outcome.CONFIRMED:
-            self._ledger.placed(event.id)
+            self._messages.published(event.id)
 
 
 class PulseProcess(Process):
@@ -103,7 +103,7 @@ class PulseProcess(Process):
         trace: Trace,
         *,
         network: Network,
-        exchange: Exchange,
+        link: BrokerLink,
         policy: Policy,
         poll_interval: timedelta,
         republish_interval: timedelta | None,
@@ -113,7 +113,7 @@ class PulseProcess(Process):
         random: Random,
     ) -> None:
         super().__init__(name, trace, network=network, skew=skew)
-        self.exchange = exchange
+        self.link = link
         self._policy = policy
         self._poll_interval = poll_interval
         self._republish_interval = republish_interval
@@ -128,17 +128,17 @@ class PulseProcess(Process):
             policy=self._policy,
             pacer=Pacer(republish_interval=self._republish_interval),
             composer=Composer({"resource_id": ".id", "resource_type": ".kind"}),
-            fleet=WalkedFleet(self.network, self._plurals, page_size=3),
-            publisher=self.exchange,
+            fleet=ServiceFleetReader(self.network, self._plurals, page_size=3),
+            publisher=self.link,
             publish_deadline=timedelta(seconds=2),
             clock=self.clock,
             max_events_per_second=self._max_events_per_second,
-            observer=PulseWitness(self.name, self._trace, self._policy, self.clock),
+            observer=PulseChecker(self.name, self._trace, self._policy, self.clock),
             tracer=NO_TRACING,
             randomness=self._random.randbytes,
             jitter=self._random.random,
         )
         return pulse.run(stopping)
 
-    async def _bury(self) -> None:
-        """Nobody notices: what it has sent is the broker's, and what it was about to send is due again."""
+    async def _disconnect(self) -> None:
+        """Do nothing: the link to the broker outlives the process."""

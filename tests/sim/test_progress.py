@@ -1,7 +1,7 @@
-"""A chain of adapters, each waiting for the one before it: what a link costs, on driven time and by any clock.
+"""A chain of adapters that wait for each other, with wrong clocks: how long until the resource is ready.
 
-The conditions are those that the fleet API aggregates, the pulse is the real one; the adapters answer each event a
-moment later, each by a clock of its own.
+Conditions are aggregated as in the fleet API and the pulse is the real one. Each adapter reports shortly after
+each event, with the time of its own clock.
 """
 
 from __future__ import annotations
@@ -32,24 +32,23 @@ from sentinel.core.pulse.decision import Reason
 from sentinel.ports.fleet import FleetPage
 from sentinel.ports.publisher import Outcome, Receipt
 from sentinel.runtime.lifecycle.stopping import Stopping
-from sentinel.testing import loop
-from sentinel.testing.loop import SimulatedClock
+from sentinel.testing.loop import SimulatedClock, simulated
 from tests.support.pulse_harness import MINUTE, SECOND, Recorder, make_pulse
 
 CHAIN = ("validation", "dns", "provision")
 MILLISECOND = timedelta(milliseconds=1)
 
 
-class Chained:
-    """One cluster, served as the fleet API does, and a broker that has its adapters look at it."""
+class AdapterChain:
+    """A fleet of one cluster, and a publisher that makes its adapters report."""
 
     broker_type = "memory"
 
-    def __init__(self, *, skews: Mapping[str, timedelta], ticks: timedelta) -> None:
-        """`skews` says how far adapters' clocks are ahead; `ticks`, in which steps their clocks go."""
+    def __init__(self, *, skews: Mapping[str, timedelta], tick: timedelta) -> None:
+        """`skews` is how far each adapter's clock is ahead, `tick` the resolution of all of them."""
         self._clock = SimulatedClock()
         self._skews = skews
-        self._ticks = ticks
+        self._tick = tick
         self._rules = AggregationRules(KindRules("clusters", "Cluster", "", CHAIN))
         self.state = lifecycle.create(
             self._rules,
@@ -61,9 +60,9 @@ class Chained:
             actor="",
             now=self._clock.now(),
         )
-        self.ready_at: datetime | None = None
+        self.ready_time: datetime | None = None
         self._started = self._clock.now()
-        self._looking: set[asyncio.Task[None]] = set()
+        self._evaluations: set[asyncio.Task[None]] = set()
 
     async def walk(self) -> AsyncGenerator[FleetPage, None]:
         await asyncio.sleep(0)
@@ -73,9 +72,9 @@ class Chained:
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt:
         for n, adapter in enumerate(CHAIN):
-            task = asyncio.create_task(self._look(adapter, wait=(n + 1) * 20 * MILLISECOND))
-            self._looking.add(task)
-            task.add_done_callback(self._looking.discard)
+            task = asyncio.create_task(self._evaluate(adapter, delay=(n + 1) * 20 * MILLISECOND))
+            self._evaluations.add(task)
+            task.add_done_callback(self._evaluations.discard)
         return Receipt([Outcome.CONFIRMED] * len(events), ())
 
     def trouble(self) -> str | None:
@@ -83,27 +82,26 @@ class Chained:
 
     async def close(self) -> None: ...
 
-    def change(self) -> None:
-        """Somebody asks for something else."""
+    def change_spec(self) -> None:
         changed = lifecycle.change(
             self.state, self._rules, labels={}, spec=msgspec.Raw(b"[]"), actor="", now=self._clock.now()
         )
         assert changed is not None
-        self.state, self.ready_at = changed, None
+        self.state, self.ready_time = changed, None
 
-    async def _look(self, adapter: str, *, wait: timedelta) -> None:
-        """Reads what there is at once, as everybody does who has the same event, and reports after a while."""
+    async def _evaluate(self, adapter: str, *, delay: timedelta) -> None:
+        """Read the cluster at once and report after `delay`."""
         document = self.state.document
         needed = CHAIN[: CHAIN.index(adapter)]
-        met = all(self._is_available(each) for each in needed)
-        await self._clock.sleep(wait)
+        is_met = all(self._is_available(each) for each in needed)
+        await self._clock.sleep(delay)
         observed = self._clock.now() + self._skews.get(adapter, timedelta(0))
         report = Report(
             adapter,
             document.generation,
-            self._started + (observed - self._started) // self._ticks * self._ticks,
+            self._started + (observed - self._started) // self._tick * self._tick,
             tuple(
-                ReportedCondition(name, ConditionStatus.TRUE if met else ConditionStatus.FALSE)
+                ReportedCondition(name, ConditionStatus.TRUE if is_met else ConditionStatus.FALSE)
                 for name in (APPLIED, AVAILABLE, HEALTH)
             ),
         )
@@ -113,8 +111,8 @@ class Chained:
         )
         if isinstance(verdict, reports.Accepted):
             self.state = lifecycle.with_status(self.state, self._rules, verdict.status, children=0)
-        if self.ready_at is None and self.state.document.status.phase is Phase.READY:
-            self.ready_at = self._clock.now()
+        if self.ready_time is None and self.state.document.status.phase is Phase.READY:
+            self.ready_time = self._clock.now()
 
     def _is_available(self, adapter: str) -> bool:
         return any(
@@ -125,89 +123,85 @@ class Chained:
         )
 
 
-class Course(msgspec.Struct, frozen=True):
-    """How one life of a cluster went: for its creation, and for a change of its spec a minute later."""
+class ChainRun(msgspec.Struct, frozen=True):
+    """The results for the creation of a cluster, and for a change of its spec after that."""
 
     seconds_to_ready: list[float]
     reasons: list[list[Reason]]
-    """Of the events of either."""
+    """The reasons of the events."""
 
 
-def course(
+@simulated
+async def run_chain(
     *,
     follows_progress: bool = True,
     skews: Mapping[str, timedelta] | None = None,
-    ticks: timedelta = timedelta(microseconds=1),
-    lasting: timedelta = MINUTE,
-) -> Course:
-    async def scenario() -> Course:
-        clock, stopping, recorder = SimulatedClock(), Stopping(), Recorder()
-        cluster = Chained(skews=skews or {}, ticks=ticks)
-        pulse = make_pulse(
-            fleet=cluster,
-            publisher=cluster,
-            clock=clock,
-            observer=recorder,
-            poll_interval=SECOND,
-            follows_progress=follows_progress,
-        )
-        seconds, reasons = [], []
-        async with asyncio.TaskGroup() as group:
-            group.create_task(pulse.run(stopping))
-            for is_change in (False, True):
-                begun = clock.now()
-                if is_change:
-                    cluster.change()
-                await clock.sleep(lasting)
-                assert cluster.ready_at is not None
-                seconds.append((cluster.ready_at - begun).total_seconds())
-                reasons.append(
-                    [each.judgement.decision.reason for answer in recorder.answers for each in answer.pending]
-                )
-                recorder.answers.clear()
-            stopping.request()
-        return Course(seconds, reasons)
-
-    return loop.run(scenario())
+    tick: timedelta = timedelta(microseconds=1),
+    duration: timedelta = MINUTE,
+) -> ChainRun:
+    clock, stopping, recorder = SimulatedClock(), Stopping(), Recorder()
+    chain = AdapterChain(skews=skews or {}, tick=tick)
+    pulse = make_pulse(
+        fleet=chain,
+        publisher=chain,
+        clock=clock,
+        observer=recorder,
+        poll_interval=SECOND,
+        follows_progress=follows_progress,
+    )
+    seconds, reasons = [], []
+    async with asyncio.TaskGroup() as group:
+        group.create_task(pulse.run(stopping))
+        for is_change in (False, True):
+            started = clock.now()
+            if is_change:
+                chain.change_spec()
+            await clock.sleep(duration)
+            assert chain.ready_time is not None
+            seconds.append((chain.ready_time - started).total_seconds())
+            reasons.append(
+                [pending.judgement.decision.reason for batch in recorder.batches for pending in batch.pending]
+            )
+            recorder.batches.clear()
+        stopping.request()
+    return ChainRun(seconds, reasons)
 
 
 CLOCKS: dict[str, Mapping[str, timedelta]] = {
-    "all right": {},
-    "the first one fast": {"validation": 4 * MINUTE},
-    "the first one slow": {"validation": -2 * MINUTE},
-    "the second one slow": {"dns": -2 * MINUTE},
-    "the last one slow": {"provision": -2 * MINUTE},
+    "exact": {},
+    "first fast": {"validation": 4 * MINUTE},
+    "first slow": {"validation": -2 * MINUTE},
+    "second slow": {"dns": -2 * MINUTE},
+    "last slow": {"provision": -2 * MINUTE},
     "all different": {"validation": 90 * SECOND, "dns": -90 * SECOND, "provision": 3 * SECOND},
     "all fast": dict.fromkeys(CHAIN, 4 * MINUTE),
 }
 
 
-@pytest.mark.parametrize("ticks", [timedelta(microseconds=1), 10 * SECOND], ids=["exact", "coarse"])
+@pytest.mark.parametrize("tick", [timedelta(microseconds=1), 10 * SECOND], ids=["exact", "coarse"])
 @pytest.mark.parametrize("skews", CLOCKS.values(), ids=CLOCKS.keys())
-def test_a_link_costs_a_poll_whatever_the_adapters_clocks_say(
-    skews: Mapping[str, timedelta], ticks: timedelta
-) -> None:
-    found = course(skews=skews, ticks=ticks)
+def test_a_link_costs_a_poll_with_any_adapter_clocks(skews: Mapping[str, timedelta], tick: timedelta) -> None:
+    found = run_chain(skews=skews, tick=tick)
 
     assert all(seconds < 4 for seconds in found.seconds_to_ready), found
 
 
-def test_each_completion_has_one_event() -> None:
-    found = course()
+def test_each_completion_gets_one_event() -> None:
+    found = run_chain()
 
     assert found.reasons == [[Reason.GENERATION_CHANGED, *[Reason.ADAPTER_PROGRESSED] * 3]] * 2
 
 
-def test_without_it_a_link_costs_a_max_age() -> None:
-    found = course(follows_progress=False)
+def test_without_following_progress_a_link_costs_a_max_age() -> None:
+    found = run_chain(follows_progress=False)
 
     assert all(20 <= seconds < 23 for seconds in found.seconds_to_ready), found
     assert found.reasons == [[Reason.GENERATION_CHANGED, *[Reason.EXPIRED_NOT_READY] * 2]] * 2
 
 
 @pytest.mark.parametrize("skews", CLOCKS.values(), ids=CLOCKS.keys())
-def test_it_is_never_a_storm_whatever_the_adapters_clocks_say(skews: Mapping[str, timedelta]) -> None:
-    found = course(skews=skews, lasting=20 * MINUTE)
+def test_wrong_adapter_clocks_never_cause_a_storm(skews: Mapping[str, timedelta]) -> None:
+    found = run_chain(skews=skews, duration=20 * MINUTE)
 
-    # One for the spec, one for each completion; once it is ready, the next is half an hour away.
+    # One for the spec and one for each completion. The next one after that is due in half an hour.
     assert all(len(reasons) <= 1 + len(CHAIN) for reasons in found.reasons), found

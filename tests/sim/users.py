@@ -1,7 +1,7 @@
-"""The people: they create, change, delete, pause, resume and ask, over the same network as everybody else.
+"""Simulated users: they create, change, delete, pause, resume and request pulses over the simulated network.
 
-What they were told has happened must have happened. What they were told nothing about, they repeat: a creation
-under its idempotency key, the rest as it is.
+A write that was reported to a user as successful must have happened. Without a response users repeat the request:
+a creation with its idempotency key, other requests unchanged.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from sentinel.ports.errors import Unavailable
 from sentinel.web import errors
 from sentinel.web.idempotency import IdempotencyKey
 from sentinel.web.routing import Caller
-from tests.sim.fleet_witness import FleetWitness, Known
-from tests.sim.network import Network, NoAnswer
+from tests.sim.adapters import CLUSTERS, NODEPOOLS
+from tests.sim.fleet_checker import FleetChecker, TrackedResource
+from tests.sim.network import Network, NoResponse
 from tests.sim.trace import Trace
-from tests.sim.trades import CLUSTERS, NODEPOOLS
 
 _CALLER = Caller(Identity("ops", Role.OPERATOR), "", "")
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 
 
 class Users:
-    """All of them."""
+    """All users of a simulation."""
 
-    def __init__(self, trace: Trace, *, network: Network, witness: FleetWitness, random: Random) -> None:
+    def __init__(self, trace: Trace, *, network: Network, checker: FleetChecker, random: Random) -> None:
         self.network = network
         self._trace = trace
-        self._witness = witness
+        self._checker = checker
         self._random = random
         self._numbers = count(1)
 
     async def act(self) -> None:
-        """One of them does something."""
+        """Perform a random action."""
         live = self._live()
         clusters = [each for each in live if each.plural == CLUSTERS.plural]
         match self._random.randrange(10):
@@ -63,14 +63,14 @@ class Users:
                 await self._force()
 
     async def resume_all(self) -> None:
-        """What was paused is paused no longer: nobody expects it to become ready otherwise."""
-        for known in list(self._witness.resources.values()):
+        """Resume all paused resources, which could not become ready otherwise."""
+        for known in list(self._checker.resources.values()):
             if known.document.paused is True:
                 await self._mark(known, FleetService.resume)
 
     async def create(self, kind: KindRules, parent: str | None = None) -> None:
         number = next(self._numbers)
-        # Short ids of their own: a trace is read by people.
+        # Short ids keep the trace readable.
         draft = ResourceDraft(f"n{number}", msgspec.Raw(b'{"v":0}'), {}, f"{kind.plural[0]}{number}")
 
         async def create(service: FleetService) -> WrittenResource:
@@ -79,64 +79,64 @@ class Users:
             )
             return created.written
 
-        # Nobody else has a reason to use its id, or its name; but what it is to belong to may go meanwhile.
-        await self._insist(f"create {draft.id}", create, is_refusable=parent is not None)
+        # No other request uses its id or name, but its parent may be deleted meanwhile.
+        await self._send(f"create {draft.id}", create, may_be_rejected=parent is not None)
 
-    async def _patch(self, known: Known) -> None:
+    async def _patch(self, known: TrackedResource) -> None:
         target = ResourcePath(known.plural, known.document.id)
-        # Now and then they ask for what they have already, and that changes nothing.
+        # Some patches change nothing.
         value = known.value if self._random.random() < 0.2 else next(self._numbers)
 
         async def patch(service: FleetService) -> WrittenResource:
             return await service.patch(target, ResourcePatch(spec={"v": value}), if_match=None, caller=_CALLER)
 
-        await self._insist(f"patch {target.id} to {value}", patch, value=value)
+        await self._send(f"patch {target.id} to {value}", patch, value=value)
 
-    async def _delete(self, known: Known) -> None:
+    async def _delete(self, known: TrackedResource) -> None:
         target = ResourcePath(known.plural, known.document.id)
-        await self._insist(
+        await self._send(
             f"delete {target.id}", lambda service: service.delete(target, if_match=None, caller=_CALLER)
         )
 
     async def _force(self) -> None:
-        deleting = [each for each in self._witness.resources.values() if each.document.is_deleting]
+        deleting = [each for each in self._checker.resources.values() if each.document.is_deleting]
         if not deleting:
             return
         known = self._random.choice(deleting)
         target = ResourcePath(known.plural, known.document.id)
-        self._witness.forced(target.id)
+        self._checker.force_deleted(target.id)
 
         async def force(service: FleetService) -> None:
-            await service.force_delete(target, reason="by chance", caller=_CALLER)
+            await service.force_delete(target, reason="simulated", caller=_CALLER)
 
-        await self._insist(f"force-delete {target.id}", force)
+        await self._send(f"force-delete {target.id}", force)
 
-    async def _mark(self, known: Known, mark: Callable[..., Awaitable[WrittenResource]]) -> None:
+    async def _mark(self, known: TrackedResource, mark: Callable[..., Awaitable[WrittenResource]]) -> None:
         target = ResourcePath(known.plural, known.document.id)
-        await self._insist(f"{mark.__name__} {target.id}", lambda service: mark(service, target, caller=_CALLER))
+        await self._send(f"{mark.__name__} {target.id}", lambda service: mark(service, target, caller=_CALLER))
 
-    async def _insist(
+    async def _send(
         self,
         what: str,
         request: Callable[[FleetService], Awaitable[WrittenResource | None]],
         *,
         value: int | None = None,
-        is_refusable: bool = True,
+        may_be_rejected: bool = True,
     ) -> None:
-        """Asks until there is an answer; a refusal is one."""
-        for _ in range(_TRIES):
+        """Send a request until there is a response; a rejection is one."""
+        for _ in range(_MAX_ATTEMPTS):
             self._trace.note("user", what)
             try:
-                written = await self.network.ask(request)
-            except (NoAnswer, Unavailable):
+                written = await self.network.send(request)
+            except (NoResponse, Unavailable):
                 continue
-            except (errors.NotFound, errors.Conflict) as refusal:
-                self._trace.note("user", f"{what} is refused", refusal)
-                self._trace.require(is_refusable, "what nothing speaks against is refused:", what)
+            except (errors.NotFound, errors.Conflict) as rejection:
+                self._trace.note("user", f"{what} is rejected", rejection)
+                self._trace.require(may_be_rejected, "a valid request is rejected:", what)
                 return
             if written is not None:
-                self._witness.wrote(written.document, value)
+                self._checker.write_confirmed(written.document, value)
             return
 
-    def _live(self) -> list[Known]:
-        return [each for each in self._witness.resources.values() if not each.document.is_deleting]
+    def _live(self) -> list[TrackedResource]:
+        return [each for each in self._checker.resources.values() if not each.document.is_deleting]

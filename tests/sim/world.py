@@ -1,7 +1,7 @@
-"""The whole loop on one table: the API, two pulses, four adapters and their users, wired as in production.
+"""All participants of a simulation, wired as in production: the API, two pulses, four adapters and users.
 
-All parts are the real ones, on the fakes that are shipped, on virtual time. How they are configured, and how bad
-their network and their clocks are, comes from the seed; what happens to them is `history`'s to say.
+All components are the real ones on the shipped fakes, on virtual time. The seed determines their configuration,
+the quality of the network, and the clocks. `history` determines what happens to them.
 """
 
 from __future__ import annotations
@@ -25,104 +25,104 @@ from sentinel.testing.fleet_store import CommitListener, MemoryFleetStore
 from sentinel.testing.loop import SimulatedClock
 from sentinel.web.audit import Auditor
 from tests.sim.adapter_process import AdapterProcess
-from tests.sim.chance import Weather, randomness
-from tests.sim.fleet_witness import FleetWitness
-from tests.sim.message_witness import Ledger
+from tests.sim.adapters import ADAPTERS, CLUSTERS, NODEPOOLS, AdapterBackend
+from tests.sim.faults import FaultRates, randomness
+from tests.sim.fleet_checker import FleetChecker
+from tests.sim.message_checker import MessageLog
 from tests.sim.network import ApiProcess, Network
 from tests.sim.process import Process, SkewedClock
-from tests.sim.pulse_process import Exchange, PulseProcess
+from tests.sim.pulse_process import BrokerLink, PulseProcess
 from tests.sim.trace import Trace
-from tests.sim.trades import CLUSTERS, NODEPOOLS, TRADES, Workshop
 from tests.sim.users import Users
 
 _RETRY = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=30), jitter=0)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is different from a Sentinel as it should be: the faults that the simulation must find."""
+class PlantedFault(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault in our own code that the simulation must find; by default none."""
 
     republish_interval: timedelta | None = None
-    around_subscriber: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber
-    around_reporting: Callable[[AdapterApi], AdapterApi] = lambda reporting: reporting
+    wrap_subscriber: Callable[[Subscriber], Subscriber] = lambda subscriber: subscriber
+    wrap_reporting: Callable[[AdapterApi], AdapterApi] = lambda reporting: reporting
     make_store: Callable[[MemoryDatabase, CommitListener], MemoryFleetStore] = lambda database, on_commit: (
         MemoryFleetStore(database, on_commit=on_commit)
     )
 
 
-SOUND = Plan()
+NO_FAULT = PlantedFault()
 
 
 class World:
-    """Everything of one run."""
+    """The participants of one run."""
 
-    def __init__(self, seed: int, plan: Plan) -> None:
+    def __init__(self, seed: int, planted: PlantedFault) -> None:
         self.random = randomness(seed, "world")
         self.clock = SimulatedClock()
-        self.clock_of_the_api = SkewedClock(timedelta(0))
+        self.api_clock = SkewedClock(timedelta(0))
         self.trace = trace = Trace(seed)
-        self.weather = weather = Weather(randomness(seed, "weather"))
+        self.faults = faults = FaultRates(randomness(seed, "weather"))
         self._required = {kind.plural: kind.required_adapters for kind in (CLUSTERS, NODEPOOLS)}
-        self.witness = FleetWitness(trace, self._required)
-        self.database = MemoryDatabase(faults=weather.fault)
-        self.store = plan.make_store(self.database, self.witness.committed)
+        self.fleet_checker = FleetChecker(trace, self._required)
+        self.database = MemoryDatabase(faults=faults.database_fault)
+        self.store = planted.make_store(self.database, self.fleet_checker.committed)
         self._bytes = randomness(seed, "ids").randbytes
         self.api = ApiProcess(trace, randomness(seed, "api"), self._serve)
-        self.ledger = Ledger()
+        self.messages = MessageLog()
         self.broker = MemoryBroker(now=self.clock.now, retry=_RETRY, log=trace.log("broker"))
         self.users = Users(
             trace,
-            network=Network("user", trace, self.api, weather),
-            witness=self.witness,
+            network=Network("user", trace, self.api, faults),
+            checker=self.fleet_checker,
             random=randomness(seed, "users"),
         )
-        self.workshops = [Workshop(trade, randomness(seed, trade.name)) for trade in TRADES]
-        self.pulses = [self._pulse(f"pulse-{n}", plan) for n in (1, 2)]
+        self.backends = [AdapterBackend(spec, randomness(seed, spec.name)) for spec in ADAPTERS]
+        self.pulses = [self._pulse(f"pulse-{n}", planted) for n in (1, 2)]
         self.adapters = [
-            self._adapter(f"{workshop.trade.name}-{n}", workshop, plan)
-            for workshop in self.workshops
+            self._adapter(f"{backend.spec.name}-{n}", backend, planted)
+            for backend in self.backends
             for n in range(1, self.random.choice((1, 1, 2)) + 1)
         ]
         self.processes: list[Process] = [*self.pulses, *self.adapters]
 
     async def open(self) -> None:
-        """Everything is there, and only the API runs."""
+        """Open everything, and start the API only."""
         await self.database.open()
-        for workshop in self.workshops:
-            # A subscription is made when an adapter is installed, and outlives it.
-            await self.broker.subscribe(workshop.trade.name).close()
+        for backend in self.backends:
+            # Subscriptions are created when an adapter is installed, and outlive its processes.
+            await self.broker.subscribe(backend.spec.name).close()
         for pulse in self.pulses:
-            await pulse.exchange.open()
+            await pulse.link.open()
         self.api.start()
 
     def configure(self) -> None:
-        """Gives the API another kinds file, to be read when it starts."""
+        """Change the kinds file, which the API reads at its next start."""
         for kind in (CLUSTERS, NODEPOOLS):
-            unloved = self.random.choice(("", *kind.required_adapters[1:]))
-            self._required[kind.plural] = tuple(each for each in kind.required_adapters if each != unloved)
-        self.trace.note("api", "has another kinds file", *self._required.values())
+            removed = self.random.choice(("", *kind.required_adapters[1:]))
+            self._required[kind.plural] = tuple(each for each in kind.required_adapters if each != removed)
+        self.trace.note("api", "gets another kinds file", *self._required.values())
 
     def start_all(self) -> None:
-        """Starts every process that does not run."""
+        """Start all processes that do not run."""
         for process in self.processes:
             if not process.is_up:
                 process.start()
 
     def skew(self) -> timedelta:
-        """How far a clock is off."""
+        """Draw the error of a clock."""
         return timedelta(seconds=self.random.choice((0, 0, 0, 0, 3, -3, 25, -25)))
 
     async def close(self) -> None:
-        """Ends everything, whatever state it is in."""
+        """End everything, in any state."""
         for process in self.processes:
             await process.kill()
             await process.network.close()
         for pulse in self.pulses:
-            await pulse.exchange.close()
+            await pulse.link.close()
         await self.users.network.close()
         await self.api.kill()
 
     def _serve(self) -> tuple[FleetService, Maintenance]:
-        """One life of the API."""
+        """Build the service and maintenance of one API process."""
         kinds = Kinds(
             [
                 msgspec.structs.replace(kind, required_adapters=self._required[kind.plural])
@@ -132,55 +132,55 @@ class World:
         service = FleetService(
             store=self.store,
             kinds=kinds,
-            clock=self.clock_of_the_api,
-            observer=_Unobserved(),
+            clock=self.api_clock,
+            observer=_NullObserver(),
             auditor=Auditor(randomness=self._bytes),
             randomness=self._bytes,
         )
-        upkeep = Maintenance(
+        maintenance = Maintenance(
             service=service,
             store=self.store,
             kinds=kinds,
-            clock=self.clock_of_the_api,
-            log=self.trace.log("upkeep"),
+            clock=self.api_clock,
+            log=self.trace.log("maintenance"),
         )
-        return service, upkeep
+        return service, maintenance
 
-    def _pulse(self, name: str, plan: Plan) -> PulseProcess:
+    def _pulse(self, name: str, planted: PlantedFault) -> PulseProcess:
         random = randomness(self.trace.seed, name)
         not_ready = timedelta(seconds=self.random.choice((5, 10)))
         return PulseProcess(
             name,
             self.trace,
-            network=Network(name, self.trace, self.api, self.weather),
-            exchange=Exchange(self.trace, self.broker, self.ledger, self.weather),
+            network=Network(name, self.trace, self.api, self.faults),
+            link=BrokerLink(self.trace, self.broker, self.messages, self.faults),
             policy=Policy(
                 not_ready,
                 timedelta(seconds=self.random.choice((60, 1800, 1800))),
                 follows_progress=self.random.random() < 0.5,
             ),
             poll_interval=timedelta(seconds=self.random.choice((2, 5))),
-            republish_interval=plan.republish_interval,
+            republish_interval=planted.republish_interval,
             max_events_per_second=self.random.choice((None, None, None, 1.0)),
             plurals=(CLUSTERS.plural, NODEPOOLS.plural),
             skew=self.skew(),
             random=random,
         )
 
-    def _adapter(self, name: str, workshop: Workshop, plan: Plan) -> AdapterProcess:
+    def _adapter(self, name: str, backend: AdapterBackend, planted: PlantedFault) -> AdapterProcess:
         return AdapterProcess(
             name,
             self.trace,
-            workshop=workshop,
+            backend=backend,
             broker=self.broker,
-            ledger=self.ledger,
-            network=Network(name, self.trace, self.api, self.weather),
-            weather=self.weather,
-            fleet_witness=self.witness,
-            around_subscriber=plan.around_subscriber,
-            around_reporting=plan.around_reporting,
+            messages=self.messages,
+            network=Network(name, self.trace, self.api, self.faults),
+            faults=self.faults,
+            fleet_checker=self.fleet_checker,
+            wrap_subscriber=planted.wrap_subscriber,
+            wrap_reporting=planted.wrap_reporting,
             concurrency=self.random.choice((1, 3)),
-            # Shorter than the last work of a process that is stopped, or longer, so that it is cut off.
+            # Shorter or longer than the drain time of a stopped process; longer tasks are interrupted.
             task_timeout=timedelta(seconds=self.random.choice((2, 6, 6))),
             report_max_age=timedelta(seconds=self.random.choice((0, 0, 2, 8))),
             skew=self.skew(),
@@ -188,8 +188,8 @@ class World:
         )
 
 
-class _Unobserved:
-    """`api.service.Observer`: the witness sees more."""
+class _NullObserver:
+    """A `ReportObserver` that does nothing: the checkers see more."""
 
     def report_stored(self) -> None: ...
 

@@ -1,41 +1,41 @@
-"""A pulse wired for tests: every collaborator can be replaced, and everything it says is kept."""
+"""A pulse wired for tests: every collaborator can be replaced, and all reports are recorded."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 
 import msgspec
 
-from sentinel.core.events import Mode
 from sentinel.core.pulse.decision import Policy
 from sentinel.core.pulse.message import Composer, MessageData
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
-from sentinel.ports.fleet import FleetReader
+from sentinel.ports.fleet import FleetPage, FleetReader
 from sentinel.ports.publisher import Outcome, Publisher
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.runtime.tracing import NO_TRACING, Tracer
+from sentinel.testing.fleet import FakeFleet
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
-__all__ = ["MINUTE", "SECOND", "Mode", "Recorder", "make_pulse"]
 
 
 class Recorder:
-    """An observer that keeps what it is told."""
+    """A `PulseObserver` that records all reports."""
 
     def __init__(self) -> None:
         self.pages: list[PageReport] = []
-        self.answers: list[PublishedBatch] = []
+        self.batches: list[PublishedBatch] = []
         self.cycles: list[CycleReport] = []
         self.crashes: list[BaseException] = []
 
     def judged(self, page: PageReport) -> None:
         self.pages.append(msgspec.structs.replace(page, resources=()))
 
-    def answered(self, answer: PublishedBatch) -> None:
-        self.answers.append(answer)
+    def published(self, batch: PublishedBatch) -> None:
+        self.batches.append(batch)
 
     def finished(self, report: CycleReport) -> None:
         self.cycles.append(report)
@@ -45,13 +45,24 @@ class Recorder:
 
     @property
     def confirmed(self) -> list[str]:
-        """The resources whose event was confirmed, in order, once for each event."""
+        """The ids of the resources of all confirmed events, in order."""
         return [
             pending.judgement.resource.id
-            for answer in self.answers
-            for pending, outcome in zip(answer.pending, answer.outcomes, strict=True)
+            for batch in self.batches
+            for pending, outcome in zip(batch.pending, batch.outcomes, strict=True)
             if outcome is Outcome.CONFIRMED
         ]
+
+
+class PageCountingFleet(FakeFleet):
+    """A fake fleet that counts the pages it served."""
+
+    pages = 0
+
+    async def walk(self) -> AsyncGenerator[FleetPage, None]:
+        async for page in super().walk():
+            self.pages += 1
+            yield page
 
 
 def make_pulse(

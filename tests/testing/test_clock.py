@@ -1,4 +1,4 @@
-"""A clock that the test moves."""
+"""The clock that tests advance."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class TestManualClock(ClockContract):
                 await clock.until_asleep()
                 await clock.advance(clock.wake_times[0] - clock.now())
 
-        async def driven() -> None:
+        async def run_scenario() -> None:
             clock = ManualClock()
             async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
                 driver = tasks.create_task(drive(clock))
                 await scenario(clock)
                 driver.cancel()
 
-        asyncio.run(driven())
+        asyncio.run(run_scenario())
 
 
-async def test_time_stands_still_until_it_is_moved() -> None:
+async def test_time_does_not_advance_by_itself() -> None:
     clock = ManualClock()
 
     await asyncio.sleep(0)
@@ -38,19 +38,19 @@ async def test_time_stands_still_until_it_is_moved() -> None:
     assert clock.now() == START
 
 
-async def test_a_start_in_another_zone_is_the_same_moment_in_utc() -> None:
+async def test_a_start_in_another_zone_is_converted_to_utc() -> None:
     clock = ManualClock(datetime(2025, 6, 1, 14, tzinfo=timezone(timedelta(hours=2))))
 
     assert clock.now().isoformat() == "2025-06-01T12:00:00+00:00"
     assert clock.now().tzinfo is UTC
 
 
-async def test_a_naive_start_is_refused() -> None:
+async def test_a_naive_start_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected an aware datetime"):
         ManualClock(datetime(2025, 6, 1))  # the mistake under test
 
 
-async def test_a_sleeper_in_a_loop_is_woken_as_often_as_time_allows_and_sees_each_moment() -> None:
+async def test_a_task_that_sleeps_in_a_loop_wakes_at_each_interval() -> None:
     clock = ManualClock()
     seen: list[timedelta] = []
 
@@ -69,7 +69,7 @@ async def test_a_sleeper_in_a_loop_is_woken_as_often_as_time_allows_and_sees_eac
     assert clock.now() == START + 17 * SECOND
 
 
-async def test_until_asleep_waits_for_as_many_sleepers_as_asked() -> None:
+async def test_until_asleep_waits_for_the_given_number_of_sleepers() -> None:
     clock = ManualClock()
 
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
@@ -85,7 +85,7 @@ async def test_until_asleep_waits_for_as_many_sleepers_as_asked() -> None:
         second.cancel()
 
 
-async def test_a_cancelled_sleeper_is_forgotten() -> None:
+async def test_a_cancelled_sleeper_is_removed() -> None:
     clock = ManualClock()
 
     sleeper = asyncio.create_task(clock.sleep(SECOND))
@@ -96,7 +96,7 @@ async def test_a_cancelled_sleeper_is_forgotten() -> None:
     assert clock.wake_times == []
 
 
-async def test_time_does_not_move_backwards() -> None:
+async def test_advancing_by_a_negative_duration_is_rejected() -> None:
     clock = ManualClock()
 
     with pytest.raises(ValueError, match="forward only"):

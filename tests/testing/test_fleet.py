@@ -1,4 +1,4 @@
-"""What the fake fleet adds to the contract: edits, reports, failures on demand."""
+"""The fake fleet beyond its contract: edits, reports and failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def decode(fleet: FakeFleet, resource_id: str) -> dict[str, Json]:
     return document
 
 
-async def test_a_changed_spec_is_a_generation_nobody_has_observed() -> None:
+async def test_a_changed_spec_is_an_unobserved_generation() -> None:
     fleet = FakeFleet()
     fleet.put("cls-1", observed_generation=1, is_ready=True, last_updated_time=START)
 
@@ -50,20 +50,20 @@ async def test_a_changed_spec_is_a_generation_nobody_has_observed() -> None:
     assert decide(seen, POLICY, LATER).reason is Reason.GENERATION_CHANGED
 
 
-async def test_a_report_is_what_the_next_decision_reads() -> None:
+async def test_the_next_decision_reads_the_report() -> None:
     fleet = FakeFleet()
     fleet.put("cls-1")
 
-    is_news = fleet.report("cls-1", generation=1, is_ready=True, at=LATER)
+    is_stored = fleet.report("cls-1", generation=1, is_ready=True, at=LATER)
 
     seen = await observe(fleet, "cls-1")
-    assert is_news
+    assert is_stored
     assert seen.is_ready
     assert (seen.observed_generation, seen.last_updated_time) == (1, LATER)
     assert decide(seen, POLICY, LATER).reason is Reason.NOT_EXPIRED
 
 
-async def test_the_conditions_say_the_same_as_the_flat_fields() -> None:
+async def test_the_conditions_agree_with_the_flat_fields() -> None:
     fleet = FakeFleet()
     fleet.put("cls-1", generation=3)
     fleet.report("cls-1", generation=3, is_ready=True, at=LATER)
@@ -79,7 +79,7 @@ async def test_the_conditions_say_the_same_as_the_flat_fields() -> None:
     assert await observe(by_conditions, "cls-1") == flat
 
 
-async def test_the_transition_time_moves_only_with_the_phase() -> None:
+async def test_the_transition_time_changes_only_with_the_phase() -> None:
     fleet = FakeFleet()
     fleet.put("cls-1")
     fleet.report("cls-1", generation=1, is_ready=True, at=START)
@@ -96,18 +96,18 @@ async def test_the_transition_time_moves_only_with_the_phase() -> None:
 
 
 @pytest.mark.parametrize("resource_id", ["unknown", "cls-1"])
-async def test_an_outdated_or_unknown_report_is_no_news(resource_id: str) -> None:
+async def test_an_outdated_or_unknown_report_is_not_stored(resource_id: str) -> None:
     fleet = FakeFleet()
     fleet.put("cls-1", generation=3, observed_generation=2, last_updated_time=START)
 
-    is_news = fleet.report(resource_id, generation=1, is_ready=True, at=LATER)
+    is_stored = fleet.report(resource_id, generation=1, is_ready=True, at=LATER)
 
     seen = await observe(fleet, "cls-1")
-    assert not is_news
+    assert not is_stored
     assert (seen.observed_generation, seen.last_updated_time) == (2, START)
 
 
-async def test_a_document_has_what_templates_look_for() -> None:
+async def test_a_document_has_the_fields_that_templates_use() -> None:
     fleet = FakeFleet(kind="NodePool")
     fleet.put("np-1", name="workers", labels={"region": "us-east"}, owner=FakeOwner("cls-1", "Cluster"))
 
@@ -119,7 +119,7 @@ async def test_a_document_has_what_templates_look_for() -> None:
     assert document["ownerResource"] == {"id": "cls-1", "kind": "Cluster"}
 
 
-async def test_a_removal_in_mid_walk_costs_no_other() -> None:
+async def test_a_removal_during_a_walk_loses_no_other_resource() -> None:
     fleet = FakeFleet(page_size=1)
     for number in range(4):
         fleet.put(f"cls-{number}")
@@ -134,13 +134,13 @@ async def test_a_removal_in_mid_walk_costs_no_other() -> None:
     assert seen == ["cls-0", "cls-1", "cls-3"]
 
 
-async def test_failures_are_as_many_as_were_asked_for() -> None:
+async def test_fail_applies_to_the_given_number_of_walks() -> None:
     fleet = FakeFleet()
     fleet.put("cls-1")
-    fleet.fail("the fleet is on fire", walks=2)
+    fleet.fail("no route to host", walks=2)
 
     for _ in range(2):
-        with pytest.raises(FetchError, match="the fleet is on fire"):
+        with pytest.raises(FetchError, match="no route to host"):
             await anext(fleet.walk())
 
     assert (await observe(fleet, "cls-1")).id == "cls-1"
@@ -155,7 +155,7 @@ async def test_a_failure_after_more_pages_than_there_are_still_fails() -> None:
         await observe(fleet, "cls-1")
 
 
-def test_what_does_not_exist_cannot_be_changed() -> None:
+def test_an_unknown_resource_cannot_be_changed() -> None:
     fleet = FakeFleet()
 
     with pytest.raises(KeyError, match="cls-1"):
@@ -164,12 +164,12 @@ def test_what_does_not_exist_cannot_be_changed() -> None:
         fleet.remove("cls-1")
 
 
-def test_pages_of_nothing_are_refused() -> None:
+def test_a_page_size_of_0_is_rejected() -> None:
     with pytest.raises(ValueError, match="page_size: expected 1 or more, got 0"):
         FakeFleet(page_size=0)
 
 
-async def test_a_request_and_a_pause_are_what_the_next_decision_reads() -> None:
+async def test_the_next_decision_reads_requests_and_pauses() -> None:
     fleet = FakeFleet()
     fleet.put("cls-1", observed_generation=1, is_ready=True, last_updated_time=START)
 

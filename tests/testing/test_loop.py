@@ -1,9 +1,10 @@
-"""Virtual time: fast, exact, the same every time, and honest about what it cannot do."""
+"""Virtual time: exact, deterministic, and without I/O."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
 from random import Random
 
@@ -17,31 +18,30 @@ from tests.contract.clock import ClockContract, Scenario
 
 class TestSimulatedClock(ClockContract):
     def run(self, scenario: Scenario) -> None:
-        async def on_the_clock() -> None:
+        async def run_scenario() -> None:
             await scenario(SimulatedClock())
 
-        loop.run(on_the_clock())
+        loop.run(run_scenario())
 
 
-def test_a_year_passes_to_the_microsecond_and_the_result_comes_back() -> None:
-    async def scenario() -> datetime:
-        await asyncio.sleep(timedelta(days=365, microseconds=1).total_seconds())
+@simulated
+async def test_a_year_passes_exactly_to_the_microsecond() -> None:
+    await asyncio.sleep(timedelta(days=365, microseconds=1).total_seconds())
+
+    assert SimulatedClock().now() == START + timedelta(days=365, microseconds=1)
+
+
+def test_the_start_can_be_chosen() -> None:
+    async def now() -> datetime:
         return SimulatedClock().now()
 
-    assert loop.run(scenario()) == START + timedelta(days=365, microseconds=1)
+    start = loop.run(now(), start=datetime(2024, 2, 29, 1, tzinfo=timezone(timedelta(hours=1))))
+
+    assert start == datetime(2024, 2, 29, tzinfo=UTC)
+    assert start.tzinfo is UTC
 
 
-def test_a_scenario_begins_when_it_is_told_to() -> None:
-    async def scenario() -> datetime:
-        return SimulatedClock().now()
-
-    began = loop.run(scenario(), start=datetime(2024, 2, 29, 1, tzinfo=timezone(timedelta(hours=1))))
-
-    assert began == datetime(2024, 2, 29, tzinfo=UTC)
-    assert began.tzinfo is UTC
-
-
-def test_a_naive_start_is_refused() -> None:
+def test_a_naive_start_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected an aware datetime"):
         SimulatedLoop(datetime(2025, 6, 1))  # the mistake under test
 
@@ -68,7 +68,7 @@ def test_a_simulated_function_returns_its_result() -> None:
 
 
 @simulated
-async def test_a_timeout_fires_at_its_moment_and_not_when_the_work_is_faster() -> None:
+async def test_a_timeout_fires_exactly_at_its_deadline() -> None:
     clock = SimulatedClock()
     async with asyncio.timeout(10):
         await asyncio.sleep(9)
@@ -79,8 +79,9 @@ async def test_a_timeout_fires_at_its_moment_and_not_when_the_work_is_faster() -
     assert clock.now() == START + timedelta(seconds=19)
 
 
-def test_queues_and_task_groups_interleave_the_same_way_every_time() -> None:
-    async def scenario() -> list[tuple[float, str]]:
+def test_queues_and_task_groups_interleave_deterministically() -> None:
+    @simulated
+    async def interleave() -> list[tuple[float, str]]:
         queue: asyncio.Queue[str] = asyncio.Queue(maxsize=2)
         seen: list[tuple[float, str]] = []
 
@@ -101,38 +102,39 @@ def test_queues_and_task_groups_interleave_the_same_way_every_time() -> None:
             tasks.create_task(consume())
         return seen
 
-    first = loop.run(scenario())
+    first = interleave()
 
     assert len(first) == 10
-    assert all(loop.run(scenario()) == first for _ in range(5))
+    assert all(interleave() == first for _ in range(5))
 
 
-def test_callbacks_run_at_their_times() -> None:
-    async def scenario() -> list[float]:
-        running = asyncio.get_running_loop()
-        called: list[float] = []
-        for delay in (3, 1, 2):
-            running.call_later(delay, lambda: called.append(running.time()))
-        await asyncio.sleep(10)
-        return called
+@simulated
+async def test_callbacks_run_at_their_times() -> None:
+    running = asyncio.get_running_loop()
+    called: list[float] = []
+    for delay in (3, 1, 2):
+        running.call_later(delay, lambda: called.append(running.time()))
 
-    assert loop.run(scenario()) == [1, 2, 3]
+    await asyncio.sleep(10)
+
+    assert called == [1, 2, 3]
 
 
-def test_a_deadlock_names_who_waits_where() -> None:
-    async def waits_for_ever() -> None:
+def test_a_deadlock_names_each_waiting_task_and_its_line() -> None:
+    async def wait_forever() -> None:
         await asyncio.Event().wait()
 
-    async def scenario() -> None:
+    @simulated
+    async def deadlock() -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(waits_for_ever(), name="the-forgotten-one")
+            tasks.create_task(wait_forever(), name="the-waiting-one")
 
-    with pytest.raises(Deadlock, match=r"the-forgotten-one at \S+test_loop\.py:\d+ in Event\.wait"):
-        loop.run(scenario())
+    with pytest.raises(Deadlock, match=r"the-waiting-one at \S+test_loop\.py:\d+ in Event\.wait"):
+        deadlock()
 
 
-def test_spinning_without_time_moving_is_a_livelock() -> None:
-    async def scenario() -> None:
+def test_spinning_without_advancing_time_is_a_livelock() -> None:
+    async def spin_forever() -> None:
         running = asyncio.get_running_loop()
         turns = iter(range(1_500))
 
@@ -145,12 +147,12 @@ def test_spinning_without_time_moving_is_a_livelock() -> None:
 
     with (
         pytest.raises(Livelock, match="1,000 turns of the loop without time moving"),
-        asyncio.Runner(loop_factory=lambda: SimulatedLoop(most_turns=1_000)) as runner,
+        asyncio.Runner(loop_factory=lambda: SimulatedLoop(max_turns=1_000)) as runner,
     ):
-        runner.run(scenario())
+        runner.run(spin_forever())
 
 
-def test_tasks_left_behind_are_cancelled_and_may_clean_up() -> None:
+def test_remaining_tasks_are_cancelled_and_may_clean_up() -> None:
     cleaned: list[datetime] = []
 
     async def background() -> None:
@@ -160,63 +162,62 @@ def test_tasks_left_behind_are_cancelled_and_may_clean_up() -> None:
             await asyncio.sleep(1)
             cleaned.append(SimulatedClock().now())
 
-    async def scenario() -> None:
+    @simulated
+    async def leave_a_task_running() -> None:
         task = asyncio.create_task(background())
         await asyncio.sleep(5)
         assert not task.done()
 
-    loop.run(scenario())
+    leave_a_task_running()
 
     assert cleaned == [START + timedelta(seconds=6)]
 
 
-@pytest.mark.parametrize("what", ["thread", "server", "connection", "datagram"])
-def test_io_and_threads_are_refused_in_words(what: str) -> None:
-    async def scenario() -> None:
-        running = asyncio.get_running_loop()
-        if what == "thread":
-            await asyncio.to_thread(len, "abc")
-        elif what == "server":
-            await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-        elif what == "connection":
-            await asyncio.open_connection("127.0.0.1", 1)
-        else:
-            await running.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=("127.0.0.1", 1))
-
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda: asyncio.to_thread(len, "abc"),
+        lambda: asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0),
+        lambda: asyncio.open_connection("127.0.0.1", 1),
+        lambda: asyncio.get_running_loop().create_datagram_endpoint(
+            asyncio.DatagramProtocol, remote_addr=("127.0.0.1", 1)
+        ),
+    ],
+    ids=["thread", "server", "connection", "datagram"],
+)
+@simulated
+async def test_io_and_threads_are_rejected(operation: Callable[[], Awaitable[object]]) -> None:
     with pytest.raises(RuntimeError, match="no I/O and no threads"):
-        loop.run(scenario())
+        await operation()
 
 
-def test_a_call_from_another_thread_is_refused() -> None:
-    refused: list[str] = []
+@simulated
+async def test_a_call_from_another_thread_is_rejected() -> None:
+    running = asyncio.get_running_loop()
+    errors: list[str] = []
 
-    async def scenario() -> None:
-        running = asyncio.get_running_loop()
+    def call() -> None:
+        try:
+            running.call_soon_threadsafe(len, "abc")
+        except RuntimeError as error:
+            errors.append(str(error))
 
-        def intrude() -> None:
-            try:
-                running.call_soon_threadsafe(len, "abc")
-            except RuntimeError as error:
-                refused.append(str(error))
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(5)
 
-        intruder = threading.Thread(target=intrude)
-        intruder.start()
-        intruder.join(5)
-
-    loop.run(scenario())
-
-    assert "another thread" in refused[0]
+    assert "another thread" in errors[0]
 
 
-async def test_a_simulated_clock_on_a_real_loop_says_where_it_belongs() -> None:
+async def test_a_simulated_clock_needs_a_simulated_loop() -> None:
     with pytest.raises(RuntimeError, match=r"only inside sentinel\.testing\.loop\.run"):
         SimulatedClock().now()
 
 
-def ran(seed: int | None) -> list[int]:
-    order = None if seed is None else Random(seed)  # noqa: S311  # chance that repeats itself is the point
+def run_order(seed: int | None) -> list[int]:
+    order = None if seed is None else Random(seed)  # noqa: S311  # repeatable randomness is the point
 
-    async def scenario() -> list[int]:
+    async def run_steps() -> list[int]:
         done: list[int] = []
 
         async def step(number: int) -> None:
@@ -228,16 +229,16 @@ def ran(seed: int | None) -> list[int]:
                 group.create_task(step(number))
         return done
 
-    return loop.run(scenario(), order=order)
+    return loop.run(run_steps(), order=order)
 
 
-def test_who_is_ready_first_goes_first_unless_chance_decides() -> None:
-    in_order, by_chance = ran(None), ran(1)
+def test_ready_tasks_run_in_order_or_shuffled() -> None:
+    in_order, shuffled = run_order(None), run_order(1)
 
     assert in_order == list(range(20))
-    assert by_chance != in_order
-    assert sorted(by_chance) == in_order
+    assert shuffled != in_order
+    assert sorted(shuffled) == in_order
 
 
-def test_a_seed_is_the_same_order_every_time_and_another_seed_another() -> None:
-    assert ran(1) == ran(1) != ran(2)
+def test_a_seed_determines_the_order() -> None:
+    assert run_order(1) == run_order(1) != run_order(2)

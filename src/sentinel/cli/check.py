@@ -1,19 +1,19 @@
-"""`sentinel check`: whether a configuration would do, and what it would amount to, without running it.
+"""`sentinel check`: validates a configuration, or shows the effective settings, without running it.
 
-Made for editors and pipelines: one line for each problem, in the form that compilers have taught tools to read,
-and nothing else on standard output.
+Made for editors and pipelines: stdout has one line for each problem, in the format of compiler messages, and
+nothing else.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
-from sentinel.cli import options
+from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.pulse import settings as pulse
 from sentinel.runtime.settings.broker import load_broker
@@ -21,14 +21,14 @@ from sentinel.runtime.settings.report import EffectiveSetting, SettingsProblem, 
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """What a check found, as it is printed for scripts."""
+    """The output for scripts."""
 
     valid: bool
     problems: tuple[SettingsProblem, ...]
 
 
 class Effective(msgspec.Struct, frozen=True):
-    """What holds, as it is printed for scripts."""
+    """The output of `--show` for scripts."""
 
     settings: tuple[EffectiveSetting, ...]
 
@@ -36,7 +36,7 @@ class Effective(msgspec.Struct, frozen=True):
 @click.command()
 @click.option("--config", type=click.Path(path_type=Path), help="The settings file of a Sentinel.")
 @options.broker_option
-@click.option("--show", is_flag=True, help="Print the effective settings and who set them; secrets are masked.")
+@click.option("--show", is_flag=True, help="Print the effective settings and their origins; secrets are masked.")
 @options.set_option
 @options.output_option
 @options.log_options
@@ -49,14 +49,14 @@ def check(
     log_level: str | None,
     log_format: str | None,
 ) -> None:
-    """Check configuration files, and print every problem with its place.
+    """Check configuration files, and print every problem with its position.
 
-    Environment variables count as they would when running. Exits with 0 if everything is valid, otherwise 2.
+    Environment variables apply as they do in `run`. Exits with 0 if everything is valid, otherwise with 2.
     """
     if config is None and broker_config is None:
         raise click.UsageError("expected --config, --broker-config, or both")
     if config is None and sets:
-        raise click.UsageError("--set is about the file of --config, which is not there")
+        raise click.UsageError("--set expects --config")
     problems: list[SettingsProblem] = []
     warnings: list[str] = []
     entries: list[EffectiveSetting] = []
@@ -74,9 +74,9 @@ def check(
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
     if show and not problems:
-        _print_effective(Effective(tuple(entries)), output)
+        _print(Effective(tuple(entries)), output, lines=_settings_table(entries))
     else:
-        _print_verdict(CheckResult(not problems, tuple(problems)), output)
+        _print(CheckResult(not problems, tuple(problems)), output, lines=map(str, problems))
     if problems:
         raise click.exceptions.Exit(2)
     if output is Output.TABLE and not show:
@@ -85,20 +85,10 @@ def check(
                 click.echo(printable(f"{file}: ok"), err=True)
 
 
-def _print_verdict(verdict: CheckResult, output: Output) -> None:
-    if output is not Output.TABLE:
-        click.echo(options.encode(verdict, output))
-        return
-    for problem in verdict.problems:
-        click.echo(str(problem))
+def _print(result: CheckResult | Effective, output: Output, *, lines: Iterable[str]) -> None:
+    for line in lines if output is Output.TABLE else [options.encode(result, output)]:
+        click.echo(line)
 
 
-def _print_effective(effective: Effective, output: Output) -> None:
-    if output is not Output.TABLE:
-        click.echo(options.encode(effective, output))
-        return
-    rows = [("KEY", "VALUE", "ORIGIN")]
-    rows += [(entry.key, printable(entry.value) or "-", printable(entry.origin)) for entry in effective.settings]
-    keys, values = (max(len(row[column]) for row in rows) for column in (0, 1))
-    for key, value, origin in rows:
-        click.echo(f"{key:<{keys}}  {value:<{values}}  {origin}")
+def _settings_table(entries: Sequence[EffectiveSetting]) -> Iterator[str]:
+    return table.render(("KEY", "VALUE", "ORIGIN"), [(entry.key, entry.value, entry.origin) for entry in entries])

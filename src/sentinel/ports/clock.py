@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Cadence and `now`. Timeouts of I/O are the event loop's own."""
+    """The current time and sleeping. I/O timeouts use the event loop's own time."""
 
     def now(self) -> datetime:
-        """The current moment, aware, in UTC."""
+        """The current time, aware, in UTC."""
 
     async def sleep(self, duration: timedelta) -> None:
-        """Returns after `duration`, never before; at once (but after yielding) where it is not positive."""
+        """Return after `duration`, never earlier. Without a positive duration, yield once and return."""

@@ -1,4 +1,4 @@
-"""Where a pulse reads resources from."""
+"""Reading the fleet, for a pulse."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from sentinel.ports.errors import Unavailable
 
 
 class FetchError(Unavailable):
-    """A walk could not be completed. The text says which page, how often it was tried, and why."""
+    """A walk could not be completed. The message names the page, the number of attempts, and the cause."""
 
 
 class FleetPage(msgspec.Struct, frozen=True):
     """One page of a walk."""
 
     resources: Sequence[FetchedResource]
-    """In the server's order; those that the selector excludes, and repetitions, are already gone."""
+    """In the server's order, without duplicates and without resources that the selector excludes."""
     malformed: Sequence[str] = ()
-    """One text for each item that could not be read."""
+    """One message for each item that could not be read."""
 
 
 class FleetReader(Protocol):
-    """Where resources are read from.
+    """Reads all resources of one type.
 
-    A walk yields every selected resource at least once, none twice within a window of two pages, and holds at
-    most two pages. It ends normally only when the server said that there is no more; otherwise it raises
-    `FetchError`. Closing the iterator early stops the request that is under way.
+    A walk yields every selected resource at least once, none twice within two consecutive pages, and holds at most
+    two pages. It ends normally only when the server has reported the end of the list; otherwise it raises
+    `FetchError`. Closing the iterator early cancels the pending request.
     """
 
     def walk(self) -> AsyncGenerator[FleetPage, None]: ...

@@ -1,4 +1,4 @@
-"""Where a pulse sends events."""
+"""Publishing events to a broker."""
 
 from __future__ import annotations
 
@@ -13,62 +13,62 @@ from sentinel.core.events import Event
 
 
 class Outcome(StrEnum):
-    """What became of an event."""
+    """The result of publishing one event."""
 
     CONFIRMED = "confirmed"
     """The broker has taken responsibility for it."""
     UNROUTABLE = "unroutable"
-    """The broker had nowhere to put it."""
+    """The broker has no queue or subscription for it."""
     REFUSED = "refused"
-    """The broker said no."""
+    """The broker rejected it."""
     UNCONFIRMED = "unconfirmed"
-    """No answer by the deadline, or the connection was lost before one; it may have arrived."""
+    """No response by the deadline, or the connection was lost first. The event may have arrived."""
     UNSENDABLE = "unsendable"
-    """It was not even sent, and never could be: too large, or not expressible in the broker's protocol."""
+    """It was not sent and never can be: too large, or not expressible in the broker's protocol."""
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The answer to a batch."""
+    """The outcomes of a batch."""
 
     outcomes: Sequence[Outcome]
     """Aligned with the events."""
     seconds: Sequence[float]
-    """From handing an event to the connection to its answer, for each that got one."""
+    """From handing an event to the connection to its response, for each event that got one."""
     error: str = ""
-    """Why, for the first that was not confirmed; free of secrets."""
+    """Why the first unconfirmed event failed; contains no secrets."""
 
 
 class Connectivity(msgspec.Struct, frozen=True):
-    """A change in the connection to a broker, for logs and metrics."""
+    """A change of the connection to a broker, for logs and metrics."""
 
     is_connected: bool
     broker: str
-    """Where it is, without credentials."""
+    """The broker's address, without credentials."""
     reason: str = ""
-    """Why events cannot be sent; free of secrets."""
+    """Why events cannot be sent; contains no secrets."""
 
 
 class Publisher(Protocol):
-    """Where events are sent.
+    """Publishes events.
 
-    `publish` answers for every event, in order, and raises only on cancellation: trouble is an outcome. It
-    returns by the deadline. Events of one batch may be delivered in any order. An outcome is CONFIRMED only on
-    the broker's own word. Calls do not overlap.
+    `publish` returns an outcome for every event, in order, by the deadline. It raises only on cancellation: errors
+    are outcomes. Events of one batch may be delivered in any order. An outcome is CONFIRMED only if the broker
+    itself said so. Calls do not overlap.
     """
 
     broker_type: str
-    """`rabbitmq`, `gcp-pubsub`, `stdout` or `memory`, as metrics name it."""
+    """`rabbitmq`, `gcp-pubsub`, `stdout` or `memory`: the label value in metrics."""
 
     async def open(self) -> None:
-        """Begins to connect and returns; an unreachable broker is not an error, it is retried for ever.
+        """Start connecting and return. An unreachable broker is not an error: it is retried until closed.
 
-        Raises `Misconfigured` where the broker can be reached at once and will refuse every event.
+        Raises `Misconfigured` if the broker is reachable and would refuse every event.
         """
 
     async def publish(self, events: Sequence[Event], *, deadline: timedelta) -> Receipt: ...
 
     def trouble(self) -> str | None:
-        """Why events could not be sent at this moment, or None. For readiness; does no I/O."""
+        """Why events cannot be sent now, or None. For readiness; does no I/O."""
 
     async def close(self) -> None:
-        """Releases everything; harmless when repeated, or when never opened."""
+        """Release everything. Idempotent, also before `open`."""

@@ -1,1 +1,1 @@
-"""The pulse: poll the fleet, decide who is due, publish an event for each."""
+"""The pulse: polls the fleet, decides which resources are due, and publishes an event for each."""

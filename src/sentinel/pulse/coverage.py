@@ -1,12 +1,12 @@
 """Which resources no Sentinel watches, and which several do.
 
-Selectors are labels, not shards: nobody guarantees that together they cover the fleet, and a resource that none
-selects never gets an event. So the whole fleet is read once, every selector is asked about every resource, and
-for what is left over a way to cover it is suggested: few selectors, and such as do not select again what is
-covered already.
+Selectors match labels, so together they need not cover the fleet, and a resource that no selector matches never
+gets an event. The whole fleet is read once and every selector is matched against every resource. For the resources
+left over, selectors are suggested: as few as possible, and matching as little as possible of what is already
+covered.
 
-The fewest would be a set cover, which is hard to find in general; taking what covers most, again and again, is at
-most a logarithm worse and in practice as good.
+The smallest set of selectors is a set cover problem, which is NP-hard. The greedy choice is at most a logarithmic
+factor worse, and as good in practice.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from sentinel.pulse.settings import LabelMatch, is_selectable
 
 _Label: TypeAlias = tuple[str, str]
 _Groups: TypeAlias = "Counter[frozenset[_Label]]"
-"""How many resources have exactly these labels; in a large fleet few sets of labels are different."""
+"""How many resources have exactly these labels; a large fleet has few distinct sets of labels."""
 
-_MOST_SUGGESTIONS = 20
-"""Beyond that, and for a smaller share of what is left than one in so many, labels do not help: that needs new
-labels, or a selector that takes everything."""
-_MOST_CONSIDERED = 100
+_MAX_SUGGESTIONS = 20
+"""Also the smallest share, one in 20, of the uncovered resources that is worth a suggestion. Beyond that, the
+fleet needs new labels, or an empty selector."""
+_MAX_CANDIDATES = 100
 
 
-class Watch(msgspec.Struct, frozen=True):
-    """One configuration: its file, as it was given, and what it selects."""
+class ConfigSelector(msgspec.Struct, frozen=True):
+    """A configuration file, as given on the command line, and its selector."""
 
     file: str
     selector: Selector
 
 
-class Matched(msgspec.Struct, frozen=True):
-    """How much of the fleet one configuration selects."""
+class ConfigMatches(msgspec.Struct, frozen=True):
+    """How many resources one configuration selects."""
 
     file: str
     matched: int
@@ -54,7 +54,7 @@ class Overlap(msgspec.Struct, frozen=True):
 
 
 class LabelCount(msgspec.Struct, frozen=True):
-    """How many of the resources that nobody watches have this label with this value."""
+    """How many unwatched resources have this label with this value."""
 
     label: str
     value: str
@@ -66,55 +66,61 @@ class Suggestion(msgspec.Struct, frozen=True):
 
     resource_selector: tuple[LabelMatch, ...]
     covers: int
-    """How many resources it would cover that none of the configurations and no suggestion before it does."""
+    """How many resources it adds to those covered by the configurations and the suggestions before it."""
     overlaps: int
-    """How many it would select that one of the configurations selects already."""
+    """How many resources it selects that a configuration already selects."""
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """The answer, as it is printed for scripts."""
+    """The output of `sentinel coverage` for scripts."""
 
     total: int
     gaps: Sequence[str]
     overlaps: Sequence[Overlap]
-    configs: Sequence[Matched]
+    configs: Sequence[ConfigMatches]
     gap_labels: Sequence[LabelCount]
-    """The most frequent first."""
+    """Most frequent first."""
     suggestions: Sequence[Suggestion]
-    """Together they cover every gap, except those that follow."""
+    """Together they cover every gap, except `unsuggested`."""
     unsuggested: int
-    """Gaps that no label brings together: the only selector for them is one that takes everything."""
+    """The number of gaps without a useful label; only an empty selector covers them."""
 
 
-class Survey(msgspec.Struct, frozen=True):
-    """Coverage, and what got in the way of finding it out."""
+class CoverageResult(msgspec.Struct, frozen=True):
+    """Coverage, and the items that it lacks."""
 
     coverage: Coverage
     malformed: Sequence[str]
-    """One text for each item that could not be read, and so is not counted."""
+    """One message for each item that could not be read and is not counted."""
 
 
-async def survey(
-    watches: Sequence[Watch], *, fleet: FleetReader, progress: Callable[[int], None] = lambda fetched: None
-) -> Survey:
-    """Walks a fleet, which must select nothing by itself, once; raises `FetchError` where that cannot be done."""
-    census = _Census(watches)
+async def find_coverage(
+    configs: Sequence[ConfigSelector],
+    *,
+    fleet: FleetReader,
+    progress: Callable[[int], None] = lambda fetched: None,
+) -> CoverageResult:
+    """Walk the fleet once and match it against every configuration. Raises `FetchError`.
+
+    `fleet` must have no selector of its own.
+    """
+    counter = _CoverageCounter(configs)
     malformed: list[str] = []
     async with aclosing(fleet.walk()) as pages:
         async for page in pages:
             malformed.extend(page.malformed)
             for resource in page.resources:
-                census.count(resource.observation.id, resource.observation.labels)
-            progress(census.total)
-    return Survey(census.coverage(), malformed)
+                counter.count(resource.observation.id, resource.observation.labels)
+            progress(counter.total)
+    return CoverageResult(counter.coverage(), malformed)
 
 
-class _Census:
-    """What has been seen of the fleet so far."""
+class _CoverageCounter:
+    """Counts matches, gaps and overlaps over a walk."""
 
-    def __init__(self, watches: Sequence[Watch]) -> None:
-        self._watches = watches
-        self._matched = [0] * len(watches)
+    def __init__(self, configs: Sequence[ConfigSelector]) -> None:
+        self._configs = configs
+        self._matched = [0] * len(configs)
         self._seen: set[str] = set()
         self._gaps: list[str] = []
         self._overlaps: list[Overlap] = []
@@ -126,20 +132,20 @@ class _Census:
         return len(self._seen)
 
     def count(self, resource_id: str, labels: Mapping[str, str]) -> None:
-        if resource_id in self._seen:  # a walk may repeat one that moved between pages
+        if resource_id in self._seen:  # a walk may repeat a resource that moved between pages
             return
         self._seen.add(resource_id)
-        matching = [n for n, watch in enumerate(self._watches) if watch.selector.matches(labels)]
+        matching = [n for n, config in enumerate(self._configs) if config.selector.matches(labels)]
         for n in matching:
             self._matched[n] += 1
         if len(matching) > 1:
-            self._overlaps.append(Overlap(resource_id, tuple(self._watches[n].file for n in matching)))
-        alike = frozenset(labels.items())
+            self._overlaps.append(Overlap(resource_id, tuple(self._configs[n].file for n in matching)))
+        group = frozenset(labels.items())
         if matching:
-            self._covered_groups[alike] += 1
+            self._covered_groups[group] += 1
         else:
             self._gaps.append(resource_id)
-            self._gap_groups[alike] += 1
+            self._gap_groups[group] += 1
 
     def coverage(self) -> Coverage:
         suggestions, unsuggested = _suggest(self._gap_groups, self._covered_groups)
@@ -148,7 +154,8 @@ class _Census:
             gaps=sorted(self._gaps),
             overlaps=sorted(self._overlaps, key=lambda overlap: overlap.id),
             configs=[
-                Matched(watch.file, count) for watch, count in zip(self._watches, self._matched, strict=True)
+                ConfigMatches(config.file, count)
+                for config, count in zip(self._configs, self._matched, strict=True)
             ],
             gap_labels=[LabelCount(*label, count) for label, count in _ranked(_tally(self._gap_groups))],
             suggestions=suggestions,
@@ -157,55 +164,55 @@ class _Census:
 
 
 def _suggest(gaps: _Groups, covered: _Groups) -> tuple[list[Suggestion], int]:
-    """Selectors for what nobody watches, and how many resources they leave."""
-    left = Counter(gaps)
+    """Return selectors for the gaps, and how many resources remain uncovered."""
+    uncovered = Counter(gaps)
     suggestions: list[Suggestion] = []
-    while left and len(suggestions) < _MOST_SUGGESTIONS:
-        selector = _next_selector(left, covered)
-        taken = _selected(selector, left)
-        if not selector or taken.total() * _MOST_SUGGESTIONS < left.total():
+    while uncovered and len(suggestions) < _MAX_SUGGESTIONS:
+        selector = _next_selector(uncovered, covered)
+        newly_covered = _selected(selector, uncovered)
+        if not selector or newly_covered.total() * _MAX_SUGGESTIONS < uncovered.total():
             break
         suggestions.append(
             Suggestion(
                 tuple(LabelMatch(label, value) for label, value in sorted(selector)),
-                covers=taken.total(),
+                covers=newly_covered.total(),
                 overlaps=_selected(selector, covered).total(),
             )
         )
-        left -= taken
-    return suggestions, left.total()
+        uncovered -= newly_covered
+    return suggestions, uncovered.total()
 
 
-def _next_selector(left: _Groups, covered: _Groups) -> frozenset[_Label]:
-    """The selector that covers most of what is left, what it covers twice held against it; the shortest such."""
-    best, gained = frozenset[_Label](), 0
-    for label, share in _ranked(_tally(left))[:_MOST_CONSIDERED]:
-        if best and share < gained:
-            break  # those that follow are rarer still
+def _next_selector(uncovered: _Groups, covered: _Groups) -> frozenset[_Label]:
+    """The selector with the highest gain: resources newly covered minus overlaps. Ties go to the shortest."""
+    best, best_gain = frozenset[_Label](), 0
+    for label, count in _ranked(_tally(uncovered))[:_MAX_CANDIDATES]:
+        if best and count < best_gain:
+            break  # sorted by count, so no later label can gain more
         if not is_selectable(LabelMatch(*label)):
             continue
-        selector = _narrowed(label, left, covered)
-        gain = share - _selected(selector, covered).total()
-        if not best or (gain, len(best)) > (gained, len(selector)):
-            best, gained = selector, gain
+        selector = _narrowed(label, uncovered, covered)
+        gain = count - _selected(selector, covered).total()
+        if not best or (gain, len(best)) > (best_gain, len(selector)):
+            best, best_gain = selector, gain
     return best
 
 
-def _narrowed(label: _Label, left: _Groups, covered: _Groups) -> frozenset[_Label]:
-    """A selector for all that is left with this label, and for as little as possible of what is covered."""
+def _narrowed(label: _Label, uncovered: _Groups, covered: _Groups) -> frozenset[_Label]:
+    """A selector for all uncovered resources with this label and as few covered ones as possible."""
     selector = frozenset({label})
-    # What all of them have may be required besides, without losing any of them.
-    common = frozenset.intersection(*_selected(selector, left))
+    # Labels that all of them share can be added without losing any.
+    common = frozenset.intersection(*_selected(selector, uncovered))
     candidates = sorted(other for other in common - selector if is_selectable(LabelMatch(*other)))
-    contested = _selected(selector, covered)
-    while contested and candidates:
-        narrowest = min(candidates, key=lambda other: _selected(frozenset({other}), contested).total())
-        narrowed = _selected(frozenset({narrowest}), contested)
-        if len(narrowed) == len(contested):
+    overlapping = _selected(selector, covered)
+    while overlapping and candidates:
+        narrowest = min(candidates, key=lambda other: _selected(frozenset({other}), overlapping).total())
+        narrowed = _selected(frozenset({narrowest}), overlapping)
+        if len(narrowed) == len(overlapping):
             break
         selector |= {narrowest}
         candidates.remove(narrowest)
-        contested = narrowed
+        overlapping = narrowed
     return selector
 
 
@@ -222,5 +229,5 @@ def _tally(groups: _Groups) -> Counter[_Label]:
 
 
 def _ranked(tally: Counter[_Label]) -> list[tuple[_Label, int]]:
-    """The most frequent first, and always in the same order."""
+    """Sort by frequency, then by label, so that the order is stable."""
     return sorted(tally.items(), key=lambda counted: (-counted[1], counted[0]))

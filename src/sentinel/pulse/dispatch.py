@@ -1,9 +1,11 @@
-"""Sending a cycle's events, so that trouble at the broker never multiplies.
+"""Publishing a cycle's events without making a broker's problems worse.
 
-Three rules. Until an event has been taken, one probe a poll is all that is sent, so a broker with nothing bound,
-or with a queue that is full, is not flooded, nor are the queues beside that one, which get what it refuses. What
-is not confirmed is tried again, with backoff, for a bounded time. And when the broker does not answer at all,
-sending stops for this cycle: what was not confirmed is due again at the next.
+Three rules:
+
+* Until the broker has confirmed an event, each poll sends a single probe. A broker without a bound queue, or with
+  a full one, is not flooded, and neither are its other queues, which receive what the full one refuses.
+* Unconfirmed events are retried with backoff, for a bounded time.
+* When the broker does not respond, sending stops for this cycle; unconfirmed events are due at the next poll.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.stopping import Stopping
 
 _RETRY = Backoff(initial=timedelta(milliseconds=100), maximum=timedelta(seconds=2))
-_SETTLED = frozenset({Outcome.CONFIRMED, Outcome.UNSENDABLE})
-"""Nothing is gained by sending these again soon."""
+_PACED = frozenset({Outcome.CONFIRMED, Outcome.UNSENDABLE})
+"""Outcomes after which sending the same event again soon is pointless."""
 
 
 class Dispatch:
-    """Sends batches one after the other and keeps count of a cycle's outcomes."""
+    """Sends batches one after the other and counts the outcomes of a cycle."""
 
     def __init__(
         self,
@@ -36,79 +38,79 @@ class Dispatch:
         now: Callable[[], datetime],
         random: Callable[[], float],
     ) -> None:
-        """`deadline` bounds one attempt at a batch, and what a cycle spends on attempts that failed."""
+        """`deadline` bounds one attempt to publish a batch, and the time a cycle spends on failed attempts."""
         self._publisher = publisher
         self._pacer = pacer
         self._observer = observer
         self._deadline = deadline
         self._now = now
         self._random = random
-        self._is_taken = False
+        self._is_accepting = False
         self._probes = 0
-        self.trouble: str | None = None
-        """Why the last event that was sent did not get through, or None where it did."""
+        self.last_error: str | None = None
+        """Why the last event sent was not confirmed, or None if it was."""
         self.begin(Stopping())
 
     def begin(self, stopping: Stopping) -> None:
-        """Begins a cycle; once stopping is requested, nothing is tried again."""
+        """Begin a cycle. Once stopping is requested, nothing is retried."""
         self._stopping = stopping
-        self._patience = self._deadline
+        self._retry_budget = self._deadline
         self.is_halted = False
-        """Whether the rest of this cycle is left for the next."""
+        """Whether the remaining events of this cycle wait for the next one."""
         self.published = self.failed = self.unroutable = self.deferred = 0
         self.error = ""
 
     async def send(self, batch: Sequence[PendingEvent]) -> None:
-        """Sends a batch; returns when every event of it has an outcome, or was left for a later cycle."""
-        rest = list(batch)
-        while rest and not self.is_halted:
-            if self._is_taken:
-                await self._send(rest)
-                rest = []
+        """Send a batch. Return when each event has an outcome or was deferred to a later cycle."""
+        remaining = list(batch)
+        while remaining and not self.is_halted:
+            if self._is_accepting:
+                await self._publish(remaining)
+                remaining = []
             else:
-                # Not always the first: should the fault lie with that one, another proves that all is well.
-                await self._send([rest.pop(self._probes % len(rest))])
-        self.hold_back(len(rest))
+                # Probe with a different event each time, in case the first is the one that cannot be published.
+                await self._publish([remaining.pop(self._probes % len(remaining))])
+        self.defer(len(remaining))
 
-    def hold_back(self, count: int) -> None:
-        """Counts events that are due and wait for a later cycle."""
+    def defer(self, count: int) -> None:
+        """Count events that are due but wait for a later cycle."""
         self.deferred += count
 
-    async def _send(self, batch: Sequence[PendingEvent]) -> None:
+    async def _publish(self, batch: Sequence[PendingEvent]) -> None:
         outcomes = [Outcome.UNCONFIRMED] * len(batch)
         seconds: list[float] = []
-        open_ones = list(range(len(batch)))
+        unconfirmed = list(range(len(batch)))
         error = ""
         attempt = 0
         now = asyncio.get_running_loop().time
         while True:
-            begun = now()
-            receipt = await self._publisher.publish([batch[n].event for n in open_ones], deadline=self._deadline)
+            started = now()
+            receipt = await self._publisher.publish([batch[n].event for n in unconfirmed], deadline=self._deadline)
             seconds.extend(receipt.seconds)
-            for n, outcome in zip(open_ones, receipt.outcomes, strict=True):
+            for n, outcome in zip(unconfirmed, receipt.outcomes, strict=True):
                 outcomes[n] = outcome
-            open_ones = [n for n in open_ones if outcomes[n] is Outcome.UNCONFIRMED]
-            # Of several reasons the last one counts, unless it is about events that got through in the end.
+            unconfirmed = [n for n in unconfirmed if outcomes[n] is Outcome.UNCONFIRMED]
+            # The last error counts; a retry without one does not erase it.
             error = receipt.error or error
-            if not open_ones or not await self._wait_to_retry(attempt, timedelta(seconds=now() - begun)):
+            if not unconfirmed or not await self._wait_to_retry(attempt, timedelta(seconds=now() - started)):
                 break
             attempt += 1
-        self._settle(batch, outcomes, seconds, error)
+        self._record_outcomes(batch, outcomes, seconds, error)
 
     async def _wait_to_retry(self, attempt: int, spent: timedelta) -> bool:
-        """Waits out the backoff; false where this cycle's patience is at its end, or the process's."""
-        wait = _RETRY.delay(attempt, self._random())
-        self._patience -= spent + wait
-        if self._patience < timedelta(0):
+        """Wait for the backoff. Return False if the cycle's retry budget is spent, or on shutdown."""
+        delay = _RETRY.delay(attempt, self._random())
+        self._retry_budget -= spent + delay
+        if self._retry_budget < timedelta(0):
             return False
-        return not await self._stopping.interrupts(asyncio.sleep(wait.total_seconds()))
+        return not await self._stopping.interrupts(asyncio.sleep(delay.total_seconds()))
 
-    def _settle(
+    def _record_outcomes(
         self, batch: Sequence[PendingEvent], outcomes: Sequence[Outcome], seconds: Sequence[float], error: str
     ) -> None:
         now = self._now()
         for pending, outcome in zip(batch, outcomes, strict=True):
-            if outcome in _SETTLED:
+            if outcome in _PACED:
                 self._pacer.record_published(pending.judgement.resource, pending.judgement.decision, now)
         confirmed, unroutable = outcomes.count(Outcome.CONFIRMED), outcomes.count(Outcome.UNROUTABLE)
         unsendable, unconfirmed = outcomes.count(Outcome.UNSENDABLE), outcomes.count(Outcome.UNCONFIRMED)
@@ -117,13 +119,13 @@ class Dispatch:
         self.unroutable += unroutable
         self.failed += unsendable + unconfirmed + refused
         if unroutable or unconfirmed or refused:
-            self.trouble = self.error = error
+            self.last_error = self.error = error
         elif confirmed:
-            self.trouble = None
+            self.last_error = None
         if confirmed and not unroutable:
-            self._is_taken = True
+            self._is_accepting = True
         elif unroutable or refused:
-            self._is_taken = False
+            self._is_accepting = False
             self._probes += 1
         self.is_halted = bool(unroutable or unconfirmed or (refused and not confirmed))
-        self._observer.answered(PublishedBatch(batch, outcomes, seconds, error))
+        self._observer.published(PublishedBatch(batch, outcomes, seconds, error))

@@ -1,9 +1,8 @@
-"""Why each resource would get an event at some moment, or would not.
+"""Why each resource would get an event at a given time, or would not.
 
-The answer is not worked out beside the pulse, it is the pulse's own: one cycle of it, with a clock that stands
-still, a publisher that sends nothing, and an observer that takes down what was decided. What is explained is the
-decision, before pacing and before any ceiling: those depend on what a process has sent so far, and this one has
-sent nothing.
+The explanation is one cycle of the pulse itself, with a frozen clock, a publisher that sends nothing, and an
+observer that records the decisions. It shows decisions before pacing and before any rate limit: both depend on
+what a process has already published, and this one has published nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _DEADLINE = timedelta(seconds=1)
 _MINUTE = timedelta(minutes=1)
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainedResource(msgspec.Struct, frozen=True, kw_only=True):
     """One resource, and the decision on it."""
 
     id: str
@@ -46,54 +45,53 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """`publish` or `skip`."""
     reason: Reason
     next_event_time: datetime | None
-    """The moment explained where it is due, else when it will be; None for one that is paused."""
+    """When the next event is due; the explained time if it is due already. None if the resource is paused."""
     warnings: tuple[str, ...]
     data: msgspec.Raw
-    """What `message_data` gives for it, due or not."""
+    """The result of `message_data`, whether or not an event is due."""
 
 
-class Expectation(msgspec.Struct, frozen=True):
-    """What comes of the resources that get their events for one reason."""
+class ReasonSummary(msgspec.Struct, frozen=True):
+    """The resources whose next event has one reason."""
 
     resources: int
     events_per_minute: float
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Every resource that is explained, taken together."""
+    """The totals of all explained resources."""
 
     fetched: int
     publish: int
     skip: int
     events_per_minute: float
-    """If every resource stays as it is: one event for each per max age in force, at the polls."""
-    by_reason: Mapping[Reason, Expectation]
-    """The same by the reason of the next event, which for one that is not due lies ahead; by `paused` for those
-    that get none."""
+    """If no resource changes: one event for each per max age in force, rounded up to polls."""
+    by_reason: Mapping[Reason, ReasonSummary]
+    """By the reason of the next event, whether due or not; `paused` for resources that get none."""
     malformed: int
-    """Items that could not be read, and are not among those fetched."""
+    """Items that could not be read; not counted as fetched."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The answer, as it is printed for scripts."""
+    """The output of `sentinel explain` for scripts."""
 
     at: datetime
     resource_type: str
     shard: str
-    resources: Sequence[Row]
+    resources: Sequence[ExplainedResource]
     summary: Summary
 
 
-class Findings(msgspec.Struct, frozen=True):
-    """An explanation, and what got in its way."""
+class ExplainResult(msgspec.Struct, frozen=True):
+    """An explanation, and the items that it lacks."""
 
     explanation: Explanation
     malformed: Sequence[str]
-    """One text for each item that could not be read."""
+    """One message for each item that could not be read."""
 
 
 class UnknownResource(LookupError):
-    """Nothing with this id is watched; the text says where it was looked for."""
+    """No watched resource has this id; the message says which resources were searched."""
 
 
 async def explain(
@@ -101,17 +99,19 @@ async def explain(
     *,
     fleet: FleetReader,
     at: datetime,
-    only: str | None = None,
+    resource_id: str | None = None,
     progress: Callable[[int], None] = lambda fetched: None,
-) -> Findings:
-    """Explains every resource that these settings watch, or the one with the id `only`.
+) -> ExplainResult:
+    """Explain every resource that these settings watch, or only the one with `resource_id`.
 
-    One resource is explained alone, summary included, and the walk ends where it is found. Raises `FetchError`
-    where the fleet could not be read to its end, and `UnknownResource`.
+    With `resource_id`, the walk ends at that resource and the summary covers it alone. Raises `FetchError` if the
+    fleet cannot be read to its end, and `UnknownResource`.
     """
     stopping = Stopping()
     composer = Composer(settings.message_data)
-    notes = _Notes(composer=composer, only=only, on_found=stopping.request, progress=progress)
+    recorder = _DecisionRecorder(
+        composer=composer, resource_id=resource_id, on_found=stopping.request, progress=progress
+    )
     pulse = Pulse(
         resource_type=settings.resource_type,
         poll_interval=settings.poll_interval,
@@ -119,30 +119,31 @@ async def explain(
         pacer=Pacer(republish_interval=timedelta(0)),
         composer=composer,
         fleet=fleet,
-        publisher=Nowhere(),
+        publisher=NullPublisher(),
         publish_deadline=_DEADLINE,
-        clock=_StandingClock(at),
-        observer=notes,
+        clock=_FrozenClock(at),
+        observer=recorder,
         tracer=NO_TRACING,
     )
     report = await pulse.cycle(stopping)
     if report.fetch_error:
         raise FetchError(report.fetch_error)
-    taken = notes.taken()
-    if only is not None and not taken:
+    recorded = recorder.recorded()
+    if resource_id is not None and not recorded:
         raise UnknownResource(
-            f"{only}: no such resource among the {report.fetched:,} {settings.resource_type} that were read"
-            f" (selector: {settings.shard}; {len(notes.malformed):,} more could not be read)"
+            f"{resource_id}: no such resource among the {report.fetched:,} {settings.resource_type} that were read"
+            f" (selector: {settings.shard}; {len(recorder.malformed):,} more could not be read)"
         )
-    summary = _summary(taken, settings.poll_interval, malformed=len(notes.malformed))
-    rows = [note.row for note in taken]
-    return Findings(Explanation(at, settings.resource_type, settings.shard, rows, summary), notes.malformed)
+    summary = _summary(recorded, settings.poll_interval, malformed=len(recorder.malformed))
+    resources = [each.resource for each in recorded]
+    explanation = Explanation(at, settings.resource_type, settings.shard, resources, summary)
+    return ExplainResult(explanation, recorder.malformed)
 
 
-class Nowhere:
-    """A publisher for looking at a cycle: it takes every event, says that all is well, and sends nothing."""
+class NullPublisher:
+    """A publisher that confirms every event and sends nothing."""
 
-    broker_type = "nowhere"
+    broker_type = "null"
 
     async def open(self) -> None: ...
 
@@ -155,8 +156,8 @@ class Nowhere:
     async def close(self) -> None: ...
 
 
-class _StandingClock:
-    """The moment that is explained, however long the walk takes."""
+class _FrozenClock:
+    """A clock that always shows the explained time."""
 
     def __init__(self, at: datetime) -> None:
         self._at = at
@@ -168,33 +169,36 @@ class _StandingClock:
         await asyncio.sleep(duration.total_seconds())
 
 
-class _Note(msgspec.Struct, frozen=True):
-    row: Row
+class _RecordedDecision(msgspec.Struct, frozen=True):
+    resource: ExplainedResource
     max_age: timedelta
 
 
-class _Notes:
-    """The observer. What is due is taken down from its event, so that none is listed that would not be sent."""
+class _DecisionRecorder:
+    """A `PulseObserver` that records decisions.
+
+    Due resources are recorded from their events, so that none is listed whose event could not be composed.
+    """
 
     def __init__(
         self,
         *,
         composer: Composer,
-        only: str | None,
+        resource_id: str | None,
         on_found: Callable[[], None],
         progress: Callable[[int], None],
     ) -> None:
         self._composer = composer
-        self._only = only
+        self._resource_id = resource_id
         self._on_found = on_found
         self._progress = progress
         self._fetched = 0
-        self._notes: dict[str, _Note | None] = {}
-        """By id, in the order of the walk; None holds the place of one whose event is still being composed."""
+        self._recorded: dict[str, _RecordedDecision | None] = {}
+        """By id, in walk order. None keeps the place of a resource whose event is still being composed."""
         self.malformed: list[str] = []
 
-    def taken(self) -> list[_Note]:
-        return [note for note in self._notes.values() if note is not None]
+    def recorded(self) -> list[_RecordedDecision]:
+        return [each for each in self._recorded.values() if each is not None]
 
     def judged(self, page: PageReport) -> None:
         self.malformed.extend(page.malformed)
@@ -203,30 +207,30 @@ class _Notes:
             if not self._is_wanted(seen):
                 continue
             if judgement.verdict is PacingVerdict.PUBLISH:
-                self._notes[seen.id] = None
-            elif judgement.verdict is PacingVerdict.SKIP and seen.id not in self._notes:
+                self._recorded[seen.id] = None
+            elif judgement.verdict is PacingVerdict.SKIP and seen.id not in self._recorded:
                 try:
                     composed = self._composer.compose(resource.decode(), judgement.decision.reason)
                 except Malformed as error:
                     self.malformed.append(f"{seen.id}: {error}")
                     continue
-                self._take(judgement, composed.data, composed.missing, composed.failed)
+                self._record(judgement, composed.data, composed.missing, composed.failed)
         self._fetched += len(page.judgements)
         self._progress(self._fetched)
 
-    def answered(self, answer: PublishedBatch) -> None:
-        for pending in answer.pending:
+    def published(self, batch: PublishedBatch) -> None:
+        for pending in batch.pending:
             if self._is_wanted(pending.judgement.resource):
-                self._take(pending.judgement, pending.event.data, pending.missing, pending.failed)
+                self._record(pending.judgement, pending.event.data, pending.missing, pending.failed)
 
     def finished(self, report: CycleReport) -> None: ...
 
     def crashed(self, error: BaseException) -> None: ...
 
     def _is_wanted(self, seen: Observation) -> bool:
-        return self._only is None or seen.id == self._only
+        return self._resource_id is None or seen.id == self._resource_id
 
-    def _take(
+    def _record(
         self,
         judgement: PacedDecision,
         data: msgspec.Raw,
@@ -237,7 +241,7 @@ class _Notes:
         warnings = [decision.warning] if decision.warning else []
         warnings += [f"message_data.{field}: the resource has no such field" for field in missing]
         warnings += [f"message_data.{field}: {problem}" for field, problem in failed]
-        row = Row(
+        resource = ExplainedResource(
             id=seen.id,
             kind=seen.kind,
             generation=seen.generation,
@@ -250,35 +254,36 @@ class _Notes:
             warnings=tuple(warnings),
             data=data,
         )
-        self._notes[seen.id] = _Note(row, decision.max_age)
-        if self._only is not None:
+        self._recorded[seen.id] = _RecordedDecision(resource, decision.max_age)
+        if self._resource_id is not None:
             self._on_found()
 
 
-def _summary(notes: Sequence[_Note], poll_interval: timedelta, *, malformed: int) -> Summary:
+def _summary(recorded: Sequence[_RecordedDecision], poll_interval: timedelta, *, malformed: int) -> Summary:
     resources = Counter[Reason]()
     per_minute = dict.fromkeys(Reason, 0.0)
-    for (reason, max_age), count in Counter((_ahead(note.row), note.max_age) for note in notes).items():
-        # A status is only looked at when polled: a max age of 12 s at polls of 5 s is one of 15 s.
-        apart = -(-max_age // poll_interval) * poll_interval
+    by_max_age = Counter((_next_reason(each.resource), each.max_age) for each in recorded)
+    for (reason, max_age), count in by_max_age.items():
+        # Statuses are read at polls only: with polls every 5 s, a max age of 12 s acts as one of 15 s.
+        interval = -(-max_age // poll_interval) * poll_interval
         resources[reason] += count
         if reason is not Reason.PAUSED:
-            per_minute[reason] += count * (_MINUTE / apart)
-    due = sum(note.row.decision is PacingVerdict.PUBLISH for note in notes)
+            per_minute[reason] += count * (_MINUTE / interval)
+    due = sum(each.resource.decision is PacingVerdict.PUBLISH for each in recorded)
     return Summary(
-        fetched=len(notes),
+        fetched=len(recorded),
         publish=due,
-        skip=len(notes) - due,
+        skip=len(recorded) - due,
         events_per_minute=sum(per_minute.values()),
         by_reason={
-            reason: Expectation(resources[reason], per_minute[reason]) for reason in Reason if resources[reason]
+            reason: ReasonSummary(resources[reason], per_minute[reason]) for reason in Reason if resources[reason]
         },
         malformed=malformed,
     )
 
 
-def _ahead(row: Row) -> Reason:
-    """The reason of its next event, or why there is none."""
-    if row.reason is not Reason.NOT_EXPIRED:
-        return row.reason
-    return Reason.EXPIRED_READY if row.is_ready else Reason.EXPIRED_NOT_READY
+def _next_reason(resource: ExplainedResource) -> Reason:
+    """The reason of the resource's next event, or why it gets none."""
+    if resource.reason is not Reason.NOT_EXPIRED:
+        return resource.reason
+    return Reason.EXPIRED_READY if resource.is_ready else Reason.EXPIRED_NOT_READY

@@ -1,7 +1,6 @@
-"""What a cycle tells about itself.
+"""The values that a pulse reports about its work.
 
-The pulse does its work and hands these values to an observer; logs, metrics and the live view are all rendered
-from them, and from nothing else.
+The pulse hands them to an observer. Logs, metrics and the live view are rendered from these values alone.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ from sentinel.runtime.log import Log
 
 
 class PageReport(msgspec.Struct, frozen=True):
-    """A page, judged."""
+    """The decisions on one page."""
 
     judgements: Sequence[PacedDecision]
     malformed: Sequence[str]
     at: datetime
     resources: Sequence[FetchedResource] = ()
-    """The resources judged, aligned, for whoever wants more of them than the decision read. Do not keep them: each
-    is a window on its page."""
+    """The resources, aligned with `judgements`, for observers that read whole documents. Do not keep them: each
+    holds its page in memory."""
 
 
 class PendingEvent(msgspec.Struct, frozen=True):
-    """An event that is to be sent, and for whom."""
+    """An event to publish, and the decision that caused it."""
 
     judgement: PacedDecision
     event: Event
     missing: tuple[str, ...] = ()
-    """Fields of its data that are empty because the resource lacks what they name."""
+    """Fields of its data that are empty because the resource lacks the value."""
     failed: tuple[tuple[str, str], ...] = ()
     """Fields of its data that are empty because they could not be evaluated, each with the reason."""
 
 
 class PublishedBatch(msgspec.Struct, frozen=True):
-    """What the broker finally said to a batch; aligned, retries behind it."""
+    """A batch with its final outcomes, after all retries; aligned."""
 
     pending: Sequence[PendingEvent]
     outcomes: Sequence[Outcome]
@@ -51,7 +50,7 @@ class PublishedBatch(msgspec.Struct, frozen=True):
 
 
 class CycleReport(msgspec.Struct, frozen=True):
-    """A whole cycle."""
+    """The totals of one cycle."""
 
     started: datetime
     seconds: float
@@ -60,9 +59,9 @@ class CycleReport(msgspec.Struct, frozen=True):
     published: int
     paced: int
     deferred: int
-    """Due, and held back for a later cycle: by the ceiling, or because the broker is in trouble."""
+    """Due, but left for a later cycle by the rate limit or because of a broker error."""
     failed: int
-    """Sent, and refused or not confirmed."""
+    """Sent, but refused or not confirmed."""
     unroutable: int
     malformed: int
     is_complete: bool
@@ -72,20 +71,20 @@ class CycleReport(msgspec.Struct, frozen=True):
 
 
 class PulseObserver(Protocol):
-    """Whoever wants to know. Calls come from the pulse's own task and should be short."""
+    """Receives the reports of a pulse. Calls run in the pulse's own task and must be short."""
 
     def judged(self, page: PageReport) -> None: ...
 
-    def answered(self, answer: PublishedBatch) -> None: ...
+    def published(self, batch: PublishedBatch) -> None: ...
 
     def finished(self, report: CycleReport) -> None: ...
 
     def crashed(self, error: BaseException) -> None:
-        """A cycle ended by a fault of our own; the next one runs all the same."""
+        """A cycle raised an unexpected error; the next one still runs."""
 
 
 class PulseObservers:
-    """Several observers as one. What one of them does wrong is its own affair: the others and the pulse go on."""
+    """Several observers as one. An error in one of them is logged and affects neither the others nor the pulse."""
 
     def __init__(self, *observers: PulseObserver, log: Log) -> None:
         self._observers = observers
@@ -94,8 +93,8 @@ class PulseObservers:
     def judged(self, page: PageReport) -> None:
         self._each(lambda observer: observer.judged(page))
 
-    def answered(self, answer: PublishedBatch) -> None:
-        self._each(lambda observer: observer.answered(answer))
+    def published(self, batch: PublishedBatch) -> None:
+        self._each(lambda observer: observer.published(batch))
 
     def finished(self, report: CycleReport) -> None:
         self._each(lambda observer: observer.finished(report))
@@ -103,9 +102,9 @@ class PulseObservers:
     def crashed(self, error: BaseException) -> None:
         self._each(lambda observer: observer.crashed(error))
 
-    def _each(self, tell: Callable[[PulseObserver], None]) -> None:
+    def _each(self, notify: Callable[[PulseObserver], None]) -> None:
         for observer in self._observers:
             try:
-                tell(observer)
+                notify(observer)
             except Exception as error:
                 self._log.exception("observer.failed", observer=type(observer).__name__, error=error)

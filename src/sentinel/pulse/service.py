@@ -1,8 +1,8 @@
-"""The pulse: at every poll, walk the fleet, judge each resource, send an event for each that is due.
+"""The polling loop: walk the fleet, decide on each resource, publish an event for each that is due.
 
-A cycle streams. While one page is judged the next is on its way, and while that one arrives the events of the
-page before are being confirmed; nothing is held longer than that. Only a ceiling on events makes the pulse wait
-for the end of the walk before it sends, because until then nobody knows which are the most urgent.
+A cycle streams. While one page is decided on, the next is being fetched and the events of the previous one are
+being confirmed, so memory is bounded by the page size. Under a rate limit the pulse publishes only after the walk
+has ended, because the most urgent resources are not known earlier.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PulseOb
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import Span, Tracer
 
-_PATIENCE = timedelta(seconds=30)
-"""Added to what a step may take by its own timeouts before the loop counts as stuck."""
+_STUCK_MARGIN = timedelta(seconds=30)
+"""Added to the timeouts of one step before liveness reports the loop as stuck."""
 
 
 class Pulse:
-    """One pulse over one fleet. Run `run`; ask `checks` and `liveness` how it is."""
+    """The polling loop over one fleet, with its readiness and liveness checks."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Pulse:
         randomness: Callable[[int], bytes] = secrets.token_bytes,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`step_timeout` is the longest that one page may take by its own retries; liveness allows for it."""
+        """`step_timeout` bounds the fetch of one page, retries included; liveness allows for it."""
         self._resource_type = resource_type
         self._poll_interval = poll_interval
         self._policy = policy
@@ -69,7 +69,7 @@ class Pulse:
         self._observer = observer
         self._tracer = tracer
         self._randomness = randomness
-        self._allowance = (
+        self._rate_limit = (
             TokenBucket(per_second=max_events_per_second, poll_interval=poll_interval)
             if max_events_per_second is not None
             else None
@@ -82,81 +82,84 @@ class Pulse:
             now=clock.now,
             random=jitter,
         )
-        self._stuck_after = 2 * (poll_interval + step_timeout + publish_deadline) + _PATIENCE
+        self._stuck_after = 2 * (poll_interval + step_timeout + publish_deadline) + _STUCK_MARGIN
         self._progress: datetime | None = None
-        self._fetch_trouble: str | None = "no poll has succeeded yet"
+        self._fetch_problem: str | None = "no poll has succeeded yet"
 
     async def run(self, stopping: Stopping) -> None:
-        """Polls until stopped: at once, then from start to start; a late cycle is not made up for."""
+        """Poll until stopped.
+
+        The first cycle starts at once, the next one interval after the previous start. Missed polls are skipped.
+        """
         due = self._clock.now()
         while not stopping.requested:
             try:
                 await self.cycle(stopping)
-            except Exception as error:  # the loop's edge: one broken cycle must not end the polling
-                self._fetch_trouble = "the last cycle failed by a fault of our own; the log has it"
+            except Exception as error:  # the loop's edge: one failed cycle must not end the polling
+                self._fetch_problem = "the last cycle failed with an internal error; see the log"
                 self._observer.crashed(error)
             now = self._clock.now()
-            # Never later than one interval from now: a wall clock set back by an hour must not stop the polling.
+            # At most one interval from now: a wall clock set back by an hour must not stop the polling.
             due = min(max(due + self._poll_interval, now), now + self._poll_interval)
             self._progress = now
             await stopping.interrupts(self._clock.sleep(due - now))
 
     async def cycle(self, stopping: Stopping) -> CycleReport:
-        """One poll."""
+        """Run one cycle: walk the fleet once and publish what is due."""
         started = self._clock.now()
         self._progress = started
         self._pacer.begin_cycle()
         self._dispatch.begin(stopping)
-        walk = _Walk()
+        walk = _WalkState()
         with self._tracer.span("sentinel.cycle", resource_type=self._resource_type) as span:
             async with asyncio.TaskGroup() as group:
-                await stopping.interrupts(self._walk(walk, span, group))
+                await stopping.interrupts(self._walk_fleet(walk, span, group))
             self._pacer.end_cycle(is_complete=walk.is_complete)
             report = self._report(walk, started)
             span.set(fetched=report.fetched, published=report.published, failed=report.failed)
         if walk.is_complete:
-            self._fetch_trouble = None
+            self._fetch_problem = None
         elif walk.error:
-            self._fetch_trouble = walk.error
+            self._fetch_problem = walk.error
         self._observer.finished(report)
         return report
 
     @property
     def checks(self) -> Mapping[str, Callable[[], str | None]]:
-        """Readiness: None where all is well, otherwise what is wrong."""
+        """Readiness checks; each returns None, or what is wrong."""
         return {
-            "hyperfleet_api": lambda: self._fetch_trouble,
-            "broker": lambda: self._publisher.trouble() or self._dispatch.trouble,
+            "hyperfleet_api": lambda: self._fetch_problem,
+            "broker": lambda: self._publisher.trouble() or self._dispatch.last_error,
         }
 
     @property
     def liveness(self) -> Mapping[str, Callable[[], str | None]]:
-        """Liveness: whether the loop still moves; whom it cannot reach does not matter here."""
-        return {"loop": self._stuck}
+        """Liveness checks: whether the loop makes progress, even if the API or the broker is unreachable."""
+        return {"loop": self._check_progress}
 
-    def _stuck(self) -> str | None:
+    def _check_progress(self) -> str | None:
         if self._progress is None or self._clock.now() - self._progress <= self._stuck_after:
             return None
         return f"no progress since {timestamp(self._progress)}"
 
-    async def _walk(self, walk: _Walk, span: Span, group: asyncio.TaskGroup) -> None:
-        allowance = self._allowance
-        shortlist = (
+    async def _walk_fleet(self, walk: _WalkState, span: Span, group: asyncio.TaskGroup) -> None:
+        rate_limit = self._rate_limit
+        most_urgent = (
             None
-            if allowance is None
-            else MostUrgent[tuple[FetchedResource, PacedDecision]](allowance.available(self._clock.now()))
+            if rate_limit is None
+            else MostUrgent[tuple[FetchedResource, PacedDecision]](rate_limit.available(self._clock.now()))
         )
         sending: asyncio.Task[None] | None = None
         try:
             async with aclosing(self._fleet.walk()) as pages:
                 async for page in pages:
                     due = self._judge(page, walk)
-                    if shortlist is not None:
+                    if most_urgent is not None:
                         for resource, judgement in due:
-                            shortlist.offer((_detached(resource), judgement), judgement.decision)
+                            most_urgent.offer((_detached(resource), judgement), judgement.decision)
                     elif due:
                         if sending is not None:
-                            # Not `await sending`: cancelling this walk must leave a batch in flight alone.
+                            # Not `await sending`: cancelling this walk must not cancel a batch in flight.
                             await asyncio.wait({sending})
                         sending = group.create_task(
                             self._dispatch.send(self._compose(due, span.traceparent, walk))
@@ -164,11 +167,11 @@ class Pulse:
             walk.is_complete = True
         except FetchError as error:
             walk.error = str(error)
-        if shortlist is not None and allowance is not None:
-            self._dispatch.hold_back(shortlist.left_out)
-            await self._spread(shortlist.chosen(), allowance, walk, span, group)
+        if most_urgent is not None and rate_limit is not None:
+            self._dispatch.defer(most_urgent.left_out)
+            await self._send_limited(most_urgent.chosen(), rate_limit, walk, span, group)
 
-    def _judge(self, page: FleetPage, walk: _Walk) -> list[tuple[FetchedResource, PacedDecision]]:
+    def _judge(self, page: FleetPage, walk: _WalkState) -> list[tuple[FetchedResource, PacedDecision]]:
         now = self._progress = self._clock.now()
         policy, decide, publish = self._policy, self._pacer.decide, PacingVerdict.PUBLISH
         judgements: list[PacedDecision] = []
@@ -183,7 +186,7 @@ class Pulse:
         return due
 
     def _compose(
-        self, due: Sequence[tuple[FetchedResource, PacedDecision]], traceparent: str, walk: _Walk
+        self, due: Sequence[tuple[FetchedResource, PacedDecision]], traceparent: str, walk: _WalkState
     ) -> list[PendingEvent]:
         now = self._clock.now()
         time = timestamp(now)
@@ -193,7 +196,7 @@ class Pulse:
             try:
                 composed = self._composer.compose(resource.decode(), judgement.decision.reason)
             except Malformed as error:
-                # Only now is the whole document read; what no decision looks at may still be broken.
+                # The whole document is decoded only here; fields that no decision reads may be invalid.
                 walk.malformed += 1
                 self._observer.judged(PageReport((), (f"{judgement.resource.id}: {error}",), now))
                 continue
@@ -208,27 +211,27 @@ class Pulse:
             batch.append(PendingEvent(judgement, event, composed.missing, composed.failed))
         return batch
 
-    async def _spread(
+    async def _send_limited(
         self,
-        chosen: Sequence[tuple[FetchedResource, PacedDecision]],
-        allowance: TokenBucket,
-        walk: _Walk,
+        due: Sequence[tuple[FetchedResource, PacedDecision]],
+        rate_limit: TokenBucket,
+        walk: _WalkState,
         span: Span,
         group: asyncio.TaskGroup,
     ) -> None:
-        """Sends under the ceiling: a slice, a pause, a slice."""
+        """Send in slices with pauses between them, as the rate limit demands."""
         sent = 0
-        while sent < len(chosen) and not self._dispatch.is_halted:
+        while sent < len(due) and not self._dispatch.is_halted:
             if sent:
-                await self._clock.sleep(allowance.pause)
+                await self._clock.sleep(rate_limit.pause)
             self._progress = self._clock.now()
-            batch = self._compose(chosen[sent : sent + allowance.slice], span.traceparent, walk)
-            sent = min(len(chosen), sent + allowance.slice)
-            allowance.spend(len(batch))
+            batch = self._compose(due[sent : sent + rate_limit.slice], span.traceparent, walk)
+            sent = min(len(due), sent + rate_limit.slice)
+            rate_limit.spend(len(batch))
             await asyncio.wait({group.create_task(self._dispatch.send(batch))})
-        self._dispatch.hold_back(len(chosen) - sent)
+        self._dispatch.defer(len(due) - sent)
 
-    def _report(self, walk: _Walk, started: datetime) -> CycleReport:
+    def _report(self, walk: _WalkState, started: datetime) -> CycleReport:
         sent = self._dispatch
         return CycleReport(
             started=started,
@@ -247,8 +250,8 @@ class Pulse:
         )
 
 
-class _Walk:
-    """What a walk has counted so far."""
+class _WalkState:
+    """The counts of a walk so far, and how it ended."""
 
     def __init__(self) -> None:
         self.fetched = self.skipped = self.paced = self.malformed = 0
@@ -264,5 +267,5 @@ class _Walk:
 
 
 def _detached(resource: FetchedResource) -> FetchedResource:
-    """A copy of its own: the document is a window on its page and would keep all of it."""
+    """Return a copy that does not keep the page in memory; the document is a view of it."""
     return FetchedResource(resource.observation, resource.document.copy())

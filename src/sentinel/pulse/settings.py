@@ -1,6 +1,6 @@
-"""The settings of a pulse: which resources it watches, how often it looks, and what its events say.
+"""The settings of a pulse: which resources it watches, how often it polls, and what its events contain.
 
-One file, one shard. The docstring of each field is its entry in the reference.
+One file describes one shard. The docstring of each field is its entry in the reference.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from sentinel.runtime.settings.validation import INVALID, Validation
 if TYPE_CHECKING:
     from sentinel.core.pulse.message import MessageData
 else:
-    MessageData = Mapping  # annotations are evaluated here, and a recursive alias would have no end
+    MessageData = Mapping  # annotations are evaluated at runtime, where a recursive alias never ends
 
 _LABEL = r"[A-Za-z0-9._/-]+"
 
 
 class LabelMatch(msgspec.Struct, frozen=True):
-    """One entry of `resource_selector`: the label is there and has exactly this value."""
+    """One entry of `resource_selector`: the label must have exactly this value."""
 
     label: str
     value: str
@@ -44,22 +44,22 @@ class LabelMatch(msgspec.Struct, frozen=True):
 def _resource_type() -> FieldType:
     return field_types.text(
         "a plural that is one segment of a URL, such as clusters",
-        r"(?!\.{1,2}$)[A-Za-z0-9._~-]+",  # what a URL never needs to escape, so that no proxy reads it otherwise
+        r"(?!\.{1,2}$)[A-Za-z0-9._~-]+",  # never escaped in a URL, so no proxy rewrites it
     )
 
 
 def _label_value(given: str) -> str:
-    # Both separate requirements where selectors are written as text: in the query and in the shard's name.
+    # Commas and equals signs separate requirements in the query and in the shard's name.
     if not given.isprintable() or "," in given or "=" in given:
         raise InvalidValue
     return given
 
 
 class _SelectorItems(StructList, frozen=True):
-    """The list of requirements, each label once: two values for one label select nothing at all."""
+    """The list of requirements. Each label may occur once: two values for one label would select nothing."""
 
     def read(self, node: Node, path: str, at: Origin, validation: Validation) -> object:
-        """A tuple of label matches."""
+        """Return a tuple of label matches."""
         value = super().read(node, path, at, validation)
         seen: set[str] = set()
         for index, item in enumerate(node.items if isinstance(node, ListNode) else ()):
@@ -97,14 +97,14 @@ def _default_message_data() -> MessageData:
 
 
 class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one Sentinel does."""
+    """The settings of one Sentinel."""
 
     resource_type: Annotated[str, _resource_type()]
-    """The resources to watch, by the plural that the API knows them by: `clusters`, `nodepools`, `manifests`,
-    `workloads`, or any other that is one segment of a URL (letters, digits, `-`, `.`, `_`, `~`)."""
+    """The resources to watch, by their plural in the API: `clusters`, `nodepools`, `manifests`, `workloads`, or
+    any other that is one segment of a URL (letters, digits, `-`, `.`, `_`, `~`)."""
 
     poll_interval: timedelta = timedelta(seconds=5)
-    """From the start of one look at the fleet to the start of the next."""
+    """From the start of one poll to the start of the next."""
 
     max_age_not_ready: timedelta = timedelta(seconds=10)
     """How old the status of a resource that is not ready may become before an event is due."""
@@ -113,55 +113,55 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How old the status of a resource that is ready may become before an event is due."""
 
     resource_selector: Annotated[tuple[LabelMatch, ...], _selector()] = ()
-    """Which resources to watch: a list of `{label, value}`, all of which must match; empty for all of them. A
-    label is named once. A value may be empty, and has neither commas nor equals signs."""
+    """Which resources to watch: a list of `{label, value}`, all of which must match. Empty: all resources. Each
+    label may occur once. A value may be empty and must not contain commas or equals signs."""
 
     hyperfleet_api: ApiSettings
-    """How the HyperFleet API is reached."""
+    """The connection to the HyperFleet API."""
 
     message_data: Annotated[MessageData, _message_data()] = msgspec.field(default_factory=_default_message_data)
-    """The data of each event: names to paths into the resource (`.metadata.labels.region`), to Go templates
-    (`{{or .metadata.displayName .name}}`) or to literals, nested at will. Numbers and booleans are literals as
-    they are written; lists, null and empty texts are refused. A single value may be set by itself, as
-    `message_data.region`, and then adds to the rest."""
+    """The data of each event: a mapping of names to paths into the resource (`.metadata.labels.region`), Go
+    templates (`{{or .metadata.displayName .name}}`) or literals. Mappings may be nested. Numbers and booleans are
+    literals as written; lists, null and empty strings are refused. A flag or variable such as
+    `message_data.region` sets a single value and keeps the others."""
 
     generation_check: bool = True
-    """Whether a generation that no adapter has observed yet makes an event due at once. False leaves only the
-    age of the status."""
+    """Whether a generation that no adapter has observed yet makes an event due at once. False: only the age of the
+    status counts."""
 
     pulse_on_progress: bool = False
-    """Whether an event is due at once when an adapter has completed its part, so that those which wait for it need
-    not wait for a max age as well. One event for each completion; only for an API that tells of them in
-    `status.last_progress_time`, as Sentinel's own does."""
+    """Whether an event is due at once when an adapter has completed its part, so that adapters that depend on it
+    do not wait for the max age. One event for each completion. Needs an API that sets `status.last_progress_time`,
+    as Sentinel's own does."""
 
     republish_interval: Annotated[timedelta | None, field_types.ANY_DURATION] = None
-    """How long after an event the same generation of a resource may be published again while its status stands
-    still. Unset: the max age in force. `0s`: at every poll."""
+    """The shortest time between two events for the same generation of a resource while its status does not change.
+    Unset: the max age in force. `0s`: at every poll."""
 
     max_events_per_second: Annotated[float | None, field_types.number(0.001, 1_000_000)] = None
-    """A ceiling that spreads a backlog over time, from 0.001 to 1000000; new generations, requests and progress go
-    first. Unset: none."""
+    """A rate limit that spreads a backlog over time, from 0.001 to 1000000. New generations, requested pulses and
+    progress go first. Unset: no limit."""
 
     event_mode: Mode = Mode.STRUCTURED
-    """How CloudEvents are laid out in messages: `structured`, the whole event as the body, or `binary`, only its
+    """How a CloudEvent is encoded in a message: `structured` sends the whole event as the body, `binary` only its
     data."""
 
     log: LogSettings = msgspec.field(default_factory=LogSettings)
-    """What is logged, and how."""
+    """Logging."""
 
     @property
     def selector(self) -> Selector:
-        """The selector as one value."""
+        """The `resource_selector` as one value."""
         return Selector(tuple(equality(match.label, match.value) for match in self.resource_selector))
 
     @property
     def shard(self) -> str:
-        """The name of what is watched, in metrics and logs: sorted `label=value`, or `all`."""
+        """The shard's name in metrics and logs: sorted `label=value`, or `all`."""
         return self.selector.shard
 
     @property
     def policy(self) -> Policy:
-        """What is due, and when."""
+        """The decision policy."""
         return Policy(
             max_age_not_ready=self.max_age_not_ready,
             max_age_ready=self.max_age_ready,
@@ -171,7 +171,7 @@ class PulseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_selectable(match: LabelMatch) -> bool:
-    """Whether a requirement could be written into `resource_selector`; a resource may have labels that cannot."""
+    """Whether `resource_selector` accepts this requirement; resources may have labels that it does not."""
     try:
         _label_value(match.value)
     except InvalidValue:
@@ -188,7 +188,7 @@ def load(
     overrides: Mapping[str, str] | None = None,
     defaults: Mapping[str, str] | None = None,
 ) -> Loaded[PulseSettings]:
-    """Loads a pulse's settings; the arguments and promises are those of `runtime.settings.loader.load`."""
+    """Load a pulse's settings as `runtime.settings.loader.load` does, and warn about a token given twice."""
     loaded = loader.load(
         PulseSettings,
         file=file,

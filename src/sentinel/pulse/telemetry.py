@@ -1,25 +1,157 @@
-"""A pulse's reports, rendered as log lines and metrics.
+"""A pulse's reports, rendered as metrics and log lines.
 
-What could come once per resource comes once per field or once per cycle instead.
+`PulseMetrics` registers the metric families, once per process. A pulse claims the series with its labels, `shard`
+and `resource_type`. The claim outlives the pulse: a pulse rebuilt for new settings continues the same series. When
+the claim is released, the series are removed. Two pulses with equal labels would count into the same series and
+publish every event twice, so a second claim is rejected.
+
+Labels are closed sets: reasons, states and broker types. A resource's id or an error text is never a label.
+Problems that may concern every resource are logged once per field or once per cycle.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterable
+from typing import TypeVar
 
-from sentinel.core.pulse.decision import OBSERVED_AHEAD
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
+
+from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason
 from sentinel.core.pulse.pacing import PacingVerdict
+from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Outcome
-from sentinel.pulse.metrics import PulseSeries
 from sentinel.pulse.report import CycleReport, PageReport, PendingEvent, PublishedBatch
 from sentinel.runtime.log import Log
 
+_PREFIX = "hyperfleet_sentinel_"
+_LABELS = ("shard", "resource_type")
+_CYCLE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_CONFIRM_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _MALFORMED_LOGGED_PER_CYCLE = 10
+
+_Family = TypeVar("_Family", bound=MetricWrapperBase)
+
+
+class DuplicatePulse(Misconfigured):
+    """A pulse with the same shard and resource type already runs in this process."""
+
+
+class PulseMetrics:
+    """The metric families of all pulses of a process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *more: str) -> Counter:
+            return Counter(_PREFIX + name, text, (*_LABELS, *more), registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(_PREFIX + name, text, _LABELS, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(_PREFIX + name, text, _LABELS, registry=registry, buckets=buckets)
+
+        self.pending_resources = gauge("pending_resources", "Resources in this shard.")
+        self.published = counter("events_published_total", "Events confirmed by the broker.")
+        self.skipped = counter("resources_skipped_total", "Resources that were not due.", "ready_state")
+        self.cycle_seconds = histogram("reconcile_duration_seconds", "Time spent in a cycle.", _CYCLE_BUCKETS)
+        self.api_errors = counter("api_errors_total", "API errors, by operation.", "operation")
+        self.broker_errors = counter(
+            "broker_errors_total", "Events that the broker refused or did not confirm.", "broker_type"
+        )
+        self.config_reloads = counter("config_reloads_total", "Times the configuration was reloaded.")
+        self.last_success = gauge(
+            "last_successful_poll_timestamp_seconds",
+            "When a walk last reached the end of the fleet, in seconds since 1970.",
+        )
+        self.decisions = counter(
+            "decisions_total", "Decisions before pacing, by outcome and reason.", "decision", "reason"
+        )
+        self.paced = counter("paced_total", "Due resources whose last event is too recent.")
+        self.deferred = counter("deferred_total", "Due resources deferred by the rate limit or a broker error.")
+        self.unroutable = counter("unroutable_total", "Events for which the broker had no destination.")
+        self.malformed = counter("malformed_resources_total", "Items that could not be read.")
+        self.template_errors = counter(
+            "template_errors_total", "Fields of message_data that could not be evaluated."
+        )
+        self.confirm_seconds = histogram(
+            "publish_confirm_seconds", "From sending an event to the broker's response.", _CONFIRM_BUCKETS
+        )
+        self.claimed: set[tuple[str, str]] = set()
+        """Shard and resource type of each pulse."""
+
+    def claim(self, *, shard: str, resource_type: str) -> PulseSeries:
+        """Create the series with these labels, all at zero. Raises `DuplicatePulse` until they are released."""
+        labels = shard, resource_type
+        if labels in self.claimed:
+            raise DuplicatePulse(
+                f"expected one pulse for each resource type and selector, got two for {resource_type} ({shard});"
+                " change one selector, or remove one of the two"
+            )
+        self.claimed.add(labels)
+        return PulseSeries(self, shard=shard, resource_type=resource_type)
+
+
+class PulseSeries:
+    """The series of one pulse. `PulseMetrics.claim` creates them, `release` removes them."""
+
+    def __init__(self, metrics: PulseMetrics, *, shard: str, resource_type: str) -> None:
+        self.shard = shard
+        self.resource_type = resource_type
+        self._metrics = metrics
+        self._series: dict[tuple[MetricWrapperBase, tuple[str, ...]], None] = {}
+
+        self.pending_resources = self._series_of(metrics.pending_resources)
+        self.published = self._series_of(metrics.published)
+        self.skipped = {
+            True: self._series_of(metrics.skipped, "ready"),
+            False: self._series_of(metrics.skipped, "not_ready"),
+        }
+        """By whether the resource is ready."""
+        self.cycle_seconds = self._series_of(metrics.cycle_seconds)
+        self.fetch_errors = self._series_of(metrics.api_errors, "fetch_resources")
+        self._load_errors = self._series_of(metrics.api_errors, "config_load")
+        self._reloads = self._series_of(metrics.config_reloads)
+        self.last_success = self._series_of(metrics.last_success)
+        self.decisions = {
+            reason: self._series_of(metrics.decisions, "publish" if reason.is_due else "skip", reason.value)
+            for reason in Reason
+        }
+        self.paced = self._series_of(metrics.paced)
+        self.deferred = self._series_of(metrics.deferred)
+        self.unroutable = self._series_of(metrics.unroutable)
+        self.malformed = self._series_of(metrics.malformed)
+        self.template_errors = self._series_of(metrics.template_errors)
+        self.confirm_seconds = self._series_of(metrics.confirm_seconds)
+
+    def broker_errors(self, broker_type: str) -> Counter:
+        """The counter of failed events for this broker type; a reload may change the type."""
+        return self._series_of(self._metrics.broker_errors, broker_type)
+
+    def reloaded(self) -> None:
+        """Count a rebuild of the pulse for a changed configuration."""
+        self._reloads.inc()
+
+    def load_failed(self) -> None:
+        """Count a configuration that could not be loaded; a running pulse keeps the previous one."""
+        self._load_errors.inc()
+
+    def release(self) -> None:
+        """Remove the series, so that another pulse may claim these labels. Idempotent."""
+        if self._series:
+            for family, labels in self._series:
+                family.remove(*labels)
+            self._series.clear()
+            self._metrics.claimed.remove((self.shard, self.resource_type))
+
+    def _series_of(self, family: _Family, *more: str) -> _Family:
+        labels = (self.shard, self.resource_type, *more)
+        self._series[family, labels] = None
+        return family.labels(*labels)
 
 
 class PulseTelemetry:
-    """An observer that counts and logs. A rebuilt pulse gets a new one, over the same series."""
+    """A `PulseObserver` that counts and logs. A rebuilt pulse gets a new one on the same series."""
 
     def __init__(self, *, series: PulseSeries, log: Log, broker_type: str) -> None:
         self._series = series
@@ -31,8 +163,8 @@ class PulseTelemetry:
         self._malformed_logged = 0
 
     def judged(self, page: PageReport) -> None:
-        """Counts a page's decisions; logs skips where someone debugs."""
-        # Once for every resource of every walk: what is counted in one go costs half of what a loop does.
+        """Count the decisions on a page; log skipped resources at debug level."""
+        # This runs for every resource of every walk; counting in bulk costs half as much as a loop.
         skip, paced, repeated = PacingVerdict.SKIP, PacingVerdict.PACED, PacingVerdict.REPEATED
         judgements = [each for each in page.judgements if each.verdict is not repeated]
         for reason, count in Tally([each.decision.reason for each in judgements]).items():
@@ -52,10 +184,10 @@ class PulseTelemetry:
         if self._log.is_debug:
             self._log_skips(page)
 
-    def answered(self, answer: PublishedBatch) -> None:
-        """Counts and logs what became of a batch."""
-        self._warn_of_fields(answer.pending)
-        for pending, outcome in zip(answer.pending, answer.outcomes, strict=True):
+    def published(self, batch: PublishedBatch) -> None:
+        """Count and log the outcomes of a batch."""
+        self._warn_about_fields(batch.pending)
+        for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
             resource, decision = pending.judgement.resource, pending.judgement.decision
             if outcome is Outcome.CONFIRMED:
                 self._log.info(
@@ -65,24 +197,24 @@ class PulseTelemetry:
                     generation=resource.generation,
                     event_id=pending.event.id,
                 )
-        failed = self._count(answer.outcomes)
-        for seconds in answer.seconds:
+        failed = self._count(batch.outcomes)
+        for seconds in batch.seconds:
             self._series.confirm_seconds.observe(seconds)
         if failed:
             first = next(
                 pending
-                for pending, outcome in zip(answer.pending, answer.outcomes, strict=True)
+                for pending, outcome in zip(batch.pending, batch.outcomes, strict=True)
                 if outcome is not Outcome.CONFIRMED
             )
             self._log.error(
                 "event.failed",
                 events=failed,
                 first_resource_id=first.judgement.resource.id,
-                error=answer.error,
+                error=batch.error,
             )
 
     def finished(self, report: CycleReport) -> None:
-        """One line a cycle, and the cycle's gauges."""
+        """Log one line for the cycle and set its gauges."""
         self._series.cycle_seconds.observe(report.seconds)
         self._series.deferred.inc(report.deferred)
         if self._ahead_count:
@@ -114,11 +246,11 @@ class PulseTelemetry:
         )
 
     def crashed(self, error: BaseException) -> None:
-        """A fault of our own: the traceback, so that it can be mended."""
+        """Log an unexpected error with its traceback."""
         self._log.exception("cycle.crashed", error=error)
 
     def _count(self, outcomes: Iterable[Outcome]) -> int:
-        """Counts outcomes; says how many were not confirmed."""
+        """Count outcomes and return how many events were not confirmed."""
         tally = Tally(outcomes)
         errors = tally[Outcome.REFUSED] + tally[Outcome.UNCONFIRMED] + tally[Outcome.UNSENDABLE]
         self._series.published.inc(tally[Outcome.CONFIRMED])
@@ -126,7 +258,7 @@ class PulseTelemetry:
         self._broker_errors.inc(errors)
         return errors + tally[Outcome.UNROUTABLE]
 
-    def _warn_of_fields(self, batch: Iterable[PendingEvent]) -> None:
+    def _warn_about_fields(self, batch: Iterable[PendingEvent]) -> None:
         for pending in batch:
             for field in pending.missing:
                 self._warn_once(field, "message_data.missing", pending, problem="the resource has no such field")

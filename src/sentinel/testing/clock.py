@@ -1,6 +1,6 @@
-"""A clock that stands still until the test moves it.
+"""A clock that the test advances.
 
-For testing one piece of code that sleeps, step by step, inside an ordinary asynchronous test:
+Use it to test code that sleeps, step by step, in an ordinary asynchronous test:
 
     clock = ManualClock()
     async with asyncio.TaskGroup() as tasks:
@@ -8,8 +8,8 @@ For testing one piece of code that sleeps, step by step, inside an ordinary asyn
         await clock.until_asleep()
         await clock.advance(timedelta(seconds=5))
 
-Where timeouts, queues and several tasks play together, or where hours pass, run the whole scenario on
-`sentinel.testing.loop` instead: there time moves by itself, and nothing has to be told to.
+For timeouts, queues and several tasks, or for hours of time, run the whole test on `sentinel.testing.loop`
+instead, where time advances by itself.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
-"""Where the clocks of this package begin unless told otherwise."""
+"""The default start of the clocks in this package."""
 
 _TURNS = 20
-"""How many turns of the event loop a woken sleeper gets before the clock moves on. Enough for a chain of
-queues, locks and tasks; what waits for I/O has to be waited for by the test."""
+"""Event loop iterations that a woken sleeper gets before the clock advances further. Enough for a chain of queues,
+locks and tasks; the test itself must wait for I/O."""
 
 
 class ManualClock:
-    """A verified fake of `ports.Clock`, moved by `advance` alone."""
+    """A verified fake of `ports.clock.Clock` that only `advance` moves."""
 
     def __init__(self, start: datetime = START) -> None:
         if start.tzinfo is None:
             raise ValueError(f"start: expected an aware datetime, got {start.isoformat()}")
         self._now = start.astimezone(UTC)
         self._sleepers: list[tuple[datetime, asyncio.Future[None]]] = []
-        self._somebody_lay_down = asyncio.Event()
+        self._sleeper_added = asyncio.Event()
 
     def now(self) -> datetime:
         return self._now
@@ -44,7 +44,7 @@ class ManualClock:
             return
         sleeper = (self._now + duration, asyncio.get_running_loop().create_future())
         self._sleepers.append(sleeper)
-        self._somebody_lay_down.set()
+        self._sleeper_added.set()
         try:
             await sleeper[1]
         finally:
@@ -53,38 +53,38 @@ class ManualClock:
 
     @property
     def wake_times(self) -> list[datetime]:
-        """When the present sleepers will wake, the earliest first."""
+        """When the current sleepers wake, earliest first."""
         return sorted(when for when, _ in self._sleepers)
 
     async def until_asleep(self, count: int = 1) -> None:
-        """Waits until at least `count` sleepers sleep at the same time."""
+        """Wait until at least `count` tasks sleep at the same time."""
         while len(self._sleepers) < count:
-            self._somebody_lay_down.clear()
-            await self._somebody_lay_down.wait()
+            self._sleeper_added.clear()
+            await self._sleeper_added.wait()
 
     async def advance(self, duration: timedelta) -> None:
-        """Moves time forward, stopping at each sleeper on the way to wake it and let it run.
+        """Move time forward, and wake and run each sleeper when its time comes.
 
-        Sleepers wake in the order of their times, those of one moment in the order in which they lay down.
-        One that goes back to sleep for less than what remains is woken again.
+        Sleepers with equal times wake in the order in which they went to sleep. A sleeper that sleeps again wakes
+        again, if its time is within `duration`.
         """
         if duration < timedelta(0):
-            raise ValueError(f"time moves forward only, got {duration}")
+            raise ValueError(f"expected a duration of 0 or more, because time moves forward only, got {duration}")
         end = self._now + duration
         while (sleeper := self._next_sleeper(end)) is not None:
             self._sleepers.remove(sleeper)
             self._now, woken = sleeper
             if not woken.done():
                 woken.set_result(None)
-            await _let_others_run()
+            await _run_other_tasks()
         self._now = end
-        await _let_others_run()
+        await _run_other_tasks()
 
     def _next_sleeper(self, end: datetime) -> tuple[datetime, asyncio.Future[None]] | None:
         due = (sleeper for sleeper in self._sleepers if sleeper[0] <= end)
         return min(due, key=lambda sleeper: sleeper[0], default=None)
 
 
-async def _let_others_run() -> None:
+async def _run_other_tasks() -> None:
     for _ in range(_TURNS):
         await asyncio.sleep(0)

@@ -1,8 +1,7 @@
-"""A fleet in memory that keeps the promises of the fetch port.
+"""An in-memory fleet: a verified fake of `ports.fleet.FleetReader`.
 
-It passes the same contract suite as the driver that speaks HTTP, so a test that walks it learns what a test
-against a server would. What it yields are real documents, encoded as the HyperFleet API encodes them: flat
-status fields and conditions both, which agree. Time is always an argument; the fleet has no clock of its own.
+It passes the same contract suite as the HTTP driver. It yields real documents in the encoding of the HyperFleet
+API, with flat status fields and matching conditions. Times are arguments; the fleet has no clock.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class FakeCondition(msgspec.Struct, frozen=True):
 
 
 class FakeStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the adapters have said; times and conditions are absent until one has."""
+    """The reported status. Times and conditions are absent until an adapter has reported."""
 
     phase: str
     observed_generation: int
@@ -46,21 +45,21 @@ class FakeStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FakeMetadata(msgspec.Struct, frozen=True):
-    """Name and labels once more, where templates look for them."""
+    """Name and labels, in the place where templates look for them."""
 
     name: str
     labels: Mapping[str, str]
 
 
 class FakeOwner(msgspec.Struct, frozen=True):
-    """The resource that another belongs to."""
+    """The owner of a resource."""
 
     id: str
     kind: str
 
 
 class FakeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A resource as this fleet serves it."""
+    """A resource as the fleet serves it."""
 
     id: str
     kind: str
@@ -78,12 +77,12 @@ class FakeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the adapters were content when they last looked."""
+        """Whether the last report said that the resource is ready."""
         return self.status.phase == _READY
 
 
 class FakeFleet:
-    """`ports.Fleet` over resources of one kind, which a test edits between walks or in the middle of one."""
+    """A `FleetReader` over resources of one kind, which tests may edit at any time, also during a walk."""
 
     def __init__(self, *, kind: str = "Cluster", selector: Selector | None = None, page_size: int = 100) -> None:
         if page_size < 1:
@@ -102,10 +101,10 @@ class FakeFleet:
         if self._failing_walks:
             self._failing_walks -= 1
             fails_at = self._pages_before_failure
-        # Places are fixed when the walk begins, so that an edit in its midst neither loses nor repeats one.
+        # The order is fixed when the walk begins, so that an edit neither loses nor repeats a resource.
         keys = list(self._items)
         for number, first in enumerate(range(0, max(len(keys), 1), self._page_size)):
-            await asyncio.sleep(0)  # a walk that never suspends would hide races that a server shows
+            await asyncio.sleep(0)  # a walk that never yields would hide races that a server shows
             if number == fails_at:
                 raise FetchError(self._failure)
             yield self._page(keys[first : first + self._page_size])
@@ -113,7 +112,7 @@ class FakeFleet:
             raise FetchError(self._failure)
 
     async def close(self) -> None:
-        """Nothing is held, so that a closed fake can be walked again."""
+        """Do nothing; a closed fake can be walked again."""
 
     def put(
         self,
@@ -129,7 +128,7 @@ class FakeFleet:
         last_updated_time: datetime | None = None,
         at: datetime = START,
     ) -> None:
-        """Adds a resource, or puts it in the place of another. By default it is new: no adapter has reported."""
+        """Add or replace a resource. By default no adapter has reported on it."""
         name = name or resource_id
         labels = labels or {}
         status = FakeStatus(_READY if is_ready else _NOT_READY, observed_generation)
@@ -150,26 +149,26 @@ class FakeFleet:
         )
 
     def put_encoded(self, document: bytes) -> None:
-        """Adds an item exactly as given: a resource of another shape, or JSON that is none at all."""
+        """Add an item exactly as given, also one that is not a valid resource or not valid JSON."""
         self._items[f"item {next(self._encoded)}"] = document
 
     def change_spec(self, resource_id: str, spec: Json, *, at: datetime) -> None:
-        """A user asks for something else: the next generation, which nobody has observed."""
+        """Change the spec, which creates a generation that no adapter has observed."""
         document = self._existing(resource_id)
         self._items[resource_id] = msgspec.structs.replace(
             document, spec=spec, generation=document.generation + 1, updated_time=at
         )
 
     def request_pulse(self, resource_id: str, *, at: datetime) -> None:
-        """Somebody asks for an event."""
+        """Request an event."""
         self._items[resource_id] = msgspec.structs.replace(self._existing(resource_id), pulse_requested_time=at)
 
     def pause(self, resource_id: str) -> None:
-        """Somebody wants no events for it."""
+        """Stop events for a resource."""
         self._items[resource_id] = msgspec.structs.replace(self._existing(resource_id), paused=True)
 
     def resume(self, resource_id: str) -> None:
-        """And wants them again."""
+        """Allow events again."""
         self._items[resource_id] = msgspec.structs.replace(self._existing(resource_id), paused=False)
 
     def report(
@@ -182,7 +181,7 @@ class FakeFleet:
         reason: str = "Reported",
         message: str = "",
     ) -> bool:
-        """An adapter has looked at this generation. False where that is no news: unknown, or outdated."""
+        """Store an adapter's report. Return False if the resource is unknown or the report is outdated."""
         document = self.get(resource_id)
         if document is None or generation < document.status.observed_generation:
             return False
@@ -191,23 +190,23 @@ class FakeFleet:
         return True
 
     def remove(self, resource_id: str) -> None:
-        """Takes a resource away."""
+        """Remove a resource."""
         self._existing(resource_id)
         del self._items[resource_id]
 
-    def fail(self, error: str = "the fleet does not answer", *, walks: int = 1, after_pages: int = 0) -> None:
-        """The next `walks` walks each end in a `FetchError` after so many pages; 0 walks heals."""
+    def fail(self, error: str = "the fleet does not respond", *, walks: int = 1, after_pages: int = 0) -> None:
+        """Make the next `walks` walks raise `FetchError` after `after_pages` pages. 0 walks ends the failure."""
         self._failure = error
         self._failing_walks = walks
         self._pages_before_failure = after_pages
 
     def get(self, resource_id: str) -> FakeDocument | None:
-        """The resource as it stands."""
+        """The current resource, or None."""
         item = self._items.get(resource_id)
         return item if isinstance(item, FakeDocument) else None
 
     def documents(self) -> list[FakeDocument]:
-        """Every resource as it stands, in the order of a walk, whatever the selector."""
+        """All current resources in walk order, ignoring the selector."""
         return [item for item in self._items.values() if isinstance(item, FakeDocument)]
 
     def _existing(self, resource_id: str) -> FakeDocument:
@@ -240,7 +239,7 @@ _encode = msgspec.json.Encoder().encode
 def _status(
     before: FakeStatus, generation: int, is_ready: bool, at: datetime, reason: str, message: str
 ) -> FakeStatus:
-    """The status after a report; its transition time moves only when the phase does."""
+    """The status after a report. The transition time changes only with the phase."""
     phase = _READY if is_ready else _NOT_READY
     transition = before.last_transition_time
     if transition is None or phase != before.phase:

@@ -1,4 +1,4 @@
-"""What tests of commands that look at a live fleet share: a configuration for a server, and a way to call one."""
+"""Shared by the tests of `explain`, `coverage` and `forecast`: write a configuration, run a command."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 
 from tests.support.fleet.fake_api import FleetServer
 
-FOREIGN = ("BROKER_TYPE", "BROKER_URL", "HYPERFLEET_API_TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""Variables of whoever runs the tests, which would count as settings."""
+SETTINGS_VARIABLES = ("BROKER_TYPE", "BROKER_URL", "HYPERFLEET_API_TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT")
+"""Unset while a command runs, because they would count as settings."""
 
 
 def write_config(directory: Path, server: FleetServer, *, name: str = "sentinel", **more: object) -> Path:
-    """A configuration file for this server; `more` are further keys, or other values for these."""
+    """Write a configuration file for this server; `more` adds or replaces keys."""
     settings: dict[str, object] = {
         "resource_type": "clusters",
         "hyperfleet_api": {"endpoint": server.url, "page_size": 5, "timeout": "1s"},
@@ -31,8 +31,8 @@ def write_config(directory: Path, server: FleetServer, *, name: str = "sentinel"
 
 
 async def invoke(command: click.Command, *arguments: object, environ: Mapping[str, str] | None = None) -> Result:
-    """Calls a command, in a thread because the server is on this one's loop."""
-    env = {**dict.fromkeys(FOREIGN), **(environ or {})}
+    """Run a command in a thread, because the server runs on this thread's event loop."""
+    env = {**dict.fromkeys(SETTINGS_VARIABLES), **(environ or {})}
     result = await asyncio.to_thread(
         CliRunner().invoke, command, [str(argument) for argument in arguments], env=env, standalone_mode=False
     )
@@ -42,13 +42,13 @@ async def invoke(command: click.Command, *arguments: object, environ: Mapping[st
 
 
 def code_of(result: Result) -> int:
-    """The exit code, which `main` makes of what a command returns or raises."""
+    """The exit code that `main` derives from the return value or the exception."""
     if isinstance(result.exception, click.ClickException):
         return 2
     return int(result.return_value or 0)
 
 
 def body_of(result: Result) -> dict[str, Any]:
-    """What was printed for scripts."""
+    """The decoded JSON output."""
     body: dict[str, Any] = json.loads(result.stdout)
     return body

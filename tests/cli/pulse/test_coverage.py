@@ -23,13 +23,14 @@ def populate(server: FleetServer) -> None:
         server.put(make_resource(f"cls-{n}", labels={"region": region, "env": "prod" if n % 2 else "dev"}))
 
 
-async def test_the_json_has_gaps_overlaps_and_what_each_configuration_matches(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        us, eu = (region_config(tmp_path, server, region) for region in ("us", "eu"))
-        dev = write_config(tmp_path, server, name="dev", resource_selector=[{"label": "env", "value": "dev"}])
+async def test_the_json_has_gaps_overlaps_and_matches_per_configuration(
+    tmp_path: Path, server: FleetServer
+) -> None:
+    populate(server)
+    us, eu = (region_config(tmp_path, server, region) for region in ("us", "eu"))
+    dev = write_config(tmp_path, server, name="dev", resource_selector=[{"label": "env", "value": "dev"}])
 
-        result = await invoke(coverage, "--config", us, "--config", eu, "--config", dev, "--output", "json")
+    result = await invoke(coverage, "--config", us, "--config", eu, "--config", dev, "--output", "json")
 
     body = body_of(result)
     assert code_of(result) == 0
@@ -51,12 +52,11 @@ async def test_the_json_has_gaps_overlaps_and_what_each_configuration_matches(tm
     ]
 
 
-async def test_the_fleet_is_read_once_and_without_a_selector(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        configs = [f"--config={region_config(tmp_path, server, region)}" for region in ("us", "eu", "asia")]
+async def test_the_fleet_is_read_once_without_a_selector(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    configs = [f"--config={region_config(tmp_path, server, region)}" for region in ("us", "eu", "asia")]
 
-        await invoke(coverage, *configs)
+    await invoke(coverage, *configs)
 
     assert [request.target for request in server.received] == [
         "/api/hyperfleet/v1/clusters?page=1&size=5",
@@ -64,13 +64,12 @@ async def test_the_fleet_is_read_once_and_without_a_selector(tmp_path: Path) -> 
     ]
 
 
-async def test_the_table_suggests_what_can_be_pasted_into_a_configuration(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        server.put(make_resource("quoted", labels={"region": "007"}), make_resource("bare"))
-        config = region_config(tmp_path, server, "us")
+async def test_suggestions_can_be_pasted_into_a_configuration(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    server.put(make_resource("quoted", labels={"region": "007"}), make_resource("bare"))
+    config = region_config(tmp_path, server, "us")
 
-        result = await invoke(coverage, "--config", config)
+    result = await invoke(coverage, "--config", config)
 
     blocks = result.stdout.split("\n\n")
     pasted = tmp_path / "pasted.yaml"
@@ -90,26 +89,24 @@ async def test_the_table_suggests_what_can_be_pasted_into_a_configuration(tmp_pa
     assert "For 1 of them no label helps" in result.stdout
 
 
-async def test_the_table_says_who_watches_together(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        eu, everything = region_config(tmp_path, server, "eu"), write_config(tmp_path, server, name="all")
+async def test_the_table_shows_configurations_that_overlap(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    eu, everything = region_config(tmp_path, server, "eu"), write_config(tmp_path, server, name="all")
 
-        result = await invoke(coverage, "--config", eu, "--config", everything)
+    result = await invoke(coverage, "--config", eu, "--config", everything)
 
     assert f"{eu} + {everything}          3  cls-2" in result.stdout
     assert "0 watched by none, 3 by more than one" in result.stdout
     assert "resource_selector:" not in result.stdout
 
 
-async def test_long_lists_are_cut_short_for_people(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        server.put(*(make_resource(f"cls-{n:02}", labels={"serial": f"{n:02}"}) for n in range(30)))
+async def test_the_table_shortens_long_lists(tmp_path: Path, server: FleetServer) -> None:
+    server.put(*(make_resource(f"cls-{n:02}", labels={"serial": f"{n:02}"}) for n in range(30)))
 
-        result = await invoke(coverage, "--config", region_config(tmp_path, server, "us"))
+    result = await invoke(coverage, "--config", region_config(tmp_path, server, "us"))
 
     assert "cls-19 and 10 more" in result.stdout
-    assert "and 10 labels more" in result.stdout
+    assert "and 10 more labels" in result.stdout
     assert "For 30 of them no label helps" in result.stdout
 
 
@@ -125,50 +122,46 @@ async def test_long_lists_are_cut_short_for_people(tmp_path: Path) -> None:
         (["us", "us", "eu", "asia"], "any", 1),
     ],
 )
-async def test_a_pipeline_says_what_it_does_not_put_up_with(
-    tmp_path: Path, regions: list[str], fail_on: str, code: int
+async def test_fail_on_decides_the_exit_code(
+    tmp_path: Path, server: FleetServer, regions: list[str], fail_on: str, code: int
 ) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        configs = [f"--config={region_config(tmp_path, server, region)}" for region in regions]
+    populate(server)
+    configs = [f"--config={region_config(tmp_path, server, region)}" for region in regions]
 
-        result = await invoke(coverage, *configs, "--fail-on", fail_on, "--output=json")
+    result = await invoke(coverage, *configs, "--fail-on", fail_on, "--output=json")
 
     assert code_of(result) == code
     assert body_of(result)["total"] == 6
 
 
-async def test_different_resource_types_exit_2_before_any_request(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        us, eu = (
-            region_config(tmp_path, server, "us"),
-            region_config(tmp_path, server, "eu", resource_type="nodepools"),
-        )
+async def test_different_resource_types_exit_2_before_any_request(tmp_path: Path, server: FleetServer) -> None:
+    us, eu = (
+        region_config(tmp_path, server, "us"),
+        region_config(tmp_path, server, "eu", resource_type="nodepools"),
+    )
 
-        result = await invoke(coverage, "--config", us, "--config", eu)
+    result = await invoke(coverage, "--config", us, "--config", eu)
 
     assert code_of(result) == 2
     assert f"clusters ({us}), nodepools ({eu})" in result.stderr
     assert server.received == []
 
 
-async def test_different_endpoints_exit_2_unless_one_is_chosen(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        us = region_config(tmp_path, server, "us")
-        elsewhere = {"endpoint": "http://elsewhere.invalid"}
-        eu = region_config(tmp_path, server, "eu", hyperfleet_api=elsewhere)
+async def test_different_endpoints_exit_2_unless_one_is_chosen(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    us = region_config(tmp_path, server, "us")
+    eu = region_config(tmp_path, server, "eu", hyperfleet_api={"endpoint": "http://elsewhere.invalid"})
 
-        refused = await invoke(coverage, "--config", us, "--config", eu)
-        chosen = await invoke(
-            coverage,
-            "--config",
-            us,
-            "--config",
-            eu,
-            f"--set=hyperfleet_api.endpoint={server.url}",
-            "--output=json",
-        )
+    refused = await invoke(coverage, "--config", us, "--config", eu)
+    chosen = await invoke(
+        coverage,
+        "--config",
+        us,
+        "--config",
+        eu,
+        f"--set=hyperfleet_api.endpoint={server.url}",
+        "--output=json",
+    )
 
     assert code_of(refused) == 2
     assert "hyperfleet_api.endpoint: expected the same in every configuration" in refused.stderr
@@ -176,12 +169,11 @@ async def test_different_endpoints_exit_2_unless_one_is_chosen(tmp_path: Path) -
     assert body_of(chosen)["gaps"] == ["cls-5"]
 
 
-async def test_the_problems_of_every_configuration_are_said_at_once(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        us = region_config(tmp_path, server, "us", pol_interval="5s")
-        eu = region_config(tmp_path, server, "eu", max_age="5s")
+async def test_the_problems_of_all_configurations_are_printed(tmp_path: Path, server: FleetServer) -> None:
+    us = region_config(tmp_path, server, "us", pol_interval="5s")
+    eu = region_config(tmp_path, server, "eu", max_age="5s")
 
-        result = await invoke(coverage, "--config", us, "--config", eu)
+    result = await invoke(coverage, "--config", us, "--config", eu)
 
     assert code_of(result) == 2
     assert "pol_interval" in result.stderr
@@ -189,7 +181,7 @@ async def test_the_problems_of_every_configuration_are_said_at_once(tmp_path: Pa
     assert server.received == []
 
 
-async def test_an_api_that_fails_exits_1(tmp_path: Path) -> None:
+async def test_a_failing_api_exits_1(tmp_path: Path) -> None:
     async with FleetServer(script=lambda request: FakeResponse(404)) as server:
         result = await invoke(coverage, "--config", region_config(tmp_path, server, "us"), "--output=json")
 

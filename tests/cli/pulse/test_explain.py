@@ -31,12 +31,11 @@ def populate(server: FleetServer) -> None:
     )
 
 
-async def test_the_json_has_every_member_in_its_place(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        config = write_config(tmp_path, server, message_data={"id": ".id", "region": ".labels.region"})
+async def test_the_json_has_all_members_in_order(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    config = write_config(tmp_path, server, message_data={"id": ".id", "region": ".labels.region"})
 
-        result = await invoke(explain, "--config", config, *NOW, "--output", "json")
+    result = await invoke(explain, "--config", config, *NOW, "--output", "json")
 
     body = body_of(result)
     assert code_of(result) == 0
@@ -68,11 +67,10 @@ async def test_the_json_has_every_member_in_its_place(tmp_path: Path) -> None:
     assert body["summary"]["events_per_minute"] == pytest.approx(3 * 6 + 3 / 30)
 
 
-async def test_the_table_says_it_in_words(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
+async def test_the_table_has_a_row_for_each_resource_and_a_summary(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
 
-        result = await invoke(explain, "--config", write_config(tmp_path, server), *NOW)
+    result = await invoke(explain, "--config", write_config(tmp_path, server), *NOW)
 
     lines = [line.split("  ") for line in result.stdout.splitlines()]
     cells = {line[0]: [cell.strip() for cell in line[1:] if cell.strip()] for line in lines}
@@ -87,24 +85,22 @@ async def test_the_table_says_it_in_words(tmp_path: Path) -> None:
     assert "6 clusters (selector: all) at 2026-03-01T12:00:00Z: 4 to publish, 2 to skip" in result.stdout
 
 
-async def test_the_yaml_says_what_the_json_says(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        config = write_config(tmp_path, server)
+async def test_the_yaml_equals_the_json(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    config = write_config(tmp_path, server)
 
-        as_json = await invoke(explain, "--config", config, *NOW, "--output", "json")
-        as_yaml = await invoke(explain, "--config", config, *NOW, "--output", "yaml")
+    as_json = await invoke(explain, "--config", config, *NOW, "--output", "json")
+    as_yaml = await invoke(explain, "--config", config, *NOW, "--output", "yaml")
 
     assert yaml.safe_load(as_yaml.stdout) == body_of(as_json)
 
 
-async def test_one_resource_is_shown_with_its_data_and_warnings(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        config = write_config(tmp_path, server, message_data={"id": ".id", "zone": ".labels.zone"})
+async def test_one_resource_is_shown_with_its_data_and_warnings(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    config = write_config(tmp_path, server, message_data={"id": ".id", "zone": ".labels.zone"})
 
-        result = await invoke(explain, "--config", config, "--id", "due", *NOW)
-        as_json = await invoke(explain, "--config", config, "--id", "due", *NOW, "--output", "json")
+    result = await invoke(explain, "--config", config, "--id", "due", *NOW)
+    as_json = await invoke(explain, "--config", config, "--id", "due", *NOW, "--output", "json")
 
     assert 'data: {"id":"due","zone":""}' in result.stdout
     assert "warning: message_data.zone: the resource has no such field" in result.stdout
@@ -113,39 +109,36 @@ async def test_one_resource_is_shown_with_its_data_and_warnings(tmp_path: Path) 
     assert body_of(as_json)["summary"]["fetched"] == 1
 
 
-async def test_a_moment_in_another_zone_is_the_same_moment(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
+async def test_a_time_in_another_zone_is_converted_to_utc(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
 
-        result = await invoke(
-            explain,
-            "--config",
-            write_config(tmp_path, server),
-            "--at",
-            "2026-03-01T14:00:00+02:00",
-            "--output=json",
-        )
+    result = await invoke(
+        explain,
+        "--config",
+        write_config(tmp_path, server),
+        "--at",
+        "2026-03-01T14:00:00+02:00",
+        "--output=json",
+    )
 
     assert body_of(result)["at"] == "2026-03-01T12:00:00Z"
 
 
-async def test_without_a_moment_it_is_now(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        before = datetime.now(UTC)
-        result = await invoke(explain, "--config", write_config(tmp_path, server), "--output=json")
-        after = datetime.now(UTC)
+async def test_the_default_time_is_now(tmp_path: Path, server: FleetServer) -> None:
+    before = datetime.now(UTC)
+    result = await invoke(explain, "--config", write_config(tmp_path, server), "--output=json")
+    after = datetime.now(UTC)
 
     assert before <= datetime.fromisoformat(body_of(result)["at"]) <= after
     assert body_of(result)["resources"] == []
 
 
-async def test_warnings_and_malformed_items_are_on_stderr_once_each(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        server.put(*({"id": n} for n in range(21)))
-        config = write_config(tmp_path, server, message_data={"id": ".id", "zone": ".labels.zone"})
+async def test_warnings_and_malformed_items_are_logged_once_each(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    server.put(*({"id": n} for n in range(21)))
+    config = write_config(tmp_path, server, message_data={"id": ".id", "zone": ".labels.zone"})
 
-        result = await invoke(explain, "--config", config, *NOW, "--output=json", "--log-format=json")
+    result = await invoke(explain, "--config", config, *NOW, "--output=json", "--log-format=json")
 
     assert code_of(result) == 0
     assert result.stderr.count("message_data.zone") == 1
@@ -155,33 +148,30 @@ async def test_warnings_and_malformed_items_are_on_stderr_once_each(tmp_path: Pa
     assert body_of(result)["summary"]["malformed"] == 21
 
 
-async def test_names_that_would_act_on_a_terminal_are_escaped(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        server.put(make_resource("\x1b[2Jcls", last_updated=AT))
+async def test_terminal_control_characters_are_escaped(tmp_path: Path, server: FleetServer) -> None:
+    server.put(make_resource("\x1b[2Jcls", last_updated=AT))
 
-        result = await invoke(explain, "--config", write_config(tmp_path, server), *NOW)
+    result = await invoke(explain, "--config", write_config(tmp_path, server), *NOW)
 
     assert "\x1b" not in result.stdout
     assert r"\x1b[2Jcls" in result.stdout
 
 
 @pytest.mark.parametrize(
-    "moment", ["yesterday", "2026-03-01", "2026-03-01T12:00:00", "9999-12-31T23:59:59-01:00", ""]
+    "time", ["yesterday", "2026-03-01", "2026-03-01T12:00:00", "9999-12-31T23:59:59-01:00", ""]
 )
-async def test_a_moment_that_is_none_exits_2_before_any_request(tmp_path: Path, moment: str) -> None:
-    async with FleetServer() as server:
-        result = await invoke(explain, "--config", write_config(tmp_path, server), "--at", moment)
+async def test_an_invalid_time_exits_2_before_any_request(tmp_path: Path, server: FleetServer, time: str) -> None:
+    result = await invoke(explain, "--config", write_config(tmp_path, server), "--at", time)
 
     assert code_of(result) == 2
     assert "2025-10-21T12:00:00Z" in str(result.exception)
     assert server.received == []
 
 
-async def test_a_bad_configuration_exits_2_with_its_problems_before_any_request(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        config = write_config(tmp_path, server, pol_interval="5s")
+async def test_a_bad_configuration_exits_2_before_any_request(tmp_path: Path, server: FleetServer) -> None:
+    config = write_config(tmp_path, server, pol_interval="5s")
 
-        result = await invoke(explain, "--config", config)
+    result = await invoke(explain, "--config", config)
 
     assert code_of(result) == 2
     assert "pol_interval: unknown key; did you mean poll_interval?" in result.stderr
@@ -189,20 +179,19 @@ async def test_a_bad_configuration_exits_2_with_its_problems_before_any_request(
     assert server.received == []
 
 
-async def test_an_unknown_id_exits_1_and_says_where_it_was_looked_for(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        selector = [{"label": "region", "value": "eu"}]
-        config = write_config(tmp_path, server, resource_selector=selector)
+async def test_an_unknown_id_exits_1_and_names_the_selector(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    selector = [{"label": "region", "value": "eu"}]
+    config = write_config(tmp_path, server, resource_selector=selector)
 
-        result = await invoke(explain, "--config", config, "--id", "calm", "--output=json")
+    result = await invoke(explain, "--config", config, "--id", "calm", "--output=json")
 
     assert code_of(result) == 1
     assert "calm: no such resource among the 1 clusters that were read (selector: region=eu" in result.stderr
     assert result.stdout == ""
 
 
-async def test_an_api_that_fails_exits_1_without_half_an_answer_and_without_the_token(tmp_path: Path) -> None:
+async def test_a_failing_api_exits_1_without_data_and_without_the_token(tmp_path: Path) -> None:
     def script(request: object) -> FakeResponse | None:
         return (
             FakeResponse(403, b'{"detail": "token s3cret-t0ken is not welcome"}')
@@ -225,27 +214,25 @@ async def test_an_api_that_fails_exits_1_without_half_an_answer_and_without_the_
     assert result.stdout == ""
 
 
-async def test_settings_may_be_set_by_flags(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        config = write_config(tmp_path, server)
+async def test_set_flags_apply(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    config = write_config(tmp_path, server)
 
-        result = await invoke(
-            explain, "--config", config, "--set", "max_age_ready=1m", "--id=calm", *NOW, "--output=json"
-        )
+    result = await invoke(
+        explain, "--config", config, "--set", "max_age_ready=1m", "--id=calm", *NOW, "--output=json"
+    )
 
     assert body_of(result)["resources"][0]["reason"] == "max age expired (ready)"
 
 
-async def test_paused_and_requested_resources_say_so(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        paused = make_resource("paused", generation=2, last_updated=ago(minutes=4)) | {"paused": True}
-        asked = make_resource("asked", last_updated=ago(minutes=4))
-        server.put(paused, asked | {"pulse_requested_time": ago(seconds=1).isoformat()})
-        config = write_config(tmp_path, server)
+async def test_paused_and_requested_resources_show_the_reason(tmp_path: Path, server: FleetServer) -> None:
+    paused = make_resource("paused", generation=2, last_updated=ago(minutes=4)) | {"paused": True}
+    asked = make_resource("asked", last_updated=ago(minutes=4))
+    server.put(paused, asked | {"pulse_requested_time": ago(seconds=1).isoformat()})
+    config = write_config(tmp_path, server)
 
-        table = await invoke(explain, "--config", config, *NOW)
-        as_json = await invoke(explain, "--config", config, *NOW, "--output", "json")
+    table = await invoke(explain, "--config", config, *NOW)
+    as_json = await invoke(explain, "--config", config, *NOW, "--output", "json")
 
     lines = table.stdout.splitlines()
     assert lines[1].split()[-3:] == ["skip", "paused", "paused"]

@@ -20,12 +20,13 @@ def populate(server: FleetServer) -> None:
     )
 
 
-async def test_the_json_has_the_present_size_the_one_asked_about_and_the_largest(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        config = write_config(tmp_path, server, poll_interval="5s")
+async def test_the_json_has_the_current_the_requested_and_the_largest_size(
+    tmp_path: Path, server: FleetServer
+) -> None:
+    populate(server)
+    config = write_config(tmp_path, server, poll_interval="5s")
 
-        result = await invoke(forecast, "--config", config, "--fleet-size=1200", "--output=json")
+    result = await invoke(forecast, "--config", config, "--fleet-size=1200", "--output=json")
 
     body = body_of(result)
     assert code_of(result) == 0
@@ -51,12 +52,11 @@ async def test_the_json_has_the_present_size_the_one_asked_about_and_the_largest
     assert body["largest_fleet"] > 12
 
 
-async def test_the_table_puts_both_sizes_beside_each_other(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        config = write_config(tmp_path, server)
+async def test_the_table_has_a_column_for_each_size(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    config = write_config(tmp_path, server)
 
-        result = await invoke(forecast, "--config", config, "--fleet-size=1200", "--over=5m")
+    result = await invoke(forecast, "--config", config, "--fleet-size=1200", "--over=5m")
 
     lines = {line.strip().partition("  ")[0]: line for line in result.stdout.splitlines()}
     assert code_of(result) == 0
@@ -67,18 +67,17 @@ async def test_the_table_puts_both_sizes_beside_each_other(tmp_path: Path) -> No
     assert "one process keeps polling every 1s up to about" in result.stdout
 
 
-async def test_without_a_size_only_the_present_one_is_shown(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        populate(server)
-        config = write_config(tmp_path, server)
+async def test_without_a_size_only_the_current_one_is_shown(tmp_path: Path, server: FleetServer) -> None:
+    populate(server)
+    config = write_config(tmp_path, server)
 
-        result = await invoke(forecast, "--config", config, "--over=1m", "--output=json")
+    result = await invoke(forecast, "--config", config, "--over=1m", "--output=json")
 
     assert body_of(result)["at_size"] is None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--fleet-size", "0"], "0"),
         (["--fleet-size", "many"], "many"),
@@ -87,27 +86,25 @@ async def test_without_a_size_only_the_present_one_is_shown(tmp_path: Path) -> N
         (["--answer-after", "-1s"], "0s or more"),
     ],
 )
-async def test_flags_that_make_no_sense_exit_2_before_any_request(
-    tmp_path: Path, arguments: list[str], said: str
+async def test_invalid_flags_exit_2_before_any_request(
+    tmp_path: Path, server: FleetServer, arguments: list[str], message: str
 ) -> None:
-    async with FleetServer() as server:
-        result = await invoke(forecast, "--config", write_config(tmp_path, server), *arguments)
+    result = await invoke(forecast, "--config", write_config(tmp_path, server), *arguments)
 
     assert code_of(result) == 2
-    assert said in str(result.exception)
+    assert message in str(result.exception)
     assert server.received == []
 
 
-async def test_an_empty_fleet_exits_1_and_says_so(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        result = await invoke(forecast, "--config", write_config(tmp_path, server), "--output=json")
+async def test_an_empty_fleet_exits_1_with_a_message(tmp_path: Path, server: FleetServer) -> None:
+    result = await invoke(forecast, "--config", write_config(tmp_path, server), "--output=json")
 
     assert code_of(result) == 1
     assert "nothing to measure" in result.stderr
     assert result.stdout == ""
 
 
-async def test_an_api_that_fails_exits_1(tmp_path: Path) -> None:
+async def test_a_failing_api_exits_1(tmp_path: Path) -> None:
     async with FleetServer(script=lambda request: FakeResponse(404)) as server:
         result = await invoke(forecast, "--config", write_config(tmp_path, server))
 
@@ -115,9 +112,8 @@ async def test_an_api_that_fails_exits_1(tmp_path: Path) -> None:
     assert "the fleet could not be read" in result.stderr
 
 
-async def test_a_bad_configuration_exits_2(tmp_path: Path) -> None:
-    async with FleetServer() as server:
-        result = await invoke(forecast, "--config", write_config(tmp_path, server, poll="1s"))
+async def test_a_bad_configuration_exits_2(tmp_path: Path, server: FleetServer) -> None:
+    result = await invoke(forecast, "--config", write_config(tmp_path, server, poll="1s"))
 
     assert code_of(result) == 2
     assert "poll" in result.stderr

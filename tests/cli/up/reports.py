@@ -62,7 +62,7 @@ def cycle(
     is_confirmed = outcome is Outcome.CONFIRMED
     observer.judged(PageReport(judgements, (), now))
     if sent:
-        observer.answered(PublishedBatch(sent, [outcome] * len(sent), [], ""))
+        observer.published(PublishedBatch(sent, [outcome] * len(sent), [], ""))
     observer.finished(
         CycleReport(
             started=now,

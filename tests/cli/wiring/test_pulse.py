@@ -1,4 +1,4 @@
-"""From settings to parts: every setting reaches the part that it is about."""
+"""Every setting of a pulse and of its broker reaches the part that uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from prometheus_client import CollectorRegistry
 
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics
 from sentinel.core.events import Event, Mode
 from sentinel.core.labels import SelectorParam
 from sentinel.core.pulse.listing import PageShape
@@ -24,9 +24,9 @@ from sentinel.core.pulse.observation import PLAIN_FIELDS
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.drivers.memory_broker import MemoryBroker
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Outcome
-from sentinel.pulse.metrics import PulseMetrics
+from sentinel.ports.publisher import Outcome, Publisher
 from sentinel.pulse.settings import LabelMatch, PulseSettings
+from sentinel.pulse.telemetry import PulseMetrics, PulseSeries
 from sentinel.runtime import process
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.part import Part
@@ -41,7 +41,7 @@ from sentinel.runtime.tracing import NO_TRACING
 from sentinel.testing import loop
 from sentinel.testing.clock import START
 from sentinel.testing.fleet import FakeFleet
-from sentinel.testing.loop import SimulatedClock
+from sentinel.testing.loop import SimulatedClock, simulated
 from tests.support.brokers.rabbitmq import Inbox, PrivateRabbitMQ, make_events, open_inbox, url_of
 from tests.support.fleet.fake_api import FakeResponse, FleetServer, make_resource, only
 
@@ -53,8 +53,8 @@ def settings(endpoint: str = "http://127.0.0.1:1", /, **changes: object) -> Puls
         ApiSettings(endpoint=endpoint),
         **{name: changes.pop(name) for name in list(changes) if name in ApiSettings.__struct_fields__},
     )
-    plain = PulseSettings(resource_type="clusters", hyperfleet_api=api, log=LogSettings())
-    return msgspec.structs.replace(plain, **changes)
+    defaults = PulseSettings(resource_type="clusters", hyperfleet_api=api, log=LogSettings())
+    return msgspec.structs.replace(defaults, **changes)
 
 
 async def walk(chosen: PulseSettings) -> int:
@@ -65,10 +65,36 @@ async def walk(chosen: PulseSettings) -> int:
         await fleet.close()
 
 
+def stuck_fleet() -> FakeFleet:
+    """One resource whose status is old and never changes."""
+    fleet = FakeFleet()
+    fleet.put("stuck", observed_generation=1, last_updated_time=START - timedelta(hours=1))
+    return fleet
+
+
+def make_part(
+    chosen: PulseSettings,
+    *,
+    series: PulseSeries,
+    fleet: FakeFleet | None = None,
+    publisher: Publisher | None = None,
+    pacer: Pacer | None = None,
+) -> Part:
+    return build_pulse(
+        chosen,
+        fleet=fleet or FakeFleet(),
+        publisher=publisher or MemoryBroker().publisher(),
+        clock=SimulatedClock(),
+        tracer=NO_TRACING,
+        pacer=Pacer() if pacer is None else pacer,
+        series=series,
+    )
+
+
 class TestFleet:
-    async def test_the_request_says_what_the_settings_say(self, tmp_path: Path) -> None:
+    async def test_the_request_follows_the_settings(self, tmp_path: Path) -> None:
         token_file = tmp_path / "token"
-        token_file.write_text("of-the-file\n")
+        token_file.write_text("from-file\n")
         async with FleetServer() as server:
             chosen = settings(
                 server.url,
@@ -83,7 +109,7 @@ class TestFleet:
         (received,) = server.received
         assert received.query == {"search": "labels.region='us-east'", "page": "1", "size": "7"}
         assert received.headers["Accept-Encoding"] == "gzip"
-        assert received.headers["Authorization"] == "Bearer of-the-file"
+        assert received.headers["Authorization"] == "Bearer from-file"
         assert received.headers["User-Agent"].startswith("hyperfleet-sentinel/")
 
     async def test_the_token_wins_over_the_file(self, tmp_path: Path) -> None:
@@ -92,20 +118,20 @@ class TestFleet:
 
         assert server.received[0].headers["Authorization"] == "Bearer itself"
 
-    async def test_a_rotated_token_is_told_to_whoever_keeps_it_out_of_the_log(self, tmp_path: Path) -> None:
+    async def test_on_token_gets_each_rotated_token(self, tmp_path: Path) -> None:
         token_file = tmp_path / "token"
-        heard: list[str] = []
+        tokens: list[str] = []
         async with FleetServer() as server:
-            fleet = build_fleet(settings(server.url, token_file=token_file), on_token=heard.append)
+            fleet = build_fleet(settings(server.url, token_file=token_file), on_token=tokens.append)
             for token in ("first", "second", "second"):
                 token_file.write_text(token)
                 async for _ in fleet.walk():
                     pass
             await fleet.close()
 
-        assert heard == ["first", "second"]
+        assert tokens == ["first", "second"]
 
-    async def test_an_authority_of_ones_own_is_trusted(self, authority: trustme.CA, ca_file: Path) -> None:
+    async def test_a_ca_file_is_trusted(self, authority: trustme.CA, ca_file: Path) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("127.0.0.1").configure_cert(context)
         async with FleetServer(tls=context) as server:
@@ -113,7 +139,7 @@ class TestFleet:
 
             assert await walk(settings(server.url, ca_file=ca_file)) == 3
 
-    async def test_a_server_that_can_is_asked_for_what_is_read_and_no_more(self) -> None:
+    async def test_a_server_with_cursors_is_asked_for_the_read_fields_only(self) -> None:
         async with FleetServer(shape=PageShape.CURSOR) as server:
             server.put(*(make_resource(f"cls-{n}", last_updated=START) for n in range(2)))
             data = {"id": ".id", "region": ".metadata.labels.region", "deep": "{{.spec.a.b.c.d.e.f.g.h.i}}"}
@@ -123,16 +149,14 @@ class TestFleet:
         fields = server.received[1].query["fields"].split(",")
         assert fields == [*PLAIN_FIELDS, "metadata.labels.region", "spec.a.b.c.d.e.f.g"]
 
-    async def test_whoever_prints_the_whole_resource_gets_it_whole(self) -> None:
+    async def test_a_template_of_the_whole_resource_disables_fields(self) -> None:
         async with FleetServer(shape=PageShape.CURSOR) as server:
             server.put_many(2)
             await walk(settings(server.url, page_size=1, message_data={"all": "{{.}}"}))
 
         assert "fields" not in server.received[1].query
 
-    async def test_a_server_that_does_not_answer_is_told_of_at_the_first_try(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_a_failing_server_is_logged_at_the_first_attempt(self, caplog: pytest.LogCaptureFixture) -> None:
         async with FleetServer(script=only(1, FakeResponse(status=503))) as server:
             await walk(settings(server.url))
 
@@ -141,13 +165,13 @@ class TestFleet:
 
 
 class TestPublisher:
-    async def test_an_exchange_gets_events_with_its_routing_key(self, rabbitmq_url: str) -> None:
+    async def test_events_have_the_routing_key(self, rabbitmq_url: str) -> None:
         async with open_inbox(rabbitmq_url, exchange_type="topic", routing_key="fleet.pulse") as box:
             received = await publish_one(rabbitmq(box, url=rabbitmq_url, routing_key="fleet.pulse"), box)
 
         assert received.routing_key == "fleet.pulse"
 
-    async def test_host_port_and_tls_are_an_alternative_to_the_url(
+    async def test_host_port_and_tls_replace_the_url(
         self, private_rabbitmq: PrivateRabbitMQ, ca_file: Path
     ) -> None:
         async with open_inbox(private_rabbitmq.url) as box:
@@ -163,7 +187,7 @@ class TestPublisher:
 
         assert received.body
 
-    async def test_an_unknown_authority_is_not_trusted(self, private_rabbitmq: PrivateRabbitMQ) -> None:
+    async def test_an_unknown_ca_is_not_trusted(self, private_rabbitmq: PrivateRabbitMQ) -> None:
         broker = BrokerSettings(
             type=BrokerType.RABBITMQ, url=Secret(url_of(private_rabbitmq.tls_port, tls=True)), exchange="any"
         )
@@ -205,7 +229,7 @@ async def publish_one(broker: BrokerSettings, box: Inbox) -> AbstractIncomingMes
 
 
 class TestPulse:
-    """What the settings of a pulse change, seen from how many events there are after a minute."""
+    """The effect of each setting on the number of events in a minute."""
 
     @pytest.mark.parametrize(
         ("changes", "events"),
@@ -218,39 +242,38 @@ class TestPulse:
             ({"max_events_per_second": 0.025}, 2),
         ],
     )
-    def test_a_status_that_stands_still(self, changes: dict[str, object], events: int) -> None:
-        fleet = FakeFleet()
-        fleet.put("stuck", observed_generation=1, last_updated_time=START - timedelta(hours=1))
+    def test_a_status_that_does_not_change(self, changes: dict[str, object], events: int) -> None:
+        fleet = stuck_fleet()
 
-        assert len(loop.run(a_minute(fleet, settings(**changes)))) == events
+        assert len(run_a_minute(fleet, settings(**changes))) == events
 
     @pytest.mark.parametrize(("changes", "events"), [({}, 7), ({"generation_check": False}, 0)])
-    def test_a_generation_that_nobody_observes(self, changes: dict[str, object], events: int) -> None:
+    def test_a_generation_that_no_adapter_observes(self, changes: dict[str, object], events: int) -> None:
         fleet = FakeFleet()
         fleet.put("new", generation=2, observed_generation=1, is_ready=True, last_updated_time=START)
 
-        assert len(loop.run(a_minute(fleet, settings(**changes)))) == events
+        assert len(run_a_minute(fleet, settings(**changes))) == events
 
-    def test_a_ready_resource_has_a_max_age_of_its_own(self) -> None:
+    def test_a_ready_resource_has_its_own_max_age(self) -> None:
         fleet = FakeFleet()
         fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
 
-        assert len(loop.run(a_minute(fleet, settings(max_age_ready=40 * SECOND)))) == 1
+        assert len(run_a_minute(fleet, settings(max_age_ready=40 * SECOND))) == 1
 
-    def test_the_data_is_what_message_data_says(self) -> None:
+    def test_the_data_follows_message_data(self) -> None:
         fleet = FakeFleet()
         fleet.put("one", name="the-first")
 
-        bodies = loop.run(a_minute(fleet, settings(message_data={"who": ".name"})))
+        bodies = run_a_minute(fleet, settings(message_data={"who": ".name"}))
 
         assert msgspec.json.decode(bodies[0])["data"] == {"who": "the-first"}
 
-    def test_data_may_tell_the_reason_of_each_event(self) -> None:
+    def test_data_may_contain_the_reason(self) -> None:
         fleet = FakeFleet()
         fleet.put("changed", generation=2, observed_generation=1, last_updated_time=START)
         fleet.put("old", observed_generation=1, last_updated_time=START - timedelta(hours=1))
 
-        bodies = loop.run(a_minute(fleet, settings(message_data=reason_data("clusters"))))
+        bodies = run_a_minute(fleet, settings(message_data=reason_data("clusters")))
 
         data = [msgspec.json.decode(body)["data"] for body in bodies]
         assert {each["resourceId"]: each["reason"] for each in data} == {
@@ -260,43 +283,41 @@ class TestPulse:
 
 
 class TestRebuild:
-    """A pulse that ends and is built again for new settings, as a reload does it."""
+    """A pulse that is stopped and rebuilt for new settings, as in a reload."""
 
-    def test_what_was_published_stays_paced_by_the_new_interval(self) -> None:
-        fleet = FakeFleet()
-        fleet.put("stuck", observed_generation=1, last_updated_time=START - timedelta(hours=1))
-        rebuilt = Rebuilt(fleet)
+    def test_published_events_stay_paced_by_the_new_interval(self) -> None:
+        fleet = stuck_fleet()
+        rebuilt = RebuiltPulse(fleet)
 
-        rebuilt.run(settings(), for_=1 * SECOND)
-        rebuilt.run(settings(republish_interval=20 * SECOND), for_=19 * SECOND)
+        rebuilt.run(settings(), duration=1 * SECOND)
+        rebuilt.run(settings(republish_interval=20 * SECOND), duration=19 * SECOND)
 
         assert rebuilt.value("events_published_total") == 1
         assert rebuilt.value("paced_total") == 4
 
-        rebuilt.run(settings(republish_interval=20 * SECOND), for_=1 * SECOND)
+        rebuilt.run(settings(republish_interval=20 * SECOND), duration=1 * SECOND)
 
         assert rebuilt.value("events_published_total") == 2
 
-    def test_a_pulse_without_the_pacer_of_the_one_before_publishes_again(self) -> None:
-        fleet = FakeFleet()
-        fleet.put("stuck", observed_generation=1, last_updated_time=START - timedelta(hours=1))
-        rebuilt = Rebuilt(fleet)
+    def test_a_new_pacer_publishes_again(self) -> None:
+        fleet = stuck_fleet()
+        rebuilt = RebuiltPulse(fleet)
 
-        rebuilt.run(settings(), for_=1 * SECOND)
+        rebuilt.run(settings(), duration=1 * SECOND)
         rebuilt.pacer = Pacer()
-        rebuilt.run(settings(), for_=1 * SECOND)
+        rebuilt.run(settings(), duration=1 * SECOND)
 
         assert rebuilt.value("events_published_total") == 2
 
-    def test_the_counters_go_on_under_the_same_names(self) -> None:
+    def test_the_counters_continue_with_the_same_names(self) -> None:
         fleet = FakeFleet()
         fleet.put("calm", observed_generation=1, is_ready=True, last_updated_time=START)
-        rebuilt = Rebuilt(fleet)
+        rebuilt = RebuiltPulse(fleet)
 
-        rebuilt.run(settings(), for_=1 * SECOND)
+        rebuilt.run(settings(), duration=1 * SECOND)
         before = rebuilt.names()
         rebuilt.series.reloaded()
-        rebuilt.run(settings(max_age_ready=1 * SECOND), for_=1 * SECOND)
+        rebuilt.run(settings(max_age_ready=1 * SECOND), duration=1 * SECOND)
 
         assert rebuilt.value("reconcile_duration_seconds_count") == 2
         assert rebuilt.value("resources_skipped_total", ready_state="ready") == 1
@@ -304,53 +325,37 @@ class TestRebuild:
         assert rebuilt.value("config_reloads_total") == 1
         assert rebuilt.names() == before
 
-    def test_series_of_other_labels_are_not_taken(self) -> None:
+    def test_series_with_other_labels_are_rejected(self) -> None:
         series = PulseMetrics(CollectorRegistry()).claim(shard="region=us-east", resource_type="clusters")
 
         with pytest.raises(ValueError, match=r"expected the series of clusters \(all\), got .*region=us-east"):
-            build_pulse(
-                settings(),
-                fleet=FakeFleet(),
-                publisher=MemoryBroker().publisher(),
-                clock=SimulatedClock(),
-                tracer=NO_TRACING,
-                pacer=Pacer(),
-                series=series,
-            )
+            make_part(settings(), series=series)
 
-    def test_two_pulses_with_equal_labels_end_the_service_with_2(self) -> None:
+    def test_two_pulses_with_equal_labels_exit_with_2(self) -> None:
         metrics = Metrics(component="test")
-        pulses = pulse_metrics(metrics)
+        pulses = build_pulse_metrics(metrics)
 
         def build() -> Part:
-            return build_pulse(
-                settings(),
-                fleet=FakeFleet(),
-                publisher=MemoryBroker().publisher(),
-                clock=SimulatedClock(),
-                tracer=NO_TRACING,
-                pacer=Pacer(),
-                series=pulses.claim(shard="all", resource_type="clusters"),
-            )
+            return make_part(settings(), series=pulses.claim(shard="all", resource_type="clusters"))
 
         service = runner.run(parts=[build, build], log=get_logger("test"), metrics=metrics, signals=())
 
         assert loop.run(asyncio.wait_for(service, timeout=60)) == process.ExitCode.MISCONFIGURED
 
 
-class Rebuilt:
-    """A pulse whose pacer and series are handed on from one build to the next; time goes on between them."""
+class RebuiltPulse:
+    """A pulse that is rebuilt with the same pacer and series; time continues between builds."""
 
     def __init__(self, fleet: FakeFleet) -> None:
         self.pacer = Pacer()
         self._metrics = Metrics(component="test")
-        self.series = pulse_metrics(self._metrics).claim(shard="all", resource_type="clusters")
+        self.series = build_pulse_metrics(self._metrics).claim(shard="all", resource_type="clusters")
         self._fleet = fleet
-        self._began = START
+        self._start = START
 
-    def run(self, chosen: PulseSettings, *, for_: timedelta) -> None:
-        loop.run(self._run(chosen, for_), start=self._began)
-        self._began += for_
+    def run(self, chosen: PulseSettings, *, duration: timedelta) -> None:
+        loop.run(self._run(chosen, duration), start=self._start)
+        self._start += duration
 
     def value(self, name: str, **labels: str) -> float | None:
         labels |= {"shard": "all", "resource_type": "clusters"}
@@ -368,41 +373,26 @@ class Rebuilt:
             if sample.name.startswith("hyperfleet_sentinel_")
         ]
 
-    async def _run(self, chosen: PulseSettings, lasting: timedelta) -> None:
+    async def _run(self, chosen: PulseSettings, duration: timedelta) -> None:
         broker, stopping = MemoryBroker(), Stopping()
         broker.subscribe("test")
         publisher = broker.publisher()
         await publisher.open()
-        part = build_pulse(
-            chosen,
-            fleet=self._fleet,
-            publisher=publisher,
-            clock=SimulatedClock(),
-            tracer=NO_TRACING,
-            series=self.series,
-            pacer=self.pacer,
-        )
+        part = make_part(chosen, series=self.series, fleet=self._fleet, publisher=publisher, pacer=self.pacer)
         async with asyncio.TaskGroup() as group:
             group.create_task(part.loops[0](stopping))
-            await asyncio.sleep(lasting.total_seconds())
+            await asyncio.sleep(duration.total_seconds())
             stopping.request()
 
 
-async def a_minute(fleet: FakeFleet, chosen: PulseSettings) -> list[bytes]:
-    """Runs a pulse for a minute, its last poll included; the bodies of what it published."""
+@simulated
+async def run_a_minute(fleet: FakeFleet, chosen: PulseSettings) -> list[bytes]:
+    """Run a pulse for a minute, the last poll included; return the message bodies."""
     broker, stopping = MemoryBroker(), Stopping()
     subscriber, publisher = broker.subscribe("test"), broker.publisher()
     await publisher.open()
     series = PulseMetrics(CollectorRegistry()).claim(shard=chosen.shard, resource_type=chosen.resource_type)
-    part = build_pulse(
-        chosen,
-        fleet=fleet,
-        publisher=publisher,
-        clock=SimulatedClock(),
-        tracer=NO_TRACING,
-        pacer=Pacer(),
-        series=series,
-    )
+    part = make_part(chosen, series=series, fleet=fleet, publisher=publisher)
     bodies: list[bytes] = []
 
     async def read() -> None:

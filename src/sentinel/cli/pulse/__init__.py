@@ -1,1 +1,1 @@
-"""Commands that run a pulse or look at what it would do."""
+"""Commands that run a pulse, or show what it would do."""

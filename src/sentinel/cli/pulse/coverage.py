@@ -1,4 +1,4 @@
-"""`sentinel coverage`: what no configuration watches, and what several do."""
+"""`sentinel coverage`: the resources that no configuration watches, and those that several watch."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from sentinel.cli import options, table
 from sentinel.cli.options import Output
 from sentinel.cli.pulse import inspection
 from sentinel.cli.pulse.inspection import InspectionSession
-from sentinel.pulse.coverage import Coverage, Watch, survey
+from sentinel.pulse.coverage import ConfigSelector, Coverage, find_coverage
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.process import ExitCode
 from sentinel.runtime.settings.report import printable
 
-_SHOWN = 20
-"""How much of a long list a table shows; the rest is for scripts."""
+_MAX_SHOWN = 20
+"""Rows that a table shows of a long list; JSON and YAML have all."""
 
 
 class FailOn(StrEnum):
-    """What a pipeline does not put up with."""
+    """What makes the command fail."""
 
     GAPS = "gaps"
     OVERLAPS = "overlaps"
     ANY = "any"
 
     def applies(self, coverage: Coverage) -> bool:
-        """Whether it is there."""
+        """Whether the coverage has such resources."""
         has_gaps = bool(coverage.gaps) and self is not FailOn.OVERLAPS
         has_overlaps = bool(coverage.overlaps) and self is not FailOn.GAPS
         return has_gaps or has_overlaps
@@ -44,13 +44,13 @@ class FailOn(StrEnum):
     required=True,
     multiple=True,
     type=click.Path(path_type=Path),
-    help="The settings file of a Sentinel; once for each that runs.",
+    help="The settings file of a Sentinel; once for each Sentinel.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice([choice.value for choice in FailOn]),
     callback=lambda context, parameter, value: None if value is None else FailOn(value),
-    help="Exit with 1 where there are such; for pipelines.",
+    help="Exit with 1 if there are any; for pipelines.",
 )
 @options.set_option
 @options.output_option
@@ -63,13 +63,16 @@ def coverage(
     log_level: str | None,
     log_format: str | None,
 ) -> int:
-    """Show what no configuration watches, and what several do.
+    """Show resources that no configuration watches, and resources that several watch.
 
-    Reads the whole fleet once, without a selector, and asks each configuration's resource_selector about every
-    resource. The configurations must watch the same resource type of the same API; how the API is reached (token,
-    timeout, page size) is taken from the first. --set and the environment count for each of them.
+    Reads the whole fleet once and matches every resource against the resource_selector of each configuration. The
+    configurations must watch the same resource type of the same API. Token, timeout and page size are taken from
+    the first. --set and the environment apply to all of them.
     """
-    loaded = [inspection.load(config, sets=sets, log_level=log_level, log_format=log_format) for config in configs]
+    loaded = [
+        inspection.load_settings(config, sets=sets, log_level=log_level, log_format=log_format)
+        for config in configs
+    ]
     settings = [each.settings for each in loaded if each.settings is not None]
     if len(settings) < len(loaded):
         return ExitCode.MISCONFIGURED
@@ -77,38 +80,36 @@ def coverage(
     if differences:
         click.echo("\n".join(differences), err=True)
         return ExitCode.MISCONFIGURED
-    watches = [Watch(str(config), each.selector) for config, each in zip(configs, settings, strict=True)]
+    selectors = [
+        ConfigSelector(str(config), each.selector) for config, each in zip(configs, settings, strict=True)
+    ]
 
-    async def look(session: InspectionSession) -> int:
-        async with session.fleet(_unselected(settings[0])) as fleet:
-            found = await survey(watches, fleet=fleet, progress=session.progress)
-        session.progress.clear()
-        session.warn_of_malformed(found.malformed)
-        if output is Output.TABLE:
-            for line in _lines(found.coverage, watches, settings[0].resource_type):
-                click.echo(line)
-        else:
-            click.echo(options.encode(found.coverage, output))
-        is_failure = fail_on is not None and fail_on.applies(found.coverage)
+    async def inspect(session: InspectionSession) -> int:
+        async with session.open_fleet(_without_selector(settings[0])) as fleet:
+            result = await find_coverage(selectors, fleet=fleet, progress=session.progress)
+        session.warn_about_malformed(result.malformed)
+        lines = _lines(result.coverage, selectors, settings[0].resource_type)
+        inspection.print_result(result.coverage, output, lines=lines)
+        is_failure = fail_on is not None and fail_on.applies(result.coverage)
         return ExitCode.FAILURE if is_failure else ExitCode.SUCCESS
 
-    return inspection.look(look, settings=settings[0], loaded=loaded)
+    return inspection.run_inspection(inspect, settings=settings[0], loaded=loaded)
 
 
-def _unselected(settings: PulseSettings) -> PulseSettings:
-    """The same for everything that there is; ids and labels are all that will be read of it."""
+def _without_selector(settings: PulseSettings) -> PulseSettings:
+    """The settings for the whole fleet, reading ids and labels only."""
     return msgspec.structs.replace(settings, resource_selector=(), message_data={"resource_id": ".id"})
 
 
 def _differences(configs: Sequence[Path], settings: Sequence[PulseSettings]) -> list[str]:
-    """Why these configurations cannot be compared: they are not about the same resources."""
+    """Why these configurations cannot be compared: they watch different resources."""
     differences = []
     for key, values, remedy in (
         ("resource_type", [each.resource_type for each in settings], ""),
         (
             "hyperfleet_api.endpoint",
             [each.hyperfleet_api.endpoint for each in settings],
-            "; if all of them lead to the same API, choose one by --set hyperfleet_api.endpoint=URL",
+            "; if they are the same API, choose one with --set hyperfleet_api.endpoint=URL",
         ),
     ):
         if len(set(values)) > 1:
@@ -117,12 +118,12 @@ def _differences(configs: Sequence[Path], settings: Sequence[PulseSettings]) -> 
     return differences
 
 
-def _lines(coverage: Coverage, watches: Sequence[Watch], resource_type: str) -> Iterator[str]:
+def _lines(coverage: Coverage, configs: Sequence[ConfigSelector], resource_type: str) -> Iterator[str]:
     yield from table.render(
         ("CONFIG", "SELECTOR", "MATCHED"),
         [
-            (watch.file, watch.selector.shard, f"{each.matched:,}")
-            for watch, each in zip(watches, coverage.configs, strict=True)
+            (config.file, config.selector.shard, f"{each.matched:,}")
+            for config, each in zip(configs, coverage.configs, strict=True)
         ],
         numbers=("MATCHED",),
     )
@@ -139,31 +140,31 @@ def _lines(coverage: Coverage, watches: Sequence[Watch], resource_type: str) -> 
 
 
 def _overlaps(coverage: Coverage) -> Iterator[str]:
-    together = Counter(overlap.configs for overlap in coverage.overlaps)
+    counts = Counter(overlap.configs for overlap in coverage.overlaps)
     first = {overlap.configs: overlap.id for overlap in reversed(coverage.overlaps)}
     yield from table.render(
         ("WATCHED TOGETHER BY", "RESOURCES", "SUCH AS"),
         [
             (" + ".join(configs), f"{count:,}", first[configs])
-            for configs, count in sorted(together.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN]
+            for configs, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SHOWN]
         ],
         numbers=("RESOURCES",),
     )
 
 
 def _gaps(coverage: Coverage) -> Iterator[str]:
-    shown = ", ".join(map(printable, coverage.gaps[:_SHOWN]))
-    more = len(coverage.gaps) - _SHOWN
+    shown = ", ".join(map(printable, coverage.gaps[:_MAX_SHOWN]))
+    more = len(coverage.gaps) - _MAX_SHOWN
     yield f"watched by none: {shown}{f' and {more:,} more' if more > 0 else ''}"
     if coverage.gap_labels:
         yield ""
         yield from table.render(
             ("LABEL", "VALUE", "RESOURCES"),
-            [(each.label, each.value, f"{each.resources:,}") for each in coverage.gap_labels[:_SHOWN]],
+            [(each.label, each.value, f"{each.resources:,}") for each in coverage.gap_labels[:_MAX_SHOWN]],
             numbers=("RESOURCES",),
         )
-        if len(coverage.gap_labels) > _SHOWN:
-            yield f"and {len(coverage.gap_labels) - _SHOWN:,} labels more"
+        if len(coverage.gap_labels) > _MAX_SHOWN:
+            yield f"and {len(coverage.gap_labels) - _MAX_SHOWN:,} more labels"
 
 
 def _suggestions(coverage: Coverage) -> Iterator[str]:
@@ -173,7 +174,7 @@ def _suggestions(coverage: Coverage) -> Iterator[str]:
     elif coverage.suggestions:
         yield "To cover them, run one more Sentinel with:"
     for suggestion in coverage.suggestions:
-        also = f", and {suggestion.overlaps:,} that are watched already" if suggestion.overlaps else ""
+        also = f", and {suggestion.overlaps:,} already watched" if suggestion.overlaps else ""
         yield ""
         yield f"# {suggestion.covers:,} of {len(coverage.gaps):,}{also}"
         yield options.encode({"resource_selector": suggestion.resource_selector}, Output.YAML)

@@ -1,8 +1,8 @@
-"""What the commands have in common that look at a live fleet and send nothing: `explain`, `coverage`, `forecast`.
+"""What `explain`, `coverage` and `forecast` share: they read a live fleet and publish nothing.
 
-Each reads a configuration as `run` would, walks the fleet it names, and prints what it found. Bad configuration
-ends them with 2 before any request is made, a fleet that cannot be read with 1 and without output: half an answer
-looks like a whole one.
+Each loads a configuration as `run` does, walks the fleet that it names, and prints a result. A bad configuration
+exits with 2 before any request. A fleet that cannot be read exits with 1 and prints no data, because a partial
+result would look like a complete one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
@@ -18,10 +18,13 @@ from typing import Any, TextIO, TypeAlias
 import click
 
 from sentinel.cli import options
+from sentinel.cli.options import Output
 from sentinel.cli.wiring.pulse import build_fleet
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.fleet import FetchError, FleetReader
 from sentinel.pulse import settings as pulse_settings
+from sentinel.pulse.explain import UnknownResource
+from sentinel.pulse.forecast.calibration import EmptyFleet
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import process
 from sentinel.runtime.log import Log, configure_logging, get_logger
@@ -29,10 +32,10 @@ from sentinel.runtime.process import ExitCode
 from sentinel.runtime.secrets import Redactor
 from sentinel.runtime.settings.report import Loaded, printable
 
-_LONG = 1.0
-"""A walk of so many seconds is worth a word about its progress."""
-_PAUSE = 0.2
-_MALFORMED_SHOWN = 10
+_PROGRESS_AFTER = 1.0
+"""Seconds after which a walk shows its progress."""
+_PROGRESS_INTERVAL = 0.2
+_MAX_MALFORMED_SHOWN = 10
 
 config_option = click.option(
     "--config", required=True, type=click.Path(path_type=Path), help="The settings file of a Sentinel."
@@ -40,23 +43,23 @@ config_option = click.option(
 
 
 class WalkProgress:
-    """Says how far a long walk has come, on a terminal and nowhere else."""
+    """Shows the progress of a long walk, on a terminal only."""
 
     def __init__(self, stream: TextIO, *, now: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._is_shown = stream.isatty()
         self._now = now
-        self._due = now() + _LONG
+        self._due = now() + _PROGRESS_AFTER
         self._width = 0
 
     def __call__(self, fetched: int) -> None:
         now = self._now()
         if self._is_shown and now >= self._due:
-            self._due = now + _PAUSE
+            self._due = now + _PROGRESS_INTERVAL
             self._write(f"{fetched:,} resources read")
 
     def clear(self) -> None:
-        """Makes room for what is said next."""
+        """Erase the progress line before other output."""
         if self._width:
             self._write("")
             self._stream.write("\r")
@@ -68,44 +71,51 @@ class WalkProgress:
 
 
 class InspectionSession:
-    """One look at a fleet: what it is done with, and where it tells what it meets."""
+    """What an inspection needs: its fleet, its log, and its output."""
 
     def __init__(self, *, log: Log, redactor: Redactor, progress: WalkProgress) -> None:
         self.log = log
         self.progress = progress
-        self.redactor = redactor
+        self._redactor = redactor
 
     @asynccontextmanager
-    async def fleet(self, settings: PulseSettings) -> AsyncIterator[FleetReader]:
-        """The fleet that the settings name, closed in the end."""
-        fleet = build_fleet(settings, on_token=self.redactor.add)
+    async def open_fleet(self, settings: PulseSettings) -> AsyncIterator[FleetReader]:
+        """The fleet that the settings name, closed at the end."""
+        fleet = build_fleet(settings, on_token=self._redactor.add)
         try:
             yield fleet
         finally:
             await fleet.close()
 
-    def warn_of_malformed(self, malformed: Sequence[str]) -> None:
-        """Says which items could not be read: the first few, and how many there are."""
-        for problem in malformed[:_MALFORMED_SHOWN]:
+    def warn_about_malformed(self, malformed: Sequence[str]) -> None:
+        """Log the first items that could not be read, and how many more there are."""
+        self.progress.clear()
+        for problem in malformed[:_MAX_MALFORMED_SHOWN]:
             self.log.warning("resource.malformed", problem=problem)
-        if len(malformed) > _MALFORMED_SHOWN:
-            more = len(malformed) - _MALFORMED_SHOWN
+        if len(malformed) > _MAX_MALFORMED_SHOWN:
+            more = len(malformed) - _MAX_MALFORMED_SHOWN
             self.log.warning("resource.malformed", problem="and more", resources=more)
 
-    def refuse(self, why: str, code: ExitCode = ExitCode.FAILURE) -> ExitCode:
-        """Says why there is no answer."""
+    def fail(self, reason: str, code: ExitCode = ExitCode.FAILURE) -> ExitCode:
+        """Print why there is no result, and return the exit code."""
         self.progress.clear()
-        click.echo(printable(self.redactor.redact(why)), err=True)
+        click.echo(printable(self._redactor.redact(reason)), err=True)
         return code
 
 
-Look: TypeAlias = Callable[[InspectionSession], Coroutine[Any, Any, int]]
+Inspect: TypeAlias = Callable[[InspectionSession], Coroutine[Any, Any, int]]
 
 
-def load(
+def print_result(result: object, output: Output, *, lines: Iterable[str]) -> None:
+    """Print a result for scripts, or `lines` as its table."""
+    for line in lines if output is Output.TABLE else [options.encode(result, output)]:
+        click.echo(line)
+
+
+def load_settings(
     config: Path, *, sets: Sequence[str], log_level: str | None, log_format: str | None
 ) -> Loaded[PulseSettings]:
-    """The settings as `run` would read them; every problem is on stderr where there are any."""
+    """Load settings as `run` does, and print their problems to stderr."""
     loaded = pulse_settings.load(
         file=config,
         environ=os.environ,
@@ -117,8 +127,24 @@ def load(
     return loaded
 
 
-def look(at: Look, *, settings: PulseSettings, loaded: Sequence[Loaded[PulseSettings]]) -> int:
-    """Runs `at` with logging as the settings want it; the exit code."""
+def inspect_config(
+    inspect: Callable[[InspectionSession, PulseSettings], Coroutine[Any, Any, int]],
+    config: Path,
+    *,
+    sets: Sequence[str],
+    log_level: str | None,
+    log_format: str | None,
+) -> int:
+    """Load one configuration, run `inspect` with it, and return the exit code."""
+    loaded = load_settings(config, sets=sets, log_level=log_level, log_format=log_format)
+    settings = loaded.settings
+    if settings is None:
+        return ExitCode.MISCONFIGURED
+    return run_inspection(lambda session: inspect(session, settings), settings=settings, loaded=[loaded])
+
+
+def run_inspection(inspect: Inspect, *, settings: PulseSettings, loaded: Sequence[Loaded[PulseSettings]]) -> int:
+    """Run `inspect` with logging as the settings say, and return the exit code."""
     secrets = [secret.reveal() for each in loaded for secret in each.secrets]
     logging = configure_logging(settings.log.level, settings.log.format, secrets=secrets)
     log = get_logger("inspection")
@@ -126,16 +152,18 @@ def look(at: Look, *, settings: PulseSettings, loaded: Sequence[Loaded[PulseSett
     try:
         for warning in dict.fromkeys(warning for each in loaded for warning in each.warnings):
             log.warning("settings.warning", problem=warning)
-        return process.main(_answer(at, session), log=log)
+        return process.main(_with_errors_printed(inspect, session), log=log)
     finally:
         session.progress.clear()
         logging.restore()
 
 
-async def _answer(at: Look, session: InspectionSession) -> int:
+async def _with_errors_printed(inspect: Inspect, session: InspectionSession) -> int:
     try:
-        return await at(session)
+        return await inspect(session)
     except FetchError as error:
-        return session.refuse(f"the fleet could not be read: {error}")
+        return session.fail(f"the fleet could not be read: {error}")
+    except (UnknownResource, EmptyFleet) as error:
+        return session.fail(str(error))
     except Misconfigured as error:
-        return session.refuse(str(error), ExitCode.MISCONFIGURED)
+        return session.fail(str(error), ExitCode.MISCONFIGURED)

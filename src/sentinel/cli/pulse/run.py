@@ -13,7 +13,7 @@ import click
 from sentinel.cli import options
 from sentinel.cli.options import listen_options
 from sentinel.cli.wiring.broker import build_publisher
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.pulse import settings as pulse_settings
@@ -43,9 +43,9 @@ def run(
 ) -> int:
     """Poll the fleet and publish an event for each resource that is due.
 
-    Broker settings come from the environment (BROKER_TYPE, BROKER_URL, ...) and from --broker-config. A
-    configuration with problems ends the command with 2 before any connection is opened. SIGTERM or Ctrl-C ends it
-    cleanly; a second one at once.
+    Broker settings come from the environment (BROKER_TYPE, BROKER_URL, ...) and from --broker-config. A bad
+    configuration exits with 2 before any connection is opened. SIGTERM or Ctrl-C stops the command cleanly; a
+    second one stops it at once.
     """
     overrides = options.log_overrides(log_level=log_level, log_format=log_format)
     loaded = pulse_settings.load(file=config, environ=os.environ, sets=sets, overrides=overrides)
@@ -68,7 +68,7 @@ def run(
 
 def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceContext) -> Assembly:
     redactor = context.redactor
-    pulses = pulse_metrics(context.metrics)
+    metrics = build_pulse_metrics(context.metrics)
     publisher = build_publisher(broker, mode=settings.event_mode)
     tracer = tracing.from_environment(os.environ, log=context.log, redact=redactor.redact)
     return Assembly(
@@ -80,16 +80,16 @@ def _assemble(settings: PulseSettings, broker: BrokerSettings, context: ServiceC
                 clock=context.clock,
                 tracer=tracer,
                 pacer=Pacer(),
-                series=pulses.claim(shard=settings.shard, resource_type=settings.resource_type),
+                series=metrics.claim(shard=settings.shard, resource_type=settings.resource_type),
             )
         ],
-        shared=[Shared("tracing", lambda: _closed_at_end(tracer)), shared_resource("broker", publisher)],
-        description=_described(settings, broker),
+        shared=[Shared("tracing", lambda: _closing(tracer)), shared_resource("broker", publisher)],
+        description=_description(settings, broker),
     )
 
 
 @asynccontextmanager
-async def _closed_at_end(tracer: Tracer) -> AsyncIterator[None]:
+async def _closing(tracer: Tracer) -> AsyncIterator[None]:
     try:
         yield
     finally:
@@ -101,8 +101,8 @@ def _missing_broker(broker: Loaded[BrokerSettings]) -> Iterator[str]:
         yield "BROKER_TYPE: expected rabbitmq, pubsub or stdout, by environment or --broker-config, got nothing"
 
 
-def _described(settings: PulseSettings, broker: BrokerSettings) -> dict[str, object]:
-    """What a person wants to see in the first line of a log."""
+def _description(settings: PulseSettings, broker: BrokerSettings) -> dict[str, object]:
+    """The fields of the first log line."""
     return {
         "resource_type": settings.resource_type,
         "selector": settings.shard,

@@ -168,8 +168,8 @@ class DashboardObserver:
             if judgement.verdict is not PacingVerdict.REPEATED:
                 self._seen[judgement.resource.id] = judgement
 
-    def answered(self, answer: PublishedBatch) -> None:
-        self._board.answered(self._at, answer.outcomes.count(Outcome.CONFIRMED))
+    def published(self, batch: PublishedBatch) -> None:
+        self._board.answered(self._at, batch.outcomes.count(Outcome.CONFIRMED))
 
     def finished(self, report: CycleReport) -> None:
         seen, self._seen = self._seen, {}

@@ -61,9 +61,9 @@ class PulseNarrator:
     def judged(self, page: PageReport) -> None:
         """Only what is sent is told."""
 
-    def answered(self, answer: PublishedBatch) -> None:
+    def published(self, batch: PublishedBatch) -> None:
         at = self._clock.now()
-        for pending, outcome in zip(answer.pending, answer.outcomes, strict=True):
+        for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
             seen, reason = pending.judgement.resource, pending.judgement.decision.reason
             is_confirmed = outcome is Outcome.CONFIRMED
             self._tell(

@@ -30,7 +30,7 @@ from sentinel.cli.up.view import Showing, View
 from sentinel.cli.wiring import api as wiring
 from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api, max_in_flight
 from sentinel.cli.wiring.broker import build_publisher, build_subscriber
-from sentinel.cli.wiring.pulse import build_fleet, build_pulse, pulse_metrics
+from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics
 from sentinel.cli.wiring.serve import Assembly, ServiceContext
 from sentinel.cli.wiring.server import build_database, build_server
 from sentinel.core.pulse.pacing import Pacer
@@ -94,7 +94,7 @@ class UpSession:
         self._publishers = {each.resource_type: self._publisher(each) for each in plan.pulses}
         self._pacers = {each.resource_type: Pacer() for each in plan.pulses}
         """Kept from one build of a pulse to the next, so that a restart publishes nothing again."""
-        pulses = pulse_metrics(context.metrics)
+        pulses = build_pulse_metrics(context.metrics)
         self._series = {
             each.resource_type: pulses.claim(shard=each.shard, resource_type=each.resource_type)
             for each in plan.pulses

@@ -1,4 +1,4 @@
-"""The client of the HyperFleet API, for pulses and adapters."""
+"""Builds the client of the HyperFleet API, for pulses and adapters."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def build_api_client(
     environ: Mapping[str, str],
     connections: int = 100,
 ) -> RestClient:
-    """The client for the API that the settings name.
+    """Build the client for the API that the settings name.
 
-    `on_token` is called with every token before it is used, so that it can be kept out of the log. `environ` names
-    the proxy. Raises `Misconfigured` for a proxy that cannot be used.
+    `on_token` is called with every token before its first use, so that it can be redacted in logs. `environ` may
+    name a proxy. Raises `Misconfigured` if the proxy cannot be used.
     """
     from sentinel.drivers.fleet_api.connection import connect
     from sentinel.drivers.rest.proxies import Proxies

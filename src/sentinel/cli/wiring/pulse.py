@@ -1,6 +1,6 @@
-"""A pulse from its settings: which driver reads the fleet, and with which limits.
+"""Builds a pulse from its settings.
 
-Drivers are imported where one is chosen, so that a process loads only what its configuration asks for.
+Drivers are imported where they are chosen, so that a process loads only what its configuration needs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from sentinel.core.pulse.pacing import Pacer
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetReader
 from sentinel.ports.publisher import Publisher
-from sentinel.pulse.metrics import PulseMetrics, PulseSeries
 from sentinel.pulse.report import PulseObserver
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
-from sentinel.pulse.telemetry import PulseTelemetry
+from sentinel.pulse.telemetry import PulseMetrics, PulseSeries, PulseTelemetry
 from sentinel.runtime.backoff import Backoff
 from sentinel.runtime.lifecycle.part import Part
 from sentinel.runtime.log import get_logger
@@ -32,8 +31,8 @@ from sentinel.runtime.tracing import Tracer
 from sentinel.version import __version__
 
 _KEEP_ALIVE = timedelta(seconds=60)
-_FIRST_RETRY, _LONGEST_RETRY = timedelta(milliseconds=100), timedelta(seconds=5)
-_SHORTEST_DEADLINE, _LONGEST_DEADLINE = timedelta(seconds=1), timedelta(seconds=15)
+_FIRST_RETRY, _MAX_RETRY = timedelta(milliseconds=100), timedelta(seconds=5)
+_MIN_DEADLINE, _MAX_DEADLINE = timedelta(seconds=1), timedelta(seconds=15)
 
 
 def build_fleet(
@@ -42,7 +41,7 @@ def build_fleet(
     on_token: Callable[[str], None] = lambda token: None,
     environ: Mapping[str, str] = os.environ,
 ) -> FleetReader:
-    """The HyperFleet API that the settings name, as `build_api_client` reaches it."""
+    """Build the reader of the HyperFleet API; see `build_api_client`."""
     from sentinel.drivers.fleet_api.fleet_reader import HttpFleetReader
 
     api = settings.hyperfleet_api
@@ -53,7 +52,7 @@ def build_fleet(
         on_token=on_token,
         environ=environ,
     )
-    composed = Composer(settings.message_data).fields_read()
+    fields = Composer(settings.message_data).fields_read()
     log = get_logger("pulse").bind(resource_type=settings.resource_type)
     return HttpFleetReader(
         client,
@@ -62,16 +61,16 @@ def build_fleet(
         selector_param=api.selector_param,
         page_size=api.page_size,
         timeout=api.timeout,
-        retry_for=_page_patience(settings),
-        backoff=_page_retry(settings),
+        retry_for=_page_deadline(settings),
+        backoff=_page_backoff(settings),
         on_retry=lambda problem: log.warning("fetch.retrying", problem=problem),
-        fields=() if composed is None else requestable_paths((*FIELDS, *composed)),
-        plain_fields=() if composed is None else requestable_paths((*PLAIN_FIELDS, *composed)),
+        fields=() if fields is None else requestable_paths((*FIELDS, *fields)),
+        plain_fields=() if fields is None else requestable_paths((*PLAIN_FIELDS, *fields)),
     )
 
 
-def pulse_metrics(metrics: Metrics) -> PulseMetrics:
-    """The metrics of all pulses of a process, shown among its others."""
+def build_pulse_metrics(metrics: Metrics) -> PulseMetrics:
+    """Build the metrics of all pulses of a process, and add them to its `/metrics`."""
     registry = CollectorRegistry()
     metrics.add(registry)
     return PulseMetrics(registry)
@@ -88,11 +87,11 @@ def build_pulse(
     pacer: Pacer,
     watch: Callable[[PulseObserver], PulseObserver] = lambda observer: observer,
 ) -> Part:
-    """A pulse as a part; the caller owns the publisher, the series and the pacer. `watch` may put another observer
-    around its telemetry.
+    """Build a pulse as a part. The caller owns the publisher, the series and the pacer. `watch` may wrap the
+    telemetry in another observer.
 
-    To rebuild a pulse for new settings, let the old one end, then hand in its `pacer` and, if the labels are still
-    the same, its `series`: what it has published stays paced, and its counters go on.
+    To rebuild a pulse for new settings, end the old one, then pass its `pacer` and, if the labels are unchanged,
+    its `series`: published events stay paced, and the counters continue.
     """
     if (series.shard, series.resource_type) != (settings.shard, settings.resource_type):
         raise ValueError(
@@ -113,12 +112,12 @@ def build_pulse(
         composer=Composer(settings.message_data),
         fleet=fleet,
         publisher=publisher,
-        publish_deadline=min(max(settings.poll_interval, _SHORTEST_DEADLINE), _LONGEST_DEADLINE),
+        publish_deadline=min(max(settings.poll_interval, _MIN_DEADLINE), _MAX_DEADLINE),
         clock=clock,
         observer=watch(observer),
         tracer=tracer,
         max_events_per_second=settings.max_events_per_second,
-        step_timeout=_page_patience(settings),
+        step_timeout=_page_deadline(settings),
     )
     return Part(
         name=f"pulse {settings.resource_type}",
@@ -129,11 +128,11 @@ def build_pulse(
     )
 
 
-def _page_retry(settings: PulseSettings) -> Backoff:
-    """Never longer than a poll: an API that is back is found within one."""
-    longest = min(settings.poll_interval, _LONGEST_RETRY)
-    return Backoff(initial=min(_FIRST_RETRY, longest), maximum=longest, jitter=0.2)
+def _page_backoff(settings: PulseSettings) -> Backoff:
+    """At most one poll interval, so that a recovered API is noticed within one poll."""
+    maximum = min(settings.poll_interval, _MAX_RETRY)
+    return Backoff(initial=min(_FIRST_RETRY, maximum), maximum=maximum, jitter=0.2)
 
 
-def _page_patience(settings: PulseSettings) -> timedelta:
+def _page_deadline(settings: PulseSettings) -> timedelta:
     return max(settings.poll_interval, settings.hyperfleet_api.timeout)

@@ -1,7 +1,7 @@
-"""What a configuration will send and cost, at the size of the fleet as it is and at another.
+"""What a configuration will publish and cost, for the fleet as it is and for another size.
 
-Measured on the live fleet (`calibration`), rehearsed on virtual time through the pulse's own decision and pacing
-(`rehearsal`), and projected to any size (`projection`).
+`calibration` measures the live fleet, `simulation` runs the pulse's decisions and pacing on virtual time, and
+`projection` combines both for a fleet of any size.
 """
 
 from __future__ import annotations
@@ -13,24 +13,22 @@ import msgspec
 
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetReader
-from sentinel.pulse.forecast.calibration import EmptyFleet, calibrate
+from sentinel.pulse.forecast.calibration import calibrate
 from sentinel.pulse.forecast.projection import (
     LOG_MICROSECONDS,
     PUBLISH_MICROSECONDS,
     PUBLISHER_MEBIBYTES,
     Costs,
+    Estimate,
     ForecastProjection,
-    Outlook,
 )
-from sentinel.pulse.forecast.rehearsal import SimulationPlan
+from sentinel.pulse.forecast.simulation import SimulationPlan
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.log import LogLevel
 
-__all__ = ["Assumptions", "Costs", "EmptyFleet", "Forecast", "Outlook", "Present", "forecast"]
 
-
-class Present(msgspec.Struct, frozen=True):
-    """The fleet as it was found."""
+class MeasuredFleet(msgspec.Struct, frozen=True):
+    """The fleet that was measured."""
 
     resources: int
     ready: int
@@ -39,31 +37,31 @@ class Present(msgspec.Struct, frozen=True):
 
 
 class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was not measured."""
+    """Inputs that were not measured."""
 
     over_seconds: float
-    """The time that was rehearsed."""
+    """The simulated time."""
     answer_after_seconds: float
-    """From an event to the report of the adapters, which leaves the resource as ready as it was."""
+    """From an event to the adapters' report. The report leaves the readiness of the resource as it was."""
     cpu_microseconds_per_sent_event: float
-    """To publish it on RabbitMQ and, at log level info or below, to log it."""
+    """To publish an event on RabbitMQ and, at log level info or below, to log it."""
     publisher_mebibytes: float = PUBLISHER_MEBIBYTES
-    """For the RabbitMQ driver and its connection."""
+    """Memory of the RabbitMQ driver and its connection."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer, as it is printed for scripts."""
+    """The output of `sentinel forecast` for scripts."""
 
     at: datetime
     resource_type: str
     shard: str
     poll_interval_seconds: float
-    fleet: Present
-    now: Outlook
-    at_size: Outlook | None
-    """The same for the size that was asked about."""
+    fleet: MeasuredFleet
+    now: Estimate
+    at_size: Estimate | None
+    """The estimate for the requested size."""
     largest_fleet: int | None
-    """The most resources for which one process keeps the poll interval; null where nothing limits it."""
+    """The largest fleet for which one process keeps the poll interval; null if nothing measured limits it."""
     measured: Costs
     assumed: Assumptions
 
@@ -75,47 +73,47 @@ async def forecast(
     clock: Clock,
     size: int | None,
     answer_after: timedelta,
-    lasting: timedelta,
+    duration: timedelta,
     progress: Callable[[int], None] = lambda fetched: None,
 ) -> tuple[Forecast, Sequence[str]]:
-    """The forecast, and one text for each item that could not be read.
+    """Return the forecast, and one message for each item that could not be read.
 
-    Raises `FetchError` where the fleet could not be read to its end, and `EmptyFleet`.
+    Raises `FetchError` if the fleet cannot be read to its end, and `EmptyFleet`.
     """
-    found = await calibrate(settings, fleet=fleet, clock=clock, progress=progress)
+    calibration = await calibrate(settings, fleet=fleet, clock=clock, progress=progress)
     plan = SimulationPlan(
         policy=settings.policy,
         poll_interval=settings.poll_interval,
         republish_interval=settings.republish_interval,
         max_events_per_second=settings.max_events_per_second,
         answer_after=answer_after,
-        start=found.at,
-        lasting=lasting,
+        start=calibration.at,
+        duration=duration,
     )
     is_logged = settings.log.level in (LogLevel.DEBUG, LogLevel.INFO)
     assumed = Assumptions(
-        over_seconds=lasting.total_seconds(),
+        over_seconds=duration.total_seconds(),
         answer_after_seconds=answer_after.total_seconds(),
         cpu_microseconds_per_sent_event=PUBLISH_MICROSECONDS + (LOG_MICROSECONDS if is_logged else 0.0),
     )
     projection = ForecastProjection(
-        profile=found.profile,
-        costs=found.costs,
+        profile=calibration.profile,
+        costs=calibration.costs,
         plan=plan,
         page_size=settings.hyperfleet_api.page_size,
         microseconds_per_sent_event=assumed.cpu_microseconds_per_sent_event,
     )
-    resources, ready = len(found.profile), found.profile.ready
-    answer = Forecast(
-        at=found.at,
+    resources, ready = len(calibration.profile), calibration.profile.ready
+    result = Forecast(
+        at=calibration.at,
         resource_type=settings.resource_type,
         shard=settings.shard,
         poll_interval_seconds=settings.poll_interval.total_seconds(),
-        fleet=Present(resources, ready, resources - ready, len(found.malformed)),
+        fleet=MeasuredFleet(resources, ready, resources - ready, len(calibration.malformed)),
         now=projection.at(resources),
         at_size=None if size is None else projection.at(size),
         largest_fleet=projection.largest_fleet(),
-        measured=found.costs,
+        measured=calibration.costs,
         assumed=assumed,
     )
-    return answer, found.malformed
+    return result, calibration.malformed

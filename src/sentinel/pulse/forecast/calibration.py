@@ -1,9 +1,9 @@
-"""What a fleet costs to watch, measured on the fleet itself.
+"""Measures what it costs to watch a fleet.
 
-The pulse makes a few cycles over it with a publisher that sends nothing: the first takes the profile and pays for
-what is paid once, connecting and importing; those after it are measured, in CPU time and in wall time. A page has
-a price of its own and one for each of its resources. One fleet shows only their sum, so the latter is measured
-apart, by judging documents that were fetched over again, and the rest is the former's.
+The pulse runs a few cycles over the live fleet with a publisher that sends nothing. The first cycle records the
+profile and pays the one-time costs of connecting and importing. The following cycles are measured, in CPU time and
+in wall time. A page has a fixed cost and a cost per resource, and the walk shows only their sum. So the cost per
+resource is measured separately, by deciding again on documents already fetched, and the rest is the fixed cost.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from sentinel.core.pulse.pacing import Pacer, PacingVerdict
 from sentinel.core.times import timestamp
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FetchError, FleetPage, FleetReader
-from sentinel.pulse.explain import Nowhere
+from sentinel.pulse.explain import NullPublisher
 from sentinel.pulse.forecast.projection import Costs
-from sentinel.pulse.forecast.rehearsal import Profile
+from sentinel.pulse.forecast.simulation import FleetProfile
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 from sentinel.pulse.service import Pulse
 from sentinel.pulse.settings import PulseSettings
@@ -37,27 +37,26 @@ from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.tracing import NO_TRACING
 
 _DEADLINE = timedelta(seconds=1)
-_ENOUGH = 1.0
-"""Seconds of measuring after which no further cycle is worth the requests it costs."""
-_MOST_CYCLES = 10
-_DOCUMENTS = 200
-_REPEATED_FOR = 0.02
-_MOST_REPEATS = 1000
+_MEASURING_SECONDS = 1.0
+"""After this time, another cycle is not worth its requests."""
+_MAX_CYCLES = 10
+_MAX_DOCUMENTS = 200
+_REPEAT_SECONDS = 0.02
+_MAX_REPEATS = 1000
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """What was found out about a fleet."""
+    """The measurements of a fleet."""
 
     at: datetime
-
-    profile: Profile
+    profile: FleetProfile
     costs: Costs
     malformed: Sequence[str]
-    """One text for each item that could not be read."""
+    """One message for each item that could not be read."""
 
 
 class EmptyFleet(LookupError):
-    """There is nothing to measure."""
+    """The fleet has no readable resources to measure."""
 
 
 async def calibrate(
@@ -69,9 +68,9 @@ async def calibrate(
     cpu: Callable[[], float] = time.process_time,
     wall: Callable[[], float] = time.perf_counter,
 ) -> Calibration:
-    """Measures; raises `FetchError` where the fleet cannot be read to its end, and `EmptyFleet`."""
-    counted = _CountedFleet(fleet)
-    surveyor = _Surveyor(progress)
+    """Measure a fleet. Raises `FetchError` if it cannot be read to its end, and `EmptyFleet`."""
+    counted = _PageCounter(fleet)
+    recorder = _ProfileRecorder(progress)
     composer = Composer(settings.message_data)
     pulse = Pulse(
         resource_type=settings.resource_type,
@@ -80,25 +79,25 @@ async def calibrate(
         pacer=Pacer(),
         composer=composer,
         fleet=counted,
-        publisher=Nowhere(),
+        publisher=NullPublisher(),
         publish_deadline=_DEADLINE,
         clock=clock,
-        observer=surveyor,
+        observer=recorder,
         tracer=NO_TRACING,
     )
     await _cycle(pulse, clock)
-    profile, documents, now = surveyor.profile, surveyor.documents, clock.now()
+    profile, documents, now = recorder.profile, recorder.documents, clock.now()
     if not documents:
         raise EmptyFleet(
             f"nothing to measure: no {settings.resource_type} (selector: {settings.shard}) that could be read"
         )
 
     counted.pages = cycles = fetched = 0
-    cpu_began, wall_began = cpu(), wall()
-    while not cycles or (cycles < _MOST_CYCLES and wall() - wall_began < _ENOUGH):
+    cpu_start, wall_start = cpu(), wall()
+    while not cycles or (cycles < _MAX_CYCLES and wall() - wall_start < _MEASURING_SECONDS):
         fetched += (await _cycle(pulse, clock)).fetched
         cycles += 1
-    cpu_per_page, wall_per_page = (cpu() - cpu_began) / counted.pages, (wall() - wall_began) / counted.pages
+    cpu_per_page, wall_per_page = (cpu() - cpu_start) / counted.pages, (wall() - wall_start) / counted.pages
     peak_mebibytes = _peak_mebibytes()
     judging = _cost(lambda: _judge(documents, settings.policy, now), cpu) / len(documents)
     composing = _cost(lambda: _compose(documents, composer, now), cpu) / len(documents)
@@ -112,7 +111,7 @@ async def calibrate(
         bytes_per_resource=sum(map(len, documents)) / len(documents),
         peak_mebibytes=peak_mebibytes,
     )
-    return Calibration(now, profile, costs, surveyor.malformed)
+    return Calibration(now, profile, costs, recorder.malformed)
 
 
 async def _cycle(pulse: Pulse, clock: Clock) -> CycleReport:
@@ -122,8 +121,8 @@ async def _cycle(pulse: Pulse, clock: Clock) -> CycleReport:
     return report
 
 
-class _CountedFleet:
-    """A fleet whose pages are counted."""
+class _PageCounter:
+    """A `FleetReader` that counts the pages of another."""
 
     def __init__(self, fleet: FleetReader) -> None:
         self._fleet = fleet
@@ -139,14 +138,14 @@ class _CountedFleet:
         await self._fleet.close()
 
 
-class _Surveyor:
-    """An observer that takes the profile of the first cycle, and a few documents to measure with."""
+class _ProfileRecorder:
+    """A `PulseObserver` that records the profile of the first cycle, and a few documents to measure with."""
 
     def __init__(self, progress: Callable[[int], None]) -> None:
         self._progress = progress
         self._fetched = 0
         self._is_done = False
-        self.profile = Profile()
+        self.profile = FleetProfile()
         self.documents: list[bytes] = []
         self.malformed: list[str] = []
 
@@ -159,12 +158,12 @@ class _Surveyor:
         for judgement in page.judgements:
             if judgement.verdict is not PacingVerdict.REPEATED:
                 self.profile.add(judgement.resource, page.at)
-        for resource in page.resources[: _DOCUMENTS - len(self.documents)]:
-            with suppress(Malformed):  # in a part that no decision reads; the cycle reports it if it is due
+        for resource in page.resources[: _MAX_DOCUMENTS - len(self.documents)]:
+            with suppress(Malformed):  # in a field that no decision reads; the cycle reports it if it is due
                 resource.decode()
                 self.documents.append(bytes(resource.document))
 
-    def answered(self, answer: PublishedBatch) -> None: ...
+    def published(self, batch: PublishedBatch) -> None: ...
 
     def finished(self, report: CycleReport) -> None:
         self._is_done = True
@@ -173,7 +172,7 @@ class _Surveyor:
 
 
 def _judge(documents: Sequence[bytes], policy: Policy, now: datetime) -> None:
-    """What a pulse does with every resource of a page."""
+    """Do what a pulse does for every resource of a page."""
     pacer = Pacer()
     pacer.begin_cycle()
     page = listing.decode_page(b"[%b]" % b",".join(documents))
@@ -182,7 +181,7 @@ def _judge(documents: Sequence[bytes], policy: Policy, now: datetime) -> None:
 
 
 def _compose(documents: Sequence[bytes], composer: Composer, now: datetime) -> None:
-    """What a pulse does with every resource that is due, up to the broker."""
+    """Do what a pulse does for every due resource, up to the broker."""
     time_text = timestamp(now)
     for document in documents:
         composed = composer.compose(msgspec.json.decode(document), Reason.EXPIRED_NOT_READY)
@@ -191,15 +190,15 @@ def _compose(documents: Sequence[bytes], composer: Composer, now: datetime) -> N
 
 
 def _cost(work: Callable[[], None], cpu: Callable[[], float]) -> float:
-    """CPU seconds for doing it once, from doing it often enough for the clock to notice."""
+    """The CPU seconds of one run, averaged over enough runs for the clock's resolution."""
     work()
-    began = cpu()
-    used, times = 0.0, 0
-    while used < _REPEATED_FOR and times < _MOST_REPEATS:
+    start = cpu()
+    used, runs = 0.0, 0
+    while used < _REPEAT_SECONDS and runs < _MAX_REPEATS:
         work()
-        times += 1
-        used = cpu() - began
-    return used / times
+        runs += 1
+        used = cpu() - start
+    return used / runs
 
 
 def _peak_mebibytes() -> float:

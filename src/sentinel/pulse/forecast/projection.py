@@ -1,8 +1,8 @@
-"""From what was measured on a fleet to what a fleet of any size will send and cost.
+"""Projects what was measured on a fleet to a fleet of any size.
 
-Three things grow with a fleet: the pages to fetch, the resources to judge, the events to send. Each has a price,
-measured on the fleet as it is, and the rehearsal says how many events there will be. A cycle that takes longer
-than the poll interval makes the polls rarer, which makes the events rarer, so the two are settled together.
+Three things grow with a fleet: pages to fetch, resources to decide on, and events to send. Each has a measured
+cost, and the simulation gives the number of events. A cycle longer than the poll interval makes polls rarer, and
+rarer polls send fewer events, so the two are computed by iteration.
 """
 
 from __future__ import annotations
@@ -13,151 +13,151 @@ from datetime import timedelta
 import msgspec
 
 from sentinel.core.pulse.decision import Reason
-from sentinel.pulse.forecast.rehearsal import Profile, Rehearsal, SimulationPlan, rehearse
+from sentinel.pulse.forecast.simulation import FleetProfile, SimulationPlan, SimulationResult, simulate
 
 PUBLISH_MICROSECONDS = 40.0
-"""CPU for one event on RabbitMQ, until it is confirmed and counted. Nothing is published here, so it cannot be
-measured: this is the budget in docs/reference/performance.md."""
+"""CPU for one event on RabbitMQ until it is confirmed and counted. A forecast publishes nothing, so this is not
+measured but taken from the budget in docs/reference/performance.md."""
 LOG_MICROSECONDS = 20.0
-"""CPU for the log line of one event, where events are logged."""
+"""CPU for the log line of one event, if events are logged."""
 PUBLISHER_MEBIBYTES = 8.0
-"""What the RabbitMQ driver and its connection take, which a forecast does without."""
+"""Memory of the RabbitMQ driver and its connection, which a forecast does not load."""
 ENTRY_BYTES = 150
-"""The most that pacing needs to remember one resource."""
+"""The largest entry of the pacing table."""
 
-_LARGEST = 1_000_000_000
-_PASSES = 3
-_SETTLED = 1.05
+_MAX_FLEET = 1_000_000_000
+_MAX_ITERATIONS = 3
+_TOLERANCE = 1.05
 _MEBIBYTE = 2**20
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured. Not `timedelta`: what one resource takes is not much more than its resolution."""
+    """The measured costs. Not `timedelta`: its resolution is too coarse for the cost of one resource."""
 
     resources: int
-    """In the fleet that was measured."""
+    """In the measured fleet."""
     pages: int
-    """Fetched for one walk over it."""
+    """Fetched in one walk."""
     cpu_microseconds_per_page: float
-    """Whatever its resources are."""
+    """The fixed cost of a page, without its resources."""
     cpu_microseconds_per_resource: float
-    """To decode and judge it."""
+    """To decode a resource and decide on it."""
     cpu_microseconds_per_event: float
-    """To compose and encode it; sending it comes on top."""
+    """To compose and encode an event, without sending it."""
     milliseconds_per_page: float
-    """From page to page of a walk: the server's time, the network's and ours."""
+    """Wall time per page of a walk: server, network and this process."""
     bytes_per_resource: float
     peak_mebibytes: float
-    """Of this process, after walking the fleet."""
+    """Of this process, after the walks."""
 
 
-class Outlook(msgspec.Struct, frozen=True, kw_only=True):
-    """What to expect of one process at one size of the fleet."""
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process will do and use, for one fleet size."""
 
     resources: int
     events_per_minute: float
-    """On average over the time that was rehearsed."""
+    """On average over the simulated time."""
     events_per_minute_by_reason: Mapping[Reason, float]
     busiest_minute: float
-    """Events of the minute that has most."""
+    """Events in the busiest minute."""
     events_at_first_poll: float
-    """What is due by now."""
+    """Events that are due already."""
     api_requests_per_second: float
     cycle_seconds: float
-    """How long an average cycle takes; longer than the poll interval, and polls come late."""
+    """The average duration of a cycle. Polls are late if it exceeds the poll interval."""
     cpu_millicores: float
-    """On average; 1000 is all that one process can use."""
+    """On average; one process can use at most 1000."""
     memory_mebibytes: float
-    is_in_time: bool = msgspec.field(name="keeps_poll_interval")
+    keeps_poll_interval: bool
 
 
 class ForecastProjection:
-    """The prices of a fleet, and what follows from them."""
+    """Computes estimates from a fleet's profile and its measured costs."""
 
     def __init__(
         self,
         *,
-        profile: Profile,
+        profile: FleetProfile,
         costs: Costs,
         plan: SimulationPlan,
         page_size: int,
         microseconds_per_sent_event: float,
     ) -> None:
-        """The last is what one event takes beyond composing it."""
+        """`microseconds_per_sent_event` is the cost of sending one event, without composing it."""
         self._profile = profile
         self._costs = costs
         self._plan = plan
         self._page_size = page_size
         self._microseconds_per_event = costs.cpu_microseconds_per_event + microseconds_per_sent_event
-        self._is_whole = costs.pages == 1 and costs.resources > page_size
-        """A server that hands out everything at once, whatever was asked for."""
+        self._is_unpaged = costs.pages == 1 and costs.resources > page_size
+        """Whether the server ignores the page size and returns everything at once."""
 
-    def at(self, size: int) -> Outlook:
-        """What to expect of a fleet of this size."""
+    def at(self, size: int) -> Estimate:
+        """Return the estimate for a fleet of this size."""
         costs, pages = self._costs, self._pages(size)
-        wanted = self._plan.poll_interval.total_seconds()
+        poll_interval = self._plan.poll_interval.total_seconds()
         fetching = self._fetch_seconds(size)
-        period = max(wanted, fetching)
-        for _ in range(_PASSES):
-            rehearsal = self._rehearse(size, period)
-            sending = self._event_seconds(rehearsal.events / rehearsal.polls)
-            if fetching + sending <= period * _SETTLED:
+        period = max(poll_interval, fetching)
+        for _ in range(_MAX_ITERATIONS):
+            simulated = self._simulate(size, period)
+            sending = self._event_seconds(simulated.events / simulated.polls)
+            if fetching + sending <= period * _TOLERANCE:
                 break
             period = fetching + sending
-        minutes = self._plan.lasting / timedelta(minutes=1)
+        minutes = self._plan.duration / timedelta(minutes=1)
         judging = (pages * costs.cpu_microseconds_per_page + size * costs.cpu_microseconds_per_resource) / 1e6
-        return Outlook(
+        return Estimate(
             resources=size,
-            events_per_minute=rehearsal.events / minutes,
+            events_per_minute=simulated.events / minutes,
             events_per_minute_by_reason={
-                reason: count / minutes for reason, count in rehearsal.events_by_reason.items()
+                reason: count / minutes for reason, count in simulated.events_by_reason.items()
             },
-            busiest_minute=rehearsal.busiest_minute,
-            events_at_first_poll=rehearsal.at_first_poll,
+            busiest_minute=simulated.busiest_minute,
+            events_at_first_poll=simulated.at_first_poll,
             api_requests_per_second=pages / period,
             cycle_seconds=fetching + sending,
             cpu_millicores=(judging + sending) / period * 1000,
-            memory_mebibytes=self._mebibytes(size, rehearsal.most_remembered),
-            is_in_time=fetching + sending <= wanted,
+            memory_mebibytes=self._mebibytes(size, simulated.max_remembered),
+            keeps_poll_interval=fetching + sending <= poll_interval,
         )
 
     def largest_fleet(self) -> int | None:
-        """The most resources of which an average cycle keeps the poll interval; None where nothing limits it."""
-        wanted = self._plan.poll_interval.total_seconds()
+        """The largest fleet for which an average cycle keeps the poll interval; None if nothing limits it."""
+        poll_interval = self._plan.poll_interval.total_seconds()
         measured = self._costs.resources
-        rehearsal = self._rehearse(measured, wanted)
-        share = rehearsal.events / rehearsal.polls / measured
-        ceiling = self._plan.max_events_per_second
+        simulated = self._simulate(measured, poll_interval)
+        share = simulated.events / simulated.polls / measured
+        limit = self._plan.max_events_per_second
 
-        def is_in_time(size: int) -> bool:
-            events = size * share if ceiling is None else min(size * share, ceiling * wanted)
-            return self._fetch_seconds(size) + self._event_seconds(events) <= wanted
+        def keeps_interval(size: int) -> bool:
+            events = size * share if limit is None else min(size * share, limit * poll_interval)
+            return self._fetch_seconds(size) + self._event_seconds(events) <= poll_interval
 
-        if is_in_time(_LARGEST):
+        if keeps_interval(_MAX_FLEET):
             return None
-        low, high = 0, _LARGEST
+        low, high = 0, _MAX_FLEET
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if is_in_time(middle) else (low, middle)
+            low, high = (middle, high) if keeps_interval(middle) else (low, middle)
         return low
 
-    def _rehearse(self, size: int, period: float) -> Rehearsal:
+    def _simulate(self, size: int, period: float) -> SimulationResult:
         plan = msgspec.structs.replace(self._plan, poll_interval=timedelta(seconds=period))
-        return rehearse(self._profile, plan, size=size)
+        return simulate(self._profile, plan, size=size)
 
     def _pages(self, size: int) -> int:
         costs = self._costs
-        if self._is_whole:
+        if self._is_unpaged:
             return 1
         if costs.pages == max(1, -(-costs.resources // self._page_size)):
             return max(1, -(-size // self._page_size))
-        # Its pages hold less than was asked for, or what the selector excludes comes along.
+        # The server caps its pages below the page size, or ignores the selector.
         return max(1, -(-size * costs.pages // costs.resources))
 
     def _fetch_seconds(self, size: int) -> float:
         costs = self._costs
         per_page = costs.milliseconds_per_page / 1e3
-        if self._is_whole:
+        if self._is_unpaged:
             return per_page * size / costs.resources
         per_resource = costs.cpu_microseconds_per_resource / 1e6
         waiting = max(0.0, per_page - costs.resources / costs.pages * per_resource)
@@ -168,7 +168,7 @@ class ForecastProjection:
 
     def _mebibytes(self, size: int, remembered: float) -> float:
         costs = self._costs
-        # Two pages are held at a time; the measured ones may have been less full than these will be.
-        fuller = max(0.0, size / self._pages(size) - costs.resources / costs.pages)
-        more = 2 * fuller * costs.bytes_per_resource + remembered * ENTRY_BYTES
-        return costs.peak_mebibytes + PUBLISHER_MEBIBYTES + more / _MEBIBYTE
+        # Two pages are held at a time, and these may be fuller than the measured ones.
+        more_per_page = max(0.0, size / self._pages(size) - costs.resources / costs.pages)
+        extra_bytes = 2 * more_per_page * costs.bytes_per_resource + remembered * ENTRY_BYTES
+        return costs.peak_mebibytes + PUBLISHER_MEBIBYTES + extra_bytes / _MEBIBYTE

@@ -1,8 +1,7 @@
-"""Sees every report on its way to the API, and what becomes of it.
+"""Checks every report on its way to the API, and its result.
 
-What it claims: a status in the store is a report that an adapter has really sent, about the generation that its
-task has seen; none is overwritten by an older one; none that was accepted is lost, and none is discarded but for
-the reasons that there are.
+A stored status must be a report that an adapter has sent, about the generation that its task has read. No report
+is overwritten by an older one, no accepted report is lost, and none is discarded without a valid reason.
 """
 
 from __future__ import annotations
@@ -18,47 +17,46 @@ from sentinel.core.fleet.documents import AdapterStatus, DiscardReason, Report, 
 from tests.sim.trace import Trace
 
 
-class ReportWitness:
-    """Of all adapters, on all resources."""
+class ReportChecker:
+    """Checks the reports of all adapters on all resources."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._sent: dict[tuple[str, str, int, datetime], Report] = {}
         self._finalized: set[tuple[str, str, int]] = set()
-        self._taken: set[tuple[str, str, int, datetime]] = set()
+        self._stored: set[tuple[str, str, int, datetime]] = set()
 
     def sent(self, resource_id: str, report: Report) -> None:
-        """A report is on its way; it may arrive, or not, or twice."""
+        """An adapter has sent a report, which may arrive once, twice or never."""
         self._sent[_key(resource_id, report)] = report
-        looked_at = re.search(rb"\d+", report.data) if isinstance(report.data, msgspec.Raw) else None
+        generation_read = re.search(rb"\d+", report.data) if isinstance(report.data, msgspec.Raw) else None
         self._trace.require(
-            looked_at is None or int(looked_at[0]) == report.observed_generation,
-            "a report is about another generation than its task has seen:",
+            generation_read is None or int(generation_read[0]) == report.observed_generation,
+            "a report is about another generation than its task has read:",
             resource_id,
             report,
         )
         if report.status_of(documents.FINALIZED) == "True":
             self._finalized.add((resource_id, report.adapter, report.observed_generation))
 
-    def judged(
+    def answered(
         self,
         resource_id: str,
         report: Report,
         verdict: reports.Accepted | reports.Discarded,
         status: AdapterStatus | None,
     ) -> None:
-        """The API has answered a report on a resource that is still there; `status` is what it has of the adapter
-        by now."""
+        """The API has answered a report on an existing resource; `status` is the adapter's stored status."""
         if isinstance(verdict, reports.Accepted):
             self._trace.require(
-                _key(resource_id, report) in self._taken,
-                "a report was accepted, and the store never had it:",
+                _key(resource_id, report) in self._stored,
+                "a report was accepted but never stored:",
                 resource_id,
                 report,
             )
         else:
             reason = verdict.reason
-            is_right = status is not None and (
+            is_valid = status is not None and (
                 (
                     reason is DiscardReason.STALE_GENERATION
                     and report.observed_generation < status.observed_generation
@@ -66,50 +64,52 @@ class ReportWitness:
                 or (reason is DiscardReason.STALE_TIME and _rank(report) < _rank(status))
                 or (reason is DiscardReason.UNKNOWN and report.status_of(documents.AVAILABLE) == "Unknown")
             )
-            self._trace.require(is_right, "a report was discarded wrongly:", reason, resource_id, report, status)
+            self._trace.require(is_valid, "a report was discarded wrongly:", reason, resource_id, report, status)
 
     def was_finalized(self, resource_id: str, adapter: str, generation: int) -> bool:
-        """Whether an adapter has said that it is done. The report that ends a resource is stored nowhere."""
+        """Whether an adapter has reported Finalized. The report that removes a resource is not stored."""
         return (resource_id, adapter, generation) in self._finalized
 
     def compare(
         self, document: ResourceDocument, before: Mapping[str, AdapterStatus], after: Mapping[str, AdapterStatus]
     ) -> None:
-        """A commit has left these statuses behind, in the place of those."""
+        """Check the statuses after a commit against those before it."""
         resource_id = document.id
         for adapter in before:
-            self._trace.require(adapter in after, "the report of an adapter is gone:", resource_id, adapter)
+            self._trace.require(
+                adapter in after, "the report of an adapter has disappeared:", resource_id, adapter
+            )
         for adapter, status in after.items():
-            former = before.get(adapter)
-            if status == former:
+            previous = before.get(adapter)
+            if status == previous:
                 continue
             key = (resource_id, adapter, status.observed_generation, status.last_report_time)
             report = self._sent.get(key)
             if report is None:
                 self._trace.violation(f"a status that no adapter has sent: {resource_id} {status}")
                 continue
-            self._taken.add(key)
-            self._compare_one(document, report, former, status)
+            self._stored.add(key)
+            self._compare_one(document, report, previous, status)
 
     def _compare_one(
         self, document: ResourceDocument, report: Report, before: AdapterStatus | None, after: AdapterStatus
     ) -> None:
-        is_news = (
+        is_acceptable = (
             report.observed_generation <= document.generation
             and (before is None or _rank(report) >= _rank(before))
             and (before is None or report.status_of(documents.AVAILABLE) != "Unknown")
         )
-        self._trace.require(is_news, "a report was accepted that is none:", document.id, report, before)
-        said = [(each.type, each.status) for each in report.conditions]
-        kept = [(each.type, each.status) for each in after.conditions]
-        self._trace.require(said == kept, "a status is not what was reported:", report, after)
+        self._trace.require(is_acceptable, "an outdated report was accepted:", document.id, report, before)
+        sent = [(each.type, each.status) for each in report.conditions]
+        stored = [(each.type, each.status) for each in after.conditions]
+        self._trace.require(sent == stored, "a status differs from its report:", report, after)
         for condition in after.conditions:
-            former = None if before is None else before.condition(condition.type)
-            is_same = former is not None and former.status is condition.status
-            expected = former.last_transition_time if is_same and former is not None else report.observed_time
+            previous = None if before is None else before.condition(condition.type)
+            is_same = previous is not None and previous.status is condition.status
+            expected = previous.last_transition_time if is_same and previous is not None else report.observed_time
             self._trace.require(
                 condition.last_transition_time == expected,
-                "a transition time moves with its status, and only then:",
+                "a transition time must change with its status only:",
                 report,
                 condition,
             )
@@ -119,6 +119,7 @@ def _key(resource_id: str, report: Report) -> tuple[str, str, int, datetime]:
     return resource_id, report.adapter, report.observed_generation, report.observed_time
 
 
-def _rank(said: Report | AdapterStatus) -> tuple[int, datetime]:
-    """What a later report has more of."""
-    return said.observed_generation, said.observed_time if isinstance(said, Report) else said.last_report_time
+def _rank(report: Report | AdapterStatus) -> tuple[int, datetime]:
+    """The sort key of reports by age."""
+    time = report.observed_time if isinstance(report, Report) else report.last_report_time
+    return report.observed_generation, time

@@ -1,7 +1,7 @@
-"""Faults that are planted to see whether the simulation finds them: each a part that breaks one promise.
+"""Planted faults: each breaks one promise, to show that the simulation finds it.
 
-None of them is made by changing our code. A setting, a wrapped port, a store that alters what it is given: each is
-what a mistake in the part behind it would look like from outside.
+None of them changes our code. Each is a setting, a wrapped port, or a store that alters what it stores, and looks
+from outside like a bug in the component behind it.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from sentinel.ports.fleet_store import FleetTransaction, StoredResource
 from sentinel.ports.subscription import Delivery, Subscriber
 from sentinel.testing.database import MemoryDatabase
 from sentinel.testing.fleet_store import CommitListener, MemoryFleetStore
-from tests.sim.world import Plan
+from tests.sim.world import PlantedFault
 
 T = TypeVar("T")
 Alteration: TypeAlias = Callable[[StoredResource], StoredResource | None]
-"""What a store keeps in the place of what it is given; None where that is lost."""
+"""What a store stores instead; None to lose the write."""
 
-WITHOUT_PACING = Plan(republish_interval=timedelta(0))
-WITHOUT_REPETITION = Plan(republish_interval=timedelta(hours=1))
-"""A pulse that says everything once."""
+WITHOUT_PACING = PlantedFault(republish_interval=timedelta(0))
+WITHOUT_REPUBLISHING = PlantedFault(republish_interval=timedelta(hours=1))
 
 
-class _Hasty:
-    """A subscriber that acknowledges messages when they come, and not when their report was accepted."""
-
+class _WrappedSubscriber:
     def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber = subscriber
         self.broker_type = subscriber.broker_type
         self.open, self.trouble, self.close = subscriber.open, subscriber.trouble, subscriber.close
+
+
+class AcksTooEarly(_WrappedSubscriber):
+    """A subscriber that acks messages on delivery instead of after their report."""
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
         async for delivery in self._subscriber.deliveries():
@@ -54,13 +55,8 @@ class _Hasty:
             yield delivery
 
 
-class _Deaf:
-    """A subscriber that hands out a few messages, and then no more."""
-
-    def __init__(self, subscriber: Subscriber) -> None:
-        self._subscriber = subscriber
-        self.broker_type = subscriber.broker_type
-        self.open, self.trouble, self.close = subscriber.open, subscriber.trouble, subscriber.close
+class _IgnoresEvents(_WrappedSubscriber):
+    """A subscriber that stops after two messages."""
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
         left = 2
@@ -71,51 +67,51 @@ class _Deaf:
             yield delivery
 
 
-class _Overlooking:
-    """`ports.adapter_api.AdapterApi` that leaves out something of what an adapter reads."""
+class _AlteredReporting:
+    """An `AdapterApi` that alters the resources that an adapter reads."""
 
-    def __init__(self, reporting: AdapterApi, leave_out: Callable[[Resource], Resource]) -> None:
+    def __init__(self, reporting: AdapterApi, alter: Callable[[Resource], Resource]) -> None:
         self._reporting = reporting
-        self._leave_out = leave_out
+        self._alter = alter
         self.probe, self.report, self.close = reporting.probe, reporting.report, reporting.close
 
     async def get(self, ref: ResourceRef) -> Resource | None:
         resource = await self._reporting.get(ref)
-        return None if resource is None else self._leave_out(resource)
+        return None if resource is None else self._alter(resource)
 
 
-class _Stumbling(MemoryFleetStore):
-    """A store that cannot say every other time what is outdated, and in no way that a store may fail."""
+class _RaisingStore(MemoryFleetStore):
+    """A store whose every other `outdated` raises an error that no store may raise."""
 
     def __init__(self, database: MemoryDatabase, on_commit: CommitListener) -> None:
         super().__init__(database, on_commit=on_commit)
-        self._stumbles = False
+        self._raises = False
 
     async def outdated(self, plural: str, adapters: str, *, limit: int) -> Sequence[str]:
-        self._stumbles = not self._stumbles
-        if self._stumbles:
+        self._raises = not self._raises
+        if self._raises:
             raise LookupError("planted")
         return await super().outdated(plural, adapters, limit=limit)
 
 
-class _Wrapping(MemoryFleetStore):
-    """A store with something around its transactions."""
+class _WrappingStore(MemoryFleetStore):
+    """A store with wrapped transactions."""
 
     def __init__(
         self,
         database: MemoryDatabase,
         on_commit: CommitListener,
-        around: Callable[[FleetTransaction], FleetTransaction],
+        wrap: Callable[[FleetTransaction], FleetTransaction],
     ) -> None:
         super().__init__(database, on_commit=on_commit)
-        self._around = around
+        self._wrap = wrap
 
     async def transact(self, work: Callable[[FleetTransaction], T]) -> T:
-        return await super().transact(lambda transaction: work(self._around(transaction)))
+        return await super().transact(lambda transaction: work(self._wrap(transaction)))
 
 
-class _Altered:
-    """`ports.fleet_store.FleetTransaction` that keeps something else than it is given."""
+class _AlteredTransaction:
+    """A `FleetTransaction` that alters what it stores."""
 
     def __init__(self, transaction: FleetTransaction, alter: Alteration) -> None:
         self._transaction = transaction
@@ -127,36 +123,36 @@ class _Altered:
         self.recall, self.remember = transaction.recall, transaction.remember
 
     def update(self, resource: StoredResource) -> None:
-        kept = self._alter(resource)
-        if kept is not None:
-            self._transaction.update(kept)
+        altered = self._alter(resource)
+        if altered is not None:
+            self._transaction.update(altered)
 
 
-class _Choking(_Altered):
-    """Fails on reports that come too late. Those are above all such as nobody waits for any longer."""
+class _RaisesOnLateReports(_AlteredTransaction):
+    """Raises on late reports, which are mostly those without a waiting client."""
 
     def __init__(self, transaction: FleetTransaction) -> None:
         super().__init__(transaction, lambda stored: stored)
-        self.keep_discarded = self._choke
+        self.keep_discarded = self._raise_if_late
 
-    def _choke(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
+    def _raise_if_late(self, resource_id: str, report: DiscardedReport, *, limit: int) -> None:
         if report.reason is DiscardReason.STALE_TIME:
             raise LookupError("planted")
 
 
-def _wrapping(around: Callable[[FleetTransaction], FleetTransaction]) -> Plan:
-    return Plan(make_store=lambda database, on_commit: _Wrapping(database, on_commit, around))
+def _wrap_transactions(wrap: Callable[[FleetTransaction], FleetTransaction]) -> PlantedFault:
+    return PlantedFault(make_store=lambda database, on_commit: _WrappingStore(database, on_commit, wrap))
 
 
-def _altering(alter: Alteration) -> Plan:
-    return _wrapping(lambda transaction: _Altered(transaction, alter))
+def _alter_writes(alter: Alteration) -> PlantedFault:
+    return _wrap_transactions(lambda transaction: _AlteredTransaction(transaction, alter))
 
 
-def _overlooking(leave_out: Callable[[Resource], Resource]) -> Plan:
-    return Plan(around_reporting=lambda reporting: _Overlooking(reporting, leave_out))
+def _alter_reads(alter: Callable[[Resource], Resource]) -> PlantedFault:
+    return PlantedFault(wrap_reporting=lambda reporting: _AlteredReporting(reporting, alter))
 
 
-def _as_if_ended(resource: Resource) -> Resource:
+def _without_interruptions(resource: Resource) -> Resource:
     return msgspec.structs.replace(resource, reports=tuple(map(_without_interruption, resource.reports)))
 
 
@@ -178,39 +174,39 @@ def _with_available(
     return msgspec.structs.replace(stored, document=documents.encode_document(altered))
 
 
-def _unstick(available: Condition, status: ResourceStatus) -> Condition:
+def _make_false(available: Condition, status: ResourceStatus) -> Condition:
     mirrored = [each for each in status.conditions if each.type.endswith("Successful")]
     newest = max((each.observed_generation for each in mirrored), default=0)
     if not available.is_true or newest <= available.observed_generation:
         return available
-    moment = max(each.last_updated_time for each in mirrored)
+    updated = max(each.last_updated_time for each in mirrored)
     return msgspec.structs.replace(
         available,
         status=ConditionStatus.FALSE,
         observed_generation=newest,
-        last_updated_time=moment,
-        last_transition_time=moment,
+        last_updated_time=updated,
+        last_transition_time=updated,
     )
 
 
-def _stir(available: Condition, status: ResourceStatus) -> Condition:
+def _change_transition_time(available: Condition, status: ResourceStatus) -> Condition:
     return msgspec.structs.replace(available, last_transition_time=available.last_updated_time)
 
 
-def _lose_a_report(stored: StoredResource) -> StoredResource | None:
-    """The one that would complete a cluster's."""
+def _lose_write(stored: StoredResource) -> StoredResource | None:
+    """Lose the report that completes a cluster."""
     return None if len(documents.decode_statuses(stored.statuses)) > 3 else stored
 
 
-def _forget_a_report(stored: StoredResource) -> StoredResource:
-    """The one of validation, which is long there when provision is done."""
+def _remove_report(stored: StoredResource) -> StoredResource:
+    """Remove the report of validation once provision is available."""
     statuses = {each.adapter: each for each in documents.decode_statuses(stored.statuses)}
     if "provision" in statuses and statuses["provision"].status_of(AVAILABLE) is ConditionStatus.TRUE:
         del statuses["validation"]
     return msgspec.structs.replace(stored, statuses=documents.encode_statuses(tuple(statuses.values())))
 
 
-def _count_wrong(stored: StoredResource) -> StoredResource:
+def _lower_generation(stored: StoredResource) -> StoredResource:
     document = documents.decode_document(stored.document)
     if document.generation != 3:
         return stored
@@ -218,18 +214,18 @@ def _count_wrong(stored: StoredResource) -> StoredResource:
     return msgspec.structs.replace(stored, document=documents.encode_document(altered))
 
 
-DEAF = Plan(around_subscriber=_Deaf)
-ACKNOWLEDGED_TOO_EARLY = Plan(around_subscriber=_Hasty)
-WITHOUT_STICKINESS = _altering(lambda stored: _with_available(stored, _unstick))
-"""`Available` falls as soon as one adapter has reported a newer generation."""
-WITH_RESTLESS_TRANSITIONS = _altering(lambda stored: _with_available(stored, _stir))
-"""A transition time that moves with every report."""
-WITH_LOST_REPORTS = _altering(_lose_a_report)
-WITH_FORGOTTEN_REPORTS = _altering(_forget_a_report)
-WITH_FALLING_GENERATIONS = _altering(_count_wrong)
-WITH_STUMBLING_UPKEEP = Plan(make_store=_Stumbling)
-WITH_LATE_REPORTS_THAT_FAIL = _wrapping(_Choking)
-OVERLOOKING_REQUESTS = _overlooking(lambda resource: msgspec.structs.replace(resource, pulse_requested_time=None))
-"""An adapter for which its last report is fresh although somebody has asked for another look since."""
-OVERLOOKING_PROGRESS = _overlooking(lambda resource: msgspec.structs.replace(resource, last_progress_time=None))
-OVERLOOKING_INTERRUPTIONS = _overlooking(_as_if_ended)
+IGNORED_EVENTS = PlantedFault(wrap_subscriber=_IgnoresEvents)
+EARLY_ACKS = PlantedFault(wrap_subscriber=AcksTooEarly)
+UNSTABLE_AVAILABLE = _alter_writes(lambda stored: _with_available(stored, _make_false))
+"""`Available` becomes False as soon as one adapter has reported a newer generation."""
+CHANGING_TRANSITION_TIMES = _alter_writes(lambda stored: _with_available(stored, _change_transition_time))
+"""The transition time changes with every report."""
+LOST_REPORTS = _alter_writes(_lose_write)
+REMOVED_REPORTS = _alter_writes(_remove_report)
+FALLING_GENERATIONS = _alter_writes(_lower_generation)
+RAISING_MAINTENANCE = PlantedFault(make_store=_RaisingStore)
+RAISING_LATE_REPORTS = _wrap_transactions(_RaisesOnLateReports)
+IGNORED_REQUESTS = _alter_reads(lambda resource: msgspec.structs.replace(resource, pulse_requested_time=None))
+"""An adapter relies on its last report although a pulse was requested after it."""
+IGNORED_PROGRESS = _alter_reads(lambda resource: msgspec.structs.replace(resource, last_progress_time=None))
+IGNORED_INTERRUPTIONS = _alter_reads(_without_interruptions)

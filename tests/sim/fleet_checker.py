@@ -1,8 +1,8 @@
-"""Sees every change of the fleet at the moment of its commit.
+"""Checks every change of the fleet when it is committed.
 
-What it claims: generations rise by one and never fall; conditions are what the reports amount to by `conditions`;
-a transition time moves exactly when its status does; what a user was told has happened; nothing goes before its
-adapters have finalised it and its children are gone, unless somebody insists, and nothing stays any longer.
+Generations rise by one and never fall. Conditions equal `expected_conditions`, and a transition time changes
+exactly with its status. A write reported to a user as successful has happened. A resource is removed after its
+adapters have finalized it and its children are gone, or by force, and not later.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from sentinel.core.fleet import documents, reports
 from sentinel.core.fleet.aggregate import condition_type
 from sentinel.core.fleet.documents import AdapterStatus, Report, ResourceDocument
 from sentinel.ports.fleet_store import StoredResource
-from tests.sim import conditions
-from tests.sim.conditions import Facts, Held, Progress, Said
-from tests.sim.report_witness import ReportWitness
+from tests.sim import expected_conditions
+from tests.sim.expected_conditions import ExpectedCondition, Facts, LastReport, Progress
+from tests.sim.report_checker import ReportChecker
 from tests.sim.trace import Trace
 
 
-class Known:
-    """A resource as the last commit has left it."""
+class TrackedResource:
+    """A resource after the last commit."""
 
     def __init__(self, plural: str, parent: str, document: ResourceDocument) -> None:
         self.plural = plural
         self.parent = parent
         self.required: tuple[str, ...] = ()
-        """The adapters that its conditions were aggregated for."""
+        """The required adapters when its conditions were aggregated."""
         self.document = document
         self.statuses: dict[str, AdapterStatus] = {}
-        self.ready: Held | None = None
-        self.available: Held | None = None
+        self.ready: ExpectedCondition | None = None
+        self.available: ExpectedCondition | None = None
         self.progress = Progress()
 
     @property
@@ -41,62 +41,61 @@ class Known:
 
     @property
     def value(self) -> int:
-        """What the spec asks for."""
+        """The value in the spec."""
         return int(bytes(self.document.spec)[len(b'{"v":') : -1])
 
 
-class FleetWitness:
-    """A `fleet_store.CommitListener` by its method `committed`."""
+class FleetChecker:
+    """Checks all resources; its method `committed` is a `fleet_store.CommitListener`."""
 
     def __init__(self, trace: Trace, required: Mapping[str, tuple[str, ...]]) -> None:
-        """`required` are the adapters of each kind, by its plural; they change with the API's configuration."""
-        self.resources: dict[str, Known] = {}
+        """`required` maps plurals to required adapters, and changes with the API's configuration."""
+        self.resources: dict[str, TrackedResource] = {}
         self._trace = trace
         self._required = required
-        self._reports = ReportWitness(trace)
+        self._reports = ReportChecker(trace)
         self._specs: dict[tuple[str, int], bytes] = {}
         self._forced: set[str] = set()
 
     @property
-    def unsettled(self) -> list[ResourceDocument]:
-        """What is not ready, or not for the adapters that are required by now."""
+    def not_converged(self) -> list[ResourceDocument]:
+        """Resources that are not ready for the adapters required now."""
         return [
             known.document
             for known in self.resources.values()
             if not known.is_ready or known.required != self._required[known.plural]
         ]
 
-    # --- what is said -------------------------------------------------------------------------------------------
+    # --- requests and responses ---------------------------------------------------------------------------------
 
-    def sent(self, resource_id: str, report: Report) -> None:
-        """A report is on its way; it may arrive, or not, or twice."""
-        self._require_no_leftovers()
+    def report_sent(self, resource_id: str, report: Report) -> None:
+        """An adapter has sent a report."""
+        self._check_removals()
         self._reports.sent(resource_id, report)
 
-    def judged(self, resource_id: str, report: Report, verdict: reports.Accepted | reports.Discarded) -> None:
+    def report_answered(
+        self, resource_id: str, report: Report, verdict: reports.Accepted | reports.Discarded
+    ) -> None:
         """The API has answered a report."""
         known = self.resources.get(resource_id)
         if known is not None:
-            self._reports.judged(resource_id, report, verdict, known.statuses.get(report.adapter))
+            self._reports.answered(resource_id, report, verdict, known.statuses.get(report.adapter))
 
-    def wrote(self, document: bytes, value: int | None) -> None:
-        """A user was told that a write has succeeded, and what the resource has become.
-
-        `value` is what its spec was changed to.
-        """
+    def write_confirmed(self, document: bytes, value: int | None) -> None:
+        """A user's write has succeeded with this result; `value` is the new value in the spec."""
         written = documents.decode_document(document)
         spec = self._specs.get((written.id, written.generation))
         self._trace.require(
             spec == bytes(written.spec) and (value is None or spec == b'{"v":%d}' % value),
-            "a user was told of a write that never happened:",
+            "a confirmed write never happened:",
             f"{written.id}@{written.generation} {written.spec!r} {value}",
         )
 
-    def forced(self, resource_id: str) -> None:
-        """A user insists that a deleted resource goes, with all that belongs to it."""
+    def force_deleted(self, resource_id: str) -> None:
+        """A user has force-deleted a resource and its children."""
         self._forced.add(resource_id)
 
-    # --- what is stored -----------------------------------------------------------------------------------------
+    # --- commits ------------------------------------------------------------------------------------------------
 
     def committed(self, before: StoredResource | None, after: StoredResource | None) -> None:
         if after is None:
@@ -107,54 +106,60 @@ class FleetWitness:
         known = self.resources.get(after.id)
         if known is None:
             self._trace.require(document.generation == 1, "a resource begins at generation 1:", after.id)
-            known = self.resources[after.id] = Known(after.plural, after.parent, document)
+            known = self.resources[after.id] = TrackedResource(after.plural, after.parent, document)
         else:
-            self._compare_documents(known.document, document)
-        is_mark = _marks(known.document) != _marks(document)
+            self._check_document(known.document, document)
+        is_marker_change = _markers(known.document) != _markers(document)
         known.document = document
         self._specs.setdefault((after.id, document.generation), bytes(document.spec))
-        said_before = {adapter: said for adapter, said in _all_said(known).items() if adapter in known.required}
+        reports_before = {
+            adapter: report for adapter, report in _last_reports(known).items() if adapter in known.required
+        }
         statuses = {status.adapter: status for status in documents.decode_statuses(after.statuses)}
         self._reports.compare(document, known.statuses, statuses)
         known.statuses = statuses
-        if not is_mark:
-            # To pause a resource, say, changes nothing of its conditions, whoever is required by now.
+        if not is_marker_change:
+            # Pausing, resuming and requesting a pulse do not aggregate conditions again.
             known.required = self._required[known.plural]
-        self._compare_conditions(known, said_before)
-        self._compare_columns(known, after)
-        self._trace.note("store", f"{document.id}@{document.generation}", document.status.phase, *_told(known))
+        self._check_conditions(known, reports_before)
+        self._check_columns(known, after)
+        self._trace.note("store", f"{document.id}@{document.generation}", document.status.phase, *_statuses(known))
 
-    def _compare_documents(self, before: ResourceDocument, after: ResourceDocument) -> None:
-        is_other = (before.spec, before.labels, before.deleted_time) != (
+    def _check_document(self, before: ResourceDocument, after: ResourceDocument) -> None:
+        is_changed = (before.spec, before.labels, before.deleted_time) != (
             after.spec,
             after.labels,
             after.deleted_time,
         )
         self._trace.require(
-            after.generation == before.generation + is_other,
-            "a generation rises by one with every change, and never otherwise:",
+            after.generation == before.generation + is_changed,
+            "a generation must rise by one with every change only:",
             f"{before.id}: {before.generation} to {after.generation}",
         )
         self._trace.require(
-            not before.is_deleting or before.deleted_time == after.deleted_time, "a deletion ends:", before.id
+            not before.is_deleting or before.deleted_time == after.deleted_time,
+            "a deletion was reverted:",
+            before.id,
         )
-        self._trace.require(after.updated_time >= before.updated_time, "updated_time runs backwards:", before.id)
+        self._trace.require(after.updated_time >= before.updated_time, "updated_time went back:", before.id)
 
-    def _compare_conditions(self, known: Known, said_before: Mapping[str, Said]) -> None:
+    def _check_conditions(self, known: TrackedResource, reports_before: Mapping[str, LastReport]) -> None:
         document = known.document
         facts = Facts(
             generation=document.generation,
             updated=document.updated_time,
             is_deleting=document.is_deleting,
             required=known.required,
-            said=_all_said(known),
+            reports=_last_reports(known),
         )
-        known.ready = conditions.ready(facts, known.ready)
-        known.available = self._with_open_times(known, conditions.available(facts, known.available))
-        known.progress = conditions.progress(facts, said_before, known.progress)
+        known.ready = expected_conditions.ready(facts, known.ready)
+        known.available = self._with_unspecified_times(
+            known, expected_conditions.available(facts, known.available)
+        )
+        known.progress = expected_conditions.progress(facts, reports_before, known.progress)
         status = document.status
-        self._compare(known, documents.READY, known.ready)
-        self._compare(known, documents.AVAILABLE, known.available)
+        self._check_condition(known, documents.READY, known.ready)
+        self._check_condition(known, documents.AVAILABLE, known.available)
         flat = (
             status.phase,
             status.observed_generation,
@@ -165,7 +170,7 @@ class FleetWitness:
         )
         expected = (
             "Ready" if known.ready.is_true else "NotReady",
-            conditions.observed_generation(facts),
+            expected_conditions.observed_generation(facts),
             known.ready.updated,
             known.ready.transition,
             known.progress.time,
@@ -176,60 +181,68 @@ class FleetWitness:
         )
         for adapter in facts.required:
             mirror = status.condition(condition_type(adapter))
-            said = facts.said.get(adapter)
-            is_there = said is not None and said.available != "Unknown"
+            report = facts.reports.get(adapter)
+            is_mirrored = report is not None and report.available != "Unknown"
             self._trace.require(
-                (mirror is not None) == is_there,
-                "an adapter is mirrored exactly when it has said something:",
+                (mirror is not None) == is_mirrored,
+                "an adapter must be mirrored if it has reported:",
                 document.id,
                 adapter,
             )
-            if mirror is not None and said is not None:
+            if mirror is not None and report is not None:
                 seen = (mirror.status, mirror.observed_generation, mirror.last_updated_time)
-                wanted = (said.available, said.generation, said.time)
-                self._trace.require(seen == wanted, "a mirror contradicts its report:", document.id, mirror, said)
+                wanted = (report.available, report.generation, report.time)
+                self._trace.require(
+                    seen == wanted, "a mirror contradicts its report:", document.id, mirror, report
+                )
 
-    def _with_open_times(self, known: Known, available: Held) -> Held:
+    def _with_unspecified_times(self, known: TrackedResource, available: ExpectedCondition) -> ExpectedCondition:
         condition = known.document.status.condition(documents.AVAILABLE)
         if condition is None or available.transition is not None:
             return available
         return msgspec.structs.replace(available, transition=condition.last_transition_time)
 
-    def _compare_columns(self, known: Known, stored: StoredResource) -> None:
-        """What lists and metrics are made of."""
+    def _check_columns(self, known: TrackedResource, stored: StoredResource) -> None:
+        """Check the columns that lists and metrics use."""
         waiting = self._waiting_for(known)
         self._trace.require(
             stored.adapters == ",".join(known.required),
-            "the conditions are marked as aggregated for adapters that they were not aggregated for:",
-            f"{stored.id}: {stored.adapters}, and not {known.required}",
+            "the column of aggregated adapters is wrong:",
+            f"{stored.id}: {stored.adapters}, expected {known.required}",
         )
         self._trace.require(stored.is_ready == known.is_ready, "a column contradicts the document:", stored.id)
         self._trace.require(
-            set(stored.waiting) == waiting, "who is waited for:", stored.id, stored.waiting, waiting
+            set(stored.waiting) == waiting,
+            "the column of waiting adapters is wrong:",
+            stored.id,
+            stored.waiting,
+            waiting,
         )
 
-    def _compare(self, known: Known, name: str, expected: Held) -> None:
+    def _check_condition(self, known: TrackedResource, name: str, expected: ExpectedCondition) -> None:
         condition = known.document.status.condition(name)
         if condition is None:
             self._trace.violation(f"{name} is missing from {known.document.id}")
             return
         updated = condition.last_updated_time if expected.updated is not None else None
-        seen = Held(condition.is_true, condition.observed_generation, updated, condition.last_transition_time)
+        seen = ExpectedCondition(
+            condition.is_true, condition.observed_generation, updated, condition.last_transition_time
+        )
         self._trace.require(
             seen == expected,
             f"{name} contradicts the reports on {known.document.id}@{known.document.generation}:",
-            f"it is {seen}, and should be {expected}, from",
-            *_told(known),
+            f"it is {seen}, expected {expected}, from",
+            *_statuses(known),
         )
 
-    def _require_no_leftovers(self) -> None:
-        """What nothing keeps any longer went with the last thing that kept it."""
+    def _check_removals(self) -> None:
+        """Finalized resources must have been removed."""
         parents = {known.parent for known in self.resources.values()}
         for resource_id, known in self.resources.items():
             if known.document.is_deleting and resource_id not in parents and not self._waiting_for(known):
-                self._trace.violation(f"{resource_id} is finalised, and still there")
+                self._trace.violation(f"{resource_id} is finalized but not removed")
 
-    def _waiting_for(self, known: Known) -> set[str]:
+    def _waiting_for(self, known: TrackedResource) -> set[str]:
         wanted = documents.FINALIZED if known.document.is_deleting else documents.AVAILABLE
         return {
             adapter
@@ -244,37 +257,37 @@ class FleetWitness:
         known = self.resources.pop(resource_id)
         document = known.document
         self._trace.note("store", f"{resource_id}@{document.generation} is gone")
-        self._trace.require(document.is_deleting, "a resource that nobody has deleted is gone:", resource_id)
+        self._trace.require(document.is_deleting, "a resource is gone that was not deleted:", resource_id)
         for each in self.resources.values():
-            self._trace.require(each.parent != resource_id, "a parent goes before its child:", resource_id)
+            self._trace.require(each.parent != resource_id, "a parent was removed before its child:", resource_id)
         if {resource_id, known.parent} & self._forced:
             return
         for adapter in self._required[known.plural]:
             self._trace.require(
                 self._reports.was_finalized(resource_id, adapter, document.generation),
-                "a resource is gone that an adapter has not finalised:",
+                "a resource is gone that an adapter has not finalized:",
                 resource_id,
                 adapter,
             )
 
 
-def _all_said(known: Known) -> dict[str, Said]:
-    return {adapter: _said(status) for adapter, status in known.statuses.items()}
+def _last_reports(known: TrackedResource) -> dict[str, LastReport]:
+    return {adapter: _last_report(status) for adapter, status in known.statuses.items()}
 
 
-def _said(status: AdapterStatus) -> Said:
+def _last_report(status: AdapterStatus) -> LastReport:
     available = status.condition(documents.AVAILABLE)
     assert available is not None
-    return Said(
+    return LastReport(
         status.observed_generation, status.last_report_time, str(available.status), available.last_transition_time
     )
 
 
-def _marks(document: ResourceDocument) -> tuple[object, ...]:
+def _markers(document: ResourceDocument) -> tuple[object, ...]:
     return document.paused, document.pulse_requested_time
 
 
-def _told(known: Known) -> list[str]:
+def _statuses(known: TrackedResource) -> list[str]:
     return [
         f"{adapter}={status.status_of(documents.AVAILABLE)}@{status.observed_generation}"
         for adapter, status in known.statuses.items()

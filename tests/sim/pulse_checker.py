@@ -1,0 +1,191 @@
+"""Checks the decisions and events of one pulse process.
+
+Every decision must follow the specification, and every due resource must be published exactly when it should be. A
+generation gets another event only if one was requested since, if the resource was not due in between, or
+after the max age in force; and then without delay. The number of events within a minute is bounded: no storms.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from sentinel.core.pulse.decision import Policy
+from sentinel.core.pulse.observation import Observation
+from sentinel.core.pulse.pacing import PacingVerdict
+from sentinel.ports.clock import Clock
+from sentinel.ports.publisher import Outcome
+from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
+from tests.sim.trace import Trace
+
+_WINDOW = timedelta(minutes=1)
+_ROUNDING = timedelta(milliseconds=2)
+
+OpenRequest: TypeAlias = tuple[str, datetime, int]
+"""A one-time reason for an event: its source, its time, and its count."""
+
+
+class _LastEvent:
+    """The last event of a resource."""
+
+    def __init__(self, generation: int, time: datetime, requests: set[OpenRequest]) -> None:
+        self.generation = generation
+        self.time = time
+        self.requests = requests
+        self.was_skipped_since = False
+
+
+class PulseChecker:
+    """The `PulseObserver` of one process. A restarted pulse remembers nothing and may repeat each event once."""
+
+    def __init__(self, name: str, trace: Trace, policy: Policy, clock: Clock) -> None:
+        self._name = name
+        self._trace = trace
+        self._clock = clock
+        self._policy = policy
+        self._first_seen: dict[str, tuple[datetime, datetime]] = {}
+        self._judged: dict[str, tuple[datetime, Observation]] = {}
+        self._last_events: dict[str, _LastEvent] = {}
+        self._recent: dict[tuple[str, int], deque[datetime]] = defaultdict(deque)
+        self._allowances: dict[str, deque[datetime]] = defaultdict(deque)
+        """Times of changes that allow one more event: a resource became not ready, or an event was requested."""
+
+    def judged(self, page: PageReport) -> None:
+        self._trace.require(not page.malformed, "a document is malformed:", page.malformed)
+        for judgement in page.judgements:
+            seen = judgement.resource
+            is_due = self._is_due(seen, page.at)
+            self._trace.require(
+                is_due == judgement.decision.is_due,
+                f"{self._name}: {seen.id} {'is' if is_due else 'is not'} due, and the decision is",
+                judgement.decision.reason,
+            )
+            if is_due:
+                self._check_pacing(seen, page.at, judgement.verdict)
+            self._remember(seen, page.at, is_due=is_due)
+
+    def published(self, batch: PublishedBatch) -> None:
+        for pending, outcome in zip(batch.pending, batch.outcomes, strict=True):
+            resource = pending.judgement.resource
+            self._trace.note(self._name, f"event {resource.id}@{resource.generation} {outcome}")
+            if outcome is Outcome.CONFIRMED:
+                self._confirmed(resource)
+
+    def finished(self, report: CycleReport) -> None:
+        if report.fetch_error:
+            self._trace.note(self._name, "the walk failed", report.fetch_error)
+
+    def crashed(self, error: BaseException) -> None:
+        self._trace.violation(f"{self._name}: a cycle crashed: {error!r}")
+
+    # --- decisions by the specification -------------------------------------------------------------------------
+
+    def _is_due(self, seen: Observation, now: datetime) -> bool:
+        updated = self._last_updated(seen, now)
+        if seen.is_paused:
+            return False
+        if seen.generation > seen.observed_generation:
+            return True
+        return bool(self._open_requests(seen, updated)) or updated is None or now >= updated + self._max_age(seen)
+
+    def _last_updated(self, seen: Observation, now: datetime) -> datetime | None:
+        """A time in the future counts as the time at which it was first seen."""
+        updated = seen.last_updated_time
+        if updated is None:
+            return None
+        value, first_seen = self._first_seen.get(seen.id, (None, now))
+        if value != updated:
+            if updated <= now:
+                self._first_seen.pop(seen.id, None)
+                return updated
+            first_seen = now
+        first_seen = min(first_seen, now)  # the clock was set back
+        self._first_seen[seen.id] = (updated, first_seen)
+        return min(first_seen.replace(microsecond=first_seen.microsecond // 1000 * 1000), updated)
+
+    def _open_requests(self, seen: Observation, updated: datetime | None) -> set[OpenRequest]:
+        """Requests that no later status has answered: by a user, or by an adapter that completed its part.
+
+        Only times of adapters are compared with each other. If the completed adapter has the oldest report, the
+        others have reported since, and they have seen the completion only if the resource is ready.
+        """
+        requests: set[OpenRequest] = set()
+        requested, progress = seen.pulse_requested_time, seen.last_progress_time
+        if requested is not None and (updated is None or requested > updated):
+            requests.add(("a user", requested, 1))
+        if progress is not None and self._policy.follows_progress:
+            reported = seen.last_updated_time
+            if reported is None or progress > reported or (progress == reported and not seen.is_ready):
+                requests.add(("an adapter", progress, seen.progress_count))
+        return requests
+
+    def _max_age(self, seen: Observation) -> timedelta:
+        is_ready = seen.is_ready and seen.generation <= seen.observed_generation
+        return self._policy.max_age_ready if is_ready else self._policy.max_age_not_ready
+
+    # --- pacing -------------------------------------------------------------------------------------------------
+
+    def _remember(self, seen: Observation, now: datetime, *, is_due: bool) -> None:
+        before = self._judged.get(seen.id)
+        if before is not None:
+            previous = before[1]
+            if (
+                previous.is_ready and not seen.is_ready
+            ) or previous.pulse_requested_time != seen.pulse_requested_time:
+                self._allowances[seen.id].append(now)
+            if self._policy.follows_progress:
+                self._allowances[seen.id].extend([now] * (seen.progress_count - previous.progress_count))
+        self._judged[seen.id] = (now, seen)
+        last_event = self._last_events.get(seen.id)
+        if last_event is not None:
+            last_event.time = min(last_event.time, now)  # the clock was set back
+            last_event.was_skipped_since |= not is_due
+
+    def _check_pacing(self, seen: Observation, now: datetime, verdict: PacingVerdict) -> None:
+        last_event = self._last_events.get(seen.id)
+        requests = self._open_requests(seen, self._last_updated(seen, now))
+        if (
+            last_event is None
+            or seen.generation > last_event.generation
+            or last_event.was_skipped_since
+            or not requests <= last_event.requests
+        ):
+            remaining = -_ROUNDING
+        else:
+            max_age = self._max_age(seen)
+            # Polls jitter, so pacing ends a little early.
+            slack = min(max_age / 10, timedelta(milliseconds=500))
+            remaining = max_age - slack - (now - min(last_event.time, now))
+        if remaining >= _ROUNDING:
+            self._trace.require(
+                verdict is not PacingVerdict.PUBLISH,
+                f"{self._name}: a storm: {seen.id}@{seen.generation} is sent {remaining} too early",
+            )
+        elif remaining <= -_ROUNDING:
+            self._trace.require(
+                verdict is not PacingVerdict.PACED,
+                f"{self._name}: {seen.id}@{seen.generation} is paced without a reason",
+            )
+
+    def _confirmed(self, resource: Observation) -> None:
+        now, seen = self._judged[resource.id]
+        requests = self._open_requests(seen, self._last_updated(seen, now))
+        # An event answers all requests so far, also those that were not its reason.
+        answered = requests | {("an adapter", seen.last_progress_time or now, seen.progress_count)}
+        self._last_events[resource.id] = _LastEvent(resource.generation, self._clock.now(), answered)
+        self._check_rate(resource, now)
+
+    def _check_rate(self, resource: Observation, now: datetime) -> None:
+        recent = self._recent[resource.id, resource.generation]
+        recent.append(now)
+        allowances = self._allowances[resource.id]
+        for times in (recent, allowances):
+            while times and times[0] <= now - _WINDOW:
+                times.popleft()
+        maximum = 2 * (1 + _WINDOW // self._policy.max_age_not_ready) + len(allowances)
+        self._trace.require(
+            len(recent) <= maximum,
+            f"{self._name}: a storm: {len(recent)} events within a minute",
+            f"for {resource.id}@{resource.generation}, expected at most {maximum}",
+        )
