@@ -16,15 +16,12 @@ from sentinel.cli.options import Output
 from sentinel.runtime.database_url import PostgresqlServer, parse
 from sentinel.runtime.process import ExitCode
 
-_HOW_TO = "docs/how-to/back-up-and-restore.md"
-
 
 class CopyOutput(msgspec.Struct, frozen=True):
     """The JSON or YAML output of both commands."""
 
     database: str
     file: str
-    """The backup."""
     revision: str
     bytes: int
 
@@ -82,7 +79,8 @@ def _sqlite_file(url: str, command: str) -> Path:
     address = parse(url)
     if isinstance(address, PostgresqlServer):
         refuse(
-            f"sentinel {command} is for SQLite; PostgreSQL has pg_dump and pg_restore: see {_HOW_TO}",
+            f"sentinel {command} is for SQLite; PostgreSQL has pg_dump and pg_restore: "
+            "see docs/how-to/back-up-and-restore.md",
             ExitCode.MISCONFIGURED,
         )
     return address.path
