@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from sentinel.cli import options
-from sentinel.cli.database.database_url import failures, refuse, url_option
+from sentinel.cli.database.database_url import exit_on_errors, exit_with, url_option
 from sentinel.cli.options import Output
 from sentinel.runtime.database_url import PostgresqlServer, parse
 from sentinel.runtime.process import ExitCode
@@ -39,7 +39,7 @@ def backup(database_url: str, to: Path, force: bool, output: Output) -> None:
 
     The backup is a consistent snapshot. It is checked before the file gets its name. For PostgreSQL use pg_dump.
     """
-    with failures("backup"):
+    with exit_on_errors("backup"):
         from sentinel.drivers.sql.engine import backup as sqlite_backup
         from sentinel.drivers.sql.history import HISTORY
 
@@ -65,7 +65,7 @@ def restore(source: Path, database_url: str, force: bool, output: Output) -> Non
 
     The database is not changed until the backup is completely copied and checked. For PostgreSQL use pg_restore.
     """
-    with failures("restore"):
+    with exit_on_errors("restore"):
         from sentinel.drivers.sql.engine import backup as sqlite_backup
         from sentinel.drivers.sql.history import HISTORY
 
@@ -78,7 +78,7 @@ def restore(source: Path, database_url: str, force: bool, output: Output) -> Non
 def _sqlite_file(url: str, command: str) -> Path:
     address = parse(url)
     if isinstance(address, PostgresqlServer):
-        refuse(
+        exit_with(
             f"sentinel {command} is for SQLite; PostgreSQL has pg_dump and pg_restore: "
             "see docs/how-to/back-up-and-restore.md",
             ExitCode.MISCONFIGURED,
