@@ -147,19 +147,21 @@ class ListResult(msgspec.Struct, frozen=True):
 
 
 class Population(msgspec.Struct, frozen=True):
-    """The number of resources of a kind that are ready or not ready."""
+    """The number of resources of a kind."""
 
     plural: str
     is_ready: bool
+    """Whether it counts the resources that are ready, or the others."""
     count: int
 
 
 class LongestWait(msgspec.Struct, frozen=True):
-    """The time since when the longest-waiting resource of a kind waits for an adapter."""
+    """The longest wait of any resource of a kind for an adapter."""
 
     plural: str
     adapter: str
     since: datetime
+    """When that resource began to wait."""
 
 
 class FleetStore(Protocol):

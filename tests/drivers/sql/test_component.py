@@ -19,6 +19,7 @@ from sentinel.drivers.sql.transaction import SqlTransaction, transact
 from sentinel.ports.audit import AuditQuery
 from sentinel.ports.database import AlreadyExists
 from sentinel.ports.idempotency import KeyTaken
+from tests.support.databases.empty import BOTH, empty_database
 from tests.support.fleet.store_records import entry, inserting, response, stored
 
 T = TypeVar("T")
@@ -74,16 +75,14 @@ class ToyStore:
         return found[0][0] if found else None
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=BOTH)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlDatabase]:
     (tmp_path / "toys_1.py").write_text(MIGRATION)
-    url = f"sqlite:///{tmp_path / 'toys.db'}"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("fresh_postgresql_database")
-    made = engine.database(url, migrate=True, history=HISTORY.followed_by("toys_1", folder=tmp_path))
-    await made.open()
-    yield made
-    await made.close()
+    history = HISTORY.followed_by("toys_1", folder=tmp_path)
+    database = engine.database(empty_database(request, tmp_path), migrate=True, history=history)
+    await database.open()
+    yield database
+    await database.close()
 
 
 def making(thing: str, name: str, number: int) -> Callable[[ToyTransaction], None]:

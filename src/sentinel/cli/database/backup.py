@@ -11,12 +11,10 @@ import click
 import msgspec
 
 from sentinel.cli import options
-from sentinel.cli.database.database_url import failures, refuse, url_option
+from sentinel.cli.database.database_url import exit_on_errors, exit_with, url_option
 from sentinel.cli.options import Output
 from sentinel.runtime.database_url import PostgresqlServer, parse_database_url
 from sentinel.runtime.process import ExitCode
-
-_HOW_TO = "docs/how-to/back-up-and-restore.md"
 
 
 class CopyOutput(msgspec.Struct, frozen=True):
@@ -24,7 +22,6 @@ class CopyOutput(msgspec.Struct, frozen=True):
 
     database: str
     file: str
-    """The backup."""
     revision: str
     bytes: int
 
@@ -42,7 +39,7 @@ def backup(database_url: str, to: Path, force: bool, output: Output) -> None:
 
     The backup is a consistent snapshot. It is checked before the file gets its name. For PostgreSQL use pg_dump.
     """
-    with failures("backup"):
+    with exit_on_errors("backup"):
         from sentinel.drivers.sql.engine import backup as sqlite_backup
         from sentinel.drivers.sql.history import HISTORY
 
@@ -68,7 +65,7 @@ def restore(source: Path, database_url: str, force: bool, output: Output) -> Non
 
     The database is not changed until the backup is completely copied and checked. For PostgreSQL use pg_restore.
     """
-    with failures("restore"):
+    with exit_on_errors("restore"):
         from sentinel.drivers.sql.engine import backup as sqlite_backup
         from sentinel.drivers.sql.history import HISTORY
 
@@ -81,8 +78,9 @@ def restore(source: Path, database_url: str, force: bool, output: Output) -> Non
 def _sqlite_file(url: str, command: str) -> Path:
     address = parse_database_url(url)
     if isinstance(address, PostgresqlServer):
-        refuse(
-            f"sentinel {command} is for SQLite; PostgreSQL has pg_dump and pg_restore: see {_HOW_TO}",
+        exit_with(
+            f"sentinel {command} is for SQLite; PostgreSQL has pg_dump and pg_restore: "
+            "see docs/how-to/back-up-and-restore.md",
             ExitCode.MISCONFIGURED,
         )
     return address.path

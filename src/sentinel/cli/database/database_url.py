@@ -16,7 +16,7 @@ from sentinel.runtime.process import ExitCode
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def refuse(message: str, code: ExitCode) -> NoReturn:
+def exit_with(message: str, code: ExitCode) -> NoReturn:
     """Print an error and exit."""
     click.echo(f"error: {message}", err=True)
     raise click.exceptions.Exit(code)
@@ -34,16 +34,16 @@ def url_option(command: F) -> F:
 
 
 @contextmanager
-def failures(command: str) -> Iterator[None]:
+def exit_on_errors(command: str) -> Iterator[None]:
     """Print database errors and exit: with 2 for a bad URL or a missing extra, else with 1."""
     try:
         with extra("api", who=f"sentinel {command}"):
             import sentinel.drivers.sql.engine.statements  # noqa: F401  # needs the extra
     except Misconfigured as error:
-        refuse(str(error), ExitCode.MISCONFIGURED)
+        exit_with(str(error), ExitCode.MISCONFIGURED)
     try:
         yield
     except InvalidDatabaseUrl as error:
-        refuse(f"--database-url: {error}", ExitCode.MISCONFIGURED)
+        exit_with(f"--database-url: {error}", ExitCode.MISCONFIGURED)
     except (Misconfigured, Unavailable) as error:
-        refuse(str(error), ExitCode.FAILURE)
+        exit_with(str(error), ExitCode.FAILURE)

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from sentinel.cli import options
-from sentinel.cli.database.database_url import failures, url_option
+from sentinel.cli.database.database_url import exit_on_errors, url_option
 from sentinel.cli.options import Output
 from sentinel.runtime.database_url import parse_database_url
 from sentinel.runtime.process import ExitCode
@@ -35,7 +35,7 @@ def migrate(database_url: str, check: bool, output: Output) -> None:
     Safe to repeat and to run concurrently. A SQLite database must not be in use. `sentinel api` migrates at
     startup unless configured not to.
     """
-    with failures("migrate"):
+    with exit_on_errors("migrate"):
         migrated = asyncio.run(_check(database_url) if check else _migrate(database_url))
     if output is not Output.TABLE:
         click.echo(options.encode(migrated, output))

@@ -41,10 +41,10 @@ def add_token(path: Path, *, name: str, role: Role, adapter: str = "", instance:
     """
     token = new_token()
     entry = StoredToken(name, role, digest_of(token), adapter, instance)
-    _check(entry)
+    _validate(entry)
     with _locked(path):
         before = read(path) if path.exists() else _NO_FILE
-        _write(path, _checked(_append(before, entry), (*before.tokens, entry), path))
+        _write(path, _verified(_append(before, entry), (*before.tokens, entry), path))
     return token
 
 
@@ -55,11 +55,11 @@ def revoke_tokens(path: Path, *, matches: Callable[[StoredToken], bool]) -> Sequ
         revoked = [token for token in before.tokens if matches(token)]
         if revoked:
             kept = tuple(token for token in before.tokens if not matches(token))
-            _write(path, _checked(_cut(before, matches), kept, path))
+            _write(path, _verified(_cut(before, matches), kept, path))
     return revoked
 
 
-def _check(entry: StoredToken) -> None:
+def _validate(entry: StoredToken) -> None:
     """Validate an entry by parsing it as a file, so that there is one set of rules."""
     try:
         parse_tokens(_render([entry]), Origin())
@@ -67,7 +67,7 @@ def _check(entry: StoredToken) -> None:
         raise Misconfigured(str(error).replace("tokens[0].", "")) from None
 
 
-def _checked(text: str, expected: Sequence[StoredToken], path: Path) -> str:
+def _verified(text: str, expected: Sequence[StoredToken], path: Path) -> str:
     """Return the edited text if it has the expected tokens, else the standard layout of these tokens."""
     try:
         is_expected = parse_tokens(text, file_origin(path)).tokens == tuple(expected)

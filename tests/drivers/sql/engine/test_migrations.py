@@ -20,6 +20,7 @@ from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.audit import AuditEntry, AuditQuery
 from sentinel.ports.idempotency import StoredResponse
 from tests.support.databases import backends, postgresql
+from tests.support.databases.empty import BOTH, empty_database
 from tests.support.fleet.store_records import MOMENT, SECOND
 
 TIMEOUT = 60.0
@@ -73,12 +74,11 @@ class OldPostgresql(OldDatabase):
         return {name for (name,) in found}
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=BOTH)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> OldDatabase:
     """Without tables."""
-    if request.param == "sqlite":
-        return OldSqlite(f"sqlite:///{tmp_path / 'fleet.db'}")
-    return OldPostgresql(request.getfixturevalue("fresh_postgresql_database"))
+    url = empty_database(request, tmp_path)
+    return OldSqlite(url) if url.startswith("sqlite") else OldPostgresql(url)
 
 
 def until(revision: str) -> History:

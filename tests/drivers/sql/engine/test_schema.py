@@ -28,6 +28,7 @@ from sentinel.drivers.sql.history import HISTORY
 from sentinel.ports.errors import Misconfigured
 from tests.support.databases import postgresql
 from tests.support.databases.all_tables import TABLES
+from tests.support.databases.empty import BOTH, empty_database
 
 TIMEOUT = 60.0
 HEAD = HISTORY.head
@@ -96,19 +97,19 @@ def test_one_of_many_concurrent_processes_migrates_sqlite(tmp_path: Path) -> Non
     assert sorted(outputs) == sorted(["None"] + [HEAD] * 3)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=BOTH)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> EmptyDatabase:
     """The URL of a database without tables, and a function that runs a statement there."""
-    if request.param == "sqlite":
-        file = tmp_path / "fleet.db"
+    url = empty_database(request, tmp_path)
 
-        def execute(statement: str) -> None:
-            with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-                connection.execute(statement)
+    def execute(statement: str) -> None:
+        if url.startswith("postgresql"):
+            postgresql.run(postgresql.execute(url, statement))
+            return
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
+            connection.execute(statement)
 
-        return f"sqlite:///{file}", execute
-    url: str = request.getfixturevalue("fresh_postgresql_database")
-    return url, lambda statement: postgresql.run(postgresql.execute(url, statement))
+    return url, execute
 
 
 async def test_migrating_again_changes_nothing(database: EmptyDatabase) -> None:
