@@ -437,7 +437,7 @@ ID = Parameter(name="id", description="")
 
 
 @pytest.mark.parametrize(
-    ("routes", "fault"),
+    ("routes", "message"),
     [
         ([route(OK, action=None)], "expected an action, or OPEN, got None"),
         ([route(OK, action="things.raed")], "expected an action, or OPEN, got 'things.raed'"),
@@ -460,11 +460,11 @@ ID = Parameter(name="id", description="")
         ),
     ],
 )
-def test_conflicting_routes_are_rejected_when_the_app_is_built(routes: Sequence[Route], fault: str) -> None:
+def test_conflicting_routes_are_rejected_when_the_app_is_built(routes: Sequence[Route], message: str) -> None:
     with pytest.raises(BadRoutes) as rejected:
         check_routes(routes, permissions=PERMISSIONS)
 
-    assert fault in str(rejected.value)
+    assert message in str(rejected.value)
 
 
 def test_a_route_needs_an_action() -> None:

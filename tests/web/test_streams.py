@@ -163,8 +163,8 @@ async def test_a_disconnect_ends_the_stream() -> None:
         listener.disconnect()
 
     assert feed.has_ended.is_set()
-    (exchange,) = recorder.records
-    assert (exchange.route, exchange.status, exchange.size) == ("/things", 200, 3)
+    (record,) = recorder.records
+    assert (record.route, record.status, record.size) == ("/things", 200, 3)
 
 
 @simulated
