@@ -207,7 +207,7 @@ class Middleware:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            # Once headers are sent, no other response can be: the server then closes the connection.
+            # A response that has started cannot be replaced; the server closes the connection instead.
             if sender.status == _CLIENT_GONE:
                 await sender.send_problem(problem.unavailable("the request took too long", code=Code.TOO_SLOW))
             self._log.warning("http.slow", path=scope["path"], request_id=RequestContext.of(scope).request_id)
