@@ -168,7 +168,7 @@ async def test_a_literal_segment_matches_every_method_of_its_path() -> None:
     assert (await call(app, "DELETE", "/things/other")).status == 200
 
 
-async def test_an_unknown_path_and_a_missing_resource_have_codes() -> None:
+async def test_an_unknown_path_has_another_code_than_a_missing_resource() -> None:
     app = make_app(route(raising(lambda: problem.not_found("no such thing")), path="/things/{id}"))
 
     wrong, missing = await call(app, "GET", "/thinks"), await call(app, "GET", "/things/1")
