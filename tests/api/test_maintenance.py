@@ -75,6 +75,12 @@ async def until_reaggregated(fleet: FleetClient, plural: str, adapters: str) -> 
             pass  # each call yields to the other tasks
 
 
+async def reaggregate(fleet: FleetClient, plural: str, adapters: str) -> None:
+    """Run the loop until no resource is outdated."""
+    async with running(maintenance_of(fleet).reaggregate_outdated):
+        await until_reaggregated(fleet, plural, adapters)
+
+
 async def restarted(fleet: FleetClient, kinds: Kinds) -> FleetClient:
     """Return a server with other kinds on the same store, a minute later."""
     client = FleetClient(kinds=kinds, backend=fleet.backend)
@@ -92,8 +98,7 @@ async def test_a_resource_becomes_ready_without_a_former_adapter() -> None:
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns"))
 
-        async with running(maintenance_of(after).reaggregate_outdated):
-            await until_reaggregated(after, "clusters", "dns")
+        await reaggregate(after, "clusters", "dns")
 
         status = (await after.get("clusters/c"))["status"]
         assert (status["phase"], status["observed_generation"]) == ("Ready", 1)
@@ -106,8 +111,7 @@ async def test_a_resource_is_not_ready_without_a_new_adapter() -> None:
         await before.reports("clusters/c", "dns")
         after = await restarted(before, requiring("dns", "more"))
 
-        async with running(maintenance_of(after).reaggregate_outdated):
-            await until_reaggregated(after, "clusters", "dns,more")
+        await reaggregate(after, "clusters", "dns,more")
 
         status = (await after.get("clusters/c"))["status"]
         assert (status["phase"], status["observed_generation"]) == ("NotReady", 0)
@@ -123,8 +127,7 @@ async def test_a_resource_is_reaggregated_after_a_pulse_or_pause(mark: str) -> N
         after = await restarted(before, requiring("dns", "more"))
         await after.call("POST", f"clusters/c/{mark}")
 
-        async with running(maintenance_of(after).reaggregate_outdated):
-            await until_reaggregated(after, "clusters", "dns,more")
+        await reaggregate(after, "clusters", "dns,more")
 
         assert (await after.get("clusters/c"))["status"]["phase"] == "NotReady"
 
@@ -135,8 +138,7 @@ async def test_a_deletion_completes_when_no_adapter_is_required() -> None:
         await before.call("DELETE", "clusters/c")
         after = await restarted(before, requiring())
 
-        async with running(maintenance_of(after).reaggregate_outdated):
-            await until_reaggregated(after, "clusters", "")
+        await reaggregate(after, "clusters", "")
 
         (await after.call("GET", "clusters/c")).assert_problem(404)
         entry = (await after.get("/api/v1/audit"))["items"][0]
@@ -149,8 +151,7 @@ async def test_more_than_one_batch_is_reaggregated() -> None:
             await before.create("clusters", f"c{number}")
         after = await restarted(before, requiring("other"))
 
-        async with running(maintenance_of(after).reaggregate_outdated):
-            await until_reaggregated(after, "clusters", "other")
+        await reaggregate(after, "clusters", "other")
 
         page = await after.get("clusters", size=1000, fields="status.conditions")
         assert all("[other]" in each["status"]["conditions"][0]["message"] for each in page["items"])
@@ -162,8 +163,7 @@ async def test_an_up_to_date_resource_is_not_written() -> None:
         etag = (await before.call("GET", "clusters/c")).etag
         after = await restarted(before, requiring("dns"))
 
-        async with running(maintenance_of(after).reaggregate_outdated):
-            await until_reaggregated(after, "clusters", "dns")
+        await reaggregate(after, "clusters", "dns")
 
         assert (await after.call("GET", "clusters/c")).etag == etag
 
@@ -245,8 +245,7 @@ async def test_public_names_follow_the_setting(emits: bool) -> None:
         after = FleetClient(backend=before.backend, emits_public_names=emits)
         cluster = next(kind for kind in after.kinds if kind.plural == "clusters")
 
-        async with running(maintenance_of(after).reaggregate_outdated):
-            await until_reaggregated(after, "clusters", after.service.aggregation_key(cluster))
+        await reaggregate(after, "clusters", after.service.aggregation_key(cluster))
 
         shown = await after.get(f"clusters/{made['id']}")
 

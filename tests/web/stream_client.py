@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.web.asgi import CONNECTION, App, Message
@@ -43,6 +44,14 @@ class Listener:
     async def listen(self) -> None:
         """Send the request. Return when the response has ended."""
         await self._app(self._scope, self._receive, self._send)
+
+    @asynccontextmanager
+    async def listening(self, *, chunks: int) -> AsyncIterator[None]:
+        """Enter when this many chunks have arrived, and leave when the response has ended."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.listen())
+            await self.wait_for_chunks(chunks)
+            yield
 
     def read_rest(self) -> None:
         """Read everything from now on."""

@@ -168,7 +168,7 @@ async def test_a_literal_segment_matches_every_method_of_its_path() -> None:
     assert (await call(app, "DELETE", "/things/other")).status == 200
 
 
-async def test_an_unknown_path_and_a_missing_resource_have_codes() -> None:
+async def test_an_unknown_path_has_another_code_than_a_missing_resource() -> None:
     app = make_app(route(raising(lambda: problem.not_found("no such thing")), path="/things/{id}"))
 
     wrong, missing = await call(app, "GET", "/thinks"), await call(app, "GET", "/things/1")
@@ -437,7 +437,7 @@ ID = Parameter(name="id", description="")
 
 
 @pytest.mark.parametrize(
-    ("routes", "fault"),
+    ("routes", "message"),
     [
         ([route(OK, action=None)], "expected an action, or OPEN, got None"),
         ([route(OK, action="things.raed")], "expected an action, or OPEN, got 'things.raed'"),
@@ -460,11 +460,11 @@ ID = Parameter(name="id", description="")
         ),
     ],
 )
-def test_conflicting_routes_are_rejected_when_the_app_is_built(routes: Sequence[Route], fault: str) -> None:
+def test_conflicting_routes_are_rejected_when_the_app_is_built(routes: Sequence[Route], message: str) -> None:
     with pytest.raises(BadRoutes) as rejected:
         check_routes(routes, permissions=PERMISSIONS)
 
-    assert fault in str(rejected.value)
+    assert message in str(rejected.value)
 
 
 def test_a_route_needs_an_action() -> None:

@@ -32,19 +32,19 @@ FINDING = Finding(2, "dangling-reference", 7, 3, "expected an upstream that exis
 
 
 @pytest.mark.parametrize(
-    ("refusal", "status", "code", "detail"),
+    ("error", "status", "code", "detail"),
     [
         (errors.NotFound("no thing a"), 404, "HYPERFLEET-NTF-001", "no thing a"),
         (errors.Conflict("a is being deleted"), 409, "HYPERFLEET-CNF-001", "a is being deleted"),
         (errors.PreconditionFailed("a has changed"), 412, "HYPERFLEET-CNF-002", "a has changed"),
         (errors.Unprocessable("no target"), 422, "HYPERFLEET-VAL-002", "no target"),
-        (Unavailable("connection rejected"), 503, "HYPERFLEET-SVC-001", "the database does not answer"),
+        (Unavailable("connection refused"), 503, "HYPERFLEET-SVC-001", "the database does not answer"),
     ],
 )
 async def test_an_error_becomes_a_problem(
-    refusal: Exception, status: int, code: str, detail: str, caplog: pytest.LogCaptureFixture
+    error: Exception, status: int, code: str, detail: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = make_app(route(raising(lambda: refusal)))
+    app = make_app(route(raising(lambda: error)))
 
     with caplog.at_level(logging.WARNING):
         response = await call(app, "GET", "/things")
@@ -57,9 +57,9 @@ async def test_an_error_becomes_a_problem(
 
 
 async def test_invalid_fields_are_a_400_that_names_each() -> None:
-    refusal = errors.Invalid((FieldError("name", "too long"), FieldError("spec.x", "too deep")))
+    error = errors.Invalid((FieldError("name", "too long"), FieldError("spec.x", "too deep")))
 
-    response = await call(make_app(route(raising(lambda: refusal))), "GET", "/things")
+    response = await call(make_app(route(raising(lambda: error))), "GET", "/things")
 
     assert (response.status, response.json["detail"]) == (400, "name: too long; spec.x: too deep")
     assert response.json["errors"] == [
@@ -69,18 +69,18 @@ async def test_invalid_fields_are_a_400_that_names_each() -> None:
 
 
 async def test_a_422_has_errors_with_line_and_column() -> None:
-    refusal = errors.Unprocessable("one error", errors=[FieldError("content", "unclosed brace", 3, 7)])
+    error = errors.Unprocessable("one error", errors=[FieldError("content", "unclosed brace", 3, 7)])
 
-    response = await call(make_app(route(raising(lambda: refusal))), "GET", "/things")
+    response = await call(make_app(route(raising(lambda: error))), "GET", "/things")
 
     assert response.status == 422
     assert response.json["errors"] == [{"field": "content", "message": "unclosed brace", "line": 3, "column": 7}]
 
 
 async def test_a_422_has_errors_of_the_components_type() -> None:
-    refusal = errors.Unprocessable("one error of level 2", errors=[FINDING])
+    error = errors.Unprocessable("one error of level 2", errors=[FINDING])
 
-    response = await call(make_app(route(raising(lambda: refusal))), "GET", "/things")
+    response = await call(make_app(route(raising(lambda: error))), "GET", "/things")
 
     assert (response.status, response.json["detail"]) == (422, "one error of level 2")
     assert response.json["errors"] == [
@@ -104,8 +104,8 @@ def test_only_the_422_is_documented_with_the_components_errors() -> None:
     content = json.loads(document([own, other], Info(title="", version=""), permissions=PERMISSIONS))
 
     def schema(path: str, method: str, status: int) -> str:
-        answer = content["paths"][path][method]["responses"][str(status)]
-        return str(answer["content"]["application/problem+json"]["schema"]["$ref"]).rpartition("/")[2]
+        response = content["paths"][path][method]["responses"][str(status)]
+        return str(response["content"]["application/problem+json"]["schema"]["$ref"]).rpartition("/")[2]
 
     schemas = content["components"]["schemas"]
     assert schema("/things", "post", 422) == "FindingProblem"

@@ -99,13 +99,13 @@ class ContendedWrite:
 
     def __init__(self, *, failures: int, taken: type[AlreadyExists] = KeyTaken) -> None:
         self._failures = failures
-        self._taken = taken
+        self._error = taken
         self.attempts = 0
 
     async def __call__(self) -> str:
         self.attempts += 1
         if self.attempts <= self._failures:
-            raise self._taken
+            raise self._error
         return "done"
 
 

@@ -167,7 +167,7 @@ async def test_the_pieces_of_a_body_are_sent_in_order(sizes: tuple[int, ...]) ->
 
 
 async def test_sending_pieces_does_not_wait_for_a_slow_client() -> None:
-    has_answered = asyncio.Event()
+    has_sent = asyncio.Event()
     pieces = 8 * (b"x" * 8_000_000,)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,13 +175,13 @@ async def test_sending_pieces_does_not_wait_for_a_slow_client() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         for number, piece in enumerate(pieces, 1):
             await send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
-        has_answered.set()
+        has_sent.set()
 
     async with serving(app) as server, asyncio.timeout(TIMEOUT):
         _, writer = await asyncio.open_connection("127.0.0.1", server.address.port, limit=1)
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
-        await has_answered.wait()
+        await has_sent.wait()
 
         writer.transport.abort()
 

@@ -111,10 +111,7 @@ async def test_a_stream_is_not_a_concurrent_request() -> None:
     feed = Feed(b"one")
     app = make_app(route(feed), route(returning(Response(body=b"{}")), path="/other"), max_concurrent_requests=1)
     listener = Listener(app)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(listener.listen())
-        await listener.wait_for_chunks(1)
-
+    async with listener.listening(chunks=1):
         response = await call(app, "GET", "/other")
         listener.disconnect()
 
@@ -130,10 +127,7 @@ async def test_one_stream_too_many_is_a_503_and_closed() -> None:
 
     app = make_app(route(feed), route(second, path="/second"), max_streams=1)
     listener = Listener(app)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(listener.listen())
-        await listener.wait_for_chunks(1)
-
+    async with listener.listening(chunks=1):
         response = await call(app, "GET", "/second")
         listener.disconnect()
 
@@ -156,24 +150,20 @@ async def test_an_ended_stream_makes_room_for_another() -> None:
 async def test_a_disconnect_ends_the_stream() -> None:
     feed, recorder = Feed(b"one"), Recorder()
     listener = Listener(make_app(route(feed), observers=[recorder]))
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(listener.listen())
-        await listener.wait_for_chunks(1)
+    async with listener.listening(chunks=1):
         assert (recorder.started, recorder.records) == (1, [])
         listener.disconnect()
 
     assert feed.has_ended.is_set()
-    (exchange,) = recorder.records
-    assert (exchange.route, exchange.status, exchange.size) == ("/things", 200, 3)
+    (record,) = recorder.records
+    assert (record.route, record.status, record.size) == ("/things", 200, 3)
 
 
 @simulated
 async def test_a_disconnect_of_a_stalled_client_ends_the_stream() -> None:
     feed = Feed(b"one", b"two")
     listener = Listener(make_app(route(feed)), reads=1)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(listener.listen())
-        await listener.wait_for_chunks(1)
+    async with listener.listening(chunks=1):
         listener.disconnect()
 
     assert feed.has_ended.is_set()
@@ -194,9 +184,7 @@ async def test_a_stream_that_never_waits_does_not_block_others() -> None:
         return Stream(content=content(), content_type="text/plain")
 
     listener = Listener(make_app(route(handler)))
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(listener.listen())
-        await listener.wait_for_chunks(3)
+    async with listener.listening(chunks=3):
         listener.disconnect()
 
     assert has_ended.is_set()
@@ -206,9 +194,7 @@ async def test_a_stream_that_never_waits_does_not_block_others() -> None:
 async def test_a_stopping_server_completes_its_streams() -> None:
     feed = Feed(b"one")
     listener = Listener(make_app(route(feed)))
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(listener.listen())
-        await listener.wait_for_chunks(1)
+    async with listener.listening(chunks=1):
         listener.connection.stopping.request()
 
     assert feed.has_ended.is_set()
@@ -249,9 +235,7 @@ async def test_a_client_that_reads_nothing_does_not_delay_a_stop() -> None:
 async def test_the_next_chunk_is_requested_after_the_last_is_sent() -> None:
     feed = Feed(b"one", b"two", b"three")
     listener = Listener(make_app(route(feed)), reads=1)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(listener.listen())
-        await listener.wait_for_chunks(1)
+    async with listener.listening(chunks=1):
         await asyncio.sleep(SEND_TIMEOUT.total_seconds() / 2)
         asked = feed.requested_chunks
         listener.read_rest()
@@ -320,9 +304,7 @@ async def test_a_failing_clean_up_is_logged(
 
     listener = Listener(make_app(route(handler), observers=[recorder]), reads=1)
     with caplog.at_level(logging.WARNING):
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(listener.listen())
-            await listener.wait_for_chunks(1)
+        async with listener.listening(chunks=1):
             listener.disconnect()
 
     assert [record.getMessage() for record in caplog.records] == ["http.stream_close_failed"]

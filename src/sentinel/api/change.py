@@ -130,7 +130,7 @@ class ResourceChange:
         return written, is_removed
 
     def remove_with_children(self, stored: StoredResource, *, reason: str) -> None:
-        """Remove a resource and its children, whatever adapters report."""
+        """Remove a resource and its children without waiting for adapters."""
         for child in self.transaction.children(stored.id):
             self.remove_with_children(child, reason=reason)
         self.transaction.remove(stored.id)

@@ -72,6 +72,10 @@ def _resource_routes(handlers: KindHandlers, base: str, parents: tuple[Parameter
     kind, tag = handlers.kind, handlers.kind.plural
     one, parameters = f"{base}/{{id}}", (*parents, _ID)
     of_parent = f" of one of {kind.parent}" if parents else ""
+    get_one = partial(_get, tag=tag, path_parameters=parameters, problems=(404,))
+    write_one = partial(
+        Route, path=one, action=access.WRITE, tag=tag, path_parameters=parameters, headers=(_IF_MATCH,)
+    )
     return [
         _get(
             path=base,
@@ -105,56 +109,40 @@ def _resource_routes(handlers: KindHandlers, base: str, parents: tuple[Parameter
             ),
             problems=(404, 409, 422) if parents else (409, 422),
         ),
-        _get(
+        get_one(
             path=one,
             handler=handlers.get,
             summary=f"Get a {kind.kind}",
-            tag=tag,
-            path_parameters=parameters,
             headers=(_IF_NONE_MATCH,),
             responses=_RESOURCE,
-            problems=(404,),
         ),
-        Route(
+        write_one(
             method=Method.PATCH,
-            path=one,
-            action=access.WRITE,
             handler=handlers.patch,
             summary=f"Change a {kind.kind}",
             description="A JSON merge patch. The generation rises by one if spec or labels change.",
-            tag=tag,
-            path_parameters=parameters,
-            headers=(_IF_MATCH,),
             body=Body(type=ResourcePatch, content_types=(MERGE_PATCH, JSON)),
             responses=(
                 ResponseSpec(status=200, description="The resource.", type=ResourceDocument, headers=_ETAG),
             ),
             problems=(404, 409, 412),
         ),
-        Route(
+        write_one(
             method=Method.DELETE,
-            path=one,
-            action=access.WRITE,
             handler=handlers.delete,
             summary=f"Delete a {kind.kind}",
             description="It is removed when every required adapter has reported Finalized and no child is left.",
-            tag=tag,
-            path_parameters=parameters,
-            headers=(_IF_MATCH,),
             responses=(
                 ResponseSpec(status=202, description="Being deleted.", type=ResourceDocument, headers=_ETAG),
             ),
             problems=(404, 412),
         ),
-        _get(
+        get_one(
             path=f"{one}/statuses",
             handler=handlers.statuses,
             summary="Read the latest report of each adapter",
-            tag=tag,
-            path_parameters=parameters,
             query=PageParameters,
             responses=(ResponseSpec(status=200, description="A page.", type=StatusList),),
-            problems=(404,),
         ),
         *(
             Route(

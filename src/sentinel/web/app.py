@@ -72,7 +72,7 @@ def build_app(
 
     `routes` are the application's own, such as probes and metrics. With `info`, it also serves an OpenAPI document
     of all components. `observers` are notified about every request. `request_timeout` and
-    `max_concurrent_requests` do not apply to streams, of which `max_streams` may be open.
+    `max_concurrent_requests` do not apply to streams; `max_streams` of those may be open.
     """
     permissions = access.combine(guard.permissions, *(component.permissions for component in components))
     guard = guard.permitting(permissions)

@@ -95,9 +95,9 @@ class Endpoint:
         )
 
 
-def problem_response(refusal: Problem) -> Response:
+def problem_response(rejection: Problem) -> Response:
     """Render a problem."""
-    return Response(refusal.status.value, refusal.encode(), refusal.headers, problem.CONTENT_TYPE)
+    return Response(rejection.status.value, rejection.encode(), rejection.headers, problem.CONTENT_TYPE)
 
 
 async def send_response(response: Response, send: Send) -> None:

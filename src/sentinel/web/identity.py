@@ -35,7 +35,7 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9.-]+))(?::
 
 
 class Guard:
-    """Decides on each request before its handler sees it."""
+    """Authenticates and authorizes each request before its handler runs."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Guard:
         permissions: Permissions = _NO_PERMISSIONS,
         is_insecure: bool = False,
     ) -> None:
-        """Ask each of `identities` in turn. With `is_insecure`, a request without a token is anonymous.
+        """Look up tokens in each of `identities`. With `is_insecure`, a request without a token is anonymous.
 
         `permissions` combines the tables of all components. Without it, every route has to be open.
         """
@@ -72,7 +72,7 @@ class Guard:
     def authorize(self, identity: Identity, action: Action | Open) -> None:
         """Raise a `Problem` if the identity may not do this.
 
-        Separate from `identify`, so that the access log can name who was refused.
+        Separate from `identify`, so that the access log can name a rejected caller.
         """
         if not isinstance(action, Open) and not self.permissions.permits(identity, action):
             verb = access.verb(action)

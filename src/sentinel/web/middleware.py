@@ -57,7 +57,7 @@ _HEADERS = (
 
 
 class RequestContext:
-    """What is known about a request while it is handled."""
+    """The state of a request while it is handled."""
 
     __slots__ = ("actor", "observers", "path", "request_id", "route", "stream")
 
@@ -207,7 +207,7 @@ class Middleware:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            # Once headers are sent, no other response can be: the server then closes the connection.
+            # A response that has started cannot be replaced; the server closes the connection instead.
             if sender.status == _CLIENT_GONE:
                 await sender.send_problem(problem.unavailable("the request took too long", code=Code.TOO_SLOW))
             self._log.warning("http.slow", path=scope["path"], request_id=RequestContext.of(scope).request_id)
@@ -268,15 +268,15 @@ class _Sender:
             self.size += len(message["body"])
         await self._send(message)
 
-    async def send_problem(self, refusal: Problem) -> None:
+    async def send_problem(self, rejection: Problem) -> None:
         """Respond in place of the application."""
-        body = refusal.encode()
+        body = rejection.encode()
         headers = [
             (b"content-type", problem.CONTENT_TYPE.encode()),
             (b"content-length", str(len(body)).encode()),
-            *encode_headers(refusal.headers),
+            *encode_headers(rejection.headers),
         ]
-        await self({"type": "http.response.start", "status": refusal.status.value, "headers": headers})
+        await self({"type": "http.response.start", "status": rejection.status.value, "headers": headers})
         await self({"type": "http.response.body", "body": body, "more_body": False})
 
 

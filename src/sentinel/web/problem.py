@@ -25,7 +25,7 @@ _MAX_KEY_LENGTH = 80
 
 
 class FieldError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is wrong with one field of a request."""
+    """An error in one field of a request."""
 
     field: str
     """A path such as `spec.rules[0].host`, or the name of a parameter or header; empty for the body as a whole."""

@@ -37,8 +37,8 @@ _DATE_INTERVAL = timedelta(seconds=1)
 class Server:
     """Serves an application on one address.
 
-    As a part (`part()`), it finishes the requests in progress when the lifecycle stops it. Something that parts
-    share needs only `open` and `close`.
+    `part()` runs it as a part that finishes the requests in progress when the lifecycle stops it. To share it
+    between parts, use `open` and `close`.
     """
 
     def __init__(
@@ -145,8 +145,7 @@ class _Server(uvicorn.Server):
         self.has_started.set()
 
     async def main_loop(self) -> None:
-        """Update the Date header every second. uvicorn's own loop wakes ten times a second to check for its
-        end."""
+        """Update the Date header every second. uvicorn's own loop would wake ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_DATE_INTERVAL.total_seconds()):

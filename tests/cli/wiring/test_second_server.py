@@ -145,13 +145,13 @@ def test_its_permissions_apply_to_tokens_of_every_source(tmp_path: Path) -> None
     async def scenario(client: aiohttp.ClientSession) -> None:
         guest = {"Authorization": "Bearer guest-token"}
         writer = {"Authorization": "Bearer writer-token"}
-        refused = await client.post("/api/v1/notes", json=NOTE, headers=guest)
+        forbidden = await client.post("/api/v1/notes", json=NOTE, headers=guest)
         written = await client.post("/api/v1/notes", json=NOTE, headers=writer)
         found = await client.get("/api/v1/notes/one", headers=guest)
         audit = await client.get("/api/v1/audit", headers=writer)
 
-        assert [each.status for each in (refused, written, found, audit)] == [403, 201, 200, 403]
-        assert (await refused.json())["detail"] == "the role viewer of guest may not write"
+        assert [each.status for each in (forbidden, written, found, audit)] == [403, 201, 200, 403]
+        assert (await forbidden.json())["detail"] == "the role viewer of guest may not write"
         assert (await client.get("/api/v1/notes/one")).status == 401
 
     run_server(scenario, ServerSettings(database_url=url, tokens_file=tokens))

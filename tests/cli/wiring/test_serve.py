@@ -30,7 +30,7 @@ LOOPBACK = Address("127.0.0.1", 0)
 class Line(msgspec.Struct):
     event: str
     problem: str = ""
-    answer: int = 0
+    number: int = 0
     paths: tuple[str, ...] = ()
 
 
@@ -44,7 +44,7 @@ async def return_at_once(stopping: Stopping) -> None:
 
 def one_finite_part(context: ServiceContext) -> Assembly:
     return Assembly(
-        parts=[lambda: Part(name="done", loops=(return_at_once,), is_finite=True)], description={"answer": 42}
+        parts=[lambda: Part(name="done", loops=(return_at_once,), is_finite=True)], description={"number": 42}
     )
 
 
@@ -61,7 +61,7 @@ def test_a_service_is_described_run_and_ended(capfd: pytest.CaptureFixture[str])
         "service.stopped",
     ]
     assert logged[0].problem == "odd but allowed"
-    assert logged[1].answer == 42
+    assert logged[1].number == 42
 
 
 def test_probes_and_metrics_listen_before_anything_is_shared(capfd: pytest.CaptureFixture[str]) -> None:
@@ -86,15 +86,15 @@ def test_a_misconfiguration_is_printed_with_exit_code_2(capfd: pytest.CaptureFix
 def test_early_and_late_secrets_stay_out_of_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     def assemble(context: ServiceContext) -> Assembly:
         context.redactor.add("learned-later")
-        context.log.info("told", text="known-before and learned-later")
+        context.log.info("secrets", text="known-before and learned-later")
         return one_finite_part(context)
 
     serve(assemble, name="test", component="test", log=JSON, secrets=["known-before"])
 
-    said = capfd.readouterr().err
-    assert "told" in said
-    assert "known-before" not in said
-    assert "learned-later" not in said
+    output = capfd.readouterr().err
+    assert "secrets" in output
+    assert "known-before" not in output
+    assert "learned-later" not in output
 
 
 def test_a_part_may_join_while_the_service_runs(capfd: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ def test_no_command_runs_a_lifecycle_by_itself() -> None:
 
 
 def _never(accept: str) -> PageResponse:
-    raise AssertionError("nobody asks for this page")
+    raise AssertionError("expected no request for this page")
 
 
 def test_a_rest_server_loads_no_second_http_server() -> None:

@@ -164,8 +164,8 @@ def shown(value: Requirement | list[Requirement] | list[str]) -> str:
     return ", ".join(each if isinstance(each, str) else shown(each) for each in value) or "nothing"
 
 
-def microseconds(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def microseconds(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def inserting(*resources: StoredResource) -> Callable[[FleetTransaction], None]:

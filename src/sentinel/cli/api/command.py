@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from sentinel.api import kinds as kinds_file
 from sentinel.api.kinds import Kinds
+from sentinel.api.kinds import load as load_kinds
 from sentinel.api.settings import FleetApiSettings
 from sentinel.cli import options
 from sentinel.cli.wiring.extras import extra
@@ -57,7 +57,7 @@ def api(
         return refuse(loaded.problems)
     settings = loaded.settings
     address, address_problems = listen_address(settings)
-    kinds, kinds_problems = kinds_of(settings)
+    kinds, kinds_problems = load_kinds(settings.kinds_file)
     problems = (*address_problems, *exposure_problems(settings, address), *kinds_problems)
     if address is None or kinds is None or problems:
         return refuse(problems)
@@ -90,9 +90,3 @@ def _assemble(settings: FleetApiSettings, address: Address, kinds: Kinds, contex
         log=context.log,
     )
     return built.assembly(kinds=[kind.plural for kind in kinds])
-
-
-def kinds_of(settings: FleetApiSettings) -> tuple[Kinds | None, Sequence[str]]:
-    """The kinds that the settings name, or what is wrong with their file."""
-    kinds, problems = kinds_file.load(settings.kinds_file)
-    return kinds, [str(problem) for problem in problems]
