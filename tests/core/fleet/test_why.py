@@ -68,7 +68,7 @@ def words(found: Why, *, at: float) -> list[str]:
     return list(why.sentences(found, now=after(at), duration=lambda span: f"{span.total_seconds():g}s"))
 
 
-def test_one_that_has_just_been_created_waits_for_everybody() -> None:
+def test_a_new_resource_waits_for_every_adapter() -> None:
     found = explained(created(), at=5)
 
     assert found.waiting_for == (
@@ -111,7 +111,7 @@ def test_the_cause_comes_before_those_that_only_wait_for_it() -> None:
     assert [wait.adapter for wait in found.waiting_for] == ["validation", "dns"]
 
 
-def test_an_adapter_that_says_nothing_more_is_named_alone() -> None:
+def test_an_adapter_without_reason_and_message_is_only_named() -> None:
     state = taking(created(), status("validation", at=1), status("dns", ConditionStatus.FALSE, at=1))
 
     assert words(explained(state, at=2), at=2)[1] == "waiting for dns for 2s"
@@ -127,7 +127,7 @@ def test_work_in_progress_is_quoted_too() -> None:
     assert (wait.adapter, wait.message) == ("dns", "still at it")
 
 
-def test_a_report_on_an_older_generation_is_told_from_none() -> None:
+def test_a_report_on_an_older_generation_differs_from_none() -> None:
     ready = taking(created(), status("validation", at=1), status("dns", at=1))
     changed = lifecycle.change(ready, RULES, labels={}, spec=msgspec.Raw(b'{"a":1}'), actor="me", now=after(10))
     assert changed is not None
@@ -139,7 +139,7 @@ def test_a_report_on_an_older_generation_is_told_from_none() -> None:
     assert wait.message == "it has reported on generation 1, and not yet on 2"
 
 
-def test_a_ready_resource_says_since_when_and_when_it_is_looked_at_again() -> None:
+def test_a_ready_resource_shows_since_when_and_its_next_check() -> None:
     state = taking(created(), status("validation", at=1), status("dns", at=2))
 
     found = explained(state, at=62)
@@ -167,7 +167,7 @@ def test_a_paused_resource_has_no_next_pulse() -> None:
     assert words(found, at=1)[-1] == "paused: no events are sent for it until it is resumed"
 
 
-def test_where_no_adapter_is_required_nobody_is_waited_for() -> None:
+def test_without_required_adapters_nothing_is_waited_for() -> None:
     rules = AggregationRules(KindRules("manifests", "Manifest"))
 
     found = explained(created(rules), at=3, required=())
@@ -199,11 +199,11 @@ def test_a_deletion_waits_for_adapters_and_children(children: int, line: str) ->
     ]
 
 
-def test_children_of_one_that_lives_are_not_waited_for() -> None:
+def test_children_of_a_live_resource_are_not_waited_for() -> None:
     assert explained(created(), at=1, children=5).children == 0
 
 
-def test_clocks_that_differ_do_not_count_backwards() -> None:
+def test_a_time_ahead_of_our_clock_counts_as_now() -> None:
     assert words(explained(created(), at=-5), at=-5)[0] == "Cluster one: not ready for 0s"
 
 
@@ -216,7 +216,7 @@ def test_without_a_ready_condition_the_flat_time_counts() -> None:
     assert words(found, at=7)[0] == "Cluster one: not ready for 7s"
 
 
-def test_a_document_alone_tells_who_is_in_the_way() -> None:
+def test_blocking_adapters_are_found_from_the_document() -> None:
     def in_the_way(state: ResourceState) -> list[str]:
         document = state.document
         return why.blocking_adapters(document.status, generation=document.generation, required=REQUIRED)

@@ -53,19 +53,19 @@ def ids(step: NextPage) -> list[str]:
 
 
 class TestReading:
-    def test_a_page_number_and_a_total_make_a_page_numbered(self) -> None:
+    def test_a_page_with_a_total_is_numbered(self) -> None:
         answer = page("a", "b", page=2, size=2, total=7)
 
         assert (answer.shape, answer.count, answer.total, answer.page) == (PageShape.NUMBERED, 2, 7, 2)
         assert [resource.decode() for resource in answer.resources] == items("a", "b")
 
-    def test_a_next_makes_a_page_one_with_a_cursor(self) -> None:
+    def test_a_page_with_next_is_a_cursor_page(self) -> None:
         answer = page("a", page=1, size=1, total=7, next="x")
 
         assert (answer.shape, answer.total, answer.next) == (PageShape.CURSOR, 7, "x")
 
     @pytest.mark.parametrize("end", [None, ""])
-    def test_an_empty_next_is_the_end_of_a_walk_by_cursor(self, end: str | None) -> None:
+    def test_an_empty_next_ends_the_list(self, end: str | None) -> None:
         answer = page("a", next=end)
 
         assert (answer.shape, answer.next, answer.total) == (PageShape.CURSOR, "", None)
@@ -98,12 +98,12 @@ class TestReading:
             b"[" * 9999,
         ],
     )
-    def test_what_is_no_page_is_a_bad_page(self, body: bytes) -> None:
+    def test_anything_else_is_a_bad_page(self, body: bytes) -> None:
         with pytest.raises(BadPage, match="expected a page of resources"):
             decode_page(body)
 
     @pytest.mark.parametrize("total", ["7", 7.5, True])
-    def test_a_total_that_is_no_number_is_a_bad_page(self, total: object) -> None:
+    def test_a_total_that_is_not_a_number_is_a_bad_page(self, total: object) -> None:
         with pytest.raises(BadPage, match=r"\$\.total"):
             page("a", total=total)
 
@@ -111,7 +111,7 @@ class TestReading:
         with pytest.raises(BadPage, match="-1"):
             page(total=-1)
 
-    def test_a_malformed_item_is_told_with_its_place_and_costs_no_other(self) -> None:
+    def test_a_malformed_item_is_reported_and_the_others_are_read(self) -> None:
         body = msgspec.json.encode({"items": [*items("a"), {"id": 7}, *items("b")], "total": 3})
 
         answer = decode_page(body)
@@ -169,7 +169,7 @@ class TestWholeLists:
 
 
 class TestNumberedPages:
-    def test_the_next_page_is_asked_for_until_the_total_is_read(self) -> None:
+    def test_pages_are_requested_until_the_total_is_read(self) -> None:
         first = advance(Position(size=2), page("a", "b", total=3))
         second = advance(follow(first), page("c", total=3))
 
@@ -199,7 +199,7 @@ class TestNumberedPages:
         with pytest.raises(ShortPage):
             advance(Position(size=2), decode_page(b'{"items": null, "total": 4}'))
 
-    def test_insisting_on_a_short_page_does_not_make_it_true(self) -> None:
+    def test_a_repeated_short_page_is_still_rejected(self) -> None:
         with pytest.raises(ShortPage):
             advance(Position(size=2), page("a", total=4), previous_count=1)
 
@@ -212,7 +212,7 @@ class TestNumberedPages:
 
         assert advance(Position(size=2), decode_page(body)).next_position is NOTHING_MORE
 
-    def test_a_server_that_ignores_the_size_is_read_by_its_own(self) -> None:
+    def test_a_server_that_ignores_the_size_uses_its_own(self) -> None:
         everything = advance(Position(size=1), page("a", "b", "c", total=3))
         larger = advance(Position(size=1), page("a", "b", total=3))
 
@@ -225,7 +225,7 @@ class TestNumberedPages:
 
         assert follow(advance(second, page("c", "d", total=5))).number == 3
 
-    def test_what_an_insert_has_moved_here_again_is_left_out(self) -> None:
+    def test_resources_repeated_by_an_insert_are_left_out(self) -> None:
         second = follow(advance(Position(size=2), page("b", "c", total=3)))
 
         step = advance(second, page("c", "d", total=4))
@@ -236,7 +236,7 @@ class TestNumberedPages:
     def test_repetition_within_a_page_is_left_out(self) -> None:
         assert ids(advance(Position(size=3), page("a", "b", "a", total=3))) == ["a", "b"]
 
-    def test_after_a_deletion_the_page_before_is_looked_at_again(self) -> None:
+    def test_after_a_deletion_the_previous_page_is_read_again(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=5)))
 
         third = advance(second, page("d", "e", total=4))  # c has moved to the first page
@@ -246,7 +246,7 @@ class TestNumberedPages:
         assert ids(again) == ["c"]
         assert again.next_position is NOTHING_MORE
 
-    def test_after_a_second_look_the_walk_goes_on_where_it_was(self) -> None:
+    def test_after_a_second_read_the_walk_continues_where_it_was(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=8)))
         look_back = advance(second, page("d", "e", total=7))
 
@@ -257,13 +257,13 @@ class TestNumberedPages:
         # The deletion that the second look has seen happened after page 2 was read: its neighbour must notice.
         assert follow(advance(follow(again), page("g", "h", total=6))).number == 2
 
-    def test_a_server_that_gives_the_same_page_for_ever_is_caught(self) -> None:
+    def test_a_server_that_repeats_one_page_is_detected(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", page=1, total=4)))
 
         with pytest.raises(BadPage, match="expected page 2, got page 1 again"):
             advance(second, page("a", "b", page=1, total=4))
 
-    def test_a_page_that_repeats_another_rightly_is_only_repetition(self) -> None:
+    def test_a_page_that_legitimately_repeats_is_accepted(self) -> None:
         second = follow(advance(Position(size=1), page("a", page=1, total=2)))
 
         step = advance(second, page("a", page=2, total=3))  # one was inserted before it
@@ -271,7 +271,7 @@ class TestNumberedPages:
         assert ids(step) == []
         assert follow(step).number == 3
 
-    def test_a_list_that_grows_for_ever_is_endless(self) -> None:
+    def test_a_list_that_keeps_growing_is_endless(self) -> None:
         grown = (page(*(f"{n}-{each}" for each in range(1000)), total=(n + 2) * 1000) for n in range(100))
 
         with pytest.raises(EndlessList, match="items were read"):
@@ -298,12 +298,12 @@ class TestCursorPages:
 
         assert advance(second, page("c", total=3)).next_position is NOTHING_MORE
 
-    def test_a_server_that_learns_cursors_in_mid_walk_is_followed(self) -> None:
+    def test_a_server_may_switch_to_cursors_during_a_walk(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=6)))
 
         assert follow(advance(second, page("c", "d", total=6, next="x"))).after == "x"
 
-    def test_a_short_page_is_doubted_once_and_then_believed(self) -> None:
+    def test_a_short_page_is_retried_once_and_then_accepted(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=5, next="x")))
         short = page("c", total=5, next="y")
 
@@ -314,7 +314,7 @@ class TestCursorPages:
         assert ids(believed) == ["c"]
         assert follow(believed).after == "y"
 
-    def test_a_last_page_that_lacks_what_was_deleted_is_believed_in_the_end(self) -> None:
+    def test_a_last_page_without_deleted_items_is_accepted(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=4, next="x")))
 
         step = advance(second, page("c", total=4, next=None), previous_count=1)
@@ -322,22 +322,22 @@ class TestCursorPages:
         assert step.next_position is NOTHING_MORE
         assert step.ended_early_at == 3
 
-    def test_a_list_that_ends_at_its_total_leaves_nothing_to_ask(self) -> None:
+    def test_a_list_that_ends_at_its_total_did_not_end_early(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=3, next="x")))
 
         assert advance(second, page("c", total=3, next=None)).ended_early_at is None
 
-    def test_another_short_answer_is_doubted_again(self) -> None:
+    def test_a_different_short_page_is_retried_again(self) -> None:
         second = follow(advance(Position(size=3), page("a", "b", "c", total=6, next="x")))
 
         with pytest.raises(ShortPage):
             advance(second, page("d", total=6, next="y"), previous_count=2)
 
-    def test_an_only_page_that_contradicts_its_total_is_never_believed(self) -> None:
+    def test_a_single_page_that_contradicts_its_total_is_rejected(self) -> None:
         with pytest.raises(ShortPage):
             advance(Position(size=9), page("a", total=2, next=None), previous_count=1)
 
-    def test_pages_that_the_server_caps_are_doubted_only_once(self) -> None:
+    def test_pages_capped_by_the_server_are_retried_only_once(self) -> None:
         capped = advance(Position(size=500), page("a", "b", total=6, next="x"), previous_count=2)
 
         step = advance(follow(capped), page("c", "d", total=6, next="y"))
@@ -345,7 +345,7 @@ class TestCursorPages:
         assert follow(step).after == "y"
 
     @pytest.mark.parametrize("circle", ["a", "ab", "abc", "abcdefg", "xyab", "xyzabcde"])
-    def test_a_circle_of_cursors_is_endless(self, circle: str) -> None:
+    def test_a_cycle_of_cursors_is_endless(self, circle: str) -> None:
         cursors = circle + circle.lstrip("xyz") * 20
         pages = (page(str(number), next=cursor) for number, cursor in enumerate(cursors))
 
@@ -439,9 +439,7 @@ def test_deletions_between_numbered_pages_lose_and_repeat_nothing(
 
 
 @given(counts, sizes, st.data())
-def test_nothing_between_cursor_pages_loses_or_repeats_anything(
-    count: int, size: int, data: st.DataObject
-) -> None:
+def test_changes_between_cursor_pages_lose_and_repeat_nothing(count: int, size: int, data: st.DataObject) -> None:
     server = Server(count, newest_first=False)
     stable = set(server.rows)
     position: Position | None = Position(size=size)
@@ -475,7 +473,7 @@ class TestPlainness:
         plain = [{"id": each, "labels": {}, "status": self.STATUS} for each in ids]
         return decode_page(msgspec.json.encode({"items": [*plain, *items(*odd)], **members}))
 
-    def test_a_page_is_plain_where_every_item_is(self) -> None:
+    def test_a_page_is_plain_if_every_item_is(self) -> None:
         assert self.page("a", "b", next="x").is_plain
         assert not self.page("a", odd=("b",), next="x").is_plain
 
@@ -488,13 +486,13 @@ class TestPlainness:
 
         assert (first.is_plain, second.is_plain) == (True, True)
 
-    def test_a_walk_that_began_otherwise_does_not_become_plain(self) -> None:
+    def test_a_walk_never_becomes_plain_later(self) -> None:
         first = follow(advance(Position(size=1), page("a", next="x")))
         second = follow(advance(first, self.page("b", next="y")))
 
         assert (first.is_plain, second.is_plain) == (False, False)
 
-    def test_a_page_that_is_not_plain_must_be_asked_for_again(self) -> None:
+    def test_a_page_that_is_not_plain_needs_all_fields(self) -> None:
         first = follow(advance(Position(size=1), self.page("a", next="x")))
         odd = self.page(odd=("b",), next="y")
 

@@ -25,7 +25,7 @@ def due(reason: Reason, since: datetime) -> Decision:
     return Decision(True, reason, NOW, since, 10 * SECOND)
 
 
-def test_a_shortlist_takes_generation_changes_first_then_those_that_waited_longest() -> None:
+def test_changed_specs_go_first_then_the_longest_waiting() -> None:
     shortlist = MostUrgent[str](3)
     shortlist.offer("young", due(Reason.EXPIRED_READY, NOW - SECOND))
     shortlist.offer("old", due(Reason.EXPIRED_NOT_READY, NOW - 60 * SECOND))
@@ -36,7 +36,7 @@ def test_a_shortlist_takes_generation_changes_first_then_those_that_waited_longe
     assert shortlist.left_out == 1
 
 
-def test_a_requested_pulse_goes_with_the_changed_specs() -> None:
+def test_a_requested_pulse_is_as_urgent_as_a_changed_spec() -> None:
     shortlist = MostUrgent[str](2)
     shortlist.offer("old", due(Reason.EXPIRED_READY, NOW - 60 * SECOND))
     shortlist.offer("changed", due(Reason.GENERATION_CHANGED, NOW))
@@ -45,7 +45,7 @@ def test_a_requested_pulse_goes_with_the_changed_specs() -> None:
     assert shortlist.chosen() == ["changed", "requested"]
 
 
-def test_an_empty_shortlist_leaves_everyone_out() -> None:
+def test_size_zero_keeps_no_candidate() -> None:
     shortlist = MostUrgent[str](0)
     shortlist.offer("changed", due(Reason.GENERATION_CHANGED, NOW))
 
@@ -53,20 +53,20 @@ def test_an_empty_shortlist_leaves_everyone_out() -> None:
     assert shortlist.left_out == 1
 
 
-def test_an_allowance_spreads_events_over_cycles() -> None:
+def test_a_bucket_spreads_events_over_cycles() -> None:
     allowance = TokenBucket(per_second=10, poll_interval=5 * SECOND)
 
     assert [taken(allowance, NOW + n * 5 * SECOND) for n in range(3)] == [50, 50, 50]
 
 
-def test_an_allowance_below_one_event_a_poll_still_lets_events_through() -> None:
+def test_a_rate_below_one_event_per_poll_still_sends_events() -> None:
     allowance = TokenBucket(per_second=0.1, poll_interval=5 * SECOND)
 
     assert [taken(allowance, NOW + n * 5 * SECOND) for n in range(5)] == [1, 0, 1, 0, 1]
 
 
 @given(st.floats(0.01, 1000), st.lists(st.integers(0, 60), min_size=1, max_size=50))
-def test_an_allowance_never_exceeds_its_rate_by_more_than_one_cycle(rate: float, gaps: list[int]) -> None:
+def test_a_bucket_exceeds_its_rate_by_at_most_one_cycle(rate: float, gaps: list[int]) -> None:
     allowance = TokenBucket(per_second=rate, poll_interval=5 * SECOND)
     now, granted = NOW, taken(allowance, NOW)
 
@@ -77,7 +77,7 @@ def test_an_allowance_never_exceeds_its_rate_by_more_than_one_cycle(rate: float,
     assert granted <= rate * sum(gaps) + max(1.0, rate * 5) + 1e-6
 
 
-def test_what_an_idle_cycle_did_not_spend_is_there_for_the_next() -> None:
+def test_unspent_tokens_are_available_in_the_next_cycle() -> None:
     allowance = TokenBucket(per_second=0.1, poll_interval=5 * SECOND)
 
     available = [allowance.available(NOW + n * 5 * SECOND) for n in range(4)]
@@ -85,7 +85,7 @@ def test_what_an_idle_cycle_did_not_spend_is_there_for_the_next() -> None:
     assert available == [1, 1, 1, 1]
 
 
-def test_events_leave_in_slices_of_a_tenth_of_a_second() -> None:
+def test_slices_last_a_tenth_of_a_second() -> None:
     fast, slow = (TokenBucket(per_second=rate, poll_interval=5 * SECOND) for rate in (200.0, 2.0))
 
     assert (fast.slice, fast.pause) == (20, SECOND / 10)
