@@ -1,4 +1,4 @@
-"""Merge patches as in RFC 7396, and one way to write a value."""
+"""Merge patches as in RFC 7396, and the canonical encoding."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ documents: st.SearchStrategy[Json] = st.recursive(
 
 
 def without_nulls(value: Json) -> Json:
-    """Nulls inside lists stay: a merge patch does not look into lists."""
+    """Return the value without null members. Nulls in lists stay: a merge patch does not change lists."""
     if isinstance(value, dict):
         return {name: without_nulls(member) for name, member in value.items() if member is not None}
     return value
 
 
 def same(one: Json, other: Json) -> bool:
-    """Equal as JSON: Python alone would say that true is 1."""
+    """Compare as JSON. For Python, True equals 1."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -55,7 +55,7 @@ def _is_large(value: Json) -> bool:
 
 
 def rewritten(value: Json, random: Random) -> Json:
-    """The same value, written by somebody else: members in another order, integers as floats."""
+    """Return an equal value with members in another order and integers as floats."""
     if isinstance(value, dict):
         members = [(name, rewritten(member, random)) for name, member in value.items()]
         random.shuffle(members)

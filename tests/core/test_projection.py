@@ -1,4 +1,4 @@
-"""Just the fields that were asked for."""
+"""`fields=` returns exactly the requested fields."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def written(path: tuple[str, ...]) -> str:
     return ".".join(name.replace(".", r"\.") for name in path)
 
 
-def picked(document: Json, wanted: set[tuple[str, ...]]) -> Json:
-    """The slow and obvious way."""
-    if () in wanted or not isinstance(document, dict):
+def picked(document: Json, requested: set[tuple[str, ...]]) -> Json:
+    """Project a document in the obvious, slow way."""
+    if () in requested or not isinstance(document, dict):
         return document
     return {
-        name: picked(member, {path[1:] for path in wanted if path[0] == name})
+        name: picked(member, {path[1:] for path in requested if path[0] == name})
         for name, member in document.items()
-        if any(path[0] == name for path in wanted)
+        if any(path[0] == name for path in requested)
     }
 
 
-def meant(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Behind labels there is one name."""
+def with_label_key(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path with all names after labels joined into one key."""
     for size in (1, 2):
         if path[:size] in (("labels",), ("metadata", "labels")) and len(path) > size:
             return (*path[:size], ".".join(path[size:]))
@@ -188,10 +188,10 @@ def test_a_long_path_is_not_repeated_whole() -> None:
 
 
 @given(documents, st.lists(paths, min_size=1, max_size=6))
-def test_it_equals_picking_fields_by_hand(document: dict[str, Json], wanted: list[tuple[str, ...]]) -> None:
-    fields = ",".join(map(written, wanted))
+def test_it_equals_picking_fields_by_hand(document: dict[str, Json], requested: list[tuple[str, ...]]) -> None:
+    fields = ",".join(map(written, requested))
 
-    assert project(fields, document) == picked(document, {("id",), *map(meant, wanted)})
+    assert project(fields, document) == picked(document, {("id",), *map(with_label_key, requested)})
 
 
 @given(st.text(alphabet='ab.,\\" \né', max_size=16))
@@ -204,8 +204,8 @@ def test_any_text_compiles_or_is_rejected(text: str) -> None:
     assert b'"c1"' in projection.apply(msgspec.json.encode(CLUSTER))
 
 
-class TestAsking:
-    def test_paths_are_unique_and_in_order(self) -> None:
+class TestRequestablePaths:
+    def test_requestedare_unique_and_in_order(self) -> None:
         assert requestable_paths(["id", "status.phase", "id", "spec"]) == ("id", "status.phase", "spec")
 
     def test_a_path_that_is_too_deep_is_cut(self) -> None:
@@ -216,7 +216,7 @@ class TestAsking:
 
         assert asked == ("labels.region", "metadata.labels.region", "metadata.name.first")
 
-    def test_too_many_paths_become_their_first_names(self) -> None:
+    def test_too_many_requestedbecome_their_first_names(self) -> None:
         assert requestable_paths(["id", *(f"spec.field_{n}" for n in range(64))]) == ("id", "spec")
 
     def test_too_many_first_names_become_everything(self) -> None:
@@ -224,11 +224,11 @@ class TestAsking:
         assert requestable_paths(["x" * 1025]) == ()
 
     @given(st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12).map(".".join), max_size=80))
-    def test_requestable_paths_compile_and_cover_the_given_ones(self, wanted: list[str]) -> None:
-        asked = requestable_paths(["id", *wanted])
+    def test_requestable_requestedcompile_and_cover_the_given_ones(self, requested: list[str]) -> None:
+        asked = requestable_paths(["id", *requested])
 
         compile_fields(",".join(asked))
-        assert all(any(f"{path}.".startswith(f"{top}.") for top in asked) for path in wanted)
+        assert all(any(f"{path}.".startswith(f"{top}.") for top in asked) for path in requested)
 
     def test_a_plain_document_needs_only_the_plain_fields(self) -> None:
         plain: Json = {

@@ -1,4 +1,4 @@
-"""A resource as a task sees it."""
+"""A resource as a task gets it."""
 
 from __future__ import annotations
 
@@ -147,9 +147,9 @@ def test_reports_are_added_to_what_was_read() -> None:
 REPORTED = datetime(2025, 10, 17, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 GO_ZERO = datetime(1, 1, 1, tzinfo=UTC)
-"""How a Go server writes that there is no time."""
+"""How a Go server writes an unset time."""
 NEVER = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
-"""A time that no clock in UTC can show."""
+"""A time beyond the last one that UTC can represent."""
 
 
 def reported(

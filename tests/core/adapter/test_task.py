@@ -1,4 +1,4 @@
-"""From what a task came to, to the report that says so."""
+"""The outcome of a task, and the report made from it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_broken_adapter_reports_its_error_as_health() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "ending"),
+    ("outcome", "kind"),
     [
         (Done(), OutcomeKind.DONE),
         (InProgress(), OutcomeKind.IN_PROGRESS),
@@ -100,14 +100,14 @@ def test_a_broken_adapter_reports_its_error_as_health() -> None:
         (Broken("x"), OutcomeKind.BROKEN),
     ],
 )
-def test_each_outcome_has_a_name_for_metrics(outcome: Outcome | Broken, ending: OutcomeKind) -> None:
-    assert CheckedOutcome(outcome).kind is ending
+def test_each_outcome_has_a_name_for_metrics(outcome: Outcome | Broken, kind: OutcomeKind) -> None:
+    assert CheckedOutcome(outcome).kind is kind
 
 
 def test_the_report_has_the_encoded_data() -> None:
-    conclusion = task.check_outcome(Done(data={"zone": "z1", "records": [1, 2]}), is_deleting=False)
+    checked = task.check_outcome(Done(data={"zone": "z1", "records": [1, 2]}), is_deleting=False)
 
-    report = task.report(conclusion, adapter="dns", generation=1, is_deleting=False, at=NOW)
+    report = task.report(checked, adapter="dns", generation=1, is_deleting=False, at=NOW)
 
     assert report.data == msgspec.Raw(b'{"zone":"z1","records":[1,2]}')
 
@@ -122,11 +122,11 @@ def test_a_broken_outcome_is_unchanged() -> None:
 
 @pytest.mark.parametrize("result", [None, True, "done", Done, {"status": "done"}])
 def test_a_result_that_is_not_an_outcome_is_broken(result: object) -> None:
-    conclusion = task.check_outcome(result, is_deleting=False)
+    checked = task.check_outcome(result, is_deleting=False)
 
-    assert conclusion.kind is OutcomeKind.BROKEN
-    assert conclusion.outcome.reason == "InvalidResult"
-    assert conclusion.outcome.message == f"expected an outcome such as Done(), got {type(result).__name__}"
+    assert checked.kind is OutcomeKind.BROKEN
+    assert checked.outcome.reason == "InvalidResult"
+    assert checked.outcome.message == f"expected an outcome such as Done(), got {type(result).__name__}"
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_a_result_that_is_not_an_outcome_is_broken(result: object) -> None:
     [(Done(message=5), "message"), (Failed(reason=ValueError("x")), "reason")],  # type: ignore[arg-type]
 )
 def test_a_text_that_is_not_a_string_is_broken(result: Outcome, field: str) -> None:
-    conclusion = task.check_outcome(result, is_deleting=False)
+    checked = task.check_outcome(result, is_deleting=False)
 
-    assert conclusion.kind is OutcomeKind.BROKEN
-    assert conclusion.outcome.message.startswith(f"{field}: expected text, got ")
+    assert checked.kind is OutcomeKind.BROKEN
+    assert checked.outcome.message.startswith(f"{field}: expected text, got ")
 
 
 def test_a_live_resource_cannot_be_finalized() -> None:
@@ -145,25 +145,25 @@ def test_a_live_resource_cannot_be_finalized() -> None:
 
 
 def test_done_from_a_finalizer_names_the_expected_outcome() -> None:
-    conclusion = task.check_outcome(Done(), is_deleting=True)
+    checked = task.check_outcome(Done(), is_deleting=True)
 
-    assert conclusion.kind is OutcomeKind.BROKEN
-    assert "Finalized()" in conclusion.outcome.message
+    assert checked.kind is OutcomeKind.BROKEN
+    assert "Finalized()" in checked.outcome.message
 
 
-def endless() -> list[object]:
+def recursive_list() -> list[object]:
     data: list[object] = []
     data.append(data)
     return data
 
 
-@pytest.mark.parametrize("data", [object(), {1j: 2}, endless(), "\ud800"])
+@pytest.mark.parametrize("data", [object(), {1j: 2}, recursive_list(), "\ud800"])
 def test_data_that_is_not_json_is_broken(data: object) -> None:
-    conclusion = task.check_outcome(Done(data=data), is_deleting=False)
+    checked = task.check_outcome(Done(data=data), is_deleting=False)
 
-    assert conclusion.kind is OutcomeKind.BROKEN
-    assert "cannot be encoded as JSON" in conclusion.outcome.message
-    assert conclusion.data is UNSET
+    assert checked.kind is OutcomeKind.BROKEN
+    assert "cannot be encoded as JSON" in checked.outcome.message
+    assert checked.data is UNSET
 
 
 def test_data_is_accepted_up_to_the_limit() -> None:
@@ -182,9 +182,9 @@ outcomes = st.one_of(
 
 @given(outcome=outcomes, is_deleting=st.booleans())
 def test_the_api_accepts_every_truncated_report(outcome: Outcome | Broken, is_deleting: bool) -> None:
-    shortened = task.truncated(CheckedOutcome(outcome)).outcome
+    truncated = task.truncated(CheckedOutcome(outcome)).outcome
 
-    report = report_of(shortened, is_deleting=is_deleting)
+    report = report_of(truncated, is_deleting=is_deleting)
     sent = msgspec.json.decode(msgspec.json.encode(report), type=Report)
     verdict = reports.judge(sent, generation=3, stored=None, now=NOW)
 
@@ -193,17 +193,17 @@ def test_the_api_accepts_every_truncated_report(outcome: Outcome | Broken, is_de
     assert all("\0" not in f"{each.reason}{each.message}" for each in sent.conditions)
 
 
-class _Odd(str):
-    """A text that answers in its own ways."""
+class BrokenText(str):
+    """A string whose own methods fail."""
 
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
         raise RuntimeError("no")
 
 
 def test_texts_of_a_subclass_of_str_become_plain_strings() -> None:
-    conclusion = task.check_outcome(Done(_Odd("all is well"), reason=_Odd("Fine")), is_deleting=False)
+    checked = task.check_outcome(Done(BrokenText("all is well"), reason=BrokenText("Fine")), is_deleting=False)
 
-    report = task.report(conclusion, adapter="dns", generation=1, is_deleting=False, at=NOW)
+    report = task.report(checked, adapter="dns", generation=1, is_deleting=False, at=NOW)
 
     assert (report.conditions[0].message, report.conditions[0].reason) == ("all is well", "Fine")
 

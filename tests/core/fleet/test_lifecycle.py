@@ -1,4 +1,4 @@
-"""A resource's life."""
+"""The lifecycle of a resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a report: the rules one by one, and in their order."""
+"""Reports are accepted, discarded or rejected: the rules, and their order."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_other_conditions_may_be_unknown() -> None:
     assert isinstance(verdict, reports.Accepted)
 
 
-# What is stored
+# Stored status
 
 
 def test_every_time_of_a_first_report_is_its_own() -> None:
@@ -388,13 +388,13 @@ def test_the_stored_generation_and_time_never_decrease(history: list[Report]) ->
 @given(histories)
 def test_a_stored_result_never_becomes_unknown(history: list[Report]) -> None:
     known: AdapterStatus | None = None
-    has_answered = False
+    has_result = False
     for report in history:
         verdict = judge(report, generation=3, stored=known)
         if isinstance(verdict, reports.Accepted):
             known = verdict.status
-            has_answered = has_answered or known.status_of(AVAILABLE) is not UNKNOWN
-        if has_answered:
+            has_result = has_result or known.status_of(AVAILABLE) is not UNKNOWN
+        if has_result:
             assert known is not None
             assert known.status_of(AVAILABLE) is not UNKNOWN
 

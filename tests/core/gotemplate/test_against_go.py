@@ -81,9 +81,7 @@ def test_ten_thousand_seeded_templates_render_as_in_go(go: Oracle) -> None:
 
     for _ in range(TEMPLATES // BATCH):
         cases = [(generator.template(), generator.document()) for _ in range(BATCH)]
-        compared = [
-            (*case, our) for case in cases if not (is_bounded(our := ours(*case)) or prints_an_address(our))
-        ]
+        compared = [(*case, our) for case in cases if is_comparable(our := ours(*case))]
         results = go.render([(source, document) for source, document, _ in compared])
         for (source, document, our), theirs in zip(compared, results, strict=True):
             assert_same(source, document, our, theirs)

@@ -1,4 +1,4 @@
-"""Selectors mean what they mean in Kubernetes: in text, on the wire, in code and in names."""
+"""Selectors mean the same as in Kubernetes: parsed, rendered and matched."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ PRODUCTION = equality("environment", "production")
 
 words = st.text(min_size=1, max_size=8)
 free_selectors = st.builds(Selector, st.lists(st.builds(equality, words, words), max_size=4).map(tuple))
-"""Equalities as `resource_selector` has them, whose labels and values need not be Kubernetes'."""
+"""Equalities of `resource_selector`, whose keys and values need not be valid in Kubernetes."""
 
 
 def written(requirement: Requirement, blank: str) -> str:
-    """The requirement as somebody might write it."""
+    """Return the requirement as text with extra blanks."""
     key, some = requirement.key, f"{blank},{blank}".join(requirement.values)
     match requirement.operator:
         case Operator.EXISTS:
@@ -72,7 +72,7 @@ def written(requirement: Requirement, blank: str) -> str:
 
 
 def model(requirement: Requirement, own: Mapping[str, str]) -> bool:
-    """What Kubernetes' documentation says of a requirement, in the fewest words."""
+    """Evaluate a requirement as the documentation of Kubernetes describes it."""
     operator, some = requirement.operator, set(requirement.values)
     if requirement.key not in own:
         return operator in {NOT_IN, NOT_EXISTS}
@@ -305,7 +305,7 @@ class TestMatching:
     def test_every_evaluation_agrees_with_the_model(
         self, selector: Selector, own: dict[str, str], data: st.DataObject
     ) -> None:
-        # Labels by chance are hardly ever those that a selector names.
+        # Random labels hardly ever match a selector.
         for requirement in selector.requirements:
             if data.draw(st.booleans()):
                 own[requirement.key] = data.draw(st.one_of(st.sampled_from(requirement.values or ("",)), integers))

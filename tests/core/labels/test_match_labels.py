@@ -1,4 +1,4 @@
-"""`matchLabels` and `matchExpressions` are read as Kubernetes reads them, or refused with every path."""
+"""`matchLabels` and `matchExpressions` are read as in Kubernetes, or rejected with every path."""
 
 from __future__ import annotations
 

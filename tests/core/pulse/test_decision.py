@@ -1,4 +1,4 @@
-"""The decision: the specification's eight scenarios by name, then what must hold for every resource."""
+"""The decision: the eight scenarios of the specification, then properties of every decision."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def resource(
     paused: bool = False,
     requested: timedelta | None = None,
 ) -> Observation:
-    """`age` and `requested` say how long ago the last status came, and the last request."""
-    updated, asked = (None if ago is None else NOW - ago for ago in (age, requested))
-    return Observation("cls-1", "Cluster", generation, observed, ready, updated, {}, paused, asked)
+    """`age` and `requested` are how long ago the last status and the last request were."""
+    updated, requested_time = (None if ago is None else NOW - ago for ago in (age, requested))
+    return Observation("cls-1", "Cluster", generation, observed, ready, updated, {}, paused, requested_time)
 
 
 def test_scenario_1_a_ready_cluster_with_a_new_generation_is_due_at_once() -> None:
@@ -211,7 +211,7 @@ class TestPaused:
         assert decision.next_event_time is None
 
 
-moments = st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC))
+times = st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC))
 durations = st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=400))
 policies = st.builds(Policy, durations, durations, st.booleans())
 resources = st.builds(
@@ -221,14 +221,14 @@ resources = st.builds(
     st.integers(),
     st.integers(),
     st.booleans(),
-    st.none() | moments,
+    st.none() | times,
     st.just({}),
     st.booleans(),
-    st.none() | moments,
+    st.none() | times,
 )
 
 
-@given(resources, policies, moments, st.none() | moments)
+@given(resources, policies, times, st.none() | times)
 def test_deciding_never_raises_and_names_the_next_event_unless_paused(
     seen: Observation, policy: Policy, now: datetime, first_seen: datetime | None
 ) -> None:
@@ -243,20 +243,20 @@ def test_deciding_never_raises_and_names_the_next_event_unless_paused(
         assert decision.next_event_time >= now
 
 
-@given(resources, policies, moments, durations, st.none() | moments)
+@given(resources, policies, times, durations, st.none() | times)
 def test_a_due_resource_stays_due_without_reports(
     seen: Observation, policy: Policy, now: datetime, later: timedelta, first_seen: datetime | None
 ) -> None:
     if now > datetime.max.replace(tzinfo=UTC) - later:
         return
     if first_seen is None and seen.last_updated_time is not None and seen.last_updated_time > now:
-        first_seen = now  # as pacing remembers it
+        first_seen = now  # as pacing remembers
 
     if decide(seen, policy, now, first_seen).is_due:
         assert decide(seen, policy, now + later, first_seen).is_due
 
 
-@given(resources, policies, moments)
+@given(resources, policies, times)
 def test_a_new_generation_wins_over_every_age(seen: Observation, policy: Policy, now: datetime) -> None:
     if seen.generation > seen.observed_generation and policy.checks_generation and not seen.is_paused:
         assert decide(seen, policy, now).reason is Reason.GENERATION_CHANGED

@@ -1,4 +1,4 @@
-"""Resources of either shape become the same observation."""
+"""Both shapes of a resource become the same observation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOON = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 FLAT = {"phase": "Ready", "observed_generation": 1, "last_updated_time": "2025-10-21T12:00:00Z"}
 
 
-def look(**members: Any) -> Observation:
+def observed(**members: Any) -> Observation:
     return observe(msgspec.json.encode({"id": "cls-1", **members}))
 
 
@@ -33,7 +33,7 @@ def condition(kind: str, status: str, **members: Any) -> dict[str, Any]:
 
 class TestFlatStatus:
     def test_every_field_is_read(self) -> None:
-        seen = look(
+        seen = observed(
             kind="Cluster",
             generation=2,
             labels={"region": "us-east"},
@@ -45,19 +45,19 @@ class TestFlatStatus:
 
     @pytest.mark.parametrize("phase", ["Ready", "ready", "READY"])
     def test_ready_is_ready_in_any_case(self, phase: str) -> None:
-        assert look(status={"phase": phase}).is_ready
+        assert observed(status={"phase": phase}).is_ready
 
     @pytest.mark.parametrize("phase", ["NotReady", "Provisioning", "", "Ready "])
     def test_any_other_phase_is_not_ready(self, phase: str) -> None:
-        assert not look(status={"phase": phase}).is_ready
+        assert not observed(status={"phase": phase}).is_ready
 
     def test_camel_case_is_read_too(self) -> None:
-        seen = look(status={"observedGeneration": 3, "lastUpdatedTime": "2025-10-21T12:00:00Z"})
+        seen = observed(status={"observedGeneration": 3, "lastUpdatedTime": "2025-10-21T12:00:00Z"})
 
         assert (seen.observed_generation, seen.last_updated_time) == (3, NOON)
 
     def test_snake_case_wins_over_camel_case(self) -> None:
-        seen = look(
+        seen = observed(
             status={
                 "observed_generation": 4,
                 "observedGeneration": 3,
@@ -69,12 +69,12 @@ class TestFlatStatus:
         assert (seen.observed_generation, seen.last_updated_time) == (4, NOON)
 
     def test_camel_case_transition_time_is_the_last_resort(self) -> None:
-        seen = look(status={"phase": "Provisioning", "lastTransitionTime": "2025-10-21T12:00:00Z"})
+        seen = observed(status={"phase": "Provisioning", "lastTransitionTime": "2025-10-21T12:00:00Z"})
 
         assert seen.last_updated_time == NOON
 
     def test_camel_case_transition_time_never_wins(self) -> None:
-        seen = look(
+        seen = observed(
             status={
                 "last_updated_time": "2025-10-21T12:00:00Z",
                 "lastTransitionTime": "2025-10-21T13:00:00Z",
@@ -84,10 +84,10 @@ class TestFlatStatus:
         assert seen.last_updated_time == NOON
 
     def test_snake_case_transition_time_is_never_read(self) -> None:
-        assert look(status={"last_transition_time": "2025-10-21T12:00:00Z"}).last_updated_time is None
+        assert observed(status={"last_transition_time": "2025-10-21T12:00:00Z"}).last_updated_time is None
 
     def test_flat_fields_win_over_conditions(self) -> None:
-        seen = look(
+        seen = observed(
             generation=5,
             status={
                 "phase": "NotReady",
@@ -105,7 +105,7 @@ class TestFlatStatus:
 class TestConditions:
     @pytest.mark.parametrize("kind", ["Ready", "Reconciled"])
     def test_a_true_condition_is_ready_at_the_current_generation(self, kind: str) -> None:
-        seen = look(
+        seen = observed(
             generation=3,
             status={"conditions": [condition(kind, "True", last_updated_time="2025-10-21T12:00:00Z")]},
         )
@@ -114,7 +114,7 @@ class TestConditions:
 
     @pytest.mark.parametrize("kind", ["Available", "LastKnownReconciled"])
     def test_while_not_ready_available_has_the_observed_generation(self, kind: str) -> None:
-        seen = look(
+        seen = observed(
             generation=3,
             status={
                 "conditions": [
@@ -127,7 +127,7 @@ class TestConditions:
         assert (seen.is_ready, seen.observed_generation) == (False, 2)
 
     def test_our_names_win_over_the_public_ones(self) -> None:
-        seen = look(
+        seen = observed(
             generation=3,
             status={
                 "conditions": [
@@ -142,76 +142,79 @@ class TestConditions:
         assert (seen.is_ready, seen.observed_generation) == (False, 1)
 
     def test_without_ready_and_available_nothing_was_observed(self) -> None:
-        seen = look(generation=3, status={"conditions": [condition("DnsSuccessful", "True")]})
+        seen = observed(generation=3, status={"conditions": [condition("DnsSuccessful", "True")]})
 
         assert (seen.is_ready, seen.observed_generation, seen.last_updated_time) == (False, 0, None)
 
     def test_available_without_a_generation_means_none_observed(self) -> None:
-        assert look(generation=3, status={"conditions": [condition("Available", "True")]}).observed_generation == 0
+        assert (
+            observed(generation=3, status={"conditions": [condition("Available", "True")]}).observed_generation
+            == 0
+        )
 
 
 class TestAbsence:
     def test_only_the_id_is_required(self) -> None:
-        assert look() == Observation("cls-1", "", 0, 0, False, None, {})
+        assert observed() == Observation("cls-1", "", 0, 0, False, None, {})
 
     def test_null_is_absent(self) -> None:
-        seen = look(kind=None, generation=None, labels=None, metadata=None, status=None)
+        seen = observed(kind=None, generation=None, labels=None, metadata=None, status=None)
 
-        assert seen == look()
+        assert seen == observed()
 
     def test_labels_of_the_metadata_are_the_fallback(self) -> None:
-        assert look(metadata={"labels": {"region": "us-east"}}).labels == {"region": "us-east"}
+        assert observed(metadata={"labels": {"region": "us-east"}}).labels == {"region": "us-east"}
 
     def test_top_level_labels_win_even_when_empty(self) -> None:
-        assert look(labels={}, metadata={"labels": {"region": "us-east"}}).labels == {}
+        assert observed(labels={}, metadata={"labels": {"region": "us-east"}}).labels == {}
 
     def test_metadata_without_labels_has_none(self) -> None:
-        assert look(metadata={"name": "x"}).labels == {}
+        assert observed(metadata={"name": "x"}).labels == {}
 
 
 class TestTimes:
     @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00"])
     def test_an_unset_time_is_none(self, never: str | None) -> None:
-        assert look(status={"phase": "Ready", "last_updated_time": never}).last_updated_time is None
+        assert observed(status={"phase": "Ready", "last_updated_time": never}).last_updated_time is None
 
     def test_an_empty_time_of_a_condition_is_none(self) -> None:
-        seen = look(status={"conditions": [condition("Ready", "True", last_updated_time="")]})
+        seen = observed(status={"conditions": [condition("Ready", "True", last_updated_time="")]})
 
         assert seen.is_ready
         assert seen.last_updated_time is None
 
     def test_a_time_in_another_zone_is_converted_to_utc(self) -> None:
-        seen = look(status={"last_updated_time": "2025-10-21T14:00:00+02:00"}).last_updated_time
+        seen = observed(status={"last_updated_time": "2025-10-21T14:00:00+02:00"}).last_updated_time
 
         assert seen == NOON
         assert seen.tzinfo is UTC
 
     def test_a_time_without_a_zone_is_in_utc(self) -> None:
-        seen = look(status={"last_updated_time": "2025-10-21T12:00:00"}).last_updated_time
+        seen = observed(status={"last_updated_time": "2025-10-21T12:00:00"}).last_updated_time
 
         assert seen == NOON
 
     def test_nanoseconds_are_read(self) -> None:
-        seen = look(status={"last_updated_time": "2025-10-21T12:00:00.000001999Z"}).last_updated_time
+        seen = observed(status={"last_updated_time": "2025-10-21T12:00:00.000001999Z"}).last_updated_time
 
         assert seen is not None
         assert abs(seen - NOON) <= timedelta(microseconds=2)
 
     def test_a_time_beyond_year_9999_is_clamped(self) -> None:
-        seen = look(status={"last_updated_time": "9999-12-31T23:59:59-05:00"}).last_updated_time
+        seen = observed(status={"last_updated_time": "9999-12-31T23:59:59-05:00"}).last_updated_time
 
         assert seen == datetime.max.replace(tzinfo=UTC)
 
 
-class TestWishes:
+class TestRequests:
     def test_paused_and_requested_pulse_are_read(self) -> None:
-        seen = look(paused=True, pulse_requested_time="2025-10-21T12:00:00Z")
+        seen = observed(paused=True, pulse_requested_time="2025-10-21T12:00:00Z")
 
         assert (seen.is_paused, seen.pulse_requested_time) == (True, NOON)
 
     @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z"])
     def test_without_requests_both_are_unset(self, never: str | None) -> None:
-        seen = look(paused=None, pulse_requested_time=never)
+        seen = observed(paused=None, pulse_requested_time=never)
 
         assert (seen.is_paused, seen.pulse_requested_time) == (False, None)
 
@@ -221,13 +224,13 @@ class TestProgress:
     def test_the_last_progress_is_read_from_either_shape(self, shape: dict[str, object]) -> None:
         status = {**shape, "last_progress_time": "2025-10-21T14:00:00+02:00", "progress_count": 3}
 
-        seen = look(labels={}, status=status)
+        seen = observed(labels={}, status=status)
 
         assert (seen.last_progress_time, seen.progress_count) == (NOON, 3)
 
     @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z"])
     def test_without_progress_both_fields_are_unset(self, never: str | None) -> None:
-        seen = look(labels={}, status={**FLAT, "last_progress_time": never, "progress_count": None})
+        seen = observed(labels={}, status={**FLAT, "last_progress_time": never, "progress_count": None})
 
         assert (seen.last_progress_time, seen.progress_count) == (None, 0)
 
@@ -256,9 +259,9 @@ class TestPlain:
 
     def test_other_members_of_a_plain_document_are_ignored(self) -> None:
         other = {"conditions": [condition("Ready", "False")], "observedGeneration": 7}
-        whole = look(labels={"a": "b"}, metadata={"labels": {"c": "d"}}, status={**FLAT, **other})
+        whole = observed(labels={"a": "b"}, metadata={"labels": {"c": "d"}}, status={**FLAT, **other})
 
-        assert whole == look(labels={"a": "b"}, status=FLAT)
+        assert whole == observed(labels={"a": "b"}, status=FLAT)
 
 
 class TestMalformed:
@@ -312,7 +315,7 @@ class TestResource:
 
 
 def test_the_requested_fields_are_exactly_those_read() -> None:
-    """A field that is read and not asked for would silently look absent."""
+    """A field that is read but not requested would silently be missing."""
 
     nested: dict[str, type[msgspec.Struct]] = {
         "status": observation.WireStatus,

@@ -1,4 +1,4 @@
-"""Pacing: one event per max age, and nothing lost for it."""
+"""Pacing: one event per max age, and no event lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def resource(
 
 
 class Polls:
-    """A pulse reduced to its decisions: every publish is confirmed."""
+    """The decisions of a pulse. Every event is confirmed."""
 
     def __init__(self, pacer: Pacer) -> None:
         self.pacer = pacer
@@ -101,7 +101,7 @@ def test_a_republish_interval_of_zero_keeps_deduplication() -> None:
 
 
 class TestChangedInterval:
-    """A pulse that is rebuilt for other settings keeps its table."""
+    """A pulse that is rebuilt for new settings keeps its table."""
 
     def test_what_was_published_before_is_paced_by_the_new_interval(self) -> None:
         polls = Polls(Pacer(republish_interval=60 * SECOND))
@@ -252,7 +252,7 @@ def test_an_entry_takes_at_most_150_bytes() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 4)), max_size=60))
 def test_a_generation_is_published_once_within_the_max_age(steps: list[tuple[int, bool, int]]) -> None:
-    """Whatever a status does, as long as the adapters never bring it up to date."""
+    """For any status, as long as the adapters do not report on the current generation."""
     polls = Polls(Pacer())
     now, generation = NOW, 1
     published: dict[int, datetime] = {}
@@ -319,9 +319,9 @@ class TestRequests:
         polls = Polls(Pacer())
         polls.poll(NOW, resource())
 
-        asked = resource(requested=NOW + SECOND)
+        requested = resource(requested=NOW + SECOND)
 
-        assert polls.poll(NOW + 2 * SECOND, asked) == [PacingVerdict.PUBLISH]
+        assert polls.poll(NOW + 2 * SECOND, requested) == [PacingVerdict.PUBLISH]
 
     def test_an_unanswered_request_is_paced(self) -> None:
         polls = Polls(Pacer())
@@ -333,12 +333,12 @@ class TestRequests:
 
     def test_each_new_request_is_published_once(self) -> None:
         polls = Polls(Pacer())
-        calm = NOW - SECOND
+        answered = NOW - SECOND
 
         verdicts = [
-            polls.poll(NOW + n * SECOND, resource(ready=True, updated=calm, requested=NOW + n // 3 * 3 * SECOND))[
-                0
-            ]
+            polls.poll(
+                NOW + n * SECOND, resource(ready=True, updated=answered, requested=NOW + n // 3 * 3 * SECOND)
+            )[0]
             for n in range(9)
         ]
 
@@ -357,19 +357,19 @@ class TestRequests:
         polls = Polls(Pacer())
         polls.poll(NOW, resource(generation=2))
 
-        asked = resource(generation=2, requested=NOW + SECOND)
+        requested = resource(generation=2, requested=NOW + SECOND)
 
-        assert polls.poll(NOW + 2 * SECOND, asked) == [PacingVerdict.PUBLISH]
-        assert polls.poll(NOW + 3 * SECOND, asked) == [PacingVerdict.PACED]
+        assert polls.poll(NOW + 2 * SECOND, requested) == [PacingVerdict.PUBLISH]
+        assert polls.poll(NOW + 3 * SECOND, requested) == [PacingVerdict.PACED]
 
     def test_a_request_that_was_not_confirmed_stays_due(self) -> None:
         pacer = Pacer()
-        asked = resource(requested=NOW)
+        requested = resource(requested=NOW)
         for n in range(3):
             now = NOW + n * SECOND
             pacer.begin_cycle()
 
-            assert pacer.decide(asked, POLICY, now).verdict is PacingVerdict.PUBLISH
+            assert pacer.decide(requested, POLICY, now).verdict is PacingVerdict.PUBLISH
 
             pacer.end_cycle(is_complete=True)
 
@@ -386,11 +386,11 @@ class TestRequests:
         fast = NOW + timedelta(minutes=4)
         polls.poll(NOW, resource(updated=fast))
 
-        asked = resource(updated=fast, requested=NOW + SECOND)
+        requested = resource(updated=fast, requested=NOW + SECOND)
 
-        assert polls.poll(NOW + 2 * SECOND, asked) == [PacingVerdict.PUBLISH]
-        assert polls.poll(NOW + 3 * SECOND, asked) == [PacingVerdict.PACED]
-        assert polls.poll(NOW + 12 * SECOND, asked) == [PacingVerdict.PUBLISH]
+        assert polls.poll(NOW + 2 * SECOND, requested) == [PacingVerdict.PUBLISH]
+        assert polls.poll(NOW + 3 * SECOND, requested) == [PacingVerdict.PACED]
+        assert polls.poll(NOW + 12 * SECOND, requested) == [PacingVerdict.PUBLISH]
 
     def test_pausing_forgets_what_was_published(self) -> None:
         polls = Polls(Pacer())
@@ -405,9 +405,9 @@ class TestRequests:
         polls = Polls(Pacer())
         now, requested = NOW, NOW
         published: dict[datetime, datetime] = {}
-        for seconds, asks in steps:
+        for seconds, is_requested in steps:
             now += seconds * SECOND
-            requested = now if asks else requested
+            requested = now if is_requested else requested
             if polls.poll(now, resource(requested=requested)) == [PacingVerdict.PUBLISH]:
                 assert now - published.get(requested, datetime.min.replace(tzinfo=UTC)) >= 9.5 * SECOND
                 published[requested] = now
