@@ -1,4 +1,4 @@
-"""Permissions as rows from role to action, and how tables of several components become one."""
+"""Tables of permissions, and how those of several components are combined."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ actions_of_things = st.sets(st.sampled_from([READ, WRITE, PURGE]))
 grants = st.dictionaries(st.sampled_from(Role), actions_of_things)
 
 
-def test_a_role_in_a_row_stands_for_everything_it_may_do() -> None:
+def test_a_role_in_a_row_grants_all_its_actions() -> None:
     assert THINGS.rows == {
         Permission(Role.VIEWER, READ),
         Permission(Role.OPERATOR, READ),
@@ -64,7 +64,7 @@ def test_a_role_that_includes_another_may_do_all_of_its_actions(
 
 
 @given(grants=grants, role=st.sampled_from(Role), action=st.sampled_from([READ, WRITE, PURGE]))
-def test_an_identity_may_do_what_a_row_of_its_role_says_and_nothing_else(
+def test_an_identity_may_do_only_what_its_role_permits(
     grants: dict[Role, set[Action]], role: Role, action: Action
 ) -> None:
     permissions = table("things", grants)
@@ -109,7 +109,7 @@ def test_a_row_includes_only_a_role_whose_row_comes_before(grants: dict[Role, tu
     "action",
     ["read", "fleet.read", "things", "things.", ".read", "things.Read", "things.re ad", "thingsx.read", ""],
 )
-def test_an_action_bears_the_name_of_its_component(action: str) -> None:
+def test_an_action_must_be_named_after_its_component(action: str) -> None:
     with pytest.raises(BadPermissions, match=f'"things.read", got "{action}"'):
         table("things", {Role.VIEWER: (Action(action),)})
 
@@ -128,7 +128,7 @@ def test_a_combined_table_permits_what_one_of_its_tables_permits(
 
 
 @given(first=grants, second=grants)
-def test_an_action_with_rows_in_two_tables_is_refused(
+def test_an_action_with_rows_in_two_tables_is_rejected(
     first: dict[Role, set[Action]], second: dict[Role, set[Action]]
 ) -> None:
     tables = table("things", first), table("things", second)
@@ -145,11 +145,11 @@ def test_no_tables_combine_to_one_that_permits_nothing() -> None:
     assert combine() == Permissions()
 
 
-def test_a_refusal_shows_the_verb_without_its_component() -> None:
+def test_error_messages_show_the_verb_without_its_component() -> None:
     assert verb(Action("fleet.force-delete")) == "force-delete"
 
 
-def test_an_adapter_speaks_for_itself_alone() -> None:
+def test_an_adapter_may_report_only_as_itself() -> None:
     dns = Identity("dns-token", Role.ADAPTER, "dns")
 
     assert may_report_as(dns, "dns")

@@ -1,4 +1,4 @@
-"""Merge patches as in RFC 7396, and one way to write a value."""
+"""Merge patches as in RFC 7396, and the canonical encoding."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ documents: st.SearchStrategy[Json] = st.recursive(
 
 
 def without_nulls(value: Json) -> Json:
-    """Nulls inside lists stay: a merge patch does not look into lists."""
+    """Return the value without null members. Nulls in lists stay: a merge patch does not change lists."""
     if isinstance(value, dict):
         return {name: without_nulls(member) for name, member in value.items() if member is not None}
     return value
 
 
 def same(one: Json, other: Json) -> bool:
-    """Equal as JSON: Python alone would say that true is 1."""
+    """Compare as JSON. For Python, True equals 1."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -55,7 +55,7 @@ def _is_large(value: Json) -> bool:
 
 
 def rewritten(value: Json, random: Random) -> Json:
-    """The same value, written by somebody else: members in another order, integers as floats."""
+    """Return an equal value with members in another order and integers as floats."""
     if isinstance(value, dict):
         members = [(name, rewritten(member, random)) for name, member in value.items()]
         random.shuffle(members)
@@ -92,7 +92,7 @@ class TestApply:
         assert merge_patch.apply(target, patch) == expected
 
     @given(documents, documents)
-    def test_nothing_given_is_changed(self, target: Json, patch: Json) -> None:
+    def test_the_arguments_are_not_changed(self, target: Json, patch: Json) -> None:
         before = copy.deepcopy((target, patch))
 
         merge_patch.apply(target, patch)
@@ -100,7 +100,7 @@ class TestApply:
         assert (target, patch) == before
 
     @given(documents, documents)
-    def test_a_patch_applied_twice_is_a_patch_applied_once(self, target: Json, patch: Json) -> None:
+    def test_applying_a_patch_is_idempotent(self, target: Json, patch: Json) -> None:
         once = merge_patch.apply(target, patch)
 
         assert same(merge_patch.apply(once, patch), once)
@@ -110,7 +110,7 @@ class TestApply:
         assert same(merge_patch.apply(target, {}), target if isinstance(target, dict) else {})
 
     @given(documents, documents.map(without_nulls))
-    def test_what_a_patch_without_nulls_says_holds_afterwards(self, target: Json, patch: Json) -> None:
+    def test_the_members_of_a_patch_without_nulls_are_set(self, target: Json, patch: Json) -> None:
         merged = merge_patch.apply(target, patch)
 
         assert same(merge_patch.apply(merged, patch), merged)
@@ -134,7 +134,7 @@ class TestCanonical:
             ({"é": "\u2028"}, '{"é":"\u2028"}'.encode()),
         ],
     )
-    def test_keys_are_sorted_and_whole_numbers_are_written_as_such(self, value: Json, expected: bytes) -> None:
+    def test_keys_are_sorted_and_whole_numbers_are_integers(self, value: Json, expected: bytes) -> None:
         assert canonical(value) == expected
 
     @given(documents, st.randoms(use_true_random=False))
@@ -145,11 +145,11 @@ class TestCanonical:
         assert canonical(value) == canonical(other)
 
     @given(documents, documents)
-    def test_two_values_have_equal_bytes_exactly_when_they_are_equal(self, one: Json, other: Json) -> None:
+    def test_bytes_are_equal_exactly_if_the_values_are(self, one: Json, other: Json) -> None:
         assert (canonical(one) == canonical(other)) is same(one, other)
 
     @given(documents)
-    def test_what_was_written_is_the_value_and_is_written_the_same_again(self, value: Json) -> None:
+    def test_a_decoded_value_encodes_to_the_same_bytes(self, value: Json) -> None:
         read: Json = msgspec.json.decode(canonical(value))
 
         assert same(read, value)

@@ -1,4 +1,4 @@
-"""The codes of problems are part of the public surface: programs compare them."""
+"""Problem codes are public: programs compare them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ KNOWN = {
 }
 
 
-def test_a_code_never_changes_once_programs_know_it() -> None:
+def test_known_codes_never_change() -> None:
     assert KNOWN.items() <= {code.name: code.value for code in Code}.items()
 
 
-def test_every_code_has_the_form_of_the_public_ones() -> None:
+def test_every_code_has_the_public_format() -> None:
     assert all(re.fullmatch(r"HYPERFLEET-[A-Z]{3}-[0-9]{3}", code) for code in Code)

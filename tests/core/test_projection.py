@@ -1,4 +1,4 @@
-"""Just the fields that were asked for."""
+"""`fields=` returns exactly the requested fields."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def written(path: tuple[str, ...]) -> str:
     return ".".join(name.replace(".", r"\.") for name in path)
 
 
-def picked(document: Json, wanted: set[tuple[str, ...]]) -> Json:
-    """The slow and obvious way."""
-    if () in wanted or not isinstance(document, dict):
+def picked(document: Json, requested: set[tuple[str, ...]]) -> Json:
+    """Project a document in the obvious, slow way."""
+    if () in requested or not isinstance(document, dict):
         return document
     return {
-        name: picked(member, {path[1:] for path in wanted if path[0] == name})
+        name: picked(member, {path[1:] for path in requested if path[0] == name})
         for name, member in document.items()
-        if any(path[0] == name for path in wanted)
+        if any(path[0] == name for path in requested)
     }
 
 
-def meant(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Behind labels there is one name."""
+def with_label_key(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path with all names after labels joined into one key."""
     for size in (1, 2):
         if path[:size] in (("labels",), ("metadata", "labels")) and len(path) > size:
             return (*path[:size], ".".join(path[size:]))
@@ -76,7 +76,7 @@ def meant(path: tuple[str, ...]) -> tuple[str, ...]:
         ("metadata.labels.example.com/tier", {"id": "c1", "metadata": {"labels": {"example.com/tier": "gold"}}}),
     ],
 )
-def test_a_field_is_there_exactly_when_it_was_asked_for(fields: str, expected: Json) -> None:
+def test_a_field_is_present_exactly_if_it_was_requested(fields: str, expected: Json) -> None:
     assert project(fields) == expected
 
 
@@ -90,7 +90,7 @@ def test_a_path_below_the_id_adds_nothing() -> None:
 
 
 @pytest.mark.parametrize("obstacle", ["text", 1, True, None, [{"phase": "Ready"}]])
-def test_what_stands_in_the_way_of_a_path_is_given_as_it_is(obstacle: Json) -> None:
+def test_a_value_that_blocks_a_path_is_returned_whole(obstacle: Json) -> None:
     document: Json = {"id": "c1", "status": obstacle, "spec": {"size": {"x": 1, "y": 2}}}
 
     assert project("status.phase,spec.size.x", document) == {
@@ -100,12 +100,12 @@ def test_what_stands_in_the_way_of_a_path_is_given_as_it_is(obstacle: Json) -> N
     }
 
 
-def test_a_document_without_an_id_gets_none() -> None:
+def test_a_document_without_an_id_gets_no_id() -> None:
     assert project("kind", {"kind": "Cluster", "name": "one"}) == {"kind": "Cluster"}
 
 
 @pytest.mark.parametrize("fields", ["spec", "spec.large,spec.precise", "spec.large,spec.precise,kind.x"])
-def test_wanted_values_are_copied_and_not_read(fields: str) -> None:
+def test_requested_values_are_copied_without_decoding(fields: str) -> None:
     spec = b'{"large":123456789012345678901234567890,"precise":1.000}'
     document = b'{"id":"c1", "kind":"Cluster", "spec": ' + spec + b"}"
 
@@ -114,7 +114,7 @@ def test_wanted_values_are_copied_and_not_read(fields: str) -> None:
     assert spec in projected
 
 
-def test_white_space_between_members_does_no_harm() -> None:
+def test_white_space_between_members_is_accepted() -> None:
     document = b' { "id" : "c1" , "kind" : "Cluster" , "spec" : { "size" : 3 , "more" : [ ] } } '
 
     projected = compile_fields("kind.x,spec.size,absent,spec.absent").apply(document)
@@ -135,7 +135,7 @@ def test_many_documents_are_projected_in_their_order() -> None:
     ]
 
 
-def test_the_pulse_decides_the_same_on_the_fields_it_asks_for() -> None:
+def test_the_observation_is_the_same_for_the_requested_fields() -> None:
     whole = msgspec.json.encode(CLUSTER)
 
     assert observe(compile_fields(",".join(FIELDS)).apply(whole)) == observe(whole)
@@ -146,13 +146,13 @@ def test_the_same_fields_are_compiled_once() -> None:
 
 
 @pytest.mark.parametrize("fields", ["", "kind,", ",kind", ".kind", "kind.", "a..b", "labels.", " "])
-def test_a_path_without_names_is_refused(fields: str) -> None:
+def test_a_path_with_an_empty_name_is_rejected(fields: str) -> None:
     with pytest.raises(FieldsError, match=r"expected names separated by dots, such as status\.phase, got"):
         compile_fields(fields)
 
 
 @pytest.mark.parametrize("path", ['a"b', r"a\b", "a\\\\.b", "a\nb", "a\0", "\\"])
-def test_a_name_that_cannot_be_asked_for_is_refused(path: str) -> None:
+def test_a_name_with_forbidden_characters_is_rejected(path: str) -> None:
     with pytest.raises(FieldsError) as caught:
         compile_fields(f"kind,{path}")
 
@@ -188,14 +188,14 @@ def test_a_long_path_is_not_repeated_whole() -> None:
 
 
 @given(documents, st.lists(paths, min_size=1, max_size=6))
-def test_it_amounts_to_picking_by_hand(document: dict[str, Json], wanted: list[tuple[str, ...]]) -> None:
-    fields = ",".join(map(written, wanted))
+def test_it_equals_picking_fields_by_hand(document: dict[str, Json], requested: list[tuple[str, ...]]) -> None:
+    fields = ",".join(map(written, requested))
 
-    assert project(fields, document) == picked(document, {("id",), *map(meant, wanted)})
+    assert project(fields, document) == picked(document, {("id",), *map(with_label_key, requested)})
 
 
 @given(st.text(alphabet='ab.,\\" \né', max_size=16))
-def test_any_text_says_which_fields_or_is_refused(text: str) -> None:
+def test_any_text_compiles_or_is_rejected(text: str) -> None:
     try:
         projection = compile_fields(text)
     except FieldsError:
@@ -204,19 +204,19 @@ def test_any_text_says_which_fields_or_is_refused(text: str) -> None:
     assert b'"c1"' in projection.apply(msgspec.json.encode(CLUSTER))
 
 
-class TestAsking:
-    def test_paths_are_asked_for_once_each_in_their_order(self) -> None:
+class TestRequestablePaths:
+    def test_requestedare_unique_and_in_order(self) -> None:
         assert requestable_paths(["id", "status.phase", "id", "spec"]) == ("id", "status.phase", "spec")
 
     def test_a_path_that_is_too_deep_is_cut(self) -> None:
         assert requestable_paths(["a.b.c.d.e.f.g.h.i.j", "a.b.c.d.e.f.g.h.k"]) == ("a.b.c.d.e.f.g.h",)
 
-    def test_below_a_label_there_is_nothing_to_ask_for(self) -> None:
+    def test_a_path_below_a_label_is_cut(self) -> None:
         asked = requestable_paths(["labels.region.name", "metadata.labels.region.name", "metadata.name.first"])
 
         assert asked == ("labels.region", "metadata.labels.region", "metadata.name.first")
 
-    def test_too_many_paths_become_their_first_names(self) -> None:
+    def test_too_many_requestedbecome_their_first_names(self) -> None:
         assert requestable_paths(["id", *(f"spec.field_{n}" for n in range(64))]) == ("id", "spec")
 
     def test_too_many_first_names_become_everything(self) -> None:
@@ -224,13 +224,13 @@ class TestAsking:
         assert requestable_paths(["x" * 1025]) == ()
 
     @given(st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12).map(".".join), max_size=80))
-    def test_what_may_be_asked_for_is_never_refused_and_never_less(self, wanted: list[str]) -> None:
-        asked = requestable_paths(["id", *wanted])
+    def test_requestable_requestedcompile_and_cover_the_given_ones(self, requested: list[str]) -> None:
+        asked = requestable_paths(["id", *requested])
 
         compile_fields(",".join(asked))
-        assert all(any(f"{path}.".startswith(f"{top}.") for top in asked) for path in wanted)
+        assert all(any(f"{path}.".startswith(f"{top}.") for top in asked) for path in requested)
 
-    def test_a_plain_document_needs_no_more_than_the_plain_fields(self) -> None:
+    def test_a_plain_document_needs_only_the_plain_fields(self) -> None:
         plain: Json = {
             "id": "c1",
             "labels": {"region": "us-east"},

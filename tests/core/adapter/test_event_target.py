@@ -49,14 +49,14 @@ def test_without_a_subject_the_data_names_the_resource(name: str) -> None:
     assert read({name: "c1"}).ref.id == "c1"
 
 
-def test_the_data_may_lead_the_way() -> None:
+def test_the_data_may_have_the_href_and_kind() -> None:
     hint = read({"id": "c1", "href": "/api/hyperfleet/v1/clusters/c1", "kind": "Cluster"}, type="other.event")
 
     assert hint.ref == ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")
 
 
 @pytest.mark.parametrize("kind", ["../../admin?x=", "a b", "a\r\nEvil: 1", "é", "a#b", "..", "x" * 200])
-def test_a_kind_that_could_not_stand_in_a_url_is_none(kind: str) -> None:
+def test_a_kind_that_is_no_url_segment_is_dropped(kind: str) -> None:
     assert read({"id": "c1", "kind": kind}, type="other.event").ref == ResourceRef("c1")
 
 
@@ -89,26 +89,26 @@ def test_data_may_be_in_base64() -> None:
         b"{}",
     ],
 )
-def test_data_that_cannot_be_read_does_not_matter_where_there_is_a_subject(body: bytes) -> None:
+def test_unreadable_data_does_not_matter_with_a_subject(body: bytes) -> None:
     hint = read(body=body, content_type=STRUCTURED, subject="c1")
 
     assert hint.ref.id == "c1"
     assert hint.event.data is None
 
 
-def test_a_message_without_attributes_is_no_event() -> None:
+def test_a_message_without_attributes_is_invalid() -> None:
     with pytest.raises(InvalidEvent, match="expected a CloudEvent"):
         event_target.read(body=b'{"id": "c1"}', content_type="application/json", attributes={})
 
 
 @pytest.mark.parametrize("data", [None, [], {}, {"id": ""}, {"id": 5}, {"name": "c1"}])
-def test_an_event_that_names_no_resource_is_no_hint(data: Json) -> None:
+def test_an_event_that_names_no_resource_is_invalid(data: Json) -> None:
     with pytest.raises(InvalidEvent, match="expected a resource's id as the subject"):
         read(data)
 
 
 @pytest.mark.parametrize("subject", ["..", "a/b", "a?b", "a b", "ä", "x" * 129, "a\n"])
-def test_an_id_that_no_resource_can_have_is_no_hint(subject: str) -> None:
+def test_an_event_with_an_invalid_id_is_invalid(subject: str) -> None:
     with pytest.raises(InvalidEvent, match="letters, digits"):
         read({}, subject=subject)
 

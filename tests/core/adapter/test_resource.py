@@ -1,4 +1,4 @@
-"""A resource as a task sees it."""
+"""A resource as a task gets it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_document_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize("status", [{}, {"conditions": None}, None])
-def test_a_document_needs_no_more_than_id_kind_and_generation(status: object) -> None:
+def test_a_document_needs_only_id_kind_and_generation(status: object) -> None:
     body = msgspec.json.encode({"id": "c1", "kind": "Cluster", "generation": 1, "labels": None, "status": status})
 
     read = read_document(body, href="/api/hyperfleet/v1/clusters/c1")
@@ -86,7 +86,7 @@ def test_a_document_needs_no_more_than_id_kind_and_generation(status: object) ->
         b'{"id": "c1", "kind": "Cluster", "generation": 0}',
     ],
 )
-def test_what_is_no_resource_is_malformed(body: bytes) -> None:
+def test_anything_else_is_malformed(body: bytes) -> None:
     with pytest.raises(Malformed):
         read_document(body)
 
@@ -107,14 +107,14 @@ def test_a_page_of_reports_is_read() -> None:
     assert known.status_of("Health") is None
 
 
-def test_an_adapter_is_available_when_it_says_so_of_the_current_generation() -> None:
+def test_an_adapter_is_available_at_the_current_generation() -> None:
     seen = resource(KnownReport("validation", 2, (AVAILABLE,)))
 
     assert seen.is_available("validation")
     assert seen.status_of("validation") is ConditionStatus.TRUE
 
 
-def test_what_an_adapter_said_of_another_generation_does_not_count() -> None:
+def test_a_report_on_another_generation_does_not_count() -> None:
     seen = resource(KnownReport("validation", 1, (AVAILABLE,)))
 
     assert not seen.is_available("validation")
@@ -122,7 +122,7 @@ def test_what_an_adapter_said_of_another_generation_does_not_count() -> None:
     assert seen.report_of("validation") is not None
 
 
-def test_an_adapter_that_has_said_nothing_is_not_available() -> None:
+def test_an_adapter_without_a_report_is_not_available() -> None:
     assert not resource().is_available("validation")
     assert resource().report_of("validation") is None
 
@@ -147,9 +147,9 @@ def test_reports_are_added_to_what_was_read() -> None:
 REPORTED = datetime(2025, 10, 17, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 GO_ZERO = datetime(1, 1, 1, tzinfo=UTC)
-"""How a Go server writes that there is no time."""
+"""How a Go server writes an unset time."""
 NEVER = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
-"""A time that no clock in UTC can show."""
+"""A time beyond the last one that UTC can represent."""
 
 
 def reported(
@@ -186,11 +186,11 @@ def test_a_report_is_fresh_until_its_max_age() -> None:
         reported(last_progress_time=NEVER),
     ],
 )
-def test_no_report_is_fresh_where_there_is_something_new_to_look_at(known: Resource) -> None:
+def test_a_report_is_not_fresh_after_a_change_or_a_request(known: Resource) -> None:
     assert not is_fresh(known)
 
 
-def test_what_was_asked_for_before_the_report_has_been_answered_by_it() -> None:
+def test_a_report_answers_earlier_requests() -> None:
     assert is_fresh(reported(pulse_requested_time=REPORTED - MINUTE, last_progress_time=REPORTED - MINUTE))
     assert is_fresh(reported(pulse_requested_time=GO_ZERO, last_progress_time=GO_ZERO))
 

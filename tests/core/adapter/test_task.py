@@ -1,4 +1,4 @@
-"""From what a task came to, to the report that says so."""
+"""The outcome of a task, and the report made from it."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_each_outcome_has_its_three_conditions(
         (Broken("x"), [("Applied", FALSE), ("Available", FALSE), ("Health", FALSE), ("Finalized", FALSE)]),
     ],
 )
-def test_while_a_resource_is_being_deleted_every_report_says_whether_it_is_finalised(
+def test_reports_on_a_deleted_resource_have_finalized(
     outcome: Outcome | Broken, expected: list[tuple[str, ConditionStatus]]
 ) -> None:
     assert statuses(report_of(outcome, is_deleting=True)) == expected
 
 
-def test_reason_and_message_are_those_of_the_outcome_and_a_healthy_adapter_has_no_errors() -> None:
+def test_conditions_have_the_reason_and_message_of_the_outcome() -> None:
     report = report_of(PreconditionsNotMet("Waiting for validation to complete"))
 
     applied, available, health = report.conditions
@@ -83,14 +83,14 @@ def test_reason_and_message_are_those_of_the_outcome_and_a_healthy_adapter_has_n
     assert (health.reason, health.message) == ("NoErrors", "Adapter is healthy")
 
 
-def test_an_adapter_that_is_not_healthy_says_why() -> None:
+def test_a_broken_adapter_reports_its_error_as_health() -> None:
     health = report_of(Broken("ValueError: no such zone")).conditions[2]
 
     assert (health.reason, health.message) == ("AdapterError", "ValueError: no such zone")
 
 
 @pytest.mark.parametrize(
-    ("outcome", "ending"),
+    ("outcome", "kind"),
     [
         (Done(), OutcomeKind.DONE),
         (InProgress(), OutcomeKind.IN_PROGRESS),
@@ -100,14 +100,14 @@ def test_an_adapter_that_is_not_healthy_says_why() -> None:
         (Broken("x"), OutcomeKind.BROKEN),
     ],
 )
-def test_each_outcome_has_a_name_for_metrics(outcome: Outcome | Broken, ending: OutcomeKind) -> None:
-    assert CheckedOutcome(outcome).kind is ending
+def test_each_outcome_has_a_name_for_metrics(outcome: Outcome | Broken, kind: OutcomeKind) -> None:
+    assert CheckedOutcome(outcome).kind is kind
 
 
-def test_data_goes_along_encoded() -> None:
-    conclusion = task.check_outcome(Done(data={"zone": "z1", "records": [1, 2]}), is_deleting=False)
+def test_the_report_has_the_encoded_data() -> None:
+    checked = task.check_outcome(Done(data={"zone": "z1", "records": [1, 2]}), is_deleting=False)
 
-    report = task.report(conclusion, adapter="dns", generation=1, is_deleting=False, at=NOW)
+    report = task.report(checked, adapter="dns", generation=1, is_deleting=False, at=NOW)
 
     assert report.data == msgspec.Raw(b'{"zone":"z1","records":[1,2]}')
 
@@ -116,57 +116,57 @@ def test_without_data_the_report_has_none() -> None:
     assert task.check_outcome(Done(), is_deleting=False) == CheckedOutcome(Done(), UNSET)
 
 
-def test_what_is_broken_already_stays_so() -> None:
+def test_a_broken_outcome_is_unchanged() -> None:
     assert task.check_outcome(Broken("x"), is_deleting=True) == CheckedOutcome(Broken("x"))
 
 
 @pytest.mark.parametrize("result", [None, True, "done", Done, {"status": "done"}])
-def test_a_result_that_is_no_outcome_is_the_adapter_s_error(result: object) -> None:
-    conclusion = task.check_outcome(result, is_deleting=False)
+def test_a_result_that_is_not_an_outcome_is_broken(result: object) -> None:
+    checked = task.check_outcome(result, is_deleting=False)
 
-    assert conclusion.kind is OutcomeKind.BROKEN
-    assert conclusion.outcome.reason == "InvalidResult"
-    assert conclusion.outcome.message == f"expected an outcome such as Done(), got {type(result).__name__}"
+    assert checked.kind is OutcomeKind.BROKEN
+    assert checked.outcome.reason == "InvalidResult"
+    assert checked.outcome.message == f"expected an outcome such as Done(), got {type(result).__name__}"
 
 
 @pytest.mark.parametrize(
     ("result", "field"),
     [(Done(message=5), "message"), (Failed(reason=ValueError("x")), "reason")],  # type: ignore[arg-type]
 )
-def test_a_text_that_is_none_is_the_adapter_s_error(result: Outcome, field: str) -> None:
-    conclusion = task.check_outcome(result, is_deleting=False)
+def test_a_text_that_is_not_a_string_is_broken(result: Outcome, field: str) -> None:
+    checked = task.check_outcome(result, is_deleting=False)
 
-    assert conclusion.kind is OutcomeKind.BROKEN
-    assert conclusion.outcome.message.startswith(f"{field}: expected text, got ")
+    assert checked.kind is OutcomeKind.BROKEN
+    assert checked.outcome.message.startswith(f"{field}: expected text, got ")
 
 
-def test_a_live_resource_cannot_be_finalised() -> None:
+def test_a_live_resource_cannot_be_finalized() -> None:
     assert task.check_outcome(Finalized(), is_deleting=False).kind is OutcomeKind.BROKEN
 
 
-def test_a_finalizer_that_says_done_is_told_what_was_expected() -> None:
-    conclusion = task.check_outcome(Done(), is_deleting=True)
+def test_done_from_a_finalizer_names_the_expected_outcome() -> None:
+    checked = task.check_outcome(Done(), is_deleting=True)
 
-    assert conclusion.kind is OutcomeKind.BROKEN
-    assert "Finalized()" in conclusion.outcome.message
+    assert checked.kind is OutcomeKind.BROKEN
+    assert "Finalized()" in checked.outcome.message
 
 
-def endless() -> list[object]:
+def recursive_list() -> list[object]:
     data: list[object] = []
     data.append(data)
     return data
 
 
-@pytest.mark.parametrize("data", [object(), {1j: 2}, endless(), "\ud800"])
-def test_data_that_is_no_json_is_the_adapter_s_error(data: object) -> None:
-    conclusion = task.check_outcome(Done(data=data), is_deleting=False)
+@pytest.mark.parametrize("data", [object(), {1j: 2}, recursive_list(), "\ud800"])
+def test_data_that_is_not_json_is_broken(data: object) -> None:
+    checked = task.check_outcome(Done(data=data), is_deleting=False)
 
-    assert conclusion.kind is OutcomeKind.BROKEN
-    assert "cannot be encoded as JSON" in conclusion.outcome.message
-    assert conclusion.data is UNSET
+    assert checked.kind is OutcomeKind.BROKEN
+    assert "cannot be encoded as JSON" in checked.outcome.message
+    assert checked.data is UNSET
 
 
-def test_data_of_the_greatest_length_is_taken_and_one_byte_more_is_not() -> None:
+def test_data_is_accepted_up_to_the_limit() -> None:
     longest = "x" * (reports.MAX_DATA_BYTES - 2)
 
     assert task.check_outcome(Done(data=longest), is_deleting=False).kind is OutcomeKind.DONE
@@ -181,10 +181,10 @@ outcomes = st.one_of(
 
 
 @given(outcome=outcomes, is_deleting=st.booleans())
-def test_every_shortened_report_is_one_that_the_api_takes(outcome: Outcome | Broken, is_deleting: bool) -> None:
-    shortened = task.truncated(CheckedOutcome(outcome)).outcome
+def test_the_api_accepts_every_truncated_report(outcome: Outcome | Broken, is_deleting: bool) -> None:
+    truncated = task.truncated(CheckedOutcome(outcome)).outcome
 
-    report = report_of(shortened, is_deleting=is_deleting)
+    report = report_of(truncated, is_deleting=is_deleting)
     sent = msgspec.json.decode(msgspec.json.encode(report), type=Report)
     verdict = reports.judge(sent, generation=3, stored=None, now=NOW)
 
@@ -193,22 +193,22 @@ def test_every_shortened_report_is_one_that_the_api_takes(outcome: Outcome | Bro
     assert all("\0" not in f"{each.reason}{each.message}" for each in sent.conditions)
 
 
-class _Odd(str):
-    """A text that answers in its own ways."""
+class BrokenText(str):
+    """A string whose own methods fail."""
 
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
         raise RuntimeError("no")
 
 
-def test_texts_of_a_class_of_its_own_are_taken_for_what_they_say() -> None:
-    conclusion = task.check_outcome(Done(_Odd("all is well"), reason=_Odd("Fine")), is_deleting=False)
+def test_texts_of_a_subclass_of_str_become_plain_strings() -> None:
+    checked = task.check_outcome(Done(BrokenText("all is well"), reason=BrokenText("Fine")), is_deleting=False)
 
-    report = task.report(conclusion, adapter="dns", generation=1, is_deleting=False, at=NOW)
+    report = task.report(checked, adapter="dns", generation=1, is_deleting=False, at=NOW)
 
     assert (report.conditions[0].message, report.conditions[0].reason) == ("all is well", "Fine")
 
 
-def test_work_that_was_cut_off_had_begun_and_nothing_else_is_known() -> None:
+def test_interrupted_work_is_in_progress() -> None:
     report = task.report(task.interrupted(), adapter="dns", generation=1, is_deleting=False, at=NOW)
 
     assert statuses(report) == [("Applied", TRUE), ("Available", UNKNOWN), ("Health", TRUE)]

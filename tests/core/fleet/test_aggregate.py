@@ -1,4 +1,4 @@
-"""Conditions and flat fields, time by time: what each is, and when it moves."""
+"""Aggregated conditions and flat fields: their values, and when they change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_new_resource_has_its_conditions_from_the_start() -> None:
     assert cluster.status.last_updated_time == cluster.status.last_transition_time == minute(0)
 
 
-def test_the_observed_generation_is_zero_while_a_required_adapter_is_missing() -> None:
+def test_the_observed_generation_is_0_while_an_adapter_is_missing() -> None:
     cluster = OneResource("dns", "validation")
 
     cluster.report("dns", TRUE, at=1)
@@ -32,7 +32,7 @@ def test_the_observed_generation_is_zero_while_a_required_adapter_is_missing() -
     assert cluster.status.observed_generation == 0
 
 
-def test_an_adapter_that_has_only_said_unknown_is_missing() -> None:
+def test_an_adapter_that_only_reported_unknown_is_missing() -> None:
     cluster = OneResource("dns", "validation")
     cluster.report("dns", TRUE, at=1)
 
@@ -42,7 +42,7 @@ def test_an_adapter_that_has_only_said_unknown_is_missing() -> None:
     assert cluster.status.last_updated_time == minute(1)
 
 
-def test_the_observed_generation_is_the_lowest_that_every_required_adapter_has_reported() -> None:
+def test_the_observed_generation_is_the_lowest_reported() -> None:
     cluster = OneResource("dns", "validation")
     cluster.patch(at=1)
     cluster.patch(at=2)
@@ -63,7 +63,7 @@ def test_an_adapter_that_is_not_required_changes_nothing() -> None:
     assert cluster.status == before
 
 
-def test_a_status_ahead_of_the_resource_counts_for_nothing() -> None:
+def test_a_status_ahead_of_the_resource_does_not_count() -> None:
     cluster = OneResource("dns")
     before = cluster.status
     cluster.statuses["dns"] = reports.apply(report_of(generation=2), None)
@@ -71,7 +71,7 @@ def test_a_status_ahead_of_the_resource_counts_for_nothing() -> None:
     assert cluster.refresh() == before
 
 
-def test_a_status_without_available_counts_for_nothing() -> None:
+def test_a_status_without_available_does_not_count() -> None:
     cluster = OneResource("dns")
     before = cluster.status
     cluster.statuses["dns"] = reports.apply(msgspec.structs.replace(report_of(), conditions=()), None)
@@ -79,15 +79,12 @@ def test_a_status_without_available_counts_for_nothing() -> None:
     assert cluster.refresh() == before
 
 
-def test_the_flat_times_are_those_of_ready() -> None:
-    cluster = OneResource("dns", "validation")
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
-    cluster.report("dns", TRUE, at=3)
+def test_the_flat_times_are_those_of_ready(ready_cluster: OneResource) -> None:
+    ready_cluster.report("dns", TRUE, at=3)
 
-    assert cluster.status.last_updated_time == cluster.ready.last_updated_time == minute(2)
-    assert cluster.status.last_transition_time == cluster.ready.last_transition_time == minute(1)
-    assert cluster.status.phase is Phase.READY
+    assert ready_cluster.status.last_updated_time == ready_cluster.ready.last_updated_time == minute(2)
+    assert ready_cluster.status.last_transition_time == ready_cluster.ready.last_transition_time == minute(1)
+    assert ready_cluster.status.phase is Phase.READY
 
 
 def test_without_required_adapters_nothing_is_ever_ready() -> None:
@@ -104,10 +101,10 @@ def test_without_required_adapters_nothing_is_ever_ready() -> None:
     assert cluster.waiting == {}
 
 
-# Ready, time by time
+# Ready
 
 
-def test_ready_is_as_old_as_the_oldest_report_of_a_required_adapter_at_this_generation() -> None:
+def test_ready_has_the_time_of_the_oldest_report_at_its_generation() -> None:
     cluster = OneResource("dns", "validation")
     cluster.report("validation", FALSE, at=1)
     cluster.report("dns", TRUE, at=2)
@@ -141,7 +138,7 @@ def test_ready_becomes_true_as_of_the_oldest_report_that_makes_it_so() -> None:
     assert cluster.ready.created_time == minute(0)
 
 
-def test_ready_keeps_its_transition_while_reports_go_on() -> None:
+def test_ready_keeps_its_transition_time_with_more_reports() -> None:
     cluster = OneResource("dns")
 
     for at in (1, 2, 3):
@@ -150,18 +147,14 @@ def test_ready_keeps_its_transition_while_reports_go_on() -> None:
     assert (cluster.ready.last_updated_time, cluster.ready.last_transition_time) == (minute(3), minute(1))
 
 
-def test_ready_falls_with_a_report_as_of_the_oldest_at_this_generation() -> None:
-    cluster = OneResource("dns", "validation")
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
+def test_ready_ends_with_a_report_as_of_the_oldest(ready_cluster: OneResource) -> None:
+    ready_cluster.report("dns", FALSE, at=3)
 
-    cluster.report("dns", FALSE, at=3)
-
-    assert cluster.ready.status is FALSE
-    assert cluster.ready.last_updated_time == cluster.ready.last_transition_time == minute(2)
+    assert ready_cluster.ready.status is FALSE
+    assert ready_cluster.ready.last_updated_time == ready_cluster.ready.last_transition_time == minute(2)
 
 
-def test_ready_falls_with_a_new_spec_at_the_moment_of_the_change() -> None:
+def test_ready_ends_with_a_new_spec_at_the_time_of_the_change() -> None:
     cluster = OneResource("dns")
     cluster.report("dns", TRUE, at=1)
     cluster.patch(at=5)
@@ -172,18 +165,18 @@ def test_ready_falls_with_a_new_spec_at_the_moment_of_the_change() -> None:
     assert (cluster.ready.last_updated_time, cluster.ready.last_transition_time) == (minute(7), minute(5))
 
 
-def test_ready_falls_with_a_new_spec_at_its_moment_though_a_report_on_it_is_already_there() -> None:
-    cluster = OneResource("dns", "validation")
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
-    cluster.generation, cluster.updated_time = 2, minute(5)
+def test_ready_ends_with_a_new_spec_even_if_a_report_is_there(ready_cluster: OneResource) -> None:
+    ready_cluster.generation, ready_cluster.updated_time = 2, minute(5)
 
-    cluster.report("dns", TRUE, at=7)
+    ready_cluster.report("dns", TRUE, at=7)
 
-    assert (cluster.ready.last_updated_time, cluster.ready.last_transition_time) == (minute(7), minute(5))
+    assert (ready_cluster.ready.last_updated_time, ready_cluster.ready.last_transition_time) == (
+        minute(7),
+        minute(5),
+    )
 
 
-def test_ready_rises_with_the_reports_on_a_new_spec_not_with_the_change() -> None:
+def test_ready_begins_with_the_reports_on_a_new_spec() -> None:
     cluster = OneResource("dns")
     cluster.generation, cluster.updated_time = 2, minute(5)
 
@@ -192,22 +185,22 @@ def test_ready_rises_with_the_reports_on_a_new_spec_not_with_the_change() -> Non
     assert cluster.ready.last_transition_time == minute(7)
 
 
-def test_conditions_that_were_never_aggregated_before_take_the_times_of_the_reports() -> None:
-    situation = aggregate.AggregationInput(
+def test_the_first_aggregation_uses_the_times_of_the_reports() -> None:
+    inputs = aggregate.AggregationInput(
         generation=1,
         updated_time=minute(0),
         required=["dns"],
         statuses=[reports.apply(report_of(available=FALSE, at=1), None)],
     )
 
-    status = aggregate.aggregate(situation, previous=None)
+    status = aggregate.aggregate(inputs, previous=None)
 
     for condition in status.conditions[:2]:
         assert condition.created_time == minute(0)
         assert condition.last_updated_time == condition.last_transition_time == minute(1)
 
 
-# Available, time by time
+# Available
 
 
 def test_available_becomes_true_as_of_the_oldest_report() -> None:
@@ -219,73 +212,59 @@ def test_available_becomes_true_as_of_the_oldest_report() -> None:
     assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(1)
 
 
-def test_available_moves_on_with_its_oldest_report_and_keeps_its_transition() -> None:
-    cluster = OneResource("dns", "validation")
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
+def test_available_follows_its_oldest_report(ready_cluster: OneResource) -> None:
+    ready_cluster.report("dns", TRUE, at=30)
 
-    cluster.report("dns", TRUE, at=30)
-
-    assert cluster.available.last_updated_time == minute(2)
-    assert cluster.available.last_transition_time == minute(1)
+    assert ready_cluster.available.last_updated_time == minute(2)
+    assert ready_cluster.available.last_transition_time == minute(1)
 
 
-def test_an_available_that_sticks_keeps_everything() -> None:
-    cluster = OneResource("dns", "validation")
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
-    cluster.patch(at=3)
+def test_a_sticky_available_keeps_everything(ready_cluster: OneResource) -> None:
+    ready_cluster.patch(at=3)
 
-    cluster.report("dns", TRUE, at=4)
+    ready_cluster.report("dns", TRUE, at=4)
 
-    assert (cluster.available.status, cluster.available.observed_generation) == (TRUE, 1)
-    assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(1)
-    assert cluster.available.message == "Last known to be available at generation 1. Now reporting another: [dns]"
-
-
-def test_available_falls_at_the_time_of_the_report_that_fells_it() -> None:
-    cluster = OneResource("dns", "validation")
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
-
-    cluster.report("dns", FALSE, at=5)
-
-    assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(5)
+    assert (ready_cluster.available.status, ready_cluster.available.observed_generation) == (TRUE, 1)
+    assert ready_cluster.available.last_updated_time == ready_cluster.available.last_transition_time == minute(1)
+    assert (
+        ready_cluster.available.message
+        == "Last known to be available at generation 1. Now reporting another: [dns]"
+    )
 
 
-def test_a_late_report_on_the_tracked_generation_fells_available_though_another_adapter_is_ahead() -> None:
-    cluster = OneResource("dns", "validation")
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
-    cluster.patch(at=3)
-    cluster.report("validation", TRUE, at=4)
+def test_available_ends_at_the_time_of_the_failing_report(ready_cluster: OneResource) -> None:
+    ready_cluster.report("dns", FALSE, at=5)
 
-    cluster.report("dns", FALSE, at=5, generation=1)
-
-    assert (cluster.available.status, cluster.available.observed_generation) == (FALSE, 2)
-    assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(5)
+    assert ready_cluster.available.last_updated_time == ready_cluster.available.last_transition_time == minute(5)
 
 
-def test_the_time_of_the_fall_stands_while_the_report_that_brought_it_does() -> None:
-    cluster = OneResource("dns", "validation")
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
-    cluster.patch(at=3)
-    cluster.report("validation", FALSE, at=8)
-    cluster.report("dns", FALSE, at=4, generation=1)
-    fallen = cluster.available
+def test_a_late_failure_at_its_generation_ends_available(ready_cluster: OneResource) -> None:
+    ready_cluster.patch(at=3)
+    ready_cluster.report("validation", TRUE, at=4)
 
-    cluster.refresh()
-    again = cluster.available
-    cluster.report("dns", FALSE, at=9)
+    ready_cluster.report("dns", FALSE, at=5, generation=1)
 
-    assert fallen.last_updated_time == fallen.last_transition_time == minute(4)
-    assert again == fallen
-    assert cluster.available.last_updated_time == minute(8)
-    assert cluster.available.last_transition_time == minute(4)
+    assert (ready_cluster.available.status, ready_cluster.available.observed_generation) == (FALSE, 2)
+    assert ready_cluster.available.last_updated_time == ready_cluster.available.last_transition_time == minute(5)
 
 
-def test_an_unavailable_resource_is_as_old_as_the_oldest_report_at_the_generation_that_fails() -> None:
+def test_available_keeps_the_time_of_its_end_with_that_report(ready_cluster: OneResource) -> None:
+    ready_cluster.patch(at=3)
+    ready_cluster.report("validation", FALSE, at=8)
+    ready_cluster.report("dns", FALSE, at=4, generation=1)
+    ended = ready_cluster.available
+
+    ready_cluster.refresh()
+    again = ready_cluster.available
+    ready_cluster.report("dns", FALSE, at=9)
+
+    assert ended.last_updated_time == ended.last_transition_time == minute(4)
+    assert again == ended
+    assert ready_cluster.available.last_updated_time == minute(8)
+    assert ready_cluster.available.last_transition_time == minute(4)
+
+
+def test_unavailable_has_the_time_of_the_oldest_report() -> None:
     cluster = OneResource("dns", "validation")
 
     cluster.report("dns", TRUE, at=1)
@@ -296,7 +275,7 @@ def test_an_unavailable_resource_is_as_old_as_the_oldest_report_at_the_generatio
     assert cluster.available.last_transition_time == minute(0)
 
 
-def test_an_unavailable_resource_keeps_its_time_where_nobody_fails_at_the_newest_generation() -> None:
+def test_unavailable_keeps_its_time_without_a_newest_failure() -> None:
     cluster = OneResource("dns", "validation")
     cluster.report("dns", FALSE, at=1)
     cluster.report("validation", TRUE, at=2)
@@ -308,7 +287,7 @@ def test_an_unavailable_resource_keeps_its_time_where_nobody_fails_at_the_newest
     assert cluster.available.last_updated_time == minute(1)
 
 
-def test_an_adapter_that_becomes_required_makes_both_false_until_it_reports() -> None:
+def test_a_newly_required_adapter_makes_both_conditions_false() -> None:
     cluster = OneResource("dns")
     cluster.report("dns", TRUE, at=1)
 
@@ -323,7 +302,7 @@ def test_an_adapter_that_becomes_required_makes_both_false_until_it_reports() ->
     assert cluster.available.is_true
 
 
-def test_several_that_fell_available_at_once_do_so_at_the_time_of_the_first() -> None:
+def test_several_failures_at_once_count_from_the_first() -> None:
     cluster = OneResource("dns")
     cluster.report("dns", TRUE, at=1)
     cluster.report("billing", FALSE, at=5)
@@ -334,7 +313,7 @@ def test_several_that_fell_available_at_once_do_so_at_the_time_of_the_first() ->
     assert cluster.available.last_updated_time == cluster.available.last_transition_time == minute(3)
 
 
-def test_an_available_resource_of_a_kind_that_requires_nobody_any_more_is_not() -> None:
+def test_available_ends_when_no_adapter_is_required_any_more() -> None:
     cluster = OneResource("dns")
     cluster.patch(at=1)
     cluster.report("dns", TRUE, at=2)
@@ -348,7 +327,7 @@ def test_an_available_resource_of_a_kind_that_requires_nobody_any_more_is_not() 
 # Reasons and messages
 
 
-def test_ready_says_whom_it_misses_and_who_reports() -> None:
+def test_ready_names_missing_and_reporting_adapters() -> None:
     cluster = OneResource("validation", "provision", "dns")
 
     cluster.report("validation", TRUE, at=1)
@@ -363,7 +342,7 @@ def test_ready_says_whom_it_misses_and_who_reports() -> None:
     )
 
 
-def test_available_says_who_fails() -> None:
+def test_available_names_failing_adapters() -> None:
     cluster = OneResource("validation", "dns")
     cluster.report("validation", FALSE, at=1)
 
@@ -374,7 +353,7 @@ def test_available_says_who_fails() -> None:
     assert cluster.ready.message.endswith("Available=True: [validation]. Currently reporting: [dns, validation]")
 
 
-def test_available_says_who_is_at_which_generation() -> None:
+def test_available_names_the_generation_of_each_adapter() -> None:
     cluster = OneResource("validation", "dns")
     cluster.report("validation", TRUE, at=1)
     cluster.patch(at=2)
@@ -385,7 +364,7 @@ def test_available_says_who_is_at_which_generation() -> None:
     assert cluster.available.message.endswith("at different generations: [dns=2, validation=1]")
 
 
-def test_all_being_well_is_said_of_a_generation() -> None:
+def test_true_conditions_name_their_generation() -> None:
     cluster = OneResource("dns")
 
     cluster.report("dns", TRUE, at=1)
@@ -394,10 +373,10 @@ def test_all_being_well_is_said_of_a_generation() -> None:
     assert cluster.ready.message == "All required adapters report Available=True at generation 1"
 
 
-# Conditions of the adapters, and the public names
+# Mirrored conditions and public names
 
 
-def test_each_required_adapter_that_has_answered_is_mirrored_in_the_order_of_their_names() -> None:
+def test_reporting_required_adapters_are_mirrored_sorted_by_name() -> None:
     cluster = OneResource("validation", "my-adapter", "dns", "quota")
     cluster.report("validation", FALSE, at=1, reason="NoQuota", message="3 more cores needed")
     cluster.report("my-adapter", TRUE, at=2)
@@ -412,7 +391,7 @@ def test_each_required_adapter_that_has_answered_is_mirrored_in_the_order_of_the
     assert (mirrored.reason, mirrored.message) == ("NoQuota", "3 more cores needed")
 
 
-def test_a_mirrored_condition_has_the_times_of_the_adapters_own() -> None:
+def test_a_mirrored_condition_has_the_times_of_its_original() -> None:
     cluster = OneResource("dns")
     for at, available in ((1, UNKNOWN), (2, FALSE), (3, TRUE), (4, TRUE)):
         cluster.report("dns", available, at=at)
@@ -439,7 +418,7 @@ def test_a_mirrored_condition_is_named_after_its_adapter(adapter: str, name: str
     assert aggregate.condition_type(adapter) == name
 
 
-def test_the_public_names_are_twins_that_come_next() -> None:
+def test_conditions_with_public_names_are_copies_that_come_next() -> None:
     cluster = OneResource("dns", public_names=True)
     cluster.report("dns", TRUE, at=1)
     cluster.patch(at=2)
@@ -452,14 +431,14 @@ def test_the_public_names_are_twins_that_come_next() -> None:
         "DnsSuccessful",
     ]
     for name, public in (("Ready", "Reconciled"), ("Available", "LastKnownReconciled")):
-        twin = msgspec.structs.replace(cluster.condition(public), type=name)
-        assert twin == cluster.condition(name)
+        copy = msgspec.structs.replace(cluster.condition(public), type=name)
+        assert copy == cluster.condition(name)
 
 
 # Deletion
 
 
-def test_a_deletion_makes_ready_false_at_its_moment() -> None:
+def test_a_deletion_makes_ready_false_at_its_time() -> None:
     cluster = OneResource("dns")
     cluster.report("dns", TRUE, at=1)
 
@@ -474,7 +453,7 @@ def test_a_deletion_makes_ready_false_at_its_moment() -> None:
     assert not aggregate.is_finalized(cluster.situation)
 
 
-def test_a_resource_goes_when_every_required_adapter_has_finalized_it_at_its_last_generation() -> None:
+def test_it_is_finalized_when_every_adapter_finalized_its_generation() -> None:
     cluster = OneResource("dns", "validation")
     cluster.report("validation", FALSE, at=1, is_finalized=True)
     cluster.delete(at=2)
@@ -516,7 +495,7 @@ def test_a_resource_waits_for_its_last_child() -> None:
     assert cluster.ready.is_true
 
 
-def test_without_required_adapters_a_deletion_waits_for_the_children_alone() -> None:
+def test_without_required_adapters_a_deletion_waits_for_children() -> None:
     cluster = OneResource()
 
     cluster.delete(at=1, children=1)
@@ -529,7 +508,7 @@ def test_without_required_adapters_a_deletion_waits_for_the_children_alone() -> 
     assert aggregate.is_finalized(cluster.situation)
 
 
-def test_children_do_not_matter_to_a_resource_that_stays() -> None:
+def test_children_do_not_matter_to_a_live_resource() -> None:
     cluster = OneResource("dns")
     cluster.children = 3
 
@@ -538,7 +517,7 @@ def test_children_do_not_matter_to_a_resource_that_stays() -> None:
     assert cluster.ready.is_true
 
 
-def test_a_resource_that_stays_is_never_finalized() -> None:
+def test_a_live_resource_is_never_finalized() -> None:
     cluster = OneResource("dns")
 
     cluster.report("dns", TRUE, at=1, is_finalized=True)
@@ -547,16 +526,16 @@ def test_a_resource_that_stays_is_never_finalized() -> None:
     assert not aggregate.is_finalized(OneResource().situation)
 
 
-# Who keeps it waiting, and since when
+# Blocking adapters
 
 
-def test_a_new_resource_waits_for_every_required_adapter_since_its_creation() -> None:
+def test_a_new_resource_waits_for_every_adapter_since_creation() -> None:
     cluster = OneResource("dns", "validation")
 
     assert cluster.waiting == {"dns": minute(0), "validation": minute(0)}
 
 
-def test_an_adapter_that_has_done_its_part_is_not_waited_for() -> None:
+def test_an_available_adapter_is_not_waited_for() -> None:
     cluster = OneResource("dns", "validation")
 
     cluster.report("dns", TRUE, at=1)
@@ -567,18 +546,14 @@ def test_an_adapter_that_has_done_its_part_is_not_waited_for() -> None:
     assert cluster.waiting == {}
 
 
-def test_an_adapter_that_fails_is_waited_for_since_it_did() -> None:
-    cluster = OneResource("dns", "validation")
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
+def test_a_failing_adapter_is_waited_for_since_its_failure(ready_cluster: OneResource) -> None:
+    ready_cluster.report("dns", FALSE, at=30)
+    ready_cluster.report("dns", FALSE, at=31, reason="StillBroken")
 
-    cluster.report("dns", FALSE, at=30)
-    cluster.report("dns", FALSE, at=31, reason="StillBroken")
-
-    assert cluster.waiting == {"dns": minute(30)}
+    assert ready_cluster.waiting == {"dns": minute(30)}
 
 
-def test_a_wait_since_the_change_of_the_spec_does_not_begin_anew_with_the_first_failure() -> None:
+def test_a_wait_since_a_new_spec_continues_after_a_failure() -> None:
     cluster = OneResource("dns")
     cluster.report("dns", TRUE, at=1)
     cluster.patch(at=10)
@@ -588,7 +563,7 @@ def test_a_wait_since_the_change_of_the_spec_does_not_begin_anew_with_the_first_
     assert cluster.waiting == {"dns": minute(10)}
 
 
-def test_a_change_of_the_spec_does_not_hide_how_long_an_adapter_has_been_in_the_way() -> None:
+def test_a_new_spec_does_not_restart_a_wait() -> None:
     cluster = OneResource("dns", "validation")
     cluster.report("validation", TRUE, at=1)
 
@@ -597,7 +572,7 @@ def test_a_change_of_the_spec_does_not_hide_how_long_an_adapter_has_been_in_the_
     assert cluster.waiting == {"dns": minute(0), "validation": minute(10)}
 
 
-def test_an_adapter_that_becomes_required_is_not_missed_since_the_last_change_of_the_spec() -> None:
+def test_a_newly_required_adapter_is_waited_for_from_now() -> None:
     cluster = OneResource("dns")
     for at in (1, 600):
         cluster.report("dns", TRUE, at=at)
@@ -607,7 +582,7 @@ def test_an_adapter_that_becomes_required_is_not_missed_since_the_last_change_of
     assert cluster.waiting == {"validation": minute(600)}
 
 
-def test_a_deletion_waits_for_every_adapter_since_its_own_moment() -> None:
+def test_a_deletion_restarts_the_wait_for_every_adapter() -> None:
     cluster = OneResource("dns", "validation")
     cluster.report("dns", TRUE, at=1)
 

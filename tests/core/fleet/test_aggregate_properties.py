@@ -1,4 +1,4 @@
-"""What holds of conditions after any history of reports, changes and deletions."""
+"""Properties of conditions after any history of reports, changes and deletions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Step: TypeAlias = Callable[[OneResource], object]
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """A report on the resource's generation, or one that is so much older (or newer, by a mistake)."""
+    """A report on a generation that is `behind` that of the resource (ahead of it if negative)."""
 
     adapter: str
     available: ConditionStatus
@@ -64,19 +64,20 @@ class Required(msgspec.Struct, frozen=True):
         resource.require(*self.adapters)
 
 
-moments = st.integers(0, 20)
+minutes = st.integers(0, 20)
 some_adapters = st.lists(st.sampled_from(ADAPTERS), unique=True).map(tuple)
 reported = st.builds(
     Reported,
     adapter=st.sampled_from((*ADAPTERS, "billing")),
     available=st.sampled_from((TRUE, TRUE, FALSE, UNKNOWN)),
-    at=moments,
+    at=minutes,
     behind=st.sampled_from((0, 0, 0, 1, 2, -1)),
     is_finalized=st.booleans(),
 )
-patched = st.builds(Patched, at=moments)
-deleted = st.builds(Deleted, at=moments, children=st.integers(0, 2))
+patched = st.builds(Patched, at=minutes)
+deleted = st.builds(Deleted, at=minutes, children=st.integers(0, 2))
 required = st.builds(Required, some_adapters)
+orders = st.permutations(range(len(ADAPTERS)))
 
 
 def agreement(at: int, is_finalized: bool) -> list[Step]:
@@ -84,10 +85,10 @@ def agreement(at: int, is_finalized: bool) -> list[Step]:
 
 
 def histories(*steps: st.SearchStrategy[Step]) -> st.SearchStrategy[list[Step]]:
-    """A life of such steps, the likelier the more often they are named, and now and then all adapters of one mind.
+    """Histories of these steps, sometimes with agreement of all adapters. A step that is named twice is likelier.
 
-    Left to chance they never are, and all that is claimed of a resource that was available once would be claimed
-    of nothing. Drawn by `sampled_from`, because `one_of` takes a strategy that it is given twice for one.
+    Random reports hardly ever agree, so no resource would become available. `sampled_from` is used because
+    `one_of` drops a strategy that it gets twice.
     """
     alone = st.sampled_from(steps).flatmap(lambda kind: kind.map(lambda step: [step]))
     agreed = st.builds(agreement, at=st.integers(0, 5), is_finalized=st.booleans())
@@ -100,7 +101,7 @@ any_steps = histories(reported, reported, reported, reported, patched, deleted, 
 
 
 def live(steps: Sequence[Step]) -> Iterator[tuple[OneResource, ResourceStatus, Step]]:
-    """The resource after each step, with its status before and the step itself."""
+    """Yield the resource after each step, its status before, and the step."""
     resource = OneResource(*ADAPTERS)
     for step in steps:
         before = resource.status
@@ -116,7 +117,7 @@ def times(conditions: Sequence[Condition]) -> set[datetime]:
     }
 
 
-FELLED_LATE = [
+FAILED_LATE = [
     *(Reported(adapter, TRUE, 1, 0, False) for adapter in ADAPTERS),
     Patched(3),
     Reported("quota", FALSE, 8, 0, False),
@@ -125,8 +126,8 @@ FELLED_LATE = [
 
 
 @given(any_steps)
-@example(FELLED_LATE)
-def test_to_aggregate_again_changes_nothing(steps: list[Step]) -> None:
+@example(FAILED_LATE)
+def test_aggregating_again_changes_nothing(steps: list[Step]) -> None:
     for resource, _, _ in live(steps):
         status, waiting = resource.status, resource.waiting
 
@@ -137,7 +138,7 @@ def test_to_aggregate_again_changes_nothing(steps: list[Step]) -> None:
 
 
 @given(any_steps)
-def test_no_time_appears_that_was_not_brought_along(steps: list[Step]) -> None:
+def test_every_time_comes_from_the_inputs(steps: list[Step]) -> None:
     brought = {minute(0)}
     for resource, _, _ in live(steps):
         brought.add(resource.updated_time)
@@ -150,7 +151,7 @@ def test_no_time_appears_that_was_not_brought_along(steps: list[Step]) -> None:
 
 
 @given(any_steps)
-def test_a_transition_time_is_kept_while_the_status_is_and_set_when_it_changes(steps: list[Step]) -> None:
+def test_a_transition_time_changes_only_with_the_status(steps: list[Step]) -> None:
     for resource, before, _ in live(steps):
         for old in before.conditions[:2]:
             new = resource.condition(old.type)
@@ -162,7 +163,7 @@ def test_a_transition_time_is_kept_while_the_status_is_and_set_when_it_changes(s
 
 
 @given(any_steps)
-def test_the_flat_fields_say_what_ready_says(steps: list[Step]) -> None:
+def test_the_flat_fields_match_ready(steps: list[Step]) -> None:
     for resource, _, _ in live(steps):
         status, ready = resource.status, resource.ready
 
@@ -174,7 +175,7 @@ def test_the_flat_fields_say_what_ready_says(steps: list[Step]) -> None:
 
 
 @given(any_steps)
-def test_what_is_ready_is_available_at_its_generation(steps: list[Step]) -> None:
+def test_a_ready_resource_is_available_at_its_generation(steps: list[Step]) -> None:
     for resource, _, _ in live(steps):
         if resource.ready.is_true and not resource.is_deleting:
             assert resource.available.is_true
@@ -183,7 +184,7 @@ def test_what_is_ready_is_available_at_its_generation(steps: list[Step]) -> None
 
 
 @given(any_steps)
-def test_somebody_is_waited_for_exactly_while_adapters_keep_it_from_being_ready(steps: list[Step]) -> None:
+def test_adapters_are_waited_for_only_while_not_ready(steps: list[Step]) -> None:
     for resource, _, _ in live(steps):
         assert set(resource.waiting) <= set(resource.required)
         if resource.ready.is_true:
@@ -193,40 +194,40 @@ def test_somebody_is_waited_for_exactly_while_adapters_keep_it_from_being_ready(
 
 
 @given(any_steps)
-def test_a_resource_is_finalized_exactly_when_a_deletion_has_made_it_ready_or_nobody_is_required(
+def test_a_deleted_resource_is_finalized_once_it_is_ready(
     steps: list[Step],
 ) -> None:
     for resource, _, _ in live(steps):
-        is_let_go = resource.ready.is_true or (not resource.required and not resource.children)
+        is_released = resource.ready.is_true or (not resource.required and not resource.children)
 
-        assert aggregate.is_finalized(resource.situation) is (resource.is_deleting and is_let_go)
+        assert aggregate.is_finalized(resource.situation) is (resource.is_deleting and is_released)
 
 
 @given(lives)
-def test_available_falls_only_with_a_failure_at_the_generation_it_was_for(steps: list[Step]) -> None:
+def test_available_ends_only_with_a_failure_at_its_generation(steps: list[Step]) -> None:
     for resource, before, step in live(steps):
         old = before.condition("Available")
         assert old is not None
         if old.is_true and not resource.available.is_true:
             assert isinstance(step, Reported)
-            felling = resource.statuses[step.adapter]
-            assert felling.status_of("Available") is FALSE
-            assert felling.observed_generation == old.observed_generation
-            assert resource.available.last_updated_time == felling.last_report_time
-            assert resource.available.last_transition_time == felling.last_report_time
+            failure = resource.statuses[step.adapter]
+            assert failure.status_of("Available") is FALSE
+            assert failure.observed_generation == old.observed_generation
+            assert resource.available.last_updated_time == failure.last_report_time
+            assert resource.available.last_transition_time == failure.last_report_time
 
 
 @given(lives)
-def test_available_rises_only_when_all_are_at_one_generation(steps: list[Step]) -> None:
+def test_available_begins_only_when_all_are_at_one_generation(steps: list[Step]) -> None:
     for resource, before, _ in live(steps):
         old = before.condition("Available")
         assert old is not None
         if resource.available.is_true and (
             not old.is_true or resource.available.observed_generation != old.observed_generation
         ):
-            said = [resource.statuses[adapter] for adapter in ADAPTERS]
-            assert {each.observed_generation for each in said} == {resource.available.observed_generation}
-            assert {each.status_of("Available") for each in said} == {TRUE}
+            statuses = [resource.statuses[adapter] for adapter in ADAPTERS]
+            assert {each.observed_generation for each in statuses} == {resource.available.observed_generation}
+            assert {each.status_of("Available") for each in statuses} == {TRUE}
 
 
 @given(lives)
@@ -247,8 +248,8 @@ def test_public_names_change_nothing_else(steps: list[Step]) -> None:
 
 
 @st.composite
-def answers(draw: st.DrawFn, *, is_finalized: bool = False) -> tuple[Report, ...]:
-    """One answer of each required adapter, later than anything before."""
+def report_sets(draw: st.DrawFn, *, is_finalized: bool = False) -> tuple[Report, ...]:
+    """Draw one report of each required adapter, later than all before."""
     return tuple(
         report_of(
             adapter,
@@ -260,51 +261,55 @@ def answers(draw: st.DrawFn, *, is_finalized: bool = False) -> tuple[Report, ...
     )
 
 
-def after(resource: OneResource, all_answers: Sequence[Report]) -> OneResource:
+def after(resource: OneResource, all_reports: Sequence[Report]) -> OneResource:
     other = copy.copy(resource)
     other.statuses = dict(resource.statuses)
-    for answer in all_answers:
-        verdict = other.send(msgspec.structs.replace(answer, observed_generation=other.generation))
+    for report in all_reports:
+        verdict = other.send(msgspec.structs.replace(report, observed_generation=other.generation))
         assert isinstance(verdict, reports.Accepted)
     return other
 
 
-@given(lives, answers(), st.permutations(range(len(ADAPTERS))))
-def test_after_a_change_the_order_in_which_adapters_answer_it_is_irrelevant_to_the_last_time(
-    steps: list[Step], all_answers: tuple[Report, ...], order: list[int]
-) -> None:
+def in_two_orders(
+    resource: OneResource, all_reports: tuple[Report, ...], order: list[int]
+) -> tuple[OneResource, OneResource]:
+    return after(resource, all_reports), after(resource, [all_reports[index] for index in order])
+
+
+def lived(steps: Sequence[Step]) -> OneResource:
     resource = OneResource(*ADAPTERS)
     for step in steps:
         step(resource)
-    resource.patch(at=21)
+    return resource
 
-    one = after(resource, all_answers)
-    other = after(resource, [all_answers[index] for index in order])
+
+@given(lives, report_sets(), orders)
+def test_after_a_change_the_order_of_reports_does_not_matter(
+    steps: list[Step], all_reports: tuple[Report, ...], order: list[int]
+) -> None:
+    resource = lived([*steps, Patched(21)])
+
+    one, other = in_two_orders(resource, all_reports, order)
 
     assert other.status == one.status
 
 
-@given(lives, answers(is_finalized=True), st.permutations(range(len(ADAPTERS))))
-def test_after_a_deletion_the_order_in_which_adapters_finalize_is_irrelevant_to_the_last_time(
-    steps: list[Step], all_answers: tuple[Report, ...], order: list[int]
+@given(lives, report_sets(is_finalized=True), orders)
+def test_after_a_deletion_the_order_of_reports_does_not_matter(
+    steps: list[Step], all_reports: tuple[Report, ...], order: list[int]
 ) -> None:
-    resource = OneResource(*ADAPTERS)
-    for step in steps:
-        step(resource)
-    resource.delete(at=21)
+    resource = lived([*steps, Deleted(21, 0)])
 
-    one = after(resource, all_answers)
-    other = after(resource, [all_answers[index] for index in order])
+    one, other = in_two_orders(resource, all_reports, order)
 
-    assert other.status == one.status
-    assert other.waiting == one.waiting
+    assert (other.status, other.waiting) == (one.status, one.waiting)
 
 
-@given(answers(), answers(), st.permutations(range(len(ADAPTERS))))
-def test_in_a_later_round_the_order_is_irrelevant_to_all_but_the_moments_of_transitions(
+@given(report_sets(), report_sets(), orders)
+def test_later_the_order_of_reports_matters_only_for_transitions(
     first: tuple[Report, ...], second: tuple[Report, ...], order: list[int]
 ) -> None:
-    """Within a generation a resource may pass through another state in one order and not in the other."""
+    """Within a generation, a resource may pass through another state in one of the orders."""
 
     def without_transitions(status: ResourceStatus) -> ResourceStatus:
         return msgspec.structs.replace(
@@ -324,7 +329,6 @@ def test_in_a_later_round_the_order_is_irrelevant_to_all_but_the_moments_of_tran
         OneResource(*ADAPTERS), [msgspec.structs.replace(each, observed_time=minute(50)) for each in first]
     )
 
-    one = after(resource, second)
-    other = after(resource, [second[index] for index in order])
+    one, other = in_two_orders(resource, second, order)
 
     assert without_transitions(other.status) == without_transitions(one.status)

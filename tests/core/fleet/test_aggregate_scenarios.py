@@ -1,4 +1,4 @@
-"""The rules, edge cases and scenarios that pulses, adapters and the API have agreed on, one test each."""
+"""The agreed rules, edge cases and scenarios of pulses, adapters and the API, one test each."""
 
 from __future__ import annotations
 
@@ -17,43 +17,32 @@ from sentinel.core.fleet.documents import (
 )
 from tests.support.fleet.one_resource import FALSE, TRUE, UNKNOWN, OneResource, minute, report_of
 
-
-def ready_at_generation_1() -> OneResource:
-    cluster = OneResource("dns", "validation")
-    cluster.report("dns", TRUE, at=1)
-    cluster.report("validation", TRUE, at=2)
-    assert cluster.ready.is_true
-    return cluster
+# Rules of the API
 
 
-# The API's rules
+def test_rule_1_a_report_never_replaces_one_on_a_newer_generation(ready_cluster: OneResource) -> None:
+    ready_cluster.patch(at=3)
+    ready_cluster.report("validation", TRUE, at=4)
+    before = ready_cluster.status
 
-
-def test_rule_1_an_adapters_report_never_replaces_its_report_on_a_newer_generation() -> None:
-    cluster = ready_at_generation_1()
-    cluster.patch(at=3)
-    cluster.report("validation", TRUE, at=4)
-    before = cluster.status
-
-    late = cluster.report("validation", FALSE, at=5, generation=1)
-    same = cluster.report("validation", TRUE, at=6, generation=2)
+    late = ready_cluster.report("validation", FALSE, at=5, generation=1)
+    same = ready_cluster.report("validation", TRUE, at=6, generation=2)
 
     assert late == reports.Discarded(DiscardReason.STALE_GENERATION)
     assert isinstance(same, reports.Accepted)
-    assert cluster.available == before.condition(AVAILABLE)
+    assert ready_cluster.available == before.condition(AVAILABLE)
 
 
-def test_rule_2_unknown_is_discarded_and_moves_no_time() -> None:
-    cluster = ready_at_generation_1()
-    before = cluster.status
+def test_rule_2_unknown_is_discarded_and_changes_no_time(ready_cluster: OneResource) -> None:
+    before = ready_cluster.status
 
-    verdict = cluster.report("dns", UNKNOWN, at=30)
+    verdict = ready_cluster.report("dns", UNKNOWN, at=30)
 
     assert verdict == reports.Discarded(DiscardReason.UNKNOWN)
-    assert cluster.status == before
+    assert ready_cluster.status == before
 
 
-def test_rule_2_the_first_unknown_is_kept_for_tracing_and_counts_for_nothing() -> None:
+def test_rule_2_the_first_unknown_is_stored_and_does_not_count() -> None:
     cluster = OneResource("dns")
     before = cluster.status
 
@@ -65,7 +54,7 @@ def test_rule_2_the_first_unknown_is_kept_for_tracing_and_counts_for_nothing() -
     assert cluster.status.observed_generation == 0
 
 
-def test_rule_3_available_becomes_true_only_when_all_adapters_say_so_of_one_generation() -> None:
+def test_rule_3_available_needs_all_adapters_at_one_generation() -> None:
     cluster = OneResource("dns", "validation")
     cluster.report("dns", TRUE, at=1)
     alone = cluster.available
@@ -92,7 +81,7 @@ def test_rule_3_the_one_generation_may_be_older_than_the_spec() -> None:
     assert cluster.status.observed_generation == 1
 
 
-def test_rule_3_newer_answers_take_over_in_the_end() -> None:
+def test_rule_3_newer_reports_take_over() -> None:
     cluster = OneResource("dns", "validation")
     cluster.patch(at=1)
     for generation in (1, 2):
@@ -103,103 +92,92 @@ def test_rule_3_newer_answers_take_over_in_the_end() -> None:
     assert cluster.ready.is_true
 
 
-def test_rule_4_available_becomes_false_when_an_adapter_says_so_of_its_generation() -> None:
-    cluster = ready_at_generation_1()
+def test_rule_4_a_failure_at_its_generation_ends_available(ready_cluster: OneResource) -> None:
+    ready_cluster.report("dns", FALSE, at=5)
 
-    cluster.report("dns", FALSE, at=5)
-
-    assert (cluster.available.status, cluster.available.observed_generation) == (FALSE, 1)
+    assert (ready_cluster.available.status, ready_cluster.available.observed_generation) == (FALSE, 1)
 
 
-def test_rule_4_a_failure_at_another_generation_leaves_available_true_while_ready_is_false() -> None:
-    cluster = ready_at_generation_1()
-    cluster.patch(at=3)
+def test_rule_4_a_failure_at_another_generation_ends_only_ready(ready_cluster: OneResource) -> None:
+    ready_cluster.patch(at=3)
 
-    cluster.report("dns", FALSE, at=5)
+    ready_cluster.report("dns", FALSE, at=5)
 
-    assert (cluster.available.status, cluster.available.observed_generation) == (TRUE, 1)
-    assert cluster.ready.status is FALSE
-
-
-def test_rule_4_even_when_all_adapters_fail_at_another_generation() -> None:
-    cluster = ready_at_generation_1()
-    cluster.patch(at=3)
-
-    cluster.report("dns", FALSE, at=5)
-    cluster.report("validation", FALSE, at=6)
-
-    assert (cluster.available.status, cluster.available.observed_generation) == (TRUE, 1)
+    assert (ready_cluster.available.status, ready_cluster.available.observed_generation) == (TRUE, 1)
+    assert ready_cluster.ready.status is FALSE
 
 
-def test_rule_5_ready_becomes_false_with_every_change_of_the_spec() -> None:
-    cluster = ready_at_generation_1()
+def test_rule_4_even_when_all_adapters_fail_at_another_generation(ready_cluster: OneResource) -> None:
+    ready_cluster.patch(at=3)
 
-    cluster.patch(at=3)
+    ready_cluster.report("dns", FALSE, at=5)
+    ready_cluster.report("validation", FALSE, at=6)
 
-    assert (cluster.ready.status, cluster.ready.observed_generation) == (FALSE, 2)
-    assert cluster.ready.last_transition_time == cluster.ready.last_updated_time == minute(3)
-    assert cluster.status.phase is Phase.NOT_READY
-    assert cluster.available.is_true
+    assert (ready_cluster.available.status, ready_cluster.available.observed_generation) == (TRUE, 1)
 
 
-# The edge cases
+def test_rule_5_ready_becomes_false_with_every_change_of_the_spec(ready_cluster: OneResource) -> None:
+    ready_cluster.patch(at=3)
+
+    assert (ready_cluster.ready.status, ready_cluster.ready.observed_generation) == (FALSE, 2)
+    assert ready_cluster.ready.last_transition_time == ready_cluster.ready.last_updated_time == minute(3)
+    assert ready_cluster.status.phase is Phase.NOT_READY
+    assert ready_cluster.available.is_true
 
 
-def test_edge_1_a_check_in_progress_leaves_a_ready_cluster_ready() -> None:
-    cluster = ready_at_generation_1()
-
-    cluster.report("dns", UNKNOWN, at=32)
-
-    assert cluster.ready.is_true
-    assert cluster.status.last_updated_time == minute(1)
+# Edge cases
 
 
-def test_edge_2_with_mixed_generations_a_cluster_is_available_at_the_old_one_and_not_ready() -> None:
-    cluster = ready_at_generation_1()
-    cluster.patch(at=3)
+def test_edge_1_a_check_in_progress_leaves_a_ready_cluster_ready(ready_cluster: OneResource) -> None:
+    ready_cluster.report("dns", UNKNOWN, at=32)
 
-    cluster.report("dns", TRUE, at=4)
-
-    assert (cluster.available.status, cluster.available.observed_generation) == (TRUE, 1)
-    assert cluster.ready.status is FALSE
-    assert cluster.status.observed_generation == 1
+    assert ready_cluster.ready.is_true
+    assert ready_cluster.status.last_updated_time == minute(1)
 
 
-def test_edge_2_a_failure_at_the_new_generation_makes_it_not_ready_and_still_available_at_the_old() -> None:
-    cluster = ready_at_generation_1()
-    cluster.patch(at=3)
+def test_edge_2_with_mixed_generations_available_stays_at_the_old(ready_cluster: OneResource) -> None:
+    ready_cluster.patch(at=3)
 
-    cluster.report("dns", FALSE, at=4)
+    ready_cluster.report("dns", TRUE, at=4)
 
-    assert (cluster.available.status, cluster.available.observed_generation) == (TRUE, 1)
-    assert cluster.available.last_updated_time == minute(1)
-    assert cluster.ready.status is FALSE
-
-
-def test_edge_3_a_cluster_that_fell_stays_so_at_the_newest_reported_generation_until_all_agree() -> None:
-    cluster = ready_at_generation_1()
-    cluster.report("dns", FALSE, at=5)
-    cluster.patch(at=6)
-
-    cluster.report("dns", TRUE, at=7)
-
-    assert (cluster.available.status, cluster.available.observed_generation) == (FALSE, 2)
-    assert cluster.available.last_transition_time == cluster.available.last_updated_time == minute(5)
-    assert cluster.ready.status is FALSE
-
-    cluster.report("validation", TRUE, at=8)
-
-    assert (cluster.available.status, cluster.available.observed_generation) == (TRUE, 2)
-    assert cluster.ready.is_true
+    assert (ready_cluster.available.status, ready_cluster.available.observed_generation) == (TRUE, 1)
+    assert ready_cluster.ready.status is FALSE
+    assert ready_cluster.status.observed_generation == 1
 
 
-# What the API knows of the adapter, against what the adapter finds
+def test_edge_2_a_failure_at_the_new_generation_ends_only_ready(ready_cluster: OneResource) -> None:
+    ready_cluster.patch(at=3)
+
+    ready_cluster.report("dns", FALSE, at=4)
+
+    assert (ready_cluster.available.status, ready_cluster.available.observed_generation) == (TRUE, 1)
+    assert ready_cluster.available.last_updated_time == minute(1)
+    assert ready_cluster.ready.status is FALSE
+
+
+def test_edge_3_unavailable_stays_until_all_adapters_agree(ready_cluster: OneResource) -> None:
+    ready_cluster.report("dns", FALSE, at=5)
+    ready_cluster.patch(at=6)
+
+    ready_cluster.report("dns", TRUE, at=7)
+
+    assert (ready_cluster.available.status, ready_cluster.available.observed_generation) == (FALSE, 2)
+    assert ready_cluster.available.last_transition_time == ready_cluster.available.last_updated_time == minute(5)
+    assert ready_cluster.ready.status is FALSE
+
+    ready_cluster.report("validation", TRUE, at=8)
+
+    assert (ready_cluster.available.status, ready_cluster.available.observed_generation) == (TRUE, 2)
+    assert ready_cluster.ready.is_true
+
+
+# Stored report of the adapter × state of its task
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """What comes out where an adapter meets a resource; the adapter is the only one that is required."""
+    """The expected result of a report of the only required adapter."""
 
-    is_taken: bool
+    is_accepted: bool
     ready: ConditionStatus
     available: ConditionStatus
     available_generation: int
@@ -216,7 +194,7 @@ ABSENT, IN_PROGRESS, SUCCEEDED, FAILED = (
     "one that failed",
 )
 
-# An adapter that finds no task for this generation starts one, and then it is in progress.
+# An adapter that finds no task for this generation starts one, which is then in progress.
 REPORTED = {
     ABSENT: (TRUE, UNKNOWN, TRUE),
     IN_PROGRESS: (TRUE, UNKNOWN, TRUE),
@@ -225,7 +203,7 @@ REPORTED = {
 }
 
 SCENARIOS = {
-    # (taken?, Ready, Available, its generation, observed generation, minute of the last update)
+    # (accepted, Ready, Available, generation of Available, observed generation, minute of the last update)
     (NOTHING, ABSENT): Scenario(True, FALSE, FALSE, 1, 0, 0),
     (NOTHING, IN_PROGRESS): Scenario(True, FALSE, FALSE, 1, 0, 0),
     (NOTHING, SUCCEEDED): Scenario(True, TRUE, TRUE, 1, 1, 9),
@@ -242,7 +220,7 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize(("known", "task"), [pytest.param(*key, id=f"{key[0]} and {key[1]}") for key in SCENARIOS])
-def test_every_task_means_for_conditions_what_was_agreed(known: str, task: str) -> None:
+def test_every_scenario_gives_the_agreed_conditions(known: str, task: str) -> None:
     cluster = OneResource("dns")
     if known != NOTHING:
         cluster.report("dns", TRUE, at=1)

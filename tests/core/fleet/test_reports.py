@@ -1,4 +1,4 @@
-"""What becomes of a report: the rules one by one, and in their order."""
+"""Reports are accepted, discarded or rejected: the rules, and their order."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ def with_conditions(*conditions: ReportedCondition) -> Report:
 
 
 @pytest.mark.parametrize("name", ["dns", "a", "my-adapter", "Adapter_2", "gcp.dns", "0", "x" * 63])
-def test_a_name_that_adapters_have_in_the_wild_is_taken(name: str) -> None:
+def test_names_of_existing_adapters_are_accepted(name: str) -> None:
     assert isinstance(judge(report_of(name, at=60)), reports.Accepted)
 
 
 @pytest.mark.parametrize(
     "name", ["", " ", "a b", "a/b", "a\n", "dns\x00", "-dns", "dns-", ".", "..", "é", "x" * 64, "a%2Fb"]
 )
-def test_a_name_that_is_no_safe_segment_is_refused(name: str) -> None:
+def test_a_name_that_is_no_safe_segment_is_rejected(name: str) -> None:
     assert fields(judge(report_of(name, at=60))) == ["adapter"]
 
 
 @pytest.mark.parametrize("generation", [0, -1, 2**63, 10**30])
-def test_a_generation_that_no_resource_can_have_is_refused(generation: int) -> None:
+def test_an_impossible_generation_is_rejected(generation: int) -> None:
     assert fields(judge(report_of(at=60, generation=generation))) == ["observed_generation"]
 
 
-def test_the_largest_generation_is_merely_in_the_future() -> None:
+def test_the_largest_generation_is_discarded_as_future() -> None:
     verdict = judge(report_of(at=60, generation=2**63 - 1))
 
     assert verdict == reports.Discarded(DiscardReason.FUTURE_GENERATION)
 
 
 @pytest.mark.parametrize("age", [timedelta(minutes=30), timedelta(minutes=-5)])
-def test_a_time_on_the_very_boundary_is_taken(age: timedelta) -> None:
+def test_a_time_on_the_boundary_is_accepted(age: timedelta) -> None:
     report = msgspec.structs.replace(report_of(), observed_time=NOW - age)
 
     assert isinstance(judge(report), reports.Accepted)
@@ -87,24 +87,24 @@ def test_a_time_on_the_very_boundary_is_taken(age: timedelta) -> None:
         (datetime(9999, 12, 31, 23, 59, tzinfo=UTC), "expected at most 5 minutes ahead of the server's clock"),
     ],
 )
-def test_a_time_beyond_the_boundary_is_refused(observed: datetime, message: str) -> None:
+def test_a_time_beyond_the_boundary_is_rejected(observed: datetime, message: str) -> None:
     report = msgspec.structs.replace(report_of(), observed_time=observed)
 
     assert judge(report) == reports.Rejected((("observed_time", f"{message}, got {observed.isoformat()}"),))
 
 
-def test_a_time_without_its_offset_is_refused() -> None:
+def test_a_time_without_an_offset_is_rejected() -> None:
     report = msgspec.structs.replace(report_of(), observed_time=NOW.replace(tzinfo=None))
 
     assert fields(judge(report)) == ["observed_time"]
 
 
 @pytest.mark.parametrize("empty", ["", " ", "\t\n"])
-def test_a_condition_without_a_type_is_refused(empty: str) -> None:
+def test_a_condition_without_a_type_is_rejected(empty: str) -> None:
     assert fields(judge(with_conditions(ReportedCondition(empty, TRUE)))) == ["conditions[3].type"]
 
 
-def test_a_type_that_comes_twice_is_refused_where_it_comes_again() -> None:
+def test_a_duplicate_type_is_rejected_at_its_second_position() -> None:
     verdict = judge(with_conditions(ReportedCondition("Extra", TRUE), ReportedCondition("Extra", FALSE)))
 
     message = "expected each type once, got this one a second time"
@@ -123,7 +123,7 @@ def test_types_differ_in_case() -> None:
         ("message", reports.MAX_MESSAGE_LENGTH),
     ],
 )
-def test_a_text_is_taken_up_to_its_limit_and_refused_beyond(field: str, limit: int) -> None:
+def test_a_text_is_accepted_up_to_its_limit(field: str, limit: int) -> None:
     extra = ReportedCondition("Extra", TRUE)
 
     at_the_limit = judge(with_conditions(msgspec.structs.replace(extra, **{field: "x" * limit})))
@@ -134,21 +134,21 @@ def test_a_text_is_taken_up_to_its_limit_and_refused_beyond(field: str, limit: i
     assert beyond == reports.Rejected(((f"conditions[3].{field}", message),))
 
 
-def test_so_many_conditions_are_taken_and_no_more() -> None:
+def test_conditions_are_accepted_up_to_their_limit() -> None:
     extra = [ReportedCondition(f"Extra{n}", TRUE) for n in range(reports.MAX_CONDITIONS - 2)]
 
     assert isinstance(judge(with_conditions(*extra[:-1])), reports.Accepted)
     assert judge(with_conditions(*extra)) == reports.Rejected((("conditions", "expected at most 50, got 51"),))
 
 
-def test_too_many_conditions_are_one_fault_however_many_are_bad() -> None:
+def test_too_many_conditions_are_reported_as_one_error() -> None:
     verdict = judge(with_conditions(*[ReportedCondition("", TRUE)] * reports.MAX_CONDITIONS))
 
     assert fields(verdict) == ["conditions"]
 
 
 @pytest.mark.parametrize("field", ["data", "metadata"])
-def test_what_an_adapter_encloses_is_bounded(field: str) -> None:
+def test_data_and_metadata_have_a_size_limit(field: str) -> None:
     def enclosing(size: int) -> Report:
         return msgspec.structs.replace(report_of(at=60), **{field: msgspec.Raw(b'"' + b"x" * (size - 2) + b'"')})
 
@@ -156,7 +156,7 @@ def test_what_an_adapter_encloses_is_bounded(field: str) -> None:
     assert fields(judge(enclosing(reports.MAX_DATA_BYTES + 1))) == [field]
 
 
-def test_every_fault_is_named_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     report = Report("", 0, minute(0), (ReportedCondition("", TRUE), ReportedCondition("", TRUE)))
 
     assert fields(judge(report)) == [
@@ -171,11 +171,11 @@ def test_every_fault_is_named_at_once() -> None:
 # Generation and time
 
 
-def test_a_report_on_a_generation_that_is_not_there_yet_is_discarded() -> None:
+def test_a_report_on_a_future_generation_is_discarded() -> None:
     assert judge(report_of(at=60, generation=2)) == reports.Discarded(DiscardReason.FUTURE_GENERATION)
 
 
-def test_a_report_on_an_older_generation_is_taken_where_the_adapter_has_not_seen_a_newer() -> None:
+def test_a_first_report_on_an_older_generation_is_accepted() -> None:
     assert isinstance(judge(report_of(at=60, generation=1), generation=3), reports.Accepted)
 
 
@@ -189,20 +189,20 @@ def test_a_report_never_replaces_a_later_one_on_the_same_generation() -> None:
     assert judge(report_of(at=49), stored=stored(at=50)) == reports.Discarded(DiscardReason.STALE_TIME)
 
 
-def test_a_newer_generation_is_taken_whatever_the_adapters_clock_says() -> None:
+def test_a_newer_generation_is_accepted_with_an_earlier_time() -> None:
     verdict = judge(report_of(at=49, generation=2), generation=2, stored=stored(at=50, generation=1))
 
     assert isinstance(verdict, reports.Accepted)
 
 
-def test_the_second_report_within_one_tick_of_the_adapters_clock_replaces_the_first() -> None:
+def test_a_second_report_with_an_equal_time_replaces_the_first() -> None:
     verdict = judge(report_of(available=FALSE, at=50), stored=stored(TRUE, at=50))
 
     assert isinstance(verdict, reports.Accepted)
     assert verdict.status.status_of(AVAILABLE) is FALSE
 
 
-def test_the_very_same_report_again_changes_nothing() -> None:
+def test_the_same_report_again_changes_nothing() -> None:
     first = judge(report_of(at=50))
     assert isinstance(first, reports.Accepted)
 
@@ -225,7 +225,7 @@ def test_offsets_of_time_zones_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize("name", [APPLIED, AVAILABLE, HEALTH])
-def test_a_report_without_a_mandatory_condition_is_refused(name: str) -> None:
+def test_a_report_without_a_mandatory_condition_is_rejected(name: str) -> None:
     report = report_of(at=60)
     lacking = msgspec.structs.replace(report, conditions=tuple(c for c in report.conditions if c.type != name))
 
@@ -243,7 +243,7 @@ def test_a_report_without_conditions_lacks_all_three() -> None:
     assert verdict.errors[0][1].endswith("missing: Applied, Available, Health")
 
 
-def test_the_order_is_form_then_generation_then_time_then_conditions_then_unknown() -> None:
+def test_the_order_of_the_rules() -> None:
     known = stored(at=50, generation=2)
     incomplete = msgspec.structs.replace(report_of(), conditions=(ReportedCondition(AVAILABLE, UNKNOWN),))
 
@@ -264,7 +264,7 @@ def test_the_order_is_form_then_generation_then_time_then_conditions_then_unknow
 # Unknown
 
 
-def test_the_first_unknown_of_an_adapter_is_kept() -> None:
+def test_the_first_unknown_of_an_adapter_is_accepted() -> None:
     verdict = judge(report_of(available=UNKNOWN, at=60))
 
     assert isinstance(verdict, reports.Accepted)
@@ -273,9 +273,7 @@ def test_the_first_unknown_of_an_adapter_is_kept() -> None:
 
 @pytest.mark.parametrize("known", [TRUE, FALSE, UNKNOWN])
 @pytest.mark.parametrize("generation", [1, 2])
-def test_a_later_unknown_is_discarded_whatever_is_known_and_at_any_generation(
-    known: ConditionStatus, generation: int
-) -> None:
+def test_a_later_unknown_is_always_discarded(known: ConditionStatus, generation: int) -> None:
     verdict = judge(
         report_of(available=UNKNOWN, at=60, generation=generation),
         generation=2,
@@ -286,7 +284,7 @@ def test_a_later_unknown_is_discarded_whatever_is_known_and_at_any_generation(
 
 
 @pytest.mark.parametrize("answer", [TRUE, FALSE])
-def test_an_answer_after_an_unknown_is_taken_under_the_usual_rules(answer: ConditionStatus) -> None:
+def test_a_result_after_an_unknown_follows_the_usual_rules(answer: ConditionStatus) -> None:
     known = stored(UNKNOWN, at=50)
 
     assert isinstance(judge(report_of(available=answer, at=50), stored=known), reports.Accepted)
@@ -305,10 +303,10 @@ def test_other_conditions_may_be_unknown() -> None:
     assert isinstance(verdict, reports.Accepted)
 
 
-# What is stored
+# Stored status
 
 
-def test_a_first_report_is_stored_with_its_own_time_throughout() -> None:
+def test_every_time_of_a_first_report_is_its_own() -> None:
     data = msgspec.Raw(b'{"zone":"a"}')
     report = msgspec.structs.replace(
         report_of(at=5, reason="Done", message="all records are there"), data=data, metadata=data
@@ -326,7 +324,7 @@ def test_a_first_report_is_stored_with_its_own_time_throughout() -> None:
     assert status.data == status.metadata == data
 
 
-def test_a_condition_keeps_its_transition_while_its_status_is_the_same() -> None:
+def test_a_condition_keeps_its_transition_time_with_its_status() -> None:
     first = reports.apply(report_of(at=5, reason="Done"), None)
 
     second = reports.apply(report_of(at=6, generation=2, reason="StillDone"), first)
@@ -337,7 +335,7 @@ def test_a_condition_keeps_its_transition_while_its_status_is_the_same() -> None
     assert (second.created_time, second.last_report_time) == (minute(5), minute(6))
 
 
-def test_a_condition_whose_status_changes_has_its_transition_then_and_its_creation_as_before() -> None:
+def test_a_changed_status_changes_only_the_transition_time() -> None:
     first = reports.apply(report_of(at=5), None)
 
     second = reports.apply(report_of(available=FALSE, at=6), first)
@@ -372,7 +370,7 @@ histories = st.lists(
 
 
 @given(histories)
-def test_what_is_stored_never_goes_back(history: list[Report]) -> None:
+def test_the_stored_generation_and_time_never_decrease(history: list[Report]) -> None:
     known: AdapterStatus | None = None
     for report in history:
         before = known
@@ -388,21 +386,21 @@ def test_what_is_stored_never_goes_back(history: list[Report]) -> None:
 
 
 @given(histories)
-def test_once_an_adapter_has_answered_it_is_never_unknown_again(history: list[Report]) -> None:
+def test_a_stored_result_never_becomes_unknown(history: list[Report]) -> None:
     known: AdapterStatus | None = None
-    has_answered = False
+    has_result = False
     for report in history:
         verdict = judge(report, generation=3, stored=known)
         if isinstance(verdict, reports.Accepted):
             known = verdict.status
-            has_answered = has_answered or known.status_of(AVAILABLE) is not UNKNOWN
-        if has_answered:
+            has_result = has_result or known.status_of(AVAILABLE) is not UNKNOWN
+        if has_result:
             assert known is not None
             assert known.status_of(AVAILABLE) is not UNKNOWN
 
 
 @given(histories)
-def test_to_send_the_last_report_that_was_taken_again_changes_nothing(history: list[Report]) -> None:
+def test_resending_the_last_accepted_report_changes_nothing(history: list[Report]) -> None:
     known: AdapterStatus | None = None
     for report in history:
         verdict = judge(report, generation=3, stored=known)

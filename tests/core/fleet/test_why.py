@@ -1,4 +1,4 @@
-"""Why a resource is not ready, or not gone: which adapter, since when, in its own words, and what comes next."""
+"""Why a resource is not ready or not deleted yet: which adapter, since when, and what comes next."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def status(
     return AdapterStatus(adapter, generation, after(at), after(at), tuple(conditions))
 
 
-def taking(state: ResourceState, *statuses: AdapterStatus, children: int = 0) -> ResourceState:
+def with_statuses(state: ResourceState, *statuses: AdapterStatus, children: int = 0) -> ResourceState:
     for each in statuses:
         state = lifecycle.with_status(state, RULES, each, children=children)
     return state
@@ -64,18 +64,18 @@ def explained(state: ResourceState, *, at: float, required: Sequence[str] = REQU
     )
 
 
-def words(found: Why, *, at: float) -> list[str]:
+def sentences(found: Why, *, at: float) -> list[str]:
     return list(why.sentences(found, now=after(at), duration=lambda span: f"{span.total_seconds():g}s"))
 
 
-def test_one_that_has_just_been_created_waits_for_everybody() -> None:
+def test_a_new_resource_waits_for_every_adapter() -> None:
     found = explained(created(), at=5)
 
     assert found.waiting_for == (
         Wait("dns", why.NOT_REPORTED, "it has not reported yet", T0),
         Wait("validation", why.NOT_REPORTED, "it has not reported yet", T0),
     )
-    assert words(found, at=5) == [
+    assert sentences(found, at=5) == [
         "Cluster one: not ready for 5s",
         "waiting for dns for 5s: it has not reported yet",
         "waiting for validation for 5s: it has not reported yet",
@@ -87,12 +87,12 @@ def test_an_adapter_is_quoted() -> None:
     blocked = status(
         "dns", ConditionStatus.FALSE, at=60, reason="PreconditionsNotMet", message="Waiting for validation"
     )
-    state = taking(created(), status("validation", at=63), blocked)
+    state = with_statuses(created(), status("validation", at=63), blocked)
 
     found = explained(state, at=66)
 
     assert (found.is_ready, found.next_pulse) == (False, after(70))
-    assert words(found, at=66.5) == [
+    assert sentences(found, at=66.5) == [
         "Cluster one: not ready for 66.5s",
         "waiting for dns for 66.5s: PreconditionsNotMet – Waiting for validation",
         "next pulse in 4s (max age 10s)",
@@ -100,7 +100,7 @@ def test_an_adapter_is_quoted() -> None:
 
 
 def test_the_cause_comes_before_those_that_only_wait_for_it() -> None:
-    state = taking(
+    state = with_statuses(
         created(),
         status("dns", ConditionStatus.FALSE, at=1, reason="PreconditionsNotMet", message="Waiting for validation"),
         status("validation", ConditionStatus.FALSE, at=1, reason="SpecRejected", message="no replicas"),
@@ -111,14 +111,14 @@ def test_the_cause_comes_before_those_that_only_wait_for_it() -> None:
     assert [wait.adapter for wait in found.waiting_for] == ["validation", "dns"]
 
 
-def test_an_adapter_that_says_nothing_more_is_named_alone() -> None:
-    state = taking(created(), status("validation", at=1), status("dns", ConditionStatus.FALSE, at=1))
+def test_an_adapter_without_reason_and_message_is_only_named() -> None:
+    state = with_statuses(created(), status("validation", at=1), status("dns", ConditionStatus.FALSE, at=1))
 
-    assert words(explained(state, at=2), at=2)[1] == "waiting for dns for 2s"
+    assert sentences(explained(state, at=2), at=2)[1] == "waiting for dns for 2s"
 
 
 def test_work_in_progress_is_quoted_too() -> None:
-    state = taking(
+    state = with_statuses(
         created(), status("validation", at=1), status("dns", ConditionStatus.UNKNOWN, at=1, message="still at it")
     )
 
@@ -127,11 +127,11 @@ def test_work_in_progress_is_quoted_too() -> None:
     assert (wait.adapter, wait.message) == ("dns", "still at it")
 
 
-def test_a_report_on_an_older_generation_is_told_from_none() -> None:
-    ready = taking(created(), status("validation", at=1), status("dns", at=1))
+def test_a_report_on_an_older_generation_differs_from_none() -> None:
+    ready = with_statuses(created(), status("validation", at=1), status("dns", at=1))
     changed = lifecycle.change(ready, RULES, labels={}, spec=msgspec.Raw(b'{"a":1}'), actor="me", now=after(10))
     assert changed is not None
-    state = taking(changed, status("validation", at=11, generation=2))
+    state = with_statuses(changed, status("validation", at=11, generation=2))
 
     (wait,) = explained(state, at=12).waiting_for
 
@@ -139,22 +139,22 @@ def test_a_report_on_an_older_generation_is_told_from_none() -> None:
     assert wait.message == "it has reported on generation 1, and not yet on 2"
 
 
-def test_a_ready_resource_says_since_when_and_when_it_is_looked_at_again() -> None:
-    state = taking(created(), status("validation", at=1), status("dns", at=2))
+def test_a_ready_resource_shows_since_when_and_its_next_check() -> None:
+    state = with_statuses(created(), status("validation", at=1), status("dns", at=2))
 
     found = explained(state, at=62)
 
     assert (found.is_ready, found.waiting_for) == (True, ())
-    assert words(found, at=62) == [
+    assert sentences(found, at=62) == [
         "Cluster one: ready for 61s, at generation 1",
         "next check in 1739s (max age 1800s)",
     ]
 
 
 def test_a_check_that_is_overdue_is_due_now() -> None:
-    state = taking(created(), status("validation", at=1), status("dns", at=1))
+    state = with_statuses(created(), status("validation", at=1), status("dns", at=1))
 
-    line = words(explained(state, at=4000), at=4000)[-1]
+    line = sentences(explained(state, at=4000), at=4000)[-1]
 
     assert line == "next check due now, and every 1800s until it is answered: max age expired (ready)"
 
@@ -164,15 +164,15 @@ def test_a_paused_resource_has_no_next_pulse() -> None:
 
     assert found.is_paused
     assert found.next_pulse is None
-    assert words(found, at=1)[-1] == "paused: no events are sent for it until it is resumed"
+    assert sentences(found, at=1)[-1] == "paused: no events are sent for it until it is resumed"
 
 
-def test_where_no_adapter_is_required_nobody_is_waited_for() -> None:
+def test_without_required_adapters_nothing_is_waited_for() -> None:
     rules = AggregationRules(KindRules("manifests", "Manifest"))
 
     found = explained(created(rules), at=3, required=())
 
-    assert words(found, at=3)[0] == (
+    assert sentences(found, at=3)[0] == (
         "Manifest one: not ready for 3s: no adapter is required, so none can report it ready"
     )
 
@@ -182,7 +182,7 @@ def test_where_no_adapter_is_required_nobody_is_waited_for() -> None:
 )
 def test_a_deletion_waits_for_adapters_and_children(children: int, line: str) -> None:
     state = lifecycle.delete(created(), RULES, children=children, actor="me", now=after(10))
-    state = taking(
+    state = with_statuses(
         state,
         status("dns", ConditionStatus.FALSE, at=11, generation=2, finalized=ConditionStatus.FALSE),
         status("validation", ConditionStatus.FALSE, at=11, generation=2),
@@ -191,7 +191,7 @@ def test_a_deletion_waits_for_adapters_and_children(children: int, line: str) ->
 
     found = explained(state, at=20, children=children)
 
-    assert words(found, at=20)[:4] == [
+    assert sentences(found, at=20)[:4] == [
         "Cluster one: being deleted for 10s",
         "waiting for dns to finalise for 10s: Cleaning – two left",
         "waiting for validation to finalise for 10s: it has not reported that it has cleaned up",
@@ -199,12 +199,12 @@ def test_a_deletion_waits_for_adapters_and_children(children: int, line: str) ->
     ]
 
 
-def test_children_of_one_that_lives_are_not_waited_for() -> None:
+def test_children_of_a_live_resource_are_not_waited_for() -> None:
     assert explained(created(), at=1, children=5).children == 0
 
 
-def test_clocks_that_differ_do_not_count_backwards() -> None:
-    assert words(explained(created(), at=-5), at=-5)[0] == "Cluster one: not ready for 0s"
+def test_a_time_ahead_of_our_clock_counts_as_now() -> None:
+    assert sentences(explained(created(), at=-5), at=-5)[0] == "Cluster one: not ready for 0s"
 
 
 def test_without_a_ready_condition_the_flat_time_counts() -> None:
@@ -213,17 +213,17 @@ def test_without_a_ready_condition_the_flat_time_counts() -> None:
 
     found = explained(ResourceState(bare), at=7)
 
-    assert words(found, at=7)[0] == "Cluster one: not ready for 7s"
+    assert sentences(found, at=7)[0] == "Cluster one: not ready for 7s"
 
 
-def test_a_document_alone_tells_who_is_in_the_way() -> None:
+def test_blocking_adapters_are_found_from_the_document() -> None:
     def in_the_way(state: ResourceState) -> list[str]:
         document = state.document
         return why.blocking_adapters(document.status, generation=document.generation, required=REQUIRED)
 
     new = created()
-    blocked = taking(new, status("validation", at=1), status("dns", ConditionStatus.FALSE, at=1))
-    ready = taking(new, status("validation", at=1), status("dns", at=1))
+    blocked = with_statuses(new, status("validation", at=1), status("dns", ConditionStatus.FALSE, at=1))
+    ready = with_statuses(new, status("validation", at=1), status("dns", at=1))
     changed = lifecycle.change(ready, RULES, labels={"a": "b"}, spec=msgspec.Raw(b"{}"), actor="me", now=after(2))
     assert changed is not None
 

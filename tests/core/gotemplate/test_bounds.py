@@ -1,4 +1,4 @@
-"""No template runs for ever, fills the memory or overflows a stack: it is stopped, and says so."""
+"""Limits: a template that runs too long, writes too much or nests too deep is stopped with an error."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_text_that_grows_without_end_is_stopped(source: str) -> None:
     assert f"stopped: the text grew beyond {MAX_TEXT_LENGTH} characters (line 1, column" in failure(source, WIDE)
 
 
-def test_what_is_large_and_reasonable_is_not_stopped() -> None:
+def test_large_output_within_the_limits_is_rendered() -> None:
     assert len(Template("{{range .list}}{{.}},{{end}}").render(WIDE)) == 48_890
     assert len(Template('{{printf "%1000000d" 1}}').render(None)) == 1_000_000
 
@@ -100,7 +100,7 @@ def test_what_is_large_and_reasonable_is_not_stopped() -> None:
         ("(print 1 | print ", "1", ")"),
     ],
 )
-def test_nesting_is_refused_where_it_becomes_too_deep(opening: str, inside: str, closing: str, depth: int) -> None:
+def test_nesting_that_is_too_deep_is_rejected(opening: str, inside: str, closing: str, depth: int) -> None:
     source = opening * depth + inside + closing * depth
     if opening[0] == "(":
         source = "{{" + source + "}}"
@@ -120,14 +120,14 @@ def test_a_chain_of_many_else_ifs_is_not_deep() -> None:
     assert Template(source).render(None) == "x"
 
 
-def test_templates_that_call_each_other_in_a_long_row_are_not_deep() -> None:
+def test_a_long_sequence_of_calls_is_not_deep() -> None:
     row = "".join(f'{{{{define "{n}"}}}}{{{{template "{n + 1}"}}}}{{{{end}}}}' for n in range(900))
 
     assert Template('{{template "0"}}{{define "900"}}x{{end}}' + row).render(None) == "x"
 
 
 @pytest.mark.parametrize("source", ["{{.}}", '{{printf "%3v" .}}', "{{html .}}", '{{printf "%#v" .}}'])
-def test_a_document_that_is_nested_deeper_than_pythons_stack_is_printed(source: str) -> None:
+def test_a_document_nested_deeper_than_pythons_stack_is_printed(source: str) -> None:
     document: Json = 1
     for _ in range(20_000):
         document = [document]
@@ -139,7 +139,7 @@ def test_a_document_that_is_nested_deeper_than_pythons_stack_is_printed(source: 
 
 @pytest.mark.parametrize("digits", [100, 10_000, 300_000])
 @pytest.mark.parametrize("prefix", ["1", "0x1", "0b1", "01", "1.", "1e1", "0x1p1", "'1", "1+1", "1_"])
-def test_a_constant_of_any_length_is_read_or_refused(prefix: str, digits: int) -> None:
+def test_a_number_of_any_length_is_parsed_or_rejected(prefix: str, digits: int) -> None:
     answer = ours("{{" + prefix + "0" * digits + "}}", None)
 
     assert answer.output or answer.fails == "parse"
@@ -153,7 +153,7 @@ bounded = settings(
 
 @bounded
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text().map("{{{}}}".format) | st.text())
-def test_every_text_compiles_or_says_where_it_does_not(source: str) -> None:
+def test_every_text_compiles_or_reports_a_position(source: str) -> None:
     try:
         Template(source)
     except TemplateError as error:
@@ -164,9 +164,9 @@ def test_every_text_compiles_or_says_where_it_does_not(source: str) -> None:
 
 @bounded
 @given(st.randoms(use_true_random=False))
-def test_every_template_gives_a_text_or_the_reason_why_not(random: Random) -> None:
-    author = TemplateGenerator(random)
-    source, document = author.template(), author.document()
+def test_every_template_renders_or_reports_a_problem(random: Random) -> None:
+    generator = TemplateGenerator(random)
+    source, document = generator.template(), generator.document()
 
     answer = ours(source, document)
 

@@ -1,4 +1,4 @@
-"""Every template of the golden table gives what Go gave. The program that made it stands beside the table."""
+"""Every template of the golden table renders as in Go. The program that wrote the table is beside it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from sentinel.core.json import Json
-from tests.golden.gotemplate.oracle import FOLDER, Answer, ours
+from tests.golden.gotemplate.oracle import FOLDER, RenderResult, ours
 
 
-class Golden(Answer, frozen=True, kw_only=True):
-    """A line of the table."""
+class Golden(RenderResult, frozen=True, kw_only=True):
+    """A row of the table."""
 
     on: str
     template: str
@@ -23,17 +23,17 @@ TABLE = msgspec.json.Decoder(Golden).decode_lines((FOLDER / "golden.jsonl").read
 
 
 def is_call(row: Golden) -> bool:
-    """Go finds out only when it runs that nothing in a document can be called."""
+    """Whether the template uses `call`, which Go rejects only at run time."""
     return "call" in row.template
 
 
-def words(problem: str) -> str:
-    """Go's complaint about a source, without its own idea of where that is."""
+def without_position(problem: str) -> str:
+    """Return Go's message without its position."""
     problem = re.sub(r"^template: message_data:\d+: ", "", problem)
     return re.sub(r"( in action)? started at message_data:\d+$", "", problem)
 
 
-def test_the_table_is_large_and_of_every_kind() -> None:
+def test_the_table_is_large_and_has_every_result() -> None:
     kinds = {row.fails for row in TABLE}
 
     assert len(TABLE) >= 400
@@ -41,7 +41,7 @@ def test_the_table_is_large_and_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_template_gives_what_go_gave(name: str) -> None:
+def test_every_template_renders_as_in_go(name: str) -> None:
     rows = [row for row in TABLE if row.on == name and not is_call(row)]
 
     for row in rows:
@@ -50,15 +50,15 @@ def test_every_template_gives_what_go_gave(name: str) -> None:
         assert (our.fails, our.output) == (row.fails, row.output), row
 
 
-def test_what_is_no_template_is_refused_in_gos_own_words() -> None:
+def test_an_invalid_template_is_rejected_with_gos_message() -> None:
     rows = [row for row in TABLE if row.fails == "parse"]
 
     for row in rows:
-        assert ours(row.template, None).problem == words(row.problem), row
+        assert ours(row.template, None).problem == without_position(row.problem), row
 
 
 @pytest.mark.parametrize("source", [row.template for row in TABLE if is_call(row)])
-def test_call_is_refused_before_anything_runs(source: str) -> None:
+def test_call_is_rejected_when_compiling(source: str) -> None:
     our = ours(source, DOCUMENTS["kinds"])
 
     assert our.fails == "parse"

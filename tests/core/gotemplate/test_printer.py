@@ -1,4 +1,4 @@
-"""Values as Go prints them; the expected texts were printed by Go."""
+"""Values as Go prints them. The expected texts were printed by Go."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from sentinel.core.json import Json
         (float("nan"), "NaN"),
     ],
 )
-def test_floats(number: float, text: str) -> None:
+def test_floats_are_printed_as_in_go(number: float, text: str) -> None:
     assert go_string(number) == text
 
 
@@ -60,7 +60,7 @@ def test_floats(number: float, text: str) -> None:
         ({"b": 2, "a": {"z": None, "é": 1, "e": True}}, "map[a:map[e:true z:<nil> é:1] b:2]"),
     ],
 )
-def test_values(value: Json, text: str) -> None:
+def test_values_are_printed_as_in_go(value: Json, text: str) -> None:
     assert go_string(value) == text
 
 

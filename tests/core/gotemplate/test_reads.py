@@ -1,4 +1,4 @@
-"""Which fields a template reads: never too few, and rarely more than it needs."""
+"""The fields that a template reads: never too few, and rarely too many."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.golden.gotemplate.oracle import ours
 
 
 def read(source: str) -> list[str]:
-    """The paths; `.` is the whole document."""
+    """Return the paths; `.` is the whole document."""
     return sorted(".".join(path) or "." for path in Template(source).fields_read())
 
 
 def restricted(document: Json, paths: Iterable[tuple[str, ...]]) -> Json:
-    """What a server sends of a document that is asked for these paths; what stands in their way stays as it is."""
+    """Return a document as a server returns it for these paths. A value that blocks a path is returned whole."""
     if not isinstance(document, dict) or () in paths:
         return document
     heads = {path[0] for path in paths}
@@ -82,11 +82,11 @@ def restricted(document: Json, paths: Iterable[tuple[str, ...]]) -> Json:
         ("{{template \"t\" .a}}{{define \"t\"}}{{.v}}{{template \"t\" .next}}{{end}}", ["a.next", "a.v"]),
     ],
 )  # fmt: skip
-def test_the_paths_are_those_that_are_needed(source: str, paths: list[str]) -> None:
+def test_the_paths_are_exactly_those_needed(source: str, paths: list[str]) -> None:
     assert read(source) == paths
 
 
-def test_templates_that_call_each_other_in_ever_more_ways_are_not_followed_for_ever() -> None:
+def test_the_analysis_of_exponentially_many_calls_ends() -> None:
     calls = "".join(
         f'{{{{define "{n}"}}}}{{{{template "{n + 1}" .a}}}}{{{{template "{n + 1}" .b}}}}{{{{end}}}}'
         for n in range(30)
@@ -104,8 +104,8 @@ def test_templates_that_call_each_other_in_ever_more_ways_are_not_followed_for_e
 )
 @given(st.randoms(use_true_random=False))
 def test_a_document_with_only_the_fields_that_are_read_renders_the_same(random: Random) -> None:
-    author = TemplateGenerator(random)
-    source, document = author.template(), author.document()
+    generator = TemplateGenerator(random)
+    source, document = generator.template(), generator.document()
     try:
         paths = Template(source).fields_read()
     except TemplateError:

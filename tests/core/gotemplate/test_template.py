@@ -1,4 +1,4 @@
-"""Templates beside what the golden table shows: where they fail, what they lack, and what they never show."""
+"""Templates: positions of errors, missing fields, and no values in messages. The golden table has the rest."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def render(source: str, document: Json = CLUSTER) -> str:
     return Template(source).render(document)
 
 
-def lacking(source: str) -> str:
-    """The text of a template that prints something absent."""
+def rendered_with_missing(source: str) -> str:
+    """Return the text of a template that prints a missing field."""
     with pytest.raises(MissingField) as caught:
         render(source)
     return caught.value.text
@@ -51,7 +51,9 @@ def lacking(source: str) -> str:
         ("{{call .id}}", 1, 3, 'function "call" is not available: no part of a document can be called'),
     ],
 )  # fmt: skip
-def test_what_is_no_template_is_refused_with_its_place(source: str, line: int, column: int, problem: str) -> None:
+def test_an_invalid_template_is_rejected_with_its_position(
+    source: str, line: int, column: int, problem: str
+) -> None:
     with pytest.raises(TemplateError) as caught:
         Template(source)
 
@@ -80,7 +82,7 @@ def test_what_is_no_template_is_refused_with_its_place(source: str, line: int, c
          "none (line 1, column 3 of the template)"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_evaluated_fails_with_the_reason_and_the_place(source: str, reason: str) -> None:
+def test_a_render_error_has_its_reason_and_position(source: str, reason: str) -> None:
     with pytest.raises(RenderError) as caught:
         render(source)
 
@@ -102,7 +104,7 @@ def test_what_cannot_be_evaluated_fails_with_the_reason_and_the_place(source: st
         "{{printf .count .secret}}",
     ],
 )
-def test_a_failure_never_shows_a_value_of_the_document(source: str) -> None:
+def test_a_render_error_never_shows_a_value(source: str) -> None:
     with pytest.raises(RenderError) as caught:
         render(source)
 
@@ -125,8 +127,8 @@ def test_a_failure_never_shows_a_value_of_the_document(source: str) -> None:
         ("{{.owner.name 1}}", ""),
     ],
 )  # fmt: skip
-def test_something_absent_that_is_printed_is_told_beside_the_text(source: str, text: str) -> None:
-    assert lacking(source) == text
+def test_printing_a_missing_field_is_reported_with_the_text(source: str, text: str) -> None:
+    assert rendered_with_missing(source) == text
 
 
 @pytest.mark.parametrize(
@@ -142,13 +144,17 @@ def test_something_absent_that_is_printed_is_told_beside_the_text(source: str, t
         ("{{and .id (not .owner)}}", "true"),
     ],
 )  # fmt: skip
-def test_testing_for_something_absent_is_meant(source: str, text: str) -> None:
+def test_testing_for_a_missing_field_is_not_reported(source: str, text: str) -> None:
     assert render(source) == text
 
 
 @pytest.mark.parametrize("source", ["{{.note}}", "{{index .nodes 1}}", "{{range .nodes}}{{.}}{{break}}{{end}}"])
-def test_a_null_is_not_absent(source: str) -> None:
+def test_a_null_is_not_a_missing_field(source: str) -> None:
     render(source)
+
+
+def test_the_sharp_flag_does_not_change_a_decimal_integer() -> None:
+    assert render('{{printf "%#d %#x" .count .count}}') == "5 0x5"
 
 
 def test_integers_beyond_int64_are_floats() -> None:
@@ -157,12 +163,12 @@ def test_integers_beyond_int64_are_floats() -> None:
     assert text == "9.223372036854776e+18 float64 +Inf     +Inf| Inf"
 
 
-def test_a_character_that_was_cut_in_two_is_whole_again_when_its_halves_meet() -> None:
+def test_the_two_halves_of_a_split_character_join_again() -> None:
     assert render('{{slice "é" 0 1}}{{slice "é" 1}}') == "é"
     assert render('{{slice "é" 0 1}}|{{slice "日" 1}}') == "\ufffd|\ufffd\ufffd"
 
 
-def test_a_compiled_template_keeps_nothing_of_one_document_for_the_next() -> None:
+def test_a_template_keeps_no_state_between_documents() -> None:
     template = Template("{{$x := .id}}{{range .nodes}}{{$x}}{{end}}")
 
     assert [template.render({"id": name, "nodes": [1, 2]}) for name in "ab"] == ["aa", "bb"]

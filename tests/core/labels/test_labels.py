@@ -1,4 +1,4 @@
-"""Selectors mean what they mean in Kubernetes: in text, on the wire, in code and in names."""
+"""Selectors mean the same as in Kubernetes: parsed, rendered and matched."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ PRODUCTION = equality("environment", "production")
 
 words = st.text(min_size=1, max_size=8)
 free_selectors = st.builds(Selector, st.lists(st.builds(equality, words, words), max_size=4).map(tuple))
-"""Equalities as `resource_selector` has them, whose labels and values need not be Kubernetes'."""
+"""Equalities of `resource_selector`, whose keys and values need not be valid in Kubernetes."""
 
 
 def written(requirement: Requirement, blank: str) -> str:
-    """The requirement as somebody might write it."""
+    """Return the requirement as text with extra blanks."""
     key, some = requirement.key, f"{blank},{blank}".join(requirement.values)
     match requirement.operator:
         case Operator.EXISTS:
@@ -72,7 +72,7 @@ def written(requirement: Requirement, blank: str) -> str:
 
 
 def model(requirement: Requirement, own: Mapping[str, str]) -> bool:
-    """What Kubernetes' documentation says of a requirement, in the fewest words."""
+    """Evaluate a requirement as the documentation of Kubernetes describes it."""
     operator, some = requirement.operator, set(requirement.values)
     if requirement.key not in own:
         return operator in {NOT_IN, NOT_EXISTS}
@@ -114,7 +114,7 @@ class TestSyntax:
             ("\t a \r\n = \n b ", Requirement("a", IN, ("b",))),
         ],
     )
-    def test_a_requirement_is_read_as_kubernetes_reads_it(self, text: str, expected: Requirement) -> None:
+    def test_a_requirement_is_parsed_as_in_kubernetes(self, text: str, expected: Requirement) -> None:
         assert parse(text) == Selector((expected,))
 
     @pytest.mark.parametrize("text", ["", " ", "\n\t"])
@@ -131,13 +131,13 @@ class TestSyntax:
         )
 
     @given(st.lists(requirements, max_size=5), blanks)
-    def test_whatever_is_written_is_read_back(self, selector: list[Requirement], blank: str) -> None:
+    def test_a_written_requirement_is_parsed_back(self, selector: list[Requirement], blank: str) -> None:
         text = ",".join(written(requirement, blank) for requirement in selector)
 
         assert parse(text) == Selector(tuple(selector))
 
     @given(selectors)
-    def test_whatever_is_rendered_is_read_back(self, selector: Selector) -> None:
+    def test_a_rendered_selector_is_parsed_back(self, selector: Selector) -> None:
         assert parse(str(selector)) == selector
 
 
@@ -169,7 +169,7 @@ class TestErrors:
             ("a<9223372036854775808", 3, 'expected an integer of at most 64 bits, got "9223372036854775808"'),
         ],
     )
-    def test_the_place_and_the_expectation_are_named(self, text: str, column: int, message: str) -> None:
+    def test_an_error_names_the_column_and_what_was_expected(self, text: str, column: int, message: str) -> None:
         with pytest.raises(SelectorError) as caught:
             parse(text)
 
@@ -197,14 +197,14 @@ class TestErrors:
             ("a>-1", 3),
         ],
     )
-    def test_a_key_or_value_that_no_label_can_have_is_refused(self, text: str, column: int) -> None:
+    def test_an_invalid_key_or_value_is_rejected(self, text: str, column: int) -> None:
         with pytest.raises(SelectorError) as caught:
             parse(text)
 
         assert caught.value.column == column
 
     @pytest.mark.parametrize("text", [f"{'a' * 63}={'b' * 63}", f"{'a' * 253}/{'b' * 63}"])
-    def test_the_longest_key_and_value_are_taken(self, text: str) -> None:
+    def test_the_longest_key_and_value_are_accepted(self, text: str) -> None:
         assert len(parse(text).requirements) == 1
 
     def test_a_long_word_is_not_repeated_whole(self) -> None:
@@ -279,11 +279,11 @@ class TestMatching:
 
         assert parse(selector).matches(resource) is selected
 
-    def test_a_bound_that_is_no_integer_selects_nothing(self) -> None:
+    def test_a_bound_that_is_not_an_integer_selects_nothing(self) -> None:
         assert not Selector((Requirement("cores", Operator.LESS, ("many",)),)).matches({"cores": "8"})
 
     @given(requirements, st.dictionaries(keys, values, max_size=3), values)
-    def test_a_requirement_and_its_opposite_divide_the_fleet(
+    def test_a_requirement_and_its_negation_partition_the_fleet(
         self, requirement: Requirement, own: dict[str, str], value: str
     ) -> None:
         opposites = {IN: NOT_IN, NOT_IN: IN, EXISTS: NOT_EXISTS, NOT_EXISTS: EXISTS}
@@ -305,7 +305,7 @@ class TestMatching:
     def test_every_evaluation_agrees_with_the_model(
         self, selector: Selector, own: dict[str, str], data: st.DataObject
     ) -> None:
-        # Labels by chance are hardly ever those that a selector names.
+        # Random labels hardly ever match a selector.
         for requirement in selector.requirements:
             if data.draw(st.booleans()):
                 own[requirement.key] = data.draw(st.one_of(st.sampled_from(requirement.values or ("",)), integers))
@@ -377,7 +377,7 @@ class TestRendering:
     def test_each_requirement_has_one_text(self, text: str, rendered: str) -> None:
         assert parse(text).as_labels_parameter() == rendered
 
-    def test_values_that_kubernetes_refuses_are_rendered_as_they_are(self) -> None:
+    def test_values_invalid_in_kubernetes_are_rendered_unchanged(self) -> None:
         selector = Selector((equality("owner", "o'brien & sons"), equality("note", "x" * 100)))
 
         assert selector.as_labels_parameter() == f"owner=o'brien & sons,note={'x' * 100}"
@@ -406,11 +406,11 @@ class TestRendering:
             ("a notin (b,c),d=e", "not (labels.a in ('b','c')) and labels.d='e'"),
         ],
     )
-    def test_a_search_says_what_its_language_can(self, text: str, searched: str) -> None:
+    def test_sets_are_expressed_in_a_search(self, text: str, searched: str) -> None:
         assert parse(text).as_search_parameter() == searched
 
     @pytest.mark.parametrize("text", ["a", "!a", "a>1", "a<1"])
-    def test_what_a_search_cannot_say_is_refused_by_name(self, text: str) -> None:
+    def test_a_requirement_without_a_search_expression_is_rejected(self, text: str) -> None:
         with pytest.raises(NotSearchable) as caught:
             parse(f"b=c,{text}").as_search_parameter()
 
@@ -438,10 +438,10 @@ class TestIntegers:
     @pytest.mark.parametrize(
         "value", ["", "x", "-1", "+1", "1.0", "1_0", "²", "٣", "9223372036854775808", "1" * 64]
     )
-    def test_anything_else_is_none(self, value: str) -> None:
+    def test_any_other_value_is_none(self, value: str) -> None:
         assert as_integer(value) is None
 
-    def test_leading_zeros_do_not_count(self) -> None:
+    def test_leading_zeros_are_ignored(self) -> None:
         assert as_integer("0" * 62 + "7") == 7
 
     def test_the_largest_has_63_bits(self) -> None:
@@ -449,14 +449,14 @@ class TestIntegers:
 
 
 class TestOwnLabels:
-    def test_no_labels_are_fine(self) -> None:
+    def test_no_labels_are_valid(self) -> None:
         assert check_labels({}) == []
 
     @given(st.dictionaries(keys, values, max_size=5))
-    def test_whatever_can_be_selected_can_be_carried(self, own: dict[str, str]) -> None:
+    def test_a_selectable_label_is_valid(self, own: dict[str, str]) -> None:
         assert check_labels(own) == []
 
-    def test_every_bad_label_is_named(self) -> None:
+    def test_every_invalid_label_is_named(self) -> None:
         problems = check_labels({"good": "x", "-bad": "x", "value": "not this"})
 
         assert [field for field, _ in problems] == ["labels.-bad", "labels.value"]
@@ -464,11 +464,11 @@ class TestOwnLabels:
         assert 'got "not this"' in problems[1][1]
 
     @pytest.mark.parametrize("key", ["", "a b", "a=b", "a,b", "a" * 64, "UPPER.com/a", "é", "a\n"])
-    def test_a_bad_key_is_refused(self, key: str) -> None:
+    def test_an_invalid_key_is_rejected(self, key: str) -> None:
         assert check_labels({key: "x"})[0][0] == f"labels.{key}"
 
     @pytest.mark.parametrize("value", [" ", "x" * 64, "a/b", "-a", "a\n", "\0"])
-    def test_a_bad_value_is_refused(self, value: str) -> None:
+    def test_an_invalid_value_is_rejected(self, value: str) -> None:
         assert check_labels({"key": value})[0][0] == "labels.key"
 
     def test_a_resource_has_at_most_64_labels(self) -> None:
@@ -485,7 +485,7 @@ class TestOwnLabels:
         assert len(message) < 600
 
     @given(st.text(max_size=12), st.text(max_size=12))
-    def test_a_label_is_accepted_exactly_when_it_can_be_selected(self, key: str, value: str) -> None:
+    def test_a_label_is_valid_exactly_if_it_can_be_selected(self, key: str, value: str) -> None:
         selected = None
         with suppress(SelectorError):
             selected = parse(f"{key}={value}")

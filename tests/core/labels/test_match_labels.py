@@ -1,4 +1,4 @@
-"""`matchLabels` and `matchExpressions` are read as Kubernetes reads them, or refused with every path."""
+"""`matchLabels` and `matchExpressions` are read as in Kubernetes, or rejected with every path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def problems(*expressions: MatchExpression, **match_labels: str) -> list[tuple[s
     return list(caught.value.problems)
 
 
-def test_nothing_selects_everything() -> None:
+def test_an_empty_object_selects_everything() -> None:
     assert from_match_labels({}) == Selector()
 
 
@@ -93,7 +93,7 @@ def test_every_problem_is_named_with_its_path() -> None:
     assert 'got "not this"' in found[2][1]
 
 
-def test_the_error_says_all_of_it_in_one_line() -> None:
+def test_the_message_has_all_problems_in_one_line() -> None:
     with pytest.raises(InvalidMatch, match=r"^matchLabels\.-a: .*; matchExpressions\[0\]\.values: .*"):
         from_match_labels({"-a": "x"}, [MatchExpression("a", "In")])
 

@@ -1,4 +1,4 @@
-"""The decision: the specification's eight scenarios by name, then what must hold for every resource."""
+"""The decision: the eight scenarios of the specification, then properties of every decision."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def resource(
     paused: bool = False,
     requested: timedelta | None = None,
 ) -> Observation:
-    """`age` and `requested` say how long ago the last status came, and the last request."""
-    updated, asked = (None if ago is None else NOW - ago for ago in (age, requested))
-    return Observation("cls-1", "Cluster", generation, observed, ready, updated, {}, paused, asked)
+    """`age` and `requested` are how long ago the last status and the last request were."""
+    updated, requested_time = (None if ago is None else NOW - ago for ago in (age, requested))
+    return Observation("cls-1", "Cluster", generation, observed, ready, updated, {}, paused, requested_time)
 
 
 def test_scenario_1_a_ready_cluster_with_a_new_generation_is_due_at_once() -> None:
@@ -48,7 +48,7 @@ def test_scenario_2_a_ready_cluster_at_its_generation_waits_for_max_age() -> Non
     assert decision.next_event_time == NOW + 25 * MINUTE
 
 
-def test_scenario_3_a_not_ready_cluster_with_a_new_generation_is_due_at_once() -> None:
+def test_scenario_3_an_unready_cluster_with_a_new_generation_is_due() -> None:
     decision = decide(resource(ready=False, generation=3, observed=2, age=2 * SECOND), POLICY, NOW)
 
     assert decision.is_due
@@ -78,7 +78,7 @@ def test_scenario_6_a_ready_cluster_past_max_age_is_due() -> None:
     assert decision.reason == "max age expired (ready)"
 
 
-def test_scenario_7_an_observed_generation_ahead_counts_as_a_match_with_a_warning() -> None:
+def test_scenario_7_an_observed_generation_ahead_matches_and_warns() -> None:
     decision = decide(resource(generation=1, observed=2, age=None), POLICY, NOW)
 
     assert not decision.is_due
@@ -92,11 +92,11 @@ def test_scenario_8_a_missing_observed_generation_is_due_at_once() -> None:
     assert decision.reason == "generation changed - new spec to reconcile"
 
 
-def test_the_boundary_publishes() -> None:
+def test_a_resource_of_exactly_max_age_is_due() -> None:
     assert decide(resource(ready=False, age=10 * SECOND), POLICY, NOW).is_due
 
 
-def test_a_resource_nobody_has_reported_on_is_due_at_once() -> None:
+def test_a_resource_without_a_report_is_due_at_once() -> None:
     decision = decide(resource(ready=False, age=None), POLICY, NOW)
 
     assert decision.is_due
@@ -117,7 +117,7 @@ def test_without_the_generation_check_age_alone_decides() -> None:
     assert decide(resource(generation=1, observed=2, age=None), policy, NOW).reason is Reason.NEVER_UPDATED
 
 
-def test_a_new_generation_is_repeated_at_the_quicker_pace_even_where_the_old_one_is_ready() -> None:
+def test_a_new_generation_has_the_shorter_max_age_even_if_ready() -> None:
     assert decide(resource(ready=True, generation=2, observed=1), POLICY, NOW).max_age == 10 * SECOND
 
 
@@ -138,7 +138,7 @@ def test_a_future_time_seen_for_the_first_time_counts_as_just_now() -> None:
     assert decision.next_event_time == NOW + 10 * SECOND
 
 
-def test_a_max_age_beyond_the_calendar_is_never_due() -> None:
+def test_a_max_age_beyond_year_9999_is_never_due() -> None:
     policy = Policy(timedelta.max, timedelta.max)
 
     assert not decide(resource(), policy, NOW).is_due
@@ -155,13 +155,13 @@ class TestRequestedPulse:
         assert decision.trigger == NOW - SECOND
 
     @pytest.mark.parametrize("age", [timedelta(0), SECOND])
-    def test_a_request_that_a_status_has_answered_is_none(self, age: timedelta) -> None:
+    def test_a_request_that_a_status_has_answered_is_ignored(self, age: timedelta) -> None:
         decision = decide(resource(age=age, requested=SECOND), POLICY, NOW)
 
         assert decision.reason is Reason.NOT_EXPIRED
         assert decision.trigger is None
 
-    def test_without_any_status_a_request_stands(self) -> None:
+    def test_a_request_is_due_without_any_status(self) -> None:
         decision = decide(resource(ready=False, age=None, requested=10 * MINUTE), POLICY, NOW)
 
         assert decision.reason is Reason.PULSE_REQUESTED
@@ -172,7 +172,7 @@ class TestRequestedPulse:
         assert decision.reason is Reason.GENERATION_CHANGED
         assert decision.trigger == NOW - SECOND
 
-    def test_it_is_honoured_without_the_generation_check(self) -> None:
+    def test_a_request_is_due_without_the_generation_check(self) -> None:
         policy = Policy(POLICY.max_age_not_ready, POLICY.max_age_ready, checks_generation=False)
 
         assert decide(resource(generation=2, age=MINUTE, requested=SECOND), policy, NOW).is_due
@@ -186,7 +186,7 @@ class TestRequestedPulse:
     def test_a_server_clock_ahead_of_ours_delays_nothing(self) -> None:
         assert decide(resource(requested=-MINUTE), POLICY, NOW).reason is Reason.PULSE_REQUESTED
 
-    def test_an_adapter_clock_ahead_hides_no_request_made_after_its_status_was_seen(self) -> None:
+    def test_a_fast_adapter_clock_hides_no_later_request(self) -> None:
         fast = resource(age=-4 * MINUTE, requested=SECOND)
 
         assert decide(fast, POLICY, NOW, first_seen=NOW - 5 * SECOND).reason is Reason.PULSE_REQUESTED
@@ -211,7 +211,7 @@ class TestPaused:
         assert decision.next_event_time is None
 
 
-moments = st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC))
+times = st.datetimes(min_value=datetime(1970, 1, 2), timezones=st.just(UTC))
 durations = st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=400))
 policies = st.builds(Policy, durations, durations, st.booleans())
 resources = st.builds(
@@ -221,14 +221,14 @@ resources = st.builds(
     st.integers(),
     st.integers(),
     st.booleans(),
-    st.none() | moments,
+    st.none() | times,
     st.just({}),
     st.booleans(),
-    st.none() | moments,
+    st.none() | times,
 )
 
 
-@given(resources, policies, moments, st.none() | moments)
+@given(resources, policies, times, st.none() | times)
 def test_deciding_never_raises_and_names_the_next_event_unless_paused(
     seen: Observation, policy: Policy, now: datetime, first_seen: datetime | None
 ) -> None:
@@ -243,20 +243,20 @@ def test_deciding_never_raises_and_names_the_next_event_unless_paused(
         assert decision.next_event_time >= now
 
 
-@given(resources, policies, moments, durations, st.none() | moments)
-def test_what_is_due_stays_due_while_nobody_reports(
+@given(resources, policies, times, durations, st.none() | times)
+def test_a_due_resource_stays_due_without_reports(
     seen: Observation, policy: Policy, now: datetime, later: timedelta, first_seen: datetime | None
 ) -> None:
     if now > datetime.max.replace(tzinfo=UTC) - later:
         return
     if first_seen is None and seen.last_updated_time is not None and seen.last_updated_time > now:
-        first_seen = now  # as pacing remembers it
+        first_seen = now  # as pacing remembers
 
     if decide(seen, policy, now, first_seen).is_due:
         assert decide(seen, policy, now + later, first_seen).is_due
 
 
-@given(resources, policies, moments)
+@given(resources, policies, times)
 def test_a_new_generation_wins_over_every_age(seen: Observation, policy: Policy, now: datetime) -> None:
     if seen.generation > seen.observed_generation and policy.checks_generation and not seen.is_paused:
         assert decide(seen, policy, now).reason is Reason.GENERATION_CHANGED

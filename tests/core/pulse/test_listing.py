@@ -1,4 +1,4 @@
-"""Lists are read to their end, whatever their shape and whatever happens to them meanwhile."""
+"""Lists of any shape are walked to their end, even if they change meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sentinel.core.pulse.listing import (
     decode_page,
 )
 
-NOTHING_MORE = None
+NO_NEXT_PAGE = None
 
 
 def items(*ids: str) -> list[dict[str, Any]]:
@@ -42,10 +42,10 @@ def follow(step: NextPage) -> Position:
 
 
 def walk(pages: Iterable[DecodedPage], *, size: int) -> None:
-    """Takes page after page, each of which must lead on."""
+    """Walk these pages. Each must have a next position."""
     position = Position(size=size)
-    for answer in pages:
-        position = follow(advance(position, answer))
+    for response in pages:
+        position = follow(advance(position, response))
 
 
 def ids(step: NextPage) -> list[str]:
@@ -53,33 +53,33 @@ def ids(step: NextPage) -> list[str]:
 
 
 class TestReading:
-    def test_a_page_number_and_a_total_make_a_page_numbered(self) -> None:
-        answer = page("a", "b", page=2, size=2, total=7)
+    def test_a_page_with_a_total_is_numbered(self) -> None:
+        response = page("a", "b", page=2, size=2, total=7)
 
-        assert (answer.shape, answer.count, answer.total, answer.page) == (PageShape.NUMBERED, 2, 7, 2)
-        assert [resource.decode() for resource in answer.resources] == items("a", "b")
+        assert (response.shape, response.count, response.total, response.page) == (PageShape.NUMBERED, 2, 7, 2)
+        assert [resource.decode() for resource in response.resources] == items("a", "b")
 
-    def test_a_next_makes_a_page_one_with_a_cursor(self) -> None:
-        answer = page("a", page=1, size=1, total=7, next="x")
+    def test_a_page_with_next_is_a_cursor_page(self) -> None:
+        response = page("a", page=1, size=1, total=7, next="x")
 
-        assert (answer.shape, answer.total, answer.next) == (PageShape.CURSOR, 7, "x")
+        assert (response.shape, response.total, response.next) == (PageShape.CURSOR, 7, "x")
 
     @pytest.mark.parametrize("end", [None, ""])
-    def test_an_empty_next_is_the_end_of_a_walk_by_cursor(self, end: str | None) -> None:
-        answer = page("a", next=end)
+    def test_an_empty_next_ends_the_list(self, end: str | None) -> None:
+        response = page("a", next=end)
 
-        assert (answer.shape, answer.next, answer.total) == (PageShape.CURSOR, "", None)
+        assert (response.shape, response.next, response.total) == (PageShape.CURSOR, "", None)
 
     def test_a_bare_list_is_the_whole_fleet(self) -> None:
-        answer = decode_page(msgspec.json.encode(items("a", "b")))
+        response = decode_page(msgspec.json.encode(items("a", "b")))
 
-        assert (answer.shape, answer.count) == (PageShape.WHOLE, 2)
-        assert [resource.decode() for resource in answer.resources] == items("a", "b")
+        assert (response.shape, response.count) == (PageShape.WHOLE, 2)
+        assert [resource.decode() for resource in response.resources] == items("a", "b")
 
     def test_null_items_are_no_items(self) -> None:
-        answer = decode_page(b'{"page": 1, "size": 0, "total": 0, "items": null}')
+        response = decode_page(b'{"page": 1, "size": 0, "total": 0, "items": null}')
 
-        assert (answer.shape, answer.count, answer.total) == (PageShape.NUMBERED, 0, 0)
+        assert (response.shape, response.count, response.total) == (PageShape.NUMBERED, 0, 0)
 
     def test_other_members_do_not_matter(self) -> None:
         assert page("a", kind="ClusterList", total=1, page="one", size="?").count == 1
@@ -98,12 +98,12 @@ class TestReading:
             b"[" * 9999,
         ],
     )
-    def test_what_is_no_page_is_a_bad_page(self, body: bytes) -> None:
+    def test_anything_else_is_a_bad_page(self, body: bytes) -> None:
         with pytest.raises(BadPage, match="expected a page of resources"):
             decode_page(body)
 
     @pytest.mark.parametrize("total", ["7", 7.5, True])
-    def test_a_total_that_is_no_number_is_a_bad_page(self, total: object) -> None:
+    def test_a_total_that_is_not_a_number_is_a_bad_page(self, total: object) -> None:
         with pytest.raises(BadPage, match=r"\$\.total"):
             page("a", total=total)
 
@@ -111,25 +111,25 @@ class TestReading:
         with pytest.raises(BadPage, match="-1"):
             page(total=-1)
 
-    def test_a_malformed_item_is_told_with_its_place_and_costs_no_other(self) -> None:
+    def test_a_malformed_item_is_reported_and_the_others_are_read(self) -> None:
         body = msgspec.json.encode({"items": [*items("a"), {"id": 7}, *items("b")], "total": 3})
 
-        answer = decode_page(body)
+        response = decode_page(body)
 
-        assert answer.count == 3
-        assert [resource.decode() for resource in answer.resources] == items("a", "b")
-        assert list(answer.malformed) == ["items[1]: Expected `str`, got `int` - at `$.id`"]
+        assert response.count == 3
+        assert [resource.decode() for resource in response.resources] == items("a", "b")
+        assert list(response.malformed) == ["items[1]: Expected `str`, got `int` - at `$.id`"]
 
     def test_an_item_with_an_empty_id_is_malformed(self) -> None:
-        answer = page("a", "", total=2)
+        response = page("a", "", total=2)
 
-        assert answer.count == 2
-        assert list(answer.malformed) == ["items[1]: id: expected a non-empty string"]
+        assert response.count == 2
+        assert list(response.malformed) == ["items[1]: id: expected a non-empty string"]
 
     def test_a_page_of_malformed_items_is_a_page(self) -> None:
-        answer = decode_page(b'{"items": [1, null, "x"], "total": 3}')
+        response = decode_page(b'{"items": [1, null, "x"], "total": 3}')
 
-        assert (answer.count, len(answer.resources), len(answer.malformed)) == (3, 0, 3)
+        assert (response.count, len(response.resources), len(response.malformed)) == (3, 0, 3)
 
     def test_the_documents_of_a_page_are_a_sequence(self) -> None:
         [resource, _] = page("a", "b", total=2).resources
@@ -149,11 +149,13 @@ class TestReading:
         accompanied: Any = [*alone, "not a resource"]
 
         expected = decode_page(msgspec.json.encode(alone if is_bare else {"items": alone, "total": 1}))
-        answer = decode_page(msgspec.json.encode(accompanied if is_bare else {"items": accompanied, "total": 1}))
+        response = decode_page(msgspec.json.encode(accompanied if is_bare else {"items": accompanied, "total": 1}))
 
-        assert answer.shape is expected.shape
-        assert [each.observation for each in answer.resources] == [each.observation for each in expected.resources]
-        assert [each.decode() for each in answer.resources] == [each.decode() for each in expected.resources]
+        assert response.shape is expected.shape
+        assert [each.observation for each in response.resources] == [
+            each.observation for each in expected.resources
+        ]
+        assert [each.decode() for each in response.resources] == [each.decode() for each in expected.resources]
 
 
 class TestWholeLists:
@@ -161,7 +163,7 @@ class TestWholeLists:
         step = advance(Position(size=1), decode_page(msgspec.json.encode(items("a", "b"))))
 
         assert ids(step) == ["a", "b"]
-        assert step.next_position is NOTHING_MORE
+        assert step.next_position is NO_NEXT_PAGE
 
     def test_a_bare_list_in_mid_walk_is_a_bad_page(self) -> None:
         with pytest.raises(BadPage, match="expected page 2, got a bare list"):
@@ -169,19 +171,19 @@ class TestWholeLists:
 
 
 class TestNumberedPages:
-    def test_the_next_page_is_asked_for_until_the_total_is_read(self) -> None:
+    def test_pages_are_requested_until_the_total_is_read(self) -> None:
         first = advance(Position(size=2), page("a", "b", total=3))
         second = advance(follow(first), page("c", total=3))
 
         assert (follow(first).number, follow(first).after) == (2, "")
         assert ids(first) + ids(second) == ["a", "b", "c"]
-        assert second.next_position is NOTHING_MORE
+        assert second.next_position is NO_NEXT_PAGE
 
     def test_pages_that_end_evenly_need_no_empty_page(self) -> None:
-        assert advance(Position(size=2), page("a", "b", total=2)).next_position is NOTHING_MORE
+        assert advance(Position(size=2), page("a", "b", total=2)).next_position is NO_NEXT_PAGE
 
     def test_an_empty_fleet_is_one_empty_page(self) -> None:
-        assert advance(Position(size=2), page(total=0)).next_position is NOTHING_MORE
+        assert advance(Position(size=2), page(total=0)).next_position is NO_NEXT_PAGE
 
     def test_a_page_with_neither_total_nor_next_is_a_bad_page(self) -> None:
         with pytest.raises(BadPage, match="`total`"):
@@ -199,7 +201,7 @@ class TestNumberedPages:
         with pytest.raises(ShortPage):
             advance(Position(size=2), decode_page(b'{"items": null, "total": 4}'))
 
-    def test_insisting_on_a_short_page_does_not_make_it_true(self) -> None:
+    def test_a_repeated_short_page_is_still_rejected(self) -> None:
         with pytest.raises(ShortPage):
             advance(Position(size=2), page("a", total=4), previous_count=1)
 
@@ -210,33 +212,33 @@ class TestNumberedPages:
     def test_malformed_items_count_as_items(self) -> None:
         body = msgspec.json.encode({"items": ["malformed", *items("a")], "total": 2})
 
-        assert advance(Position(size=2), decode_page(body)).next_position is NOTHING_MORE
+        assert advance(Position(size=2), decode_page(body)).next_position is NO_NEXT_PAGE
 
-    def test_a_server_that_ignores_the_size_is_read_by_its_own(self) -> None:
+    def test_a_server_that_ignores_the_size_uses_its_own(self) -> None:
         everything = advance(Position(size=1), page("a", "b", "c", total=3))
         larger = advance(Position(size=1), page("a", "b", total=3))
 
-        assert everything.next_position is NOTHING_MORE
+        assert everything.next_position is NO_NEXT_PAGE
         assert follow(larger).number == 2
-        assert advance(follow(larger), page("c", total=3)).next_position is NOTHING_MORE
+        assert advance(follow(larger), page("c", total=3)).next_position is NO_NEXT_PAGE
 
     def test_a_total_that_has_grown_is_read_to_its_new_end(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=4)))
 
         assert follow(advance(second, page("c", "d", total=5))).number == 3
 
-    def test_what_an_insert_has_moved_here_again_is_left_out(self) -> None:
+    def test_resources_repeated_by_an_insert_are_left_out(self) -> None:
         second = follow(advance(Position(size=2), page("b", "c", total=3)))
 
         step = advance(second, page("c", "d", total=4))
 
         assert ids(step) == ["d"]
-        assert step.next_position is NOTHING_MORE
+        assert step.next_position is NO_NEXT_PAGE
 
     def test_repetition_within_a_page_is_left_out(self) -> None:
         assert ids(advance(Position(size=3), page("a", "b", "a", total=3))) == ["a", "b"]
 
-    def test_after_a_deletion_the_page_before_is_looked_at_again(self) -> None:
+    def test_after_a_deletion_the_previous_page_is_read_again(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=5)))
 
         third = advance(second, page("d", "e", total=4))  # c has moved to the first page
@@ -244,9 +246,9 @@ class TestNumberedPages:
 
         assert follow(third).number == 1
         assert ids(again) == ["c"]
-        assert again.next_position is NOTHING_MORE
+        assert again.next_position is NO_NEXT_PAGE
 
-    def test_after_a_second_look_the_walk_goes_on_where_it_was(self) -> None:
+    def test_after_a_second_read_the_walk_continues_where_it_was(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=8)))
         look_back = advance(second, page("d", "e", total=7))
 
@@ -254,16 +256,16 @@ class TestNumberedPages:
 
         assert follow(look_back).number == 1
         assert follow(again).number == 3
-        # The deletion that the second look has seen happened after page 2 was read: its neighbour must notice.
+        # The deletion was noticed on the second read, after page 2 was read. The next page must notice it too.
         assert follow(advance(follow(again), page("g", "h", total=6))).number == 2
 
-    def test_a_server_that_gives_the_same_page_for_ever_is_caught(self) -> None:
+    def test_a_server_that_repeats_one_page_is_detected(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", page=1, total=4)))
 
         with pytest.raises(BadPage, match="expected page 2, got page 1 again"):
             advance(second, page("a", "b", page=1, total=4))
 
-    def test_a_page_that_repeats_another_rightly_is_only_repetition(self) -> None:
+    def test_a_page_that_legitimately_repeats_is_accepted(self) -> None:
         second = follow(advance(Position(size=1), page("a", page=1, total=2)))
 
         step = advance(second, page("a", page=2, total=3))  # one was inserted before it
@@ -271,7 +273,7 @@ class TestNumberedPages:
         assert ids(step) == []
         assert follow(step).number == 3
 
-    def test_a_list_that_grows_for_ever_is_endless(self) -> None:
+    def test_a_list_that_keeps_growing_is_endless(self) -> None:
         grown = (page(*(f"{n}-{each}" for each in range(1000)), total=(n + 2) * 1000) for n in range(100))
 
         with pytest.raises(EndlessList, match="items were read"):
@@ -285,25 +287,25 @@ class TestCursorPages:
 
         assert (follow(first).number, follow(first).after) == (2, "x")
         assert ids(first) + ids(second) == ["a", "b", "c"]
-        assert second.next_position is NOTHING_MORE
+        assert second.next_position is NO_NEXT_PAGE
 
     def test_a_cursor_without_a_total_is_followed(self) -> None:
         first = advance(Position(size=2), page("a", next="x"))
 
         assert follow(first).after == "x"
-        assert advance(follow(first), page("b", next=None)).next_position is NOTHING_MORE
+        assert advance(follow(first), page("b", next=None)).next_position is NO_NEXT_PAGE
 
     def test_a_page_that_leaves_out_next_is_the_last(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=3, next="x")))
 
-        assert advance(second, page("c", total=3)).next_position is NOTHING_MORE
+        assert advance(second, page("c", total=3)).next_position is NO_NEXT_PAGE
 
-    def test_a_server_that_learns_cursors_in_mid_walk_is_followed(self) -> None:
+    def test_a_server_may_switch_to_cursors_during_a_walk(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=6)))
 
         assert follow(advance(second, page("c", "d", total=6, next="x"))).after == "x"
 
-    def test_a_short_page_is_doubted_once_and_then_believed(self) -> None:
+    def test_a_short_page_is_retried_once_and_then_accepted(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=5, next="x")))
         short = page("c", total=5, next="y")
 
@@ -314,30 +316,30 @@ class TestCursorPages:
         assert ids(believed) == ["c"]
         assert follow(believed).after == "y"
 
-    def test_a_last_page_that_lacks_what_was_deleted_is_believed_in_the_end(self) -> None:
+    def test_a_last_page_without_deleted_items_is_accepted(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=4, next="x")))
 
         step = advance(second, page("c", total=4, next=None), previous_count=1)
 
-        assert step.next_position is NOTHING_MORE
+        assert step.next_position is NO_NEXT_PAGE
         assert step.ended_early_at == 3
 
-    def test_a_list_that_ends_at_its_total_leaves_nothing_to_ask(self) -> None:
+    def test_a_list_that_ends_at_its_total_did_not_end_early(self) -> None:
         second = follow(advance(Position(size=2), page("a", "b", total=3, next="x")))
 
         assert advance(second, page("c", total=3, next=None)).ended_early_at is None
 
-    def test_another_short_answer_is_doubted_again(self) -> None:
+    def test_a_different_short_page_is_retried_again(self) -> None:
         second = follow(advance(Position(size=3), page("a", "b", "c", total=6, next="x")))
 
         with pytest.raises(ShortPage):
             advance(second, page("d", total=6, next="y"), previous_count=2)
 
-    def test_an_only_page_that_contradicts_its_total_is_never_believed(self) -> None:
+    def test_a_single_page_that_contradicts_its_total_is_rejected(self) -> None:
         with pytest.raises(ShortPage):
             advance(Position(size=9), page("a", total=2, next=None), previous_count=1)
 
-    def test_pages_that_the_server_caps_are_doubted_only_once(self) -> None:
+    def test_pages_capped_by_the_server_are_retried_only_once(self) -> None:
         capped = advance(Position(size=500), page("a", "b", total=6, next="x"), previous_count=2)
 
         step = advance(follow(capped), page("c", "d", total=6, next="y"))
@@ -345,7 +347,7 @@ class TestCursorPages:
         assert follow(step).after == "y"
 
     @pytest.mark.parametrize("circle", ["a", "ab", "abc", "abcdefg", "xyab", "xyzabcde"])
-    def test_a_circle_of_cursors_is_endless(self, circle: str) -> None:
+    def test_a_cycle_of_cursors_is_endless(self, circle: str) -> None:
         cursors = circle + circle.lstrip("xyz") * 20
         pages = (page(str(number), next=cursor) for number, cursor in enumerate(cursors))
 
@@ -360,7 +362,7 @@ class TestCursorPages:
 
 
 class Server:
-    """A list in a stable order, oldest or newest first, that changes between two pages."""
+    """A list in a stable order, oldest or newest first, that changes between pages."""
 
     def __init__(self, count: int, *, newest_first: bool) -> None:
         self.rows = [f"{row:03}" for row in range(count)]
@@ -410,7 +412,7 @@ def test_inserts_between_numbered_pages_lose_and_repeat_nothing(
         for _ in range(min(inserted, size)):
             server.insert()
 
-    assert position is NOTHING_MORE
+    assert position is NO_NEXT_PAGE
     assert stable <= set(yielded)
     assert len(yielded) == len(set(yielded))
 
@@ -429,19 +431,17 @@ def test_deletions_between_numbered_pages_lose_and_repeat_nothing(
         step = advance(position, server.numbered(position))
         yielded += ids(step)
         position = step.next_position
-        if position is not None and not position.frontier:  # a page's worth between two new pages, no more
+        if position is not None and not position.frontier:  # at most one page of deletions between two new pages
             for at in data.draw(st.lists(st.integers(0, 99), max_size=size)):
                 server.delete(at)
 
-    assert position is NOTHING_MORE
+    assert position is NO_NEXT_PAGE
     assert set(server.rows) <= set(yielded)
     assert len(yielded) == len(set(yielded))
 
 
 @given(counts, sizes, st.data())
-def test_nothing_between_cursor_pages_loses_or_repeats_anything(
-    count: int, size: int, data: st.DataObject
-) -> None:
+def test_changes_between_cursor_pages_lose_and_repeat_nothing(count: int, size: int, data: st.DataObject) -> None:
     server = Server(count, newest_first=False)
     stable = set(server.rows)
     position: Position | None = Position(size=size)
@@ -450,11 +450,11 @@ def test_nothing_between_cursor_pages_loses_or_repeats_anything(
     for _ in range(200):
         if position is None:
             break
-        answer = server.cursor(position)
+        response = server.cursor(position)
         try:
-            step = advance(position, answer)
+            step = advance(position, response)
         except ShortPage as short:
-            step = advance(position, answer, previous_count=short.count)
+            step = advance(position, response, previous_count=short.count)
         yielded += ids(step)
         position = step.next_position
         for at in data.draw(st.lists(st.none() | st.integers(0, 99), max_size=3)):
@@ -463,7 +463,7 @@ def test_nothing_between_cursor_pages_loses_or_repeats_anything(
             else:
                 server.delete(at)
 
-    assert position is NOTHING_MORE
+    assert position is NO_NEXT_PAGE
     assert stable & set(server.rows) <= set(yielded)
     assert len(yielded) == len(set(yielded))
 
@@ -475,7 +475,7 @@ class TestPlainness:
         plain = [{"id": each, "labels": {}, "status": self.STATUS} for each in ids]
         return decode_page(msgspec.json.encode({"items": [*plain, *items(*odd)], **members}))
 
-    def test_a_page_is_plain_where_every_item_is(self) -> None:
+    def test_a_page_is_plain_if_every_item_is(self) -> None:
         assert self.page("a", "b", next="x").is_plain
         assert not self.page("a", odd=("b",), next="x").is_plain
 
@@ -488,13 +488,13 @@ class TestPlainness:
 
         assert (first.is_plain, second.is_plain) == (True, True)
 
-    def test_a_walk_that_began_otherwise_does_not_become_plain(self) -> None:
+    def test_a_walk_never_becomes_plain_later(self) -> None:
         first = follow(advance(Position(size=1), page("a", next="x")))
         second = follow(advance(first, self.page("b", next="y")))
 
         assert (first.is_plain, second.is_plain) == (False, False)
 
-    def test_a_page_that_is_not_plain_must_be_asked_for_again(self) -> None:
+    def test_a_page_that_is_not_plain_needs_all_fields(self) -> None:
         first = follow(advance(Position(size=1), self.page("a", next="x")))
         odd = self.page(odd=("b",), next="y")
 

@@ -41,7 +41,7 @@ def data(message_data: MessageData, document: Json = CLUSTER, reason: Reason = R
     return decoded
 
 
-def test_the_specifications_example_gives_its_data() -> None:
+def test_the_example_of_the_specification() -> None:
     assert data({"resource_id": ".id", "region": ".metadata.labels.region"}) == {
         "resource_id": "cls-123",
         "region": "us-east",
@@ -60,14 +60,14 @@ def test_values_are_strings_as_go_prints_them() -> None:
     assert composed == {"generation": "2", "nodes": "[1 2.5]", "spec": "map[nodes:[1 2.5] paid:true]"}
 
 
-def test_null_prints_as_nothing_and_is_not_missing() -> None:
+def test_null_prints_as_an_empty_string_and_is_not_missing() -> None:
     composed = compose({"note": ".metadata.note"})
 
     assert msgspec.json.decode(composed.data) == {"note": ""}
     assert composed.missing == ()
 
 
-def test_a_missing_field_is_empty_and_told_by_its_name() -> None:
+def test_a_missing_field_is_empty_and_reported_by_name() -> None:
     composed = compose({"a": {"b": ".metadata.owner"}, "c": ".nothing.at.all"})
 
     assert msgspec.json.decode(composed.data) == {"a": {"b": ""}, "c": ""}
@@ -84,7 +84,7 @@ def test_a_missing_field_is_empty_and_told_by_its_name() -> None:
         (".generation.x", "a number"),
     ],
 )
-def test_a_field_of_something_that_has_none_fails_without_showing_the_value(path: str, described: str) -> None:
+def test_a_field_of_a_scalar_fails_without_showing_the_value(path: str, described: str) -> None:
     composed = compose({"a": path})
 
     assert msgspec.json.decode(composed.data) == {"a": ""}
@@ -95,13 +95,13 @@ def test_a_dot_alone_is_the_whole_resource() -> None:
     assert data({"all": "."}, {"id": "a", "n": 1}) == {"all": "map[id:a n:1]"}
 
 
-def test_the_fields_that_are_read_are_known_beforehand() -> None:
+def test_the_paths_that_are_read_are_known() -> None:
     composer = Composer({"b": ".spec.nodes", "c": {"a": ".id", "again": ".id"}, "d": "literal"})
 
     assert composer.fields_read() == ("id", "spec.nodes")
 
 
-def test_whoever_reads_the_whole_resource_needs_every_field() -> None:
+def test_reading_the_whole_resource_needs_every_field() -> None:
     assert Composer({"all": ".", "id": ".id"}).fields_read() is None
 
 
@@ -110,7 +110,7 @@ def test_text_that_does_not_begin_with_a_dot_is_a_literal(text: str) -> None:
     assert compile_leaf(text) == Literal(text)
 
 
-def test_white_space_behind_a_path_is_not_part_of_it() -> None:
+def test_white_space_after_a_path_is_ignored() -> None:
     assert compile_leaf(".metadata.name ") == FieldPath(("metadata", "name"))
 
 
@@ -121,7 +121,7 @@ def test_white_space_behind_a_path_is_not_part_of_it() -> None:
         (".a²", 3), (". a", 3), (".a .b", 4), (".a(", 3), ('.a "', 4),
     ],
 )  # fmt: skip
-def test_a_path_that_go_would_not_read_is_refused_where_it_goes_wrong(text: str, column: int) -> None:
+def test_an_invalid_path_is_rejected_with_its_column(text: str, column: int) -> None:
     with pytest.raises(TemplateError) as caught:
         compile_leaf(text)
 
@@ -129,7 +129,7 @@ def test_a_path_that_go_would_not_read_is_refused_where_it_goes_wrong(text: str,
     assert "expected a path such as" in caught.value.problem
 
 
-def test_text_with_braces_is_a_template_whatever_it_begins_with() -> None:
+def test_any_text_with_braces_is_a_template() -> None:
     composed = data({"a": "{{.kind}}/{{.id}}", "b": ".{{.id}}", "c": {"d": "{{len .spec.nodes}}"}})
 
     assert composed == {"a": "Cluster/cls-123", "b": ".cls-123", "c": {"d": "2"}}
@@ -138,7 +138,7 @@ def test_text_with_braces_is_a_template_whatever_it_begins_with() -> None:
 @pytest.mark.parametrize(
     ("names", "shown"), [({"displayName": "One", "name": "one"}, "One"), ({"name": "one"}, "one")]
 )
-def test_the_specifications_conditional_falls_back(names: Json, shown: str) -> None:
+def test_the_conditional_of_the_specification(names: Json, shown: str) -> None:
     template = "{{if .metadata.displayName}}{{.metadata.displayName}}{{else}}{{.metadata.name}}{{end}}"
 
     composed = compose({"display_name": template}, {"metadata": names})
@@ -147,21 +147,21 @@ def test_the_specifications_conditional_falls_back(names: Json, shown: str) -> N
     assert composed.missing == ()
 
 
-def test_a_template_that_prints_something_absent_keeps_the_rest_and_is_told_by_its_name() -> None:
+def test_a_template_with_a_missing_field_is_reported_by_name() -> None:
     composed = compose({"a": {"b": "owner: {{.metadata.owner}}!"}})
 
     assert msgspec.json.decode(composed.data) == {"a": {"b": "owner: !"}}
     assert composed.missing == ("a.b",)
 
 
-def test_a_template_that_fails_is_empty_and_told_with_the_reason() -> None:
+def test_a_failing_template_is_empty_and_reported_with_its_reason() -> None:
     composed = compose({"a": "{{.kind}}: {{.id.x}}", "b": ".id"})
 
     assert msgspec.json.decode(composed.data) == {"a": "", "b": "cls-123"}
     assert composed.failed == (("a", "can't evaluate field x in a string (line 1, column 14 of the template)"),)
 
 
-def test_a_template_that_is_none_is_refused_with_its_place() -> None:
+def test_an_invalid_template_is_rejected_with_its_position() -> None:
     with pytest.raises(TemplateError) as caught:
         compile_leaf("one\ntwo {{.id | shout}}")
 
@@ -169,14 +169,14 @@ def test_a_template_that_is_none_is_refused_with_its_place() -> None:
     assert caught.value.problem == 'function "shout" not defined'
 
 
-def test_a_path_to_more_than_a_message_can_carry_fails() -> None:
+def test_a_path_to_a_value_beyond_the_size_limit_fails() -> None:
     composed = compose({"a": ".spec"}, {"spec": ["x" * 1000] * 2000})
 
     assert msgspec.json.decode(composed.data) == {"a": ""}
     assert composed.failed == (("a", "stopped: the text grew beyond 1048576 characters"),)
 
 
-def test_the_fields_that_templates_read_are_known_beforehand() -> None:
+def test_the_paths_that_templates_read_are_known() -> None:
     composer = Composer({"a": '{{.metadata.name}} {{index .metadata.labels "region"}}', "b": ".metadata.labels"})
 
     assert composer.fields_read() == ("metadata.labels", "metadata.name")
@@ -185,20 +185,20 @@ def test_the_fields_that_templates_read_are_known_beforehand() -> None:
 
 class TestReason:
     @pytest.mark.parametrize("reason", Reason)
-    def test_the_data_of_a_sentinelconfig_tells_type_id_and_reason(self, reason: Reason) -> None:
+    def test_the_default_data_has_type_id_and_reason(self, reason: Reason) -> None:
         composed = compose(reason_data("clusters"), CLUSTER, reason)
 
         told = b"generation-changed" if reason is Reason.GENERATION_CHANGED else b"backoff-expired"
         assert bytes(composed.data) == b'{"resourceType":"clusters","resourceId":"cls-123","reason":"%b"}' % told
         assert (composed.missing, composed.failed) == ((), ())
 
-    def test_the_data_of_a_sentinelconfig_needs_no_field_but_the_id(self) -> None:
+    def test_the_default_data_reads_only_the_id(self) -> None:
         assert Composer(reason_data("clusters")).fields_read() == ("id",)
 
-    def test_a_plural_that_begins_with_a_dot_is_no_path(self) -> None:
+    def test_a_plural_that_begins_with_a_dot_is_not_a_path(self) -> None:
         assert data(reason_data(".id"))["resourceType"] == ".id"  # type: ignore[index,call-overload] # an object
 
-    def test_a_member_called_reason_is_still_the_resources_own(self) -> None:
+    def test_a_member_called_reason_can_still_be_read(self) -> None:
         resource: Json = {"id": "a", "reason": "its own"}
         message_data: MessageData = {"path": ".reason", "template": "{{.reason}}", "literal": "reason"}
 
@@ -213,7 +213,7 @@ class TestReason:
             "reason": "generation-changed",
         }
 
-    def test_a_reason_may_stand_anywhere_among_texts(self) -> None:
+    def test_a_reason_may_be_anywhere_in_the_data(self) -> None:
         why = ByReason({Reason.PULSE_REQUESTED: "asked"}, otherwise="due")
 
         composer = Composer({"id": ".id", "why": {"deep": {"down": why}}})
@@ -234,7 +234,7 @@ json_values = st.recursive(
 
 
 @given(json_values, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
-def test_a_path_is_what_the_template_with_just_that_path_would_be(document: Json, names: list[str]) -> None:
+def test_a_path_equals_the_template_with_that_path(document: Json, names: list[str]) -> None:
     path = "." + ".".join(names)
 
     bare, template = (compose({"x": text}, document) for text in (path, "{{" + path + "}}"))
@@ -246,14 +246,14 @@ def test_a_path_is_what_the_template_with_just_that_path_would_be(document: Json
 
 
 @given(json_values, st.lists(st.sampled_from("abc"), min_size=1, max_size=4))
-def test_composing_never_raises_and_always_gives_a_string(document: Json, names: list[str]) -> None:
+def test_composing_never_raises_and_always_returns_strings(document: Json, names: list[str]) -> None:
     composed = compose({"x": "." + ".".join(names)}, document)
 
     assert isinstance(msgspec.json.decode(composed.data)["x"], str)
 
 
 @given(st.text())
-def test_every_text_compiles_or_says_where_it_does_not(text: str) -> None:
+def test_every_text_compiles_or_reports_a_position(text: str) -> None:
     try:
         compile_leaf(text)
     except TemplateError as error:
@@ -263,7 +263,7 @@ def test_every_text_compiles_or_says_where_it_does_not(text: str) -> None:
 
 
 @given(json_values, st.sampled_from(Reason), st.sampled_from(Reason))
-def test_data_without_the_reason_is_the_same_for_every_one(document: Json, one: Reason, other: Reason) -> None:
+def test_data_without_the_reason_is_the_same_for_every_reason(document: Json, one: Reason, other: Reason) -> None:
     composer = Composer({"a": ".a", "b": {"c": "{{.b}}", "d": "literal"}})
 
     assert composer.compose(document, one) == composer.compose(document, other)

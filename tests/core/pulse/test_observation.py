@@ -1,4 +1,4 @@
-"""Resources of either shape become the same observation."""
+"""Both shapes of a resource become the same observation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOON = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 FLAT = {"phase": "Ready", "observed_generation": 1, "last_updated_time": "2025-10-21T12:00:00Z"}
 
 
-def look(**members: Any) -> Observation:
+def observed(**members: Any) -> Observation:
     return observe(msgspec.json.encode({"id": "cls-1", **members}))
 
 
@@ -33,7 +33,7 @@ def condition(kind: str, status: str, **members: Any) -> dict[str, Any]:
 
 class TestFlatStatus:
     def test_every_field_is_read(self) -> None:
-        seen = look(
+        seen = observed(
             kind="Cluster",
             generation=2,
             labels={"region": "us-east"},
@@ -45,19 +45,19 @@ class TestFlatStatus:
 
     @pytest.mark.parametrize("phase", ["Ready", "ready", "READY"])
     def test_ready_is_ready_in_any_case(self, phase: str) -> None:
-        assert look(status={"phase": phase}).is_ready
+        assert observed(status={"phase": phase}).is_ready
 
     @pytest.mark.parametrize("phase", ["NotReady", "Provisioning", "", "Ready "])
     def test_any_other_phase_is_not_ready(self, phase: str) -> None:
-        assert not look(status={"phase": phase}).is_ready
+        assert not observed(status={"phase": phase}).is_ready
 
     def test_camel_case_is_read_too(self) -> None:
-        seen = look(status={"observedGeneration": 3, "lastUpdatedTime": "2025-10-21T12:00:00Z"})
+        seen = observed(status={"observedGeneration": 3, "lastUpdatedTime": "2025-10-21T12:00:00Z"})
 
         assert (seen.observed_generation, seen.last_updated_time) == (3, NOON)
 
     def test_snake_case_wins_over_camel_case(self) -> None:
-        seen = look(
+        seen = observed(
             status={
                 "observed_generation": 4,
                 "observedGeneration": 3,
@@ -68,13 +68,13 @@ class TestFlatStatus:
 
         assert (seen.observed_generation, seen.last_updated_time) == (4, NOON)
 
-    def test_camel_case_transition_time_stands_in_where_there_is_no_other(self) -> None:
-        seen = look(status={"phase": "Provisioning", "lastTransitionTime": "2025-10-21T12:00:00Z"})
+    def test_camel_case_transition_time_is_the_last_resort(self) -> None:
+        seen = observed(status={"phase": "Provisioning", "lastTransitionTime": "2025-10-21T12:00:00Z"})
 
         assert seen.last_updated_time == NOON
 
     def test_camel_case_transition_time_never_wins(self) -> None:
-        seen = look(
+        seen = observed(
             status={
                 "last_updated_time": "2025-10-21T12:00:00Z",
                 "lastTransitionTime": "2025-10-21T13:00:00Z",
@@ -84,10 +84,10 @@ class TestFlatStatus:
         assert seen.last_updated_time == NOON
 
     def test_snake_case_transition_time_is_never_read(self) -> None:
-        assert look(status={"last_transition_time": "2025-10-21T12:00:00Z"}).last_updated_time is None
+        assert observed(status={"last_transition_time": "2025-10-21T12:00:00Z"}).last_updated_time is None
 
     def test_flat_fields_win_over_conditions(self) -> None:
-        seen = look(
+        seen = observed(
             generation=5,
             status={
                 "phase": "NotReady",
@@ -105,7 +105,7 @@ class TestFlatStatus:
 class TestConditions:
     @pytest.mark.parametrize("kind", ["Ready", "Reconciled"])
     def test_a_true_condition_is_ready_at_the_current_generation(self, kind: str) -> None:
-        seen = look(
+        seen = observed(
             generation=3,
             status={"conditions": [condition(kind, "True", last_updated_time="2025-10-21T12:00:00Z")]},
         )
@@ -113,8 +113,8 @@ class TestConditions:
         assert (seen.is_ready, seen.observed_generation, seen.last_updated_time) == (True, 3, NOON)
 
     @pytest.mark.parametrize("kind", ["Available", "LastKnownReconciled"])
-    def test_while_not_ready_available_says_which_generation_was_observed(self, kind: str) -> None:
-        seen = look(
+    def test_while_not_ready_available_has_the_observed_generation(self, kind: str) -> None:
+        seen = observed(
             generation=3,
             status={
                 "conditions": [
@@ -127,7 +127,7 @@ class TestConditions:
         assert (seen.is_ready, seen.observed_generation) == (False, 2)
 
     def test_our_names_win_over_the_public_ones(self) -> None:
-        seen = look(
+        seen = observed(
             generation=3,
             status={
                 "conditions": [
@@ -141,93 +141,96 @@ class TestConditions:
 
         assert (seen.is_ready, seen.observed_generation) == (False, 1)
 
-    def test_without_either_nothing_was_observed(self) -> None:
-        seen = look(generation=3, status={"conditions": [condition("DnsSuccessful", "True")]})
+    def test_without_ready_and_available_nothing_was_observed(self) -> None:
+        seen = observed(generation=3, status={"conditions": [condition("DnsSuccessful", "True")]})
 
         assert (seen.is_ready, seen.observed_generation, seen.last_updated_time) == (False, 0, None)
 
-    def test_available_without_a_generation_observed_none(self) -> None:
-        assert look(generation=3, status={"conditions": [condition("Available", "True")]}).observed_generation == 0
+    def test_available_without_a_generation_means_none_observed(self) -> None:
+        assert (
+            observed(generation=3, status={"conditions": [condition("Available", "True")]}).observed_generation
+            == 0
+        )
 
 
 class TestAbsence:
-    def test_an_id_is_enough(self) -> None:
-        assert look() == Observation("cls-1", "", 0, 0, False, None, {})
+    def test_only_the_id_is_required(self) -> None:
+        assert observed() == Observation("cls-1", "", 0, 0, False, None, {})
 
     def test_null_is_absent(self) -> None:
-        seen = look(kind=None, generation=None, labels=None, metadata=None, status=None)
+        seen = observed(kind=None, generation=None, labels=None, metadata=None, status=None)
 
-        assert seen == look()
+        assert seen == observed()
 
-    def test_labels_are_those_of_the_metadata_where_there_are_no_others(self) -> None:
-        assert look(metadata={"labels": {"region": "us-east"}}).labels == {"region": "us-east"}
+    def test_labels_of_the_metadata_are_the_fallback(self) -> None:
+        assert observed(metadata={"labels": {"region": "us-east"}}).labels == {"region": "us-east"}
 
     def test_top_level_labels_win_even_when_empty(self) -> None:
-        assert look(labels={}, metadata={"labels": {"region": "us-east"}}).labels == {}
+        assert observed(labels={}, metadata={"labels": {"region": "us-east"}}).labels == {}
 
     def test_metadata_without_labels_has_none(self) -> None:
-        assert look(metadata={"name": "x"}).labels == {}
+        assert observed(metadata={"name": "x"}).labels == {}
 
 
 class TestTimes:
     @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00"])
-    def test_no_time_is_none(self, never: str | None) -> None:
-        assert look(status={"phase": "Ready", "last_updated_time": never}).last_updated_time is None
+    def test_an_unset_time_is_none(self, never: str | None) -> None:
+        assert observed(status={"phase": "Ready", "last_updated_time": never}).last_updated_time is None
 
     def test_an_empty_time_of_a_condition_is_none(self) -> None:
-        seen = look(status={"conditions": [condition("Ready", "True", last_updated_time="")]})
+        seen = observed(status={"conditions": [condition("Ready", "True", last_updated_time="")]})
 
         assert seen.is_ready
         assert seen.last_updated_time is None
 
-    def test_a_time_in_another_zone_is_the_same_moment(self) -> None:
-        seen = look(status={"last_updated_time": "2025-10-21T14:00:00+02:00"}).last_updated_time
+    def test_a_time_in_another_zone_is_converted_to_utc(self) -> None:
+        seen = observed(status={"last_updated_time": "2025-10-21T14:00:00+02:00"}).last_updated_time
 
         assert seen == NOON
         assert seen.tzinfo is UTC
 
     def test_a_time_without_a_zone_is_in_utc(self) -> None:
-        seen = look(status={"last_updated_time": "2025-10-21T12:00:00"}).last_updated_time
+        seen = observed(status={"last_updated_time": "2025-10-21T12:00:00"}).last_updated_time
 
         assert seen == NOON
 
     def test_nanoseconds_are_read(self) -> None:
-        seen = look(status={"last_updated_time": "2025-10-21T12:00:00.000001999Z"}).last_updated_time
+        seen = observed(status={"last_updated_time": "2025-10-21T12:00:00.000001999Z"}).last_updated_time
 
         assert seen is not None
         assert abs(seen - NOON) <= timedelta(microseconds=2)
 
-    def test_a_time_past_the_end_of_time_is_the_end_of_time(self) -> None:
-        seen = look(status={"last_updated_time": "9999-12-31T23:59:59-05:00"}).last_updated_time
+    def test_a_time_beyond_year_9999_is_clamped(self) -> None:
+        seen = observed(status={"last_updated_time": "9999-12-31T23:59:59-05:00"}).last_updated_time
 
         assert seen == datetime.max.replace(tzinfo=UTC)
 
 
-class TestWishes:
-    def test_what_somebody_asked_for_is_read(self) -> None:
-        seen = look(paused=True, pulse_requested_time="2025-10-21T12:00:00Z")
+class TestRequests:
+    def test_paused_and_requested_pulse_are_read(self) -> None:
+        seen = observed(paused=True, pulse_requested_time="2025-10-21T12:00:00Z")
 
         assert (seen.is_paused, seen.pulse_requested_time) == (True, NOON)
 
     @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z"])
-    def test_where_nobody_asked_there_is_nothing(self, never: str | None) -> None:
-        seen = look(paused=None, pulse_requested_time=never)
+    def test_without_requests_both_are_unset(self, never: str | None) -> None:
+        seen = observed(paused=None, pulse_requested_time=never)
 
         assert (seen.is_paused, seen.pulse_requested_time) == (False, None)
 
 
 class TestProgress:
     @pytest.mark.parametrize("shape", [FLAT, {"conditions": []}])
-    def test_the_last_progress_is_read_of_either_shape(self, shape: dict[str, object]) -> None:
+    def test_the_last_progress_is_read_from_either_shape(self, shape: dict[str, object]) -> None:
         status = {**shape, "last_progress_time": "2025-10-21T14:00:00+02:00", "progress_count": 3}
 
-        seen = look(labels={}, status=status)
+        seen = observed(labels={}, status=status)
 
         assert (seen.last_progress_time, seen.progress_count) == (NOON, 3)
 
     @pytest.mark.parametrize("never", [None, "", "0001-01-01T00:00:00Z"])
-    def test_where_there_was_none_there_is_nothing(self, never: str | None) -> None:
-        seen = look(labels={}, status={**FLAT, "last_progress_time": never, "progress_count": None})
+    def test_without_progress_both_fields_are_unset(self, never: str | None) -> None:
+        seen = observed(labels={}, status={**FLAT, "last_progress_time": never, "progress_count": None})
 
         assert (seen.last_progress_time, seen.progress_count) == (None, 0)
 
@@ -251,14 +254,14 @@ class TestPlain:
             {"labels": {}, "status": {**FLAT, "last_updated_time": "0001-01-01T00:00:00Z"}},
         ],
     )
-    def test_one_that_lacks_something_is_not(self, members: dict[str, Any]) -> None:
+    def test_a_document_that_lacks_a_field_is_not_plain(self, members: dict[str, Any]) -> None:
         assert observation.plain_observation(document(**members)) is None
 
-    def test_nothing_else_counts_of_one_that_is(self) -> None:
+    def test_other_members_of_a_plain_document_are_ignored(self) -> None:
         other = {"conditions": [condition("Ready", "False")], "observedGeneration": 7}
-        whole = look(labels={"a": "b"}, metadata={"labels": {"c": "d"}}, status={**FLAT, **other})
+        whole = observed(labels={"a": "b"}, metadata={"labels": {"c": "d"}}, status={**FLAT, **other})
 
-        assert whole == look(labels={"a": "b"}, status=FLAT)
+        assert whole == observed(labels={"a": "b"}, status=FLAT)
 
 
 class TestMalformed:
@@ -280,14 +283,14 @@ class TestMalformed:
             (b'{"id": "cls-1", "spec": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "recursion"),
         ],
     )
-    def test_what_is_not_a_resource_says_why_and_shows_no_value(self, document: bytes, reason: str) -> None:
+    def test_a_malformed_resource_has_a_reason_without_values(self, document: bytes, reason: str) -> None:
         with pytest.raises(Malformed) as caught:
             observe(document)
 
         assert reason in str(caught.value)
         assert "s3cret" not in str(caught.value)
 
-    def test_what_no_decision_reads_is_found_out_when_it_is_decoded(self) -> None:
+    def test_malformed_members_not_observed_fail_on_decode(self) -> None:
         resource = read_resource(msgspec.Raw(b'{"id": "cls-1", "spec": "\xff"}'))
 
         with pytest.raises(Malformed):
@@ -303,7 +306,7 @@ class TestResource:
         assert resource.observation.id == "cls-1"
         assert resource.decode() == document
 
-    def test_it_finds_its_document_among_those_that_came_together(self) -> None:
+    def test_a_resource_finds_its_document_in_the_page(self) -> None:
         documents = [msgspec.Raw(b'{"id":"a"}'), msgspec.Raw(b'{"id":"b"}')]
 
         resource = FetchedResource(observe(documents[1]), documents, 1)
@@ -311,8 +314,8 @@ class TestResource:
         assert resource.decode() == {"id": "b"}
 
 
-def test_the_fields_that_servers_are_asked_for_are_those_that_are_read() -> None:
-    """A field that is read and not asked for would silently look absent."""
+def test_the_requested_fields_are_exactly_those_read() -> None:
+    """A field that is read but not requested would silently be missing."""
 
     nested: dict[str, type[msgspec.Struct]] = {
         "status": observation.WireStatus,

@@ -1,4 +1,4 @@
-"""Pacing: one event per max age, and nothing lost for it."""
+"""Pacing: one event per max age, and no event lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def resource(
 
 
 class Polls:
-    """A pulse reduced to its decisions: every publish is confirmed."""
+    """The decisions of a pulse. Every event is confirmed."""
 
     def __init__(self, pacer: Pacer) -> None:
         self.pacer = pacer
@@ -48,7 +48,7 @@ class Polls:
         return verdicts
 
 
-def test_a_status_that_stands_still_is_published_once_per_max_age_not_once_per_poll() -> None:
+def test_an_unchanged_status_is_published_once_per_max_age() -> None:
     polls = Polls(Pacer())
 
     verdicts = [polls.poll(NOW + n * 5 * SECOND, resource())[0] for n in range(60)]
@@ -57,14 +57,14 @@ def test_a_status_that_stands_still_is_published_once_per_max_age_not_once_per_p
     assert verdicts.count(PacingVerdict.PACED) == 30
 
 
-def test_a_newer_generation_goes_at_once() -> None:
+def test_a_newer_generation_is_published_at_once() -> None:
     polls = Polls(Pacer())
     polls.poll(NOW, resource(generation=2))
 
     assert polls.poll(NOW + SECOND, resource(generation=3)) == [PacingVerdict.PUBLISH]
 
 
-def test_a_generation_nobody_observes_is_repeated_at_the_quicker_pace() -> None:
+def test_an_unobserved_generation_repeats_at_the_shorter_interval() -> None:
     polls = Polls(Pacer())
     silent = resource(generation=2, observed=1, ready=True)
 
@@ -73,7 +73,7 @@ def test_a_generation_nobody_observes_is_repeated_at_the_quicker_pace() -> None:
     assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED, PacingVerdict.PUBLISH, PacingVerdict.PACED]
 
 
-def test_what_was_not_confirmed_is_due_again_at_the_next_poll() -> None:
+def test_an_unconfirmed_event_is_due_at_the_next_poll() -> None:
     pacer = Pacer()
     stuck = resource()
     for n in range(2):
@@ -85,7 +85,7 @@ def test_what_was_not_confirmed_is_due_again_at_the_next_poll() -> None:
         pacer.end_cycle(is_complete=True)
 
 
-def test_a_republish_interval_takes_the_place_of_the_max_age() -> None:
+def test_a_republish_interval_replaces_the_max_age() -> None:
     polls = Polls(Pacer(republish_interval=60 * SECOND))
 
     verdicts = [polls.poll(NOW + n * 10 * SECOND, resource())[0] for n in range(7)]
@@ -93,7 +93,7 @@ def test_a_republish_interval_takes_the_place_of_the_max_age() -> None:
     assert verdicts == [PacingVerdict.PUBLISH, *[PacingVerdict.PACED] * 5, PacingVerdict.PUBLISH]
 
 
-def test_a_republish_interval_of_zero_turns_pacing_off_but_not_de_duplication() -> None:
+def test_a_republish_interval_of_zero_keeps_deduplication() -> None:
     polls = Polls(Pacer(republish_interval=timedelta(0)))
 
     assert polls.poll(NOW, resource(), resource()) == [PacingVerdict.PUBLISH, PacingVerdict.REPEATED]
@@ -101,7 +101,7 @@ def test_a_republish_interval_of_zero_turns_pacing_off_but_not_de_duplication() 
 
 
 class TestChangedInterval:
-    """A pulse that is rebuilt for other settings keeps its table."""
+    """A pulse that is rebuilt for new settings keeps its table."""
 
     def test_what_was_published_before_is_paced_by_the_new_interval(self) -> None:
         polls = Polls(Pacer(republish_interval=60 * SECOND))
@@ -112,7 +112,7 @@ class TestChangedInterval:
         assert polls.poll(NOW + 15 * SECOND, resource()) == [PacingVerdict.PACED]
         assert polls.poll(NOW + 20 * SECOND, resource()) == [PacingVerdict.PUBLISH]
 
-    def test_an_interval_that_is_unset_gives_way_to_the_max_age(self) -> None:
+    def test_without_an_interval_the_max_age_applies_again(self) -> None:
         polls = Polls(Pacer(republish_interval=60 * SECOND))
         polls.poll(NOW, resource())
 
@@ -126,9 +126,7 @@ class TestChangedInterval:
             st.tuples(st.integers(1, 40), st.none() | st.integers(0, 60).map(lambda n: n * SECOND)), max_size=30
         )
     )
-    def test_each_poll_goes_by_the_interval_in_force_then(
-        self, polled: list[tuple[int, timedelta | None]]
-    ) -> None:
+    def test_each_poll_uses_the_interval_in_force(self, polled: list[tuple[int, timedelta | None]]) -> None:
         polls = Polls(Pacer())
         now, published = NOW, NOW
         polls.poll(now, resource())
@@ -153,7 +151,7 @@ def test_a_healthy_fleet_leaves_the_table_empty() -> None:
     assert len(polls.pacer) == 0
 
 
-def test_a_resource_that_vanished_is_forgotten_after_two_complete_walks() -> None:
+def test_a_missing_resource_is_forgotten_after_two_complete_walks() -> None:
     polls = Polls(Pacer())
     polls.poll(NOW, resource("a"), resource("b"))
 
@@ -164,7 +162,7 @@ def test_a_resource_that_vanished_is_forgotten_after_two_complete_walks() -> Non
     assert (after_one, len(polls.pacer)) == (2, 1)
 
 
-def test_walks_that_broke_off_forget_nothing() -> None:
+def test_incomplete_walks_forget_nothing() -> None:
     polls = Polls(Pacer())
     polls.poll(NOW, resource("a"))
 
@@ -174,7 +172,7 @@ def test_walks_that_broke_off_forget_nothing() -> None:
     assert polls.poll(NOW + 6 * SECOND, resource("a")) == [PacingVerdict.PACED]
 
 
-def test_forgetting_goes_on_after_more_walks_than_the_counter_holds() -> None:
+def test_forgetting_survives_an_overflow_of_the_walk_counter() -> None:
     polls = Polls(Pacer())
     for n in range(300):
         polls.poll(NOW + n * SECOND, resource("a"))
@@ -211,7 +209,7 @@ def test_a_fast_adapter_clock_delays_nothing() -> None:
     assert verdicts.count(PacingVerdict.PUBLISH) == 29
 
 
-def test_a_fast_clock_that_goes_on_reporting_counts_from_each_report() -> None:
+def test_each_report_of_a_fast_clock_counts_from_when_seen() -> None:
     polls = Polls(Pacer())
     ahead = timedelta(minutes=4)
     polls.poll(NOW, resource(updated=NOW + ahead))
@@ -230,7 +228,7 @@ def test_a_future_time_that_is_corrected_is_forgotten() -> None:
     assert len(polls.pacer) == 0
 
 
-def test_an_absurd_generation_or_a_time_before_1970_does_no_harm() -> None:
+def test_huge_generations_and_times_before_1970_are_handled() -> None:
     polls = Polls(Pacer())
     before = datetime(1960, 1, 1, tzinfo=UTC)
 
@@ -238,7 +236,7 @@ def test_an_absurd_generation_or_a_time_before_1970_does_no_harm() -> None:
     assert polls.poll(before, resource(generation=-1, observed=-2)) == [PacingVerdict.PUBLISH]
 
 
-def test_an_entry_takes_no_more_than_150_bytes() -> None:
+def test_an_entry_takes_at_most_150_bytes() -> None:
     pacer = Pacer()
     pacer.begin_cycle()
     count = 100_000
@@ -253,8 +251,8 @@ def test_an_entry_takes_no_more_than_150_bytes() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 4)), max_size=60))
-def test_the_same_generation_never_goes_twice_within_the_max_age(steps: list[tuple[int, bool, int]]) -> None:
-    """Whatever a status does, as long as the adapters never bring it up to date."""
+def test_a_generation_is_published_once_within_the_max_age(steps: list[tuple[int, bool, int]]) -> None:
+    """For any status, as long as the adapters do not report on the current generation."""
     polls = Polls(Pacer())
     now, generation = NOW, 1
     published: dict[int, datetime] = {}
@@ -269,14 +267,14 @@ def test_the_same_generation_never_goes_twice_within_the_max_age(steps: list[tup
             assert generation in published
 
 
-def test_a_healthy_resource_leaves_no_trace_at_all() -> None:
+def test_a_healthy_resource_has_no_entry() -> None:
     polls = Polls(Pacer())
 
     assert polls.poll(NOW, resource(updated=NOW)) == [PacingVerdict.SKIP]
     assert len(polls.pacer) == 0
 
 
-def test_a_resource_nobody_has_reported_on_is_paced_like_any_other() -> None:
+def test_a_resource_without_a_report_is_paced_too() -> None:
     polls = Polls(Pacer())
 
     verdicts = [polls.poll(NOW + n * 5 * SECOND, resource(updated=None))[0] for n in range(3)]
@@ -284,7 +282,7 @@ def test_a_resource_nobody_has_reported_on_is_paced_like_any_other() -> None:
     assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED, PacingVerdict.PUBLISH]
 
 
-def test_a_clock_set_back_after_a_future_time_was_seen_delays_by_one_interval_at_most() -> None:
+def test_a_clock_set_back_delays_a_future_time_by_one_interval() -> None:
     polls = Polls(Pacer())
     past = NOW - timedelta(hours=1)
     fast = resource(updated=NOW + timedelta(minutes=4))
@@ -294,7 +292,7 @@ def test_a_clock_set_back_after_a_future_time_was_seen_delays_by_one_interval_at
     assert polls.poll(past + 10 * SECOND, fast) == [PacingVerdict.PUBLISH]
 
 
-def test_a_poll_that_comes_a_moment_early_is_not_put_off_to_the_next() -> None:
+def test_a_slightly_early_poll_still_publishes() -> None:
     polls = Polls(Pacer())
     polls.poll(NOW, resource())
 
@@ -302,7 +300,7 @@ def test_a_poll_that_comes_a_moment_early_is_not_put_off_to_the_next() -> None:
     assert polls.poll(NOW + timedelta(seconds=9.99), resource()) == [PacingVerdict.PUBLISH]
 
 
-def test_pacing_counts_from_the_event_not_from_the_cycle_it_was_sent_in() -> None:
+def test_pacing_counts_from_publishing_not_from_the_cycle() -> None:
     pacer = Pacer()
     late = resource()
     pacer.begin_cycle()
@@ -317,15 +315,15 @@ def test_pacing_counts_from_the_event_not_from_the_cycle_it_was_sent_in() -> Non
 
 
 class TestRequests:
-    def test_a_request_goes_at_once_although_the_generation_was_just_published(self) -> None:
+    def test_a_request_is_published_right_after_its_generation(self) -> None:
         polls = Polls(Pacer())
         polls.poll(NOW, resource())
 
-        asked = resource(requested=NOW + SECOND)
+        requested = resource(requested=NOW + SECOND)
 
-        assert polls.poll(NOW + 2 * SECOND, asked) == [PacingVerdict.PUBLISH]
+        assert polls.poll(NOW + 2 * SECOND, requested) == [PacingVerdict.PUBLISH]
 
-    def test_a_request_that_nobody_answers_is_paced_like_anything_else(self) -> None:
+    def test_an_unanswered_request_is_paced(self) -> None:
         polls = Polls(Pacer())
         unanswered = resource(ready=True, updated=NOW, requested=NOW + SECOND)
 
@@ -333,20 +331,20 @@ class TestRequests:
 
         assert verdicts == [PacingVerdict.PUBLISH, *[PacingVerdict.PACED] * 5] * 2 + [PacingVerdict.PUBLISH]
 
-    def test_each_new_request_goes_once(self) -> None:
+    def test_each_new_request_is_published_once(self) -> None:
         polls = Polls(Pacer())
-        calm = NOW - SECOND
+        answered = NOW - SECOND
 
         verdicts = [
-            polls.poll(NOW + n * SECOND, resource(ready=True, updated=calm, requested=NOW + n // 3 * 3 * SECOND))[
-                0
-            ]
+            polls.poll(
+                NOW + n * SECOND, resource(ready=True, updated=answered, requested=NOW + n // 3 * 3 * SECOND)
+            )[0]
             for n in range(9)
         ]
 
         assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED, PacingVerdict.PACED] * 3
 
-    def test_an_event_for_a_new_generation_answers_the_request_that_stood_beside_it(self) -> None:
+    def test_an_event_for_a_new_generation_answers_a_request_too(self) -> None:
         polls = Polls(Pacer())
         polls.poll(NOW, resource(generation=2, requested=NOW))
 
@@ -355,27 +353,27 @@ class TestRequests:
             PacingVerdict.PACED
         ]
 
-    def test_a_request_during_the_wait_for_a_new_generation_is_not_put_off(self) -> None:
+    def test_a_request_is_published_while_a_generation_is_paced(self) -> None:
         polls = Polls(Pacer())
         polls.poll(NOW, resource(generation=2))
 
-        asked = resource(generation=2, requested=NOW + SECOND)
+        requested = resource(generation=2, requested=NOW + SECOND)
 
-        assert polls.poll(NOW + 2 * SECOND, asked) == [PacingVerdict.PUBLISH]
-        assert polls.poll(NOW + 3 * SECOND, asked) == [PacingVerdict.PACED]
+        assert polls.poll(NOW + 2 * SECOND, requested) == [PacingVerdict.PUBLISH]
+        assert polls.poll(NOW + 3 * SECOND, requested) == [PacingVerdict.PACED]
 
     def test_a_request_that_was_not_confirmed_stays_due(self) -> None:
         pacer = Pacer()
-        asked = resource(requested=NOW)
+        requested = resource(requested=NOW)
         for n in range(3):
             now = NOW + n * SECOND
             pacer.begin_cycle()
 
-            assert pacer.decide(asked, POLICY, now).verdict is PacingVerdict.PUBLISH
+            assert pacer.decide(requested, POLICY, now).verdict is PacingVerdict.PUBLISH
 
             pacer.end_cycle(is_complete=True)
 
-    def test_an_answered_request_leaves_nothing_behind(self) -> None:
+    def test_an_answered_request_leaves_no_entry(self) -> None:
         polls = Polls(Pacer())
         polls.poll(NOW, resource(requested=NOW))
 
@@ -383,16 +381,16 @@ class TestRequests:
 
         assert len(polls.pacer) == 0
 
-    def test_a_request_is_remembered_beside_a_time_from_the_future(self) -> None:
+    def test_a_request_is_remembered_beside_a_future_time(self) -> None:
         polls = Polls(Pacer())
         fast = NOW + timedelta(minutes=4)
         polls.poll(NOW, resource(updated=fast))
 
-        asked = resource(updated=fast, requested=NOW + SECOND)
+        requested = resource(updated=fast, requested=NOW + SECOND)
 
-        assert polls.poll(NOW + 2 * SECOND, asked) == [PacingVerdict.PUBLISH]
-        assert polls.poll(NOW + 3 * SECOND, asked) == [PacingVerdict.PACED]
-        assert polls.poll(NOW + 12 * SECOND, asked) == [PacingVerdict.PUBLISH]
+        assert polls.poll(NOW + 2 * SECOND, requested) == [PacingVerdict.PUBLISH]
+        assert polls.poll(NOW + 3 * SECOND, requested) == [PacingVerdict.PACED]
+        assert polls.poll(NOW + 12 * SECOND, requested) == [PacingVerdict.PUBLISH]
 
     def test_pausing_forgets_what_was_published(self) -> None:
         polls = Polls(Pacer())
@@ -407,9 +405,9 @@ class TestRequests:
         polls = Polls(Pacer())
         now, requested = NOW, NOW
         published: dict[datetime, datetime] = {}
-        for seconds, asks in steps:
+        for seconds, is_requested in steps:
             now += seconds * SECOND
-            requested = now if asks else requested
+            requested = now if is_requested else requested
             if polls.poll(now, resource(requested=requested)) == [PacingVerdict.PUBLISH]:
                 assert now - published.get(requested, datetime.min.replace(tzinfo=UTC)) >= 9.5 * SECOND
                 published[requested] = now

@@ -1,7 +1,7 @@
-"""Writes templates, and documents for them: mostly valid, often absurd, sometimes broken.
+"""Generate templates and documents for them: mostly valid, sometimes broken.
 
-All choices come from the `Random` that it is given. Hypothesis has one whose choices it can make smaller, so a
-failing template is soon a short one.
+All choices come from the given `Random`. Hypothesis can pass one that it shrinks, so a failing template becomes
+short.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUMBERS: Final = (
     ".5", "5.", "1e3", "1E-2", "0x1p4", "0x1.8p-1", "9223372036854775807", "1i", "2.5i", "0i", "1+2i", "-1.5-2e3i",
     "'a'", "'é'", "'\\n'", "'\\''", "'\\x41'", "'\\u00e9'", "'\\377'", "-0", "-0.0", "1_0.5", "0x1.p1",
 )  # fmt: skip
-_NO_NUMBERS: Final = (
+_INVALID_NUMBERS: Final = (
     "1e400", "08", "9223372036854775808", "18446744073709551615", "18446744073709551616", "1+i", "1__0", "0x",
     "''", "'ab'", "1e", "+", "0b2", "1_", "'\\q'", "1+2", "0x1p", "-9223372036854775809", "'\\400'", "1_.5", "1i2",
 )  # fmt: skip
@@ -40,7 +40,7 @@ _LITERALS: Final = (
     '""', '"a"', '"b"', '"ab"', '"é"', '"日本語"', '"a\\tb\\n"', '"\\x41\\xff"', '"\\u00e9\\U0001F600"', '"\\101"',
     "`raw`", "`a\\b`", '"<&>"', '"\\""', '"id"', '"s"', '"n"', '"m"', '"%d"', '"a b"', '"\\xe2\\x82"', '"\\xac"',
 )  # fmt: skip
-_NO_LITERALS: Final = ('"\\q"', '"', '"\\x4"', "`", '"\\ud800"', '"\\400"', "'a", '"\\\'"')
+_INVALID_LITERALS: Final = ('"\\q"', '"', '"\\x4"', "`", '"\\ud800"', '"\\400"', "'a", '"\\\'"')
 _VERBS: Final = "vvvvvdddssssqqxxXXtbcoOUeEfFgGpTw%zé!"
 _TEXTS: Final = ("-", "", "x", " ", "\n", "a b", " \n\t ", "é", "-", "}}", "{a", "{ { ", "日", "&<>", '"')
 _DAMAGE: Final = "{}()|.$:=,\"'`-/* \n0x1ei_aé\\%&#!@"
@@ -49,7 +49,7 @@ _MAX_DEPTH: Final = 3
 
 
 class TemplateGenerator:
-    """Writes with the choices of this `Random`."""
+    """Generates with the choices of this `Random`."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -75,15 +75,15 @@ class TemplateGenerator:
         return self._random.randrange(100) < percent
 
     def _literal(self) -> str:
-        return self._pick(_NO_LITERALS) if self._chance(1) else self._pick(_LITERALS)
+        return self._pick(_INVALID_LITERALS) if self._chance(1) else self._pick(_LITERALS)
 
     def _number(self) -> str:
-        return self._pick(_NO_NUMBERS) if self._chance(2) else self._pick(_NUMBERS)
+        return self._pick(_INVALID_NUMBERS) if self._chance(2) else self._pick(_NUMBERS)
 
     # Documents.
 
     def document(self) -> dict[str, Json]:
-        """An object most of whose members are what their name says."""
+        """Generate an object. Most of its members have the type that their name suggests."""
         kinds: dict[str, Callable[[], Json]] = {
             "s": self._string,
             "t": self._string,
@@ -136,7 +136,6 @@ class TemplateGenerator:
     # Templates.
 
     def template(self) -> str:
-        """A template."""
         self._variables, self._names, self._loops = [], [], 0
         source = ""
         for _ in range(self._random.randrange(3) if self._chance(25) else 0):

