@@ -30,7 +30,7 @@ class AdapterSettings(msgspec.Struct, frozen=True, kw_only=True):
     hyperfleet_api: ApiSettings
     """The connection to the HyperFleet API."""
 
-    concurrency: Annotated[int, field_types.whole(1, 1000)] = 10
+    concurrency: Annotated[int, field_types.integer(1, 1000)] = 10
     """How many resources are evaluated at the same time, from 1 to 1000. One resource is never evaluated twice at
     the same time."""
 
