@@ -16,7 +16,6 @@ from sentinel.adapter.settings import AdapterSettings
 from sentinel.cli import options
 from sentinel.cli.adapter.dead_letters import dead_letters
 from sentinel.cli.adapter.new import new
-from sentinel.cli.addresses import listen_options
 from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api, max_in_flight
 from sentinel.cli.wiring.broker import build_subscriber
 from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
@@ -43,7 +42,7 @@ class AdapterReady(msgspec.Struct, frozen=True):
 @click.group(invoke_without_command=True)
 @click.option("--config", type=click.Path(path_type=Path), help="The settings file.")
 @options.broker_option
-@listen_options
+@options.listen_options
 @options.set_option
 @options.log_options
 @click.pass_context
