@@ -286,9 +286,9 @@ async def test_another_environment_may_be_given_in_place_of_the_process_own(
     with pytest.raises(Unreachable):
         await client.request("GET", "/x", timeout=SECOND / 20)
     await client.close()
-    async with ServerConnection(server=api.endpoint, environ={}, patience=SECOND / 20) as connection:
+    async with ServerConnection(server=api.endpoint, environ={}, timeout=SECOND / 20) as connection:
         with pytest.raises(Unreachable):
-            await connection.ask("GET", "/x")
+            await connection.request("GET", "/x")
 
     assert proxy.proxied == []
 
