@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ spec:
   replicas: 3
   network: {cidr: 10.0.0.0/16, ports: [80, 443]}
 """
+SECOND_REFUSED = "{kind: Cluster, name: one}\n---\n{kind: Cluster, name: two, labels: {a b: c}}\n"
 
 
 @pytest.fixture
@@ -27,8 +29,10 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "fleet.yaml"
 
 
-def write(file: Path, text: str) -> None:
-    file.write_text(text)
+async def apply_text(fleet: ServedFleet, file: Path, text: str, *options: str) -> tuple[int, str, str]:
+    """Apply a file with this text; return exit code, stdout and stderr."""
+    await asyncio.to_thread(file.write_text, text)
+    return await fleet.run(apply, "-f", file, *options)
 
 
 async def only_resource(fleet: ServedFleet, plural: str = "clusters") -> Any:
@@ -37,9 +41,7 @@ async def only_resource(fleet: ServedFleet, plural: str = "clusters") -> Any:
 
 
 async def test_a_missing_resource_is_created_after_a_diff(fleet: ServedFleet, file: Path) -> None:
-    write(file, CLUSTER)
-
-    code, out, err = await fleet.run(apply, "-f", file)
+    code, out, err = await apply_text(fleet, file, CLUSTER)
 
     created = await only_resource(fleet)
     assert (code, err) == (0, "")
@@ -52,8 +54,7 @@ async def test_a_missing_resource_is_created_after_a_diff(fleet: ServedFleet, fi
 
 
 async def test_applying_again_changes_nothing(fleet: ServedFleet, file: Path) -> None:
-    write(file, CLUSTER)
-    await fleet.run(apply, "-f", file)
+    await apply_text(fleet, file, CLUSTER)
     before = await only_resource(fleet)
 
     code, out, _ = await fleet.run(apply, "-f", file)
@@ -69,9 +70,8 @@ async def test_a_resource_that_differs_is_changed_and_keys_are_removed(fleet: Se
         labels={"region": "us-east", "old": "yes"},
         spec={"replicas": 2, "network": {"cidr": "10.0.0.0/16", "mtu": 1500, "ports": [80]}, "debug": True},
     )
-    write(file, CLUSTER)
 
-    code, out, _ = await fleet.run(apply, "-f", file)
+    code, out, _ = await apply_text(fleet, file, CLUSTER)
 
     changed = await only_resource(fleet)
     assert code == 0
@@ -85,9 +85,8 @@ async def test_a_resource_that_differs_is_changed_and_keys_are_removed(fleet: Se
 
 async def test_labels_that_the_file_does_not_mention_stay(fleet: ServedFleet, file: Path) -> None:
     await fleet.create(id="c1", labels={"a": "b"}, spec={"replicas": 2})
-    write(file, "{plural: clusters, name: one, spec: {replicas: 3}}")
 
-    await fleet.run(apply, "-f", file)
+    await apply_text(fleet, file, "{plural: clusters, name: one, spec: {replicas: 3}}")
 
     assert ((await only_resource(fleet))["labels"], (await only_resource(fleet))["spec"]) == (
         {"a": "b"},
@@ -97,9 +96,8 @@ async def test_labels_that_the_file_does_not_mention_stay(fleet: ServedFleet, fi
 
 async def test_a_dry_run_shows_the_diff_and_writes_nothing(fleet: ServedFleet, file: Path) -> None:
     await fleet.create(id="c1", spec={"replicas": 2})
-    write(file, f"{CLUSTER}---\n{CLUSTER.replace('one', 'two')}")
 
-    code, out, _ = await fleet.run(apply, "-f", file, "--dry-run")
+    code, out, _ = await apply_text(fleet, file, f"{CLUSTER}---\n{CLUSTER.replace('one', 'two')}", "--dry-run")
 
     assert code == 0
     assert "change clusters/c1 (one)" in out
@@ -109,15 +107,14 @@ async def test_a_dry_run_shows_the_diff_and_writes_nothing(fleet: ServedFleet, f
 
 
 async def test_parents_and_children_are_applied_from_one_file(fleet: ServedFleet, file: Path) -> None:
-    write(
-        file,
+    text = (
         "{kind: Cluster, name: one}\n"
         "---\n{kind: NodePool, name: pool, parent: one, spec: {size: 3}}\n"
-        "---\n{kind: Machine, name: m, parent: pool}\n",
+        "---\n{kind: Machine, name: m, parent: pool}\n"
     )
 
-    first, out, _ = await fleet.run(apply, "-f", file, "--output", "json")
-    second, again, _ = await fleet.run(apply, "-f", file, "--output", "json")
+    first, out, _ = await apply_text(fleet, file, text, "--output", "json")
+    second, again, _ = await apply_text(fleet, file, text, "--output", "json")
 
     assert (first, second) == (0, 0)
     assert [each["action"] for each in decoded(out)["resources"]] == ["create"] * 3
@@ -131,9 +128,8 @@ async def test_a_resource_is_found_by_its_name_within_its_parent(fleet: ServedFl
     for parent in ("c1", "c2"):
         await fleet.create(name=parent, id=parent)
         await fleet.create("nodepools", "pool", id=f"{parent}-pool", owner_references={"id": parent})
-    write(file, "{kind: NodePool, name: pool, parent: c2, spec: {size: 3}}")
 
-    code, _, _ = await fleet.run(apply, "-f", file)
+    code, _, _ = await apply_text(fleet, file, "{kind: NodePool, name: pool, parent: c2, spec: {size: 3}}")
 
     assert code == 0
     assert (await fleet.get("nodepools/c1-pool"))["spec"] == {}
@@ -146,8 +142,7 @@ async def test_the_output_of_get_can_be_edited_and_applied(fleet: ServedFleet, f
 
     for arguments in (("clusters",), ("nodepools", "p1")):
         _, fetched, _ = await fleet.run(get, *arguments, "--output", "yaml")
-        write(file, fetched.replace("replicas: 2", "replicas: 5"))
-        code, _, err = await fleet.run(apply, "-f", file)
+        code, _, err = await apply_text(fleet, file, fetched.replace("replicas: 2", "replicas: 5"))
 
         assert (code, err) == (0, "")
     assert (
@@ -173,10 +168,10 @@ async def test_json_from_standard_input_is_applied(fleet: ServedFleet) -> None:
 
 async def test_json_output_has_the_patches(fleet: ServedFleet, file: Path) -> None:
     await fleet.create(id="c1", spec={"replicas": 3, "debug": True}, labels={"region": "us-east"})
-    write(file, "{kind: Cluster, name: one, spec: {replicas: 3}}")
+    text = "{kind: Cluster, name: one, spec: {replicas: 3}}"
 
-    _, dry, _ = await fleet.run(apply, "-f", file, "--dry-run", "--output", "json")
-    _, out, _ = await fleet.run(apply, "-f", file, "--output", "json")
+    _, dry, _ = await apply_text(fleet, file, text, "--dry-run", "--output", "json")
+    _, out, _ = await apply_text(fleet, file, text, "--output", "json")
 
     expected = {
         "action": "change",
@@ -191,9 +186,7 @@ async def test_json_output_has_the_patches(fleet: ServedFleet, file: Path) -> No
 
 
 async def test_an_id_in_the_file_creates_and_finds_the_resource(fleet: ServedFleet, file: Path) -> None:
-    write(file, "{kind: Cluster, name: one, id: c1, spec: {a: 1}}")
-
-    await fleet.run(apply, "-f", file)
+    await apply_text(fleet, file, "{kind: Cluster, name: one, id: c1, spec: {a: 1}}")
     code, out, _ = await fleet.run(apply, "-f", file)
 
     assert (code, out) == (0, "unchanged clusters/c1 (one)\n")
@@ -224,9 +217,8 @@ async def test_an_impossible_plan_writes_nothing(fleet: ServedFleet, file: Path,
     await fleet.call("DELETE", "clusters/c3")
     for parent in ("c1", "c2"):
         await fleet.create("nodepools", "pool", owner_references={"id": parent})
-    write(file, f"# a comment\n{text}")
 
-    code, out, err = await fleet.run(apply, "-f", file)
+    code, out, err = await apply_text(fleet, file, f"# a comment\n{text}")
 
     assert (code, out) == (1, "")
     assert words in err
@@ -235,13 +227,9 @@ async def test_an_impossible_plan_writes_nothing(fleet: ServedFleet, file: Path,
 
 
 async def test_a_refusal_ends_the_command_with_the_number_not_applied(fleet: ServedFleet, file: Path) -> None:
-    write(
-        file,
-        "{kind: Cluster, name: one}\n---\n{kind: Cluster, name: two, labels: {a b: c}}\n---\n"
-        + CLUSTER.replace("one", "three"),
-    )
+    text = f"{SECOND_REFUSED}---\n{CLUSTER.replace('one', 'three')}"
 
-    code, out, err = await fleet.run(apply, "-f", file)
+    code, out, err = await apply_text(fleet, file, text)
 
     assert code == 1
     assert out.splitlines()[-1].startswith("created clusters/")
@@ -251,10 +239,9 @@ async def test_a_refusal_ends_the_command_with_the_number_not_applied(fleet: Ser
 
 async def test_a_concurrent_change_is_not_overwritten(fleet: ServedFleet, file: Path) -> None:
     await fleet.create(id="c1", spec={"replicas": 2})
-    write(file, "{kind: Cluster, name: one, spec: {replicas: 3}}")
     fleet.before_patch = lambda: fleet.call("PATCH", "clusters/c1", {"spec": {"urgent": True}})
 
-    code, _, err = await fleet.run(apply, "-f", file)
+    code, _, err = await apply_text(fleet, file, "{kind: Cluster, name: one, spec: {replicas: 3}}")
 
     assert code == 1
     assert "it was changed after the plan was made; apply again" in err
@@ -262,9 +249,7 @@ async def test_a_concurrent_change_is_not_overwritten(fleet: ServedFleet, file: 
 
 
 async def test_an_invalid_file_exits_2_before_any_request(fleet: ServedFleet, file: Path) -> None:
-    write(file, "kind: Cluster\nname: one\nspcc: {}\n")
-
-    code, out, err = await fleet.run(apply, "-f", file)
+    code, out, err = await apply_text(fleet, file, "kind: Cluster\nname: one\nspcc: {}\n")
 
     assert (code, out) == (2, "")
     assert err == f"{file}:1: spcc: unknown key; did you mean spec?\n"
@@ -272,9 +257,7 @@ async def test_an_invalid_file_exits_2_before_any_request(fleet: ServedFleet, fi
 
 
 async def test_with_json_output_the_diff_goes_to_stderr(fleet: ServedFleet, file: Path) -> None:
-    write(file, CLUSTER)
-
-    code, out, err = await fleet.run(apply, "-f", file, "--output", "json")
+    code, out, err = await apply_text(fleet, file, CLUSTER, "--output", "json")
 
     assert code == 0
     assert decoded(out)["resources"][0]["action"] == "create"
@@ -283,9 +266,7 @@ async def test_with_json_output_the_diff_goes_to_stderr(fleet: ServedFleet, file
 
 
 async def test_with_json_output_a_refusal_still_prints_what_was_written(fleet: ServedFleet, file: Path) -> None:
-    write(file, "{kind: Cluster, name: one}\n---\n{kind: Cluster, name: two, labels: {a b: c}}\n")
-
-    code, out, err = await fleet.run(apply, "-f", file, "--output", "json")
+    code, out, err = await apply_text(fleet, file, SECOND_REFUSED, "--output", "json")
 
     assert code == 1
     assert [(each["action"], each["name"]) for each in decoded(out)["resources"]] == [("create", "one")]
@@ -295,9 +276,8 @@ async def test_with_json_output_a_refusal_still_prints_what_was_written(fleet: S
 async def test_changing_a_paused_resource_warns_that_no_event_goes_out(fleet: ServedFleet, file: Path) -> None:
     await fleet.create(name="one", id="c1")
     await fleet.call("POST", "clusters/c1/pause")
-    write(file, CLUSTER)
 
-    code, _, err = await fleet.run(apply, "-f", file)
+    code, _, err = await apply_text(fleet, file, CLUSTER)
 
     assert code == 0
     assert err == "clusters/c1 is paused: no event goes out before sentinel resume c1\n"

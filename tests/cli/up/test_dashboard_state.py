@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sentinel.cli.up.activity import Activity, AdapterActivityObserver
-from sentinel.cli.up.dashboard_state import DashboardState, KindState
+from sentinel.cli.up.dashboard_state import DashboardObserver, DashboardState, KindState
 from sentinel.core.adapter.task import Ending
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import Outcome
@@ -17,7 +17,7 @@ def make_activity(number: int) -> Activity:
 
 def test_decisions_come_from_the_last_complete_cycle() -> None:
     state = DashboardState(started=START)
-    clusters, pools = state.observer("clusters"), state.observer("nodepools")
+    clusters, pools = DashboardObserver(state, "clusters"), DashboardObserver(state, "nodepools")
 
     report_cycle(clusters, [decide_on("c1"), decide_on("c2", generation=2)])
     report_cycle(pools, [decide_on("p1")])
@@ -33,7 +33,7 @@ def test_decisions_come_from_the_last_complete_cycle() -> None:
 
 def test_totals_include_all_pulses_and_adapters() -> None:
     state = DashboardState(started=START)
-    clusters, pools = state.observer("clusters"), state.observer("nodepools")
+    clusters, pools = DashboardObserver(state, "clusters"), DashboardObserver(state, "nodepools")
     dns = AdapterActivityObserver(adapter="dns", on_activity=state.record, clock=ManualClock())
 
     report_cycle(
@@ -92,7 +92,7 @@ def test_the_rate_covers_the_last_seconds() -> None:
     state = DashboardState(started=START)
 
     due = [decide_on(f"c{number}", generation=2) for number in range(20)]
-    report_cycle(state.observer("clusters"), due, now=START + 60 * SECOND)
+    report_cycle(DashboardObserver(state, "clusters"), due, now=START + 60 * SECOND)
 
     assert state.events_per_second(START + 61 * SECOND) == 2.0
     assert state.events_per_second(START + 71 * SECOND) == 0.0
@@ -100,7 +100,7 @@ def test_the_rate_covers_the_last_seconds() -> None:
 
 def test_state_that_is_never_read_does_not_grow() -> None:
     state = DashboardState(started=START)
-    clusters = state.observer("clusters")
+    clusters = DashboardObserver(state, "clusters")
 
     for number in range(500):
         report_cycle(clusters, [decide_on("c1", generation=2)], now=START + number * SECOND)

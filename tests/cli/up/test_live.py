@@ -11,8 +11,8 @@ from rich.console import Console
 
 from sentinel.cli.client.resource_table import ResourceSummary
 from sentinel.cli.up.activity import Activity, ActivityLevel
-from sentinel.cli.up.dashboard_state import DashboardState, KindState
-from sentinel.cli.up.live import LiveView, LogBuffer
+from sentinel.cli.up.dashboard_state import DashboardObserver, DashboardState, KindState
+from sentinel.cli.up.live import LogBuffer, run_live_view
 from sentinel.cli.up.screen import draw
 from sentinel.cli.up.welcome import ExampleCommand
 from sentinel.core.fleet.documents import ConditionStatus
@@ -104,7 +104,7 @@ def test_a_row_shows_the_state_and_the_conditions_of_adapters() -> None:
         ]
     )
     report_cycle(
-        dashboard.observer("clusters"),
+        DashboardObserver(dashboard, "clusters"),
         [decide_on("id-fine", age=4 * SECOND), decide_on("id-broken", generation=2)],
     )
 
@@ -119,7 +119,7 @@ def test_a_row_shows_the_state_and_the_conditions_of_adapters() -> None:
 def test_a_row_shows_whether_its_event_is_paced_or_paused() -> None:
     dashboard = make_dashboard([make_summary("waiting"), make_summary("held", is_paused=True)])
     report_cycle(
-        dashboard.observer("clusters"),
+        DashboardObserver(dashboard, "clusters"),
         [decide_on("id-waiting", generation=2, is_paced=True), decide_on("id-held", generation=2, is_paused=True)],
     )
 
@@ -146,7 +146,7 @@ def test_resources_that_were_not_read_are_counted() -> None:
 def test_the_ready_count_of_a_large_kind_comes_from_its_pulse() -> None:
     dashboard = make_dashboard(ready_clusters(5), total=1_200)
     decisions = [decide_on(f"c{number}", is_ready=number >= 3) for number in range(1_200)]
-    report_cycle(dashboard.observer("clusters"), decisions)
+    report_cycle(DashboardObserver(dashboard, "clusters"), decisions)
 
     lines = screen(dashboard)
 
@@ -198,20 +198,22 @@ def test_a_small_terminal_shows_all_example_commands() -> None:
     assert lines[-1].split()[:3] == ["sentinel", "why", "ID"]
 
 
-async def run_live_view(health: Health, *, is_idle: bool = True) -> str:
+async def draw_once(health: Health, *, is_idle: bool = True) -> str:
     """Draw at most one frame and stop; return what was written to the terminal."""
     terminal = io.StringIO()
-    view = LiveView(
-        dashboard=busy_dashboard(),
-        clock=SystemClock(),
-        title="here",
-        examples=EXAMPLES,
-        health=health,
-        console=Console(file=terminal, force_terminal=True, width=80, height=24),
-        is_idle=lambda: is_idle,
-    )
     stopping = Stopping()
-    running = asyncio.create_task(view.run(stopping))
+    running = asyncio.create_task(
+        run_live_view(
+            stopping,
+            dashboard=busy_dashboard(),
+            clock=SystemClock(),
+            title="here",
+            examples=EXAMPLES,
+            health=health,
+            console=Console(file=terminal, force_terminal=True, width=80, height=24),
+            is_idle=lambda: is_idle,
+        )
+    )
     await asyncio.sleep(0)
     stopping.request()
     await asyncio.wait_for(running, timeout=20)
@@ -219,7 +221,7 @@ async def run_live_view(health: Health, *, is_idle: bool = True) -> str:
 
 
 async def test_nothing_is_drawn_while_the_terminal_is_blocked() -> None:
-    output = await run_live_view(Health(), is_idle=False)
+    output = await draw_once(Health(), is_idle=False)
 
     assert "try next" not in output
     assert output.endswith(SHOW_CURSOR + LEAVE_SCREEN)
@@ -229,7 +231,7 @@ async def test_the_view_draws_until_stopped_and_restores_the_screen() -> None:
     health = Health()
     health.add(readiness={"adapter dns": lambda: "is failing"})
 
-    output = await run_live_view(health)
+    output = await draw_once(health)
 
     assert "try next" in output
     assert "adapter dns: is failing" in output

@@ -106,15 +106,14 @@ class FleetClient:
         response = await self._request("GET", _path(plural, resource_id), plural=plural, headers=headers)
         return _decode_document(response) if response.body else None
 
-    async def is_gone(self, resource_id: str) -> bool:
-        """Whether the resource does not exist."""
+    async def find_or_none(self, resource_id: str) -> FetchedDocument | None:
+        """Return the resource, or None if it does not exist."""
         try:
-            await self.find(resource_id)
+            return await self.find(resource_id)
         except RequestRejected as rejected:
             if is_not_found(rejected):
-                return True
+                return None
             raise
-        return False
 
     async def waiting(self, resource_id: str) -> WaitingList:
         """Return what the resource waits for."""

@@ -13,11 +13,11 @@ from enum import StrEnum
 import msgspec
 
 from sentinel.cli.client import diff
-from sentinel.cli.client.fleet import FetchedDocument, FleetClient, decode, is_not_found
+from sentinel.cli.client.fleet import FetchedDocument, FleetClient, decode
 from sentinel.cli.client.manifest import Manifest
 from sentinel.core.fleet.documents import KindRules
 from sentinel.core.pulse.observation import Json
-from sentinel.drivers.rest.errors import RequestRejected, ServerError
+from sentinel.drivers.rest.errors import ServerError
 from sentinel.runtime.settings.report import closest, quoted
 
 
@@ -100,7 +100,7 @@ class Planner:
         for index, step in enumerate(earlier):
             if step.plural == kind.parent and wanted.parent in (step.wanted.name, step.wanted.id):
                 return index if step.current is None else step.current.document.id
-        found = await self._find(wanted.parent)
+        found = await self._fleet.find_or_none(wanted.parent)
         if found is not None and found.plural == kind.parent:
             return found.document.id
         ids = (await self._ids_by_name(kind.parent, "")).get(wanted.parent, [])
@@ -117,7 +117,7 @@ class Planner:
         self, wanted: Manifest, kind: KindRules, parent: str | int | None
     ) -> FetchedDocument | None:
         if wanted.id:
-            found = await self._find(wanted.id)
+            found = await self._fleet.find_or_none(wanted.id)
             if found is not None and (found.plural, found.document.name) != (kind.plural, wanted.name):
                 raise ServerError(
                     f"{wanted.where}: id: expected {kind.plural} with the name {quoted(wanted.name)}, "
@@ -128,14 +128,6 @@ class Planner:
             return None
         ids = (await self._ids_by_name(kind.plural, parent or "")).get(wanted.name, [])
         return await self._fleet.get(kind.plural, ids[0]) if ids else None
-
-    async def _find(self, resource_id: str) -> FetchedDocument | None:
-        try:
-            return await self._fleet.find(resource_id)
-        except RequestRejected as rejected:
-            if is_not_found(rejected):
-                return None
-            raise
 
     async def _ids_by_name(self, plural: str, parent: str) -> dict[str, list[str]]:
         if (plural, parent) not in self._ids:

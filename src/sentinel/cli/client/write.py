@@ -184,7 +184,7 @@ def delete(
 
     async def work(fleet: FleetClient) -> int:
         deleted = await fleet.delete(plural, resource_id)
-        is_gone = await fleet.is_gone(resource_id)
+        is_gone = await fleet.find_or_none(resource_id) is None
         if not is_gone:
             session.warn_if_paused(deleted)
             if not is_waiting:

@@ -119,10 +119,6 @@ class DashboardState:
         window = min(now - self.started, _RATE_WINDOW)
         return sum(count for _, count in self._published) / max(window.total_seconds(), 1)
 
-    def observer(self, resource_type: str) -> DashboardObserver:
-        """Return an observer for the pulse over this resource type."""
-        return DashboardObserver(self, resource_type)
-
     def add_published(self, at: datetime, count: int) -> None:
         """Count published events for the rate."""
         self._discard_published_before(at - _RATE_WINDOW)

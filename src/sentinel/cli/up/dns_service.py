@@ -75,20 +75,13 @@ class DnsService:
         # It serves until it is closed, after the adapters have drained: their tasks may need it.
         return Part(name="dns service", loops=(Stopping.wait,), start=start, close=server.close)
 
-    def put(self, zone_id: str, content: Json) -> Zone:
-        """Create a zone; `is_there` of the result says whether it had this content before."""
-        known = self._zones.get(zone_id)
-        is_unchanged = known is not None and known.content == content
-        self._zones[zone_id] = Zone(zone_id, content, is_there=True)
-        return Zone(zone_id, content, is_there=is_unchanged)
-
-    def remove(self, zone_id: str) -> bool:
-        """Remove a zone; whether it existed."""
-        return self._zones.pop(zone_id, None) is not None
-
     async def _put(self, request: Request) -> Response:
-        zone = self.put(request.path["id"], msgspec.json.decode(await request.body()))
-        return Response(HTTPStatus.OK if zone.is_there else HTTPStatus.ACCEPTED, msgspec.json.encode(zone))
+        created = Zone(request.path["id"], msgspec.json.decode(await request.body()), is_there=True)
+        before, self._zones[created.id] = self._zones.get(created.id), created
+        if before == created:
+            return Response(HTTPStatus.OK, msgspec.json.encode(created))
+        pending = msgspec.structs.replace(created, is_there=False)
+        return Response(HTTPStatus.ACCEPTED, msgspec.json.encode(pending))
 
     async def _get(self, request: Request) -> Response:
         zone = self._zones.get(request.path["id"])
@@ -97,7 +90,7 @@ class DnsService:
         return Response(body=msgspec.json.encode(zone))
 
     async def _delete(self, request: Request) -> Response:
-        if not self.remove(request.path["id"]):
+        if self._zones.pop(request.path["id"], None) is None:
             raise problem.not_found(f"there is no zone {request.path['id']}")
         return Response(HTTPStatus.NO_CONTENT)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.live import Live
 
 from sentinel.cli.up.dashboard_state import DashboardState
@@ -25,54 +25,39 @@ _FRAME_INTERVAL = timedelta(milliseconds=250)
 _MAX_LOG_LINES = 500
 
 
-class LiveView:
-    """Draws on the terminal's alternate screen until stopped."""
+async def run_live_view(
+    stopping: Stopping,
+    *,
+    dashboard: DashboardState,
+    clock: Clock,
+    title: str,
+    examples: Sequence[ExampleCommand],
+    health: Health,
+    console: Console,
+    is_idle: Callable[[], bool] = lambda: True,
+) -> None:
+    """Draw on the terminal's alternate screen until stopped.
 
-    def __init__(
-        self,
-        *,
-        dashboard: DashboardState,
-        clock: Clock,
-        title: str,
-        examples: Sequence[ExampleCommand],
-        health: Health,
-        console: Console,
-        is_idle: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Skip frames while `is_idle` is false: the terminal has not taken the last one yet."""
-        self._dashboard = dashboard
-        self._clock = clock
-        self._title = title
-        self._examples = examples
-        self._health = health
-        self._console = console
-        self._is_idle = is_idle
-
-    async def run(self, stopping: Stopping) -> None:
-        with Live(
-            console=self._console,
-            screen=True,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        ) as live:
-            while True:
-                if self._is_idle():
-                    live.update(self._draw(), refresh=True)
-                if await stopping.interrupts(asyncio.sleep(_FRAME_INTERVAL.total_seconds())):
-                    return
-
-    def _draw(self) -> RenderableType:
-        width, height = self._console.size
-        return draw(
-            self._dashboard,
-            now=self._clock.now(),
-            title=self._title,
-            examples=self._examples,
-            errors=_failed_checks(self._health),
-            width=width,
-            height=height,
-        )
+    Frames are skipped while `is_idle` is false: the terminal has not taken the last one yet.
+    """
+    with Live(
+        console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    ) as live:
+        while True:
+            if is_idle():
+                width, height = console.size
+                frame = draw(
+                    dashboard,
+                    now=clock.now(),
+                    title=title,
+                    examples=examples,
+                    errors=_failed_checks(health),
+                    width=width,
+                    height=height,
+                )
+                live.update(frame, refresh=True)
+            if await stopping.interrupts(asyncio.sleep(_FRAME_INTERVAL.total_seconds())):
+                return
 
 
 def console_on(stdout: StdoutQueue) -> Console:

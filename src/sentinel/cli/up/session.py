@@ -19,6 +19,7 @@ from sentinel.adapter import observer as adapter_observer
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.up import welcome
 from sentinel.cli.up.activity import AdapterActivityObserver, PulseActivityObserver
+from sentinel.cli.up.dashboard_state import DashboardObserver
 from sentinel.cli.up.data_dir import DataDir, TokenFile, UpTokens
 from sentinel.cli.up.demo import Demo
 from sentinel.cli.up.dns_service import DnsReroutingClient, DnsService
@@ -163,7 +164,7 @@ class UpSession:
 
         def watch(own: pulse_report.PulseObserver) -> pulse_report.PulseObserver:
             activity = PulseActivityObserver(resource_type=plural, on_activity=self.view.show, clock=self._clock)
-            dashboard = self.view.dashboard.observer(plural)
+            dashboard = DashboardObserver(self.view.dashboard, plural)
             return pulse_report.PulseObservers(own, dashboard, activity, log=self._log)
 
         def build() -> Part:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -157,9 +158,10 @@ class View:
 
         loops: list[Loop] = [poller.run, wait_for_readiness]
         if self._options.is_live:
-            from sentinel.cli.up.live import LiveView, console_on
+            from sentinel.cli.up.live import console_on, run_live_view
 
-            live = LiveView(
+            live_view = partial(
+                run_live_view,
                 dashboard=self.dashboard,
                 clock=self._clock,
                 title=url,
@@ -168,7 +170,7 @@ class View:
                 console=console_on(self._stdout),
                 is_idle=lambda: self._stdout.is_idle,
             )
-            loops.append(live.run)
+            loops.append(live_view)
         if self._options.max_duration is not None:
             loops.append(self._stop_after_max_duration)
         return Part(name="view", loops=loops, start=start)
