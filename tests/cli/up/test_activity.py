@@ -24,48 +24,55 @@ from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import decide_on, evaluation, report_cycle
 
 
+@pytest.fixture
+def activities() -> list[Activity]:
+    """Everything that the observers have emitted."""
+    return []
+
+
+@pytest.fixture
 def pulse_observer(activities: list[Activity]) -> PulseActivityObserver:
     return PulseActivityObserver(resource_type="clusters", on_activity=activities.append, clock=ManualClock())
 
 
+@pytest.fixture
 def adapter_observer(activities: list[Activity]) -> AdapterActivityObserver:
     return AdapterActivityObserver(adapter="dns", on_activity=activities.append, clock=ManualClock())
 
 
-def test_each_published_event_is_shown_with_its_reason() -> None:
-    activities: list[Activity] = []
-
-    report_cycle(pulse_observer(activities), [decide_on("c1", generation=2), decide_on("c2")])
+def test_each_published_event_is_shown_with_its_reason(
+    activities: list[Activity], pulse_observer: PulseActivityObserver
+) -> None:
+    report_cycle(pulse_observer, [decide_on("c1", generation=2), decide_on("c2")])
 
     [activity] = activities
     assert (activity.source, activity.resource_id, activity.level) == ("pulse", "c1", ActivityLevel.INFO)
     assert activity.text == "generation changed - new spec to reconcile (generation 2, observed 1)"
 
 
-def test_an_event_that_failed_is_shown_with_its_outcome() -> None:
-    activities: list[Activity] = []
-
-    report_cycle(pulse_observer(activities), [decide_on("c1", generation=2)], outcome=Outcome.UNROUTABLE)
+def test_an_event_that_failed_is_shown_with_its_outcome(
+    activities: list[Activity], pulse_observer: PulseActivityObserver
+) -> None:
+    report_cycle(pulse_observer, [decide_on("c1", generation=2)], outcome=Outcome.UNROUTABLE)
 
     assert activities[0].level is ActivityLevel.ERROR
     assert activities[0].text.endswith(": unroutable")
 
 
-def test_an_error_is_shown_when_it_begins_not_at_every_cycle() -> None:
-    activities: list[Activity] = []
-    observer = pulse_observer(activities)
-
+def test_an_error_is_shown_when_it_begins_not_at_every_cycle(
+    activities: list[Activity], pulse_observer: PulseActivityObserver
+) -> None:
     for error in ("no answer", "no answer", "", "no answer"):
-        report_cycle(observer, [], fetch_error=error)
+        report_cycle(pulse_observer, [], fetch_error=error)
 
     assert [each.text for each in activities] == ["clusters: no answer"] * 2
 
 
-def test_an_internal_error_is_shown_without_its_text() -> None:
-    activities: list[Activity] = []
-
-    pulse_observer(activities).crashed(RuntimeError("hunter2"))
-    adapter_observer(activities).crashed("c1", RuntimeError("hunter2"))
+def test_an_internal_error_is_shown_without_its_text(
+    activities: list[Activity], pulse_observer: PulseActivityObserver, adapter_observer: AdapterActivityObserver
+) -> None:
+    pulse_observer.crashed(RuntimeError("hunter2"))
+    adapter_observer.crashed("c1", RuntimeError("hunter2"))
 
     assert len(activities) == 2
     assert all("RuntimeError" in each.text for each in activities)
@@ -73,10 +80,10 @@ def test_an_internal_error_is_shown_without_its_text() -> None:
 
 
 @pytest.mark.parametrize("ending", list(Ending))
-def test_every_evaluation_is_shown(ending: Ending) -> None:
-    activities: list[Activity] = []
-
-    adapter_observer(activities).evaluated(evaluation(ending, "as it is"))
+def test_every_evaluation_is_shown(
+    ending: Ending, activities: list[Activity], adapter_observer: AdapterActivityObserver
+) -> None:
+    adapter_observer.evaluated(evaluation(ending, "as it is"))
 
     [activity] = activities
     assert (activity.source, activity.resource_id, activity.name) == ("dns", "c1", "one")
@@ -84,37 +91,35 @@ def test_every_evaluation_is_shown(ending: Ending) -> None:
     assert activity.is_evaluation
 
 
-def test_api_errors_and_recovery_are_shown() -> None:
-    activities: list[Activity] = []
-    observer = adapter_observer(activities)
-
-    observer.api_failed(ApiOperation.READ, ApiUnavailable("refused"))
-    observer.api_recovered(ApiOperation.READ)
+def test_api_errors_and_recovery_are_shown(
+    activities: list[Activity], adapter_observer: AdapterActivityObserver
+) -> None:
+    adapter_observer.api_failed(ApiOperation.READ, ApiUnavailable("refused"))
+    adapter_observer.api_recovered(ApiOperation.READ)
 
     assert [each.text for each in activities] == ["cannot read: refused", "can read again"]
 
 
-def test_refused_reports_and_lost_events_are_shown() -> None:
-    activities: list[Activity] = []
-    observer = adapter_observer(activities)
+def test_refused_reports_and_lost_events_are_shown(
+    activities: list[Activity], adapter_observer: AdapterActivityObserver
+) -> None:
     seen = evaluation(Ending.DONE).resource
 
-    observer.dead_lettered("not an event", "e1", "")
-    observer.returned("no answer", "c1", 2)
-    observer.reported(seen, ReportDisposition.REFUSED, "too large")
-    observer.reported(seen, ReportDisposition.STORED, None)
+    adapter_observer.dead_lettered("not an event", "e1", "")
+    adapter_observer.returned("no answer", "c1", 2)
+    adapter_observer.reported(seen, ReportDisposition.REFUSED, "too large")
+    adapter_observer.reported(seen, ReportDisposition.STORED, None)
 
     assert len(activities) == 3
     assert {each.level for each in activities} == {ActivityLevel.ERROR}
 
 
-def test_starts_and_interruptions_are_not_shown() -> None:
-    activities: list[Activity] = []
-    observer = adapter_observer(activities)
-
-    observer.began()
-    observer.taken(timedelta(0))
-    observer.interrupted()
+def test_starts_and_interruptions_are_not_shown(
+    activities: list[Activity], adapter_observer: AdapterActivityObserver
+) -> None:
+    adapter_observer.began()
+    adapter_observer.taken(timedelta(0))
+    adapter_observer.interrupted()
 
     assert activities == []
 
@@ -131,11 +136,12 @@ def fail(activity: Activity) -> None:
     raise UnicodeEncodeError("ascii", "ö", 0, 1, "not ASCII")
 
 
-def test_a_failing_pulse_observer_does_not_affect_others() -> None:
-    activities: list[Activity] = []
+def test_a_failing_pulse_observer_does_not_affect_others(
+    activities: list[Activity], pulse_observer: PulseActivityObserver
+) -> None:
     observers = PulseObservers(
         PulseActivityObserver(resource_type="clusters", on_activity=fail, clock=ManualClock()),
-        pulse_observer(activities),
+        pulse_observer,
         log=get_logger("test"),
     )
 
@@ -145,11 +151,12 @@ def test_a_failing_pulse_observer_does_not_affect_others() -> None:
     assert len(activities) == 3
 
 
-def test_a_failing_adapter_observer_does_not_affect_others() -> None:
-    activities: list[Activity] = []
+def test_a_failing_adapter_observer_does_not_affect_others(
+    activities: list[Activity], adapter_observer: AdapterActivityObserver
+) -> None:
     observers = AdapterObservers(
         AdapterActivityObserver(adapter="dns", on_activity=fail, clock=ManualClock()),
-        adapter_observer(activities),
+        adapter_observer,
         log=get_logger("test"),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sentinel.cli.up.activity import Activity, AdapterActivityObserver
 from sentinel.cli.up.dashboard_state import DashboardObserver, DashboardState, KindState
 from sentinel.core.adapter.task import Ending
@@ -11,12 +13,16 @@ from sentinel.testing.clock import START, ManualClock
 from tests.cli.up.reports import REQUIRED, SECOND, decide_on, evaluation, make_summary, report_cycle
 
 
+@pytest.fixture
+def state() -> DashboardState:
+    return DashboardState(started=START)
+
+
 def make_activity(number: int) -> Activity:
     return Activity(at=START, source="pulse", resource_id=f"c{number}", text="something")
 
 
-def test_decisions_come_from_the_last_complete_cycle() -> None:
-    state = DashboardState(started=START)
+def test_decisions_come_from_the_last_complete_cycle(state: DashboardState) -> None:
     clusters, pools = DashboardObserver(state, "clusters"), DashboardObserver(state, "nodepools")
 
     report_cycle(clusters, [decide_on("c1"), decide_on("c2", generation=2)])
@@ -31,8 +37,7 @@ def test_decisions_come_from_the_last_complete_cycle() -> None:
     assert state.decision_on("c3") is None
 
 
-def test_totals_include_all_pulses_and_adapters() -> None:
-    state = DashboardState(started=START)
+def test_totals_include_all_pulses_and_adapters(state: DashboardState) -> None:
     clusters, pools = DashboardObserver(state, "clusters"), DashboardObserver(state, "nodepools")
     dns = AdapterActivityObserver(adapter="dns", on_activity=state.record, clock=ManualClock())
 
@@ -47,8 +52,7 @@ def test_totals_include_all_pulses_and_adapters() -> None:
     assert (totals.published, totals.paced, totals.failed, totals.evaluations) == (1, 1, 1, 2)
 
 
-def test_a_repeated_evaluation_is_counted_but_not_shown() -> None:
-    state = DashboardState(started=START)
+def test_a_repeated_evaluation_is_counted_but_not_shown(state: DashboardState) -> None:
     dns = AdapterActivityObserver(adapter="dns", on_activity=state.record, clock=ManualClock())
 
     for ending in (Ending.IN_PROGRESS, Ending.IN_PROGRESS, Ending.DONE, Ending.DONE, Ending.IN_PROGRESS):
@@ -58,18 +62,14 @@ def test_a_repeated_evaluation_is_counted_but_not_shown() -> None:
     assert state.totals.evaluations == 5
 
 
-def test_names_come_from_the_list_and_from_activities() -> None:
-    state = DashboardState(started=START)
-
+def test_names_come_from_the_list_and_from_activities(state: DashboardState) -> None:
     state.update(KindState("clusters", REQUIRED, [make_summary("amber")], 1))
     state.record(Activity(at=START, source="dns", resource_id="c1", name="birch", text="done"))
 
     assert [state.name_of(each) for each in ("id-amber", "c1", "c2")] == ["amber", "birch", ""]
 
 
-def test_an_update_replaces_the_state_of_its_kind() -> None:
-    state = DashboardState(started=START)
-
+def test_an_update_replaces_the_state_of_its_kind(state: DashboardState) -> None:
     state.update(KindState("clusters", REQUIRED, [make_summary("amber")], 1))
     state.update(KindState("nodepools", (), [], 0))
     state.update(KindState("clusters", REQUIRED, [], 0))
@@ -77,9 +77,7 @@ def test_an_update_replaces_the_state_of_its_kind() -> None:
     assert [(kind.plural, kind.total) for kind in state.kinds] == [("clusters", 0), ("nodepools", 0)]
 
 
-def test_activities_are_newest_first_and_bounded() -> None:
-    state = DashboardState(started=START)
-
+def test_activities_are_newest_first_and_bounded(state: DashboardState) -> None:
     for number in range(1_000):
         state.record(make_activity(number))
     latest = state.latest(10_000)
@@ -88,9 +86,7 @@ def test_activities_are_newest_first_and_bounded() -> None:
     assert latest[0].resource_id == "c999"
 
 
-def test_the_rate_covers_the_last_seconds() -> None:
-    state = DashboardState(started=START)
-
+def test_the_rate_covers_the_last_seconds(state: DashboardState) -> None:
     due = [decide_on(f"c{number}", generation=2) for number in range(20)]
     report_cycle(DashboardObserver(state, "clusters"), due, now=START + 60 * SECOND)
 
@@ -98,8 +94,7 @@ def test_the_rate_covers_the_last_seconds() -> None:
     assert state.events_per_second(START + 71 * SECOND) == 0.0
 
 
-def test_state_that_is_never_read_does_not_grow() -> None:
-    state = DashboardState(started=START)
+def test_state_that_is_never_read_does_not_grow(state: DashboardState) -> None:
     clusters = DashboardObserver(state, "clusters")
 
     for number in range(500):

@@ -47,7 +47,7 @@ class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planner:
-    """Compares manifests with the server. Each list is read once, however many manifests need it."""
+    """A planner for one server. It reads each list once, however many manifests need it."""
 
     def __init__(self, fleet: FleetClient) -> None:
         self._fleet = fleet

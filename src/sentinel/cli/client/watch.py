@@ -123,7 +123,7 @@ def changes(before: Snapshot, now: Snapshot) -> Iterator[WatchEvent]:
 
 
 class _ResourcePoller:
-    """Polls one resource, which the server sends only if it has changed."""
+    """A poller of one resource, which the server sends only if it has changed."""
 
     def __init__(self, fleet: FleetClient, plural: str, resource_id: str) -> None:
         self.plural = plural
@@ -147,7 +147,7 @@ class _ResourcePoller:
 
 
 class _ListPoller:
-    """Polls a whole list."""
+    """A poller of a whole list."""
 
     def __init__(self, fleet: FleetClient, plural: str, query: Mapping[str, str]) -> None:
         self.plural = plural
@@ -160,7 +160,7 @@ class _ListPoller:
 
 
 class _Printer:
-    """Prints changes; in a table, only those that change a row."""
+    """A printer of changes; a table shows only those that change a row."""
 
     def __init__(self, output: Output, required: Sequence[str]) -> None:
         self._output = output

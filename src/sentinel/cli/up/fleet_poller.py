@@ -1,4 +1,4 @@
-"""Polls the fleet through the API: for the live view, and to emit what became ready.
+"""Polling the fleet through the API, for the live view and for activities such as "is ready".
 
 Neither pulses nor adapters report names and conditions of the whole fleet, so they are read like by any client. Of
 a large kind only the first page is read, more than a terminal can show; its pulse knows how many of the rest are
@@ -36,7 +36,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class FleetPoller:
-    """Reads the watched kinds, updates the dashboard, and emits changes."""
+    """A poller of the watched kinds, which updates the dashboard and emits changes."""
 
     def __init__(
         self,

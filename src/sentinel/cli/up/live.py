@@ -79,7 +79,7 @@ class _QueueStream(io.StringIO):
 
 
 class LogBuffer(io.StringIO):
-    """Holds the latest log lines while the live view has the screen."""
+    """A buffer for the latest log lines while the live view has the screen."""
 
     def __init__(self, terminal: TextIO) -> None:
         super().__init__()

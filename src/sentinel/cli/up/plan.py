@@ -125,7 +125,7 @@ class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
 def make_plan(
     options: UpOptions, *, environ: Mapping[str, str], database_url: str, tokens_file: Path
 ) -> UpPlan | list[str]:
-    """Return the plan, or all problems. The last two arguments are the defaults from the data directory."""
+    """Return the plan, or all problems. The last two arguments come from the data directory."""
     plan_loader = _PlanLoader(options, environ)
     address, server, kinds = plan_loader.server(database_url, tokens_file)
     broker = plan_loader.broker()
@@ -147,7 +147,7 @@ def make_plan(
 
 
 class _PlanLoader:
-    """Loads the settings of each part and collects problems, warnings and secrets."""
+    """A loader of all settings, with the problems, warnings and secrets found so far."""
 
     def __init__(self, options: UpOptions, environ: Mapping[str, str]) -> None:
         self.problems: list[str] = []

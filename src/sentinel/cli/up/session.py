@@ -1,4 +1,4 @@
-"""Wires the parts of one `sentinel up` together, under one lifecycle.
+"""The wiring of one `sentinel up`: all its parts, under one lifecycle.
 
 The database, the listener and the broker are shared and opened first. An unusable database ends the command; so
 does a broker with an exchange or topic of the wrong kind. A broker that is unreachable or rejects the credentials

@@ -1,4 +1,4 @@
-"""Routes one environment and one command line to several settings structs.
+"""Routing of one environment and one command line to several settings structs.
 
 The settings of a pulse, an adapter and the API each read `SENTINEL_…` variables and `--set`, and each would reject
 or warn about a key of another. So each gets only the keys that it knows. Unknown variables go to all, which warn

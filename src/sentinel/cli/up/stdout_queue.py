@@ -19,7 +19,7 @@ MAX_QUEUED_BYTES = 1_000_000
 
 
 class StdoutQueue:
-    """Writes texts in order, from its own thread. Its methods do not raise, and only `flush` blocks."""
+    """A queue of texts for a writer thread. Its methods do not raise, and only `flush` blocks."""
 
     def __init__(
         self,
