@@ -31,9 +31,7 @@ class FakeHarness(HttpHarness):
         self.http: FakeHttp = FakeHttp()
 
     def respond(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
-        self.http.answer(
-            method, f"{self.url}{path}", status=status, body=body, headers={"X-ScriptedResponse": header}
-        )
+        self.http.answer(method, f"{self.url}{path}", status=status, body=body, headers={"X-Said": header})
 
     def sent(self) -> list[tuple[str, Json, str]]:
         return [
@@ -56,9 +54,7 @@ class ServerHarness(HttpHarness):
         self.dead_url = f"http://127.0.0.1:{free_port()}"
 
     def respond(self, method: str, path: str, *, status: int, body: bytes = b"", header: str = "") -> None:
-        self._responses.setdefault((method, path), []).append(
-            ScriptedResponse(status, body, {"X-ScriptedResponse": header})
-        )
+        self._responses.setdefault((method, path), []).append(ScriptedResponse(status, body, {"X-Said": header}))
 
     def sent(self) -> list[tuple[str, Json, str]]:
         return [

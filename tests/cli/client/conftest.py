@@ -1,4 +1,4 @@
-"""The fleet API that tests of the client's commands talk to."""
+"""The fleet API for tests of the client's commands."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.cli.client.serving import ServedFleet
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[ServedFleet]:
-    """A fleet API on an empty store in memory, listening on loopback, where everybody may do everything."""
+    """An empty fleet API on loopback, without authentication."""
     async with ServedFleet() as served:
         yield served

@@ -1,4 +1,4 @@
-"""A fleet API on loopback, and somebody who uses it by commands."""
+"""A fleet API on loopback, and the client's commands against it."""
 
 from __future__ import annotations
 
@@ -18,77 +18,80 @@ from sentinel.web.asgi import Message, Receive, Scope, Send
 from sentinel.web.server import Server
 from tests.support.fleet.api_client import FleetClient
 
-FOREIGN = ("SENTINEL_SERVER", "SENTINEL_TOKEN", "NO_COLOR", "COLUMNS")
-"""Variables of whoever runs the tests, which would count."""
+UNSET_VARIABLES = ("SENTINEL_SERVER", "SENTINEL_TOKEN", "NO_COLOR", "COLUMNS")
+"""Variables of the developer's shell that would change the results."""
 
 
 class ServedFleet(FleetClient):
-    """A fleet API whose requests can be waited for."""
+    """A fleet API that records the requests of its clients."""
 
     def __init__(
         self, *, identities: Sequence[Identity] = (), policies: Mapping[str, Policy] | None = None
     ) -> None:
         super().__init__(identities=identities, policies=policies)
-        self._serving = Server(self._listening, address=Address("127.0.0.1", 0), log=get_logger("test"))
-        self._heard = asyncio.Condition()
+        self._server = Server(self._handle, address=Address("127.0.0.1", 0), log=get_logger("test"))
+        self._responded = asyncio.Condition()
         self.before_patch: Callable[[], Awaitable[object]] | None = None
-        """What somebody else does in the moment before the first change arrives."""
+        """Called once, just before the first PATCH is handled."""
         self.requests: list[str] = []
-        """What came over the network and has been answered: method and path, with the status."""
+        """Method, path and status of each request from the network, in order of the responses."""
 
     @property
     def url(self) -> str:
-        return f"http://{self._serving.address}"
+        return f"http://{self._server.address}"
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        await self._serving.open()
+        await self._server.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._serving.close()
+        await self.stop_serving()
         await super().__aexit__()
 
-    async def be_away_for_a_request(self) -> None:
-        """Stops serving, hangs up on the next who asks, and serves again on the same port."""
-        asked = asyncio.Event()
+    async def stop_serving(self) -> None:
+        await self._server.close()
 
-        def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def drop_one_request(self) -> None:
+        """Stop serving, close the next connection without a response, and serve again on the same port."""
+        dropped = asyncio.Event()
+
+        def drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.close()
-            asked.set()
+            dropped.set()
 
-        address = self._serving.address
-        await self._serving.close()
-        async with asyncio.timeout(10), await asyncio.start_server(hang_up, address.host, address.port):
-            await asked.wait()
-        self._serving = Server(self._listening, address=address, log=get_logger("test"))
-        await self._serving.open()
+        address = self._server.address
+        await self.stop_serving()
+        async with asyncio.timeout(10), await asyncio.start_server(drop, address.host, address.port):
+            await dropped.wait()
+        self._server = Server(self._handle, address=address, log=get_logger("test"))
+        await self._server.open()
 
     async def until(self, ending: str, *, times: int = 1) -> None:
-        """Waits for so many answers to requests that end like this, from the beginning."""
-        async with asyncio.timeout(10), self._heard:
-            await self._heard.wait_for(lambda: sum(each.endswith(ending) for each in self.requests) >= times)
+        """Wait until this many requests, counted from the start, end like this."""
+        async with asyncio.timeout(10), self._responded:
+            await self._responded.wait_for(lambda: sum(each.endswith(ending) for each in self.requests) >= times)
 
-    async def _listening(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         status = 0
         if scope["method"] == "PATCH" and self.before_patch is not None:
-            interfere, self.before_patch = self.before_patch, None
-            await interfere()
+            before_patch, self.before_patch = self.before_patch, None
+            await before_patch()
 
-        async def noting(message: Message) -> None:
+        async def send_and_record(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
             await send(message)
 
-        await self.app(scope, receive, noting)
-        async with self._heard:
+        await self.app(scope, receive, send_and_record)
+        async with self._responded:
             self.requests.append(f"{scope['method']} {scope['path']} {status}")
-            self._heard.notify_all()
+            self._responded.notify_all()
 
     async def run(
         self, command: click.Command, *arguments: object, token: str = "", **more: Any
     ) -> tuple[int, str, str]:
-        """Calls a command: exit code, what it printed, and what it said on stderr."""
+        """Run a command against this API; return its exit code, stdout and stderr."""
         return await run(
             command, *arguments, environ={"SENTINEL_SERVER": self.url, "SENTINEL_TOKEN": token}, **more
         )
@@ -97,8 +100,8 @@ class ServedFleet(FleetClient):
 async def run(
     command: click.Command, *arguments: object, environ: Mapping[str, str] | None = None, stdin: str = ""
 ) -> tuple[int, str, str]:
-    """Calls a command, in a thread because the server is on this one's loop."""
-    env = {**dict.fromkeys(FOREIGN), **{name: value or None for name, value in (environ or {}).items()}}
+    """Run a command in a thread, because the server uses this thread's event loop."""
+    env = {**dict.fromkeys(UNSET_VARIABLES), **{name: value or None for name, value in (environ or {}).items()}}
     result: Result = await asyncio.to_thread(
         CliRunner().invoke,
         command,
@@ -115,5 +118,5 @@ async def run(
 
 
 def decoded(text: str) -> Any:
-    """What was printed for scripts."""
+    """Decode JSON output."""
     return msgspec.json.decode(text)

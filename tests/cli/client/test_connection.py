@@ -1,4 +1,4 @@
-"""Servers that are away, foreign, slow or indiscreet: one clear line, and never the token."""
+"""Errors of a server: one clear line, and never the token."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serving(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """A server that answers like this; its URL."""
+    """Serve with this handler; yields the URL."""
     runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.1)
     url = await listen(runner, tls=tls)
     try:
@@ -37,14 +37,14 @@ async def serving(handler: Handler, *, tls: ssl.SSLContext | None = None) -> Asy
         await runner.cleanup()
 
 
-def answering(status: int, body: str, content_type: str = "application/json", **headers: str) -> Handler:
-    async def answer(request: web.BaseRequest) -> web.Response:
+def respond(status: int, body: str, content_type: str = "application/json", **headers: str) -> Handler:
+    async def handle(request: web.BaseRequest) -> web.Response:
         return web.Response(status=status, text=body, content_type=content_type, headers=headers)
 
-    return answer
+    return handle
 
 
-async def test_a_server_that_is_not_there_is_named_with_what_to_do() -> None:
+async def test_an_unreachable_server_is_named_with_the_options_to_check() -> None:
     url = f"http://127.0.0.1:{free_port()}"
 
     code, out, err = await run(get, "clusters", "--server", url)
@@ -55,7 +55,7 @@ async def test_a_server_that_is_not_there_is_named_with_what_to_do() -> None:
     assert len(err.splitlines()) == 1
 
 
-async def test_the_token_goes_to_the_server_and_nowhere_else() -> None:
+async def test_the_token_is_sent_but_never_printed() -> None:
     seen: list[str] = []
 
     async def echo(request: web.BaseRequest) -> web.Response:
@@ -71,7 +71,7 @@ async def test_the_token_goes_to_the_server_and_nowhere_else() -> None:
     assert "***" in err
 
 
-async def test_a_token_that_no_header_can_carry_is_refused_unseen() -> None:
+async def test_a_token_invalid_in_a_header_is_refused_and_not_printed() -> None:
     code, _, err = await run(get, "clusters", environ={"SENTINEL_TOKEN": "two\nlines"})
 
     assert code == 2
@@ -80,7 +80,7 @@ async def test_a_token_that_no_header_can_carry_is_refused_unseen() -> None:
 
 
 async def test_redirects_are_not_followed() -> None:
-    async with serving(answering(302, "", Location="http://elsewhere.invalid/")) as url:
+    async with serving(respond(302, "", Location="http://elsewhere.invalid/")) as url:
         code, _, err = await run(get, "clusters", "--server", url)
 
     assert code == 1
@@ -96,12 +96,12 @@ async def test_redirects_are_not_followed() -> None:
         ("", "application/json"),
     ],
 )
-async def test_a_server_of_another_kind_is_recognised(body: str, content_type: str) -> None:
-    async with serving(answering(200, body, content_type)) as url:
+async def test_a_response_of_another_kind_of_server_is_refused(body: str, content_type: str) -> None:
+    async with serving(respond(200, body, content_type)) as url:
         code, out, err = await run(get, "clusters", "--server", url)
 
     assert (code, out) == (1, "")
-    assert err.startswith("the server's answer is not what a fleet API says: ")
+    assert err.startswith("expected a response of a fleet API, got something else: ")
 
 
 @pytest.mark.parametrize(
@@ -115,50 +115,50 @@ async def test_a_server_of_another_kind_is_recognised(body: str, content_type: s
         (400, "x" * 5000, "text/plain", "xxx…"),
     ],
 )
-async def test_refusals_of_any_shape_are_one_line(status: int, body: str, content_type: str, words: str) -> None:
-    async with serving(answering(status, body, content_type)) as url, ServerConnection(server=url) as connection:
-        with pytest.raises(RequestRejected) as refused:
-            await connection.ask("GET", "/x")
+async def test_any_error_response_is_one_line(status: int, body: str, content_type: str, words: str) -> None:
+    async with serving(respond(status, body, content_type)) as url, ServerConnection(server=url) as connection:
+        with pytest.raises(RequestRejected) as rejected:
+            await connection.request("GET", "/x")
 
-    assert f"({status})" in str(refused.value)
-    assert words in str(refused.value)
-    assert str(refused.value).isprintable()
-    assert refused.value.is_retryable is (status >= 500)
+    assert f"({status})" in str(rejected.value)
+    assert words in str(rejected.value)
+    assert str(rejected.value).isprintable()
+    assert rejected.value.is_retryable is (status >= 500)
 
 
-async def test_a_server_that_never_answers_is_given_up() -> None:
-    silent = asyncio.Event()
+async def test_a_request_without_a_response_times_out() -> None:
+    never = asyncio.Event()
 
-    async def wait(request: web.BaseRequest) -> web.Response:
-        await silent.wait()
+    async def hang(request: web.BaseRequest) -> web.Response:
+        await never.wait()
         return web.Response()
 
     async with (
-        serving(wait) as url,
-        ServerConnection(server=url, patience=timedelta(milliseconds=50)) as connection,
+        serving(hang) as url,
+        ServerConnection(server=url, timeout=timedelta(milliseconds=50)) as connection,
     ):
-        with pytest.raises(Unreachable, match=r"no complete answer within 0\.05s"):
-            await connection.ask("GET", "/x")
+        with pytest.raises(Unreachable, match=r"no complete response within 0\.05s"):
+            await connection.request("GET", "/x")
 
 
-async def test_a_certificate_needs_somebody_who_vouches_for_it(tmp_path: Path) -> None:
+async def test_a_certificate_needs_its_ca_file(tmp_path: Path) -> None:
     authority = trustme.CA()
     ca_file = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(ca_file))
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(tls)
 
-    async with serving(answering(200, "{}"), tls=tls) as url:
-        async with ServerConnection(server=url) as stranger:
+    async with serving(respond(200, "{}"), tls=tls) as url:
+        async with ServerConnection(server=url) as without_ca:
             with pytest.raises(Unreachable, match="--ca-file"):
-                await stranger.ask("GET", "/x")
-        async with ServerConnection(server=url, ca_file=ca_file) as friend:
-            answer = await friend.ask("GET", "/x")
+                await without_ca.request("GET", "/x")
+        async with ServerConnection(server=url, ca_file=ca_file) as with_ca:
+            response = await with_ca.request("GET", "/x")
 
-    assert answer.status == 200
+    assert response.status == 200
 
 
-def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
+def test_a_ca_file_without_certificates_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_text("nothing")
 
@@ -167,25 +167,25 @@ def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "a/b", "../../secrets", "a\nb"])
-def test_what_a_path_would_swallow_is_no_segment(text: str) -> None:
+def test_a_segment_that_would_change_the_path_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected one segment of a URL"):
         segment(text)
 
 
-async def test_an_id_cannot_lead_elsewhere() -> None:
+async def test_an_id_is_quoted_in_the_path() -> None:
     paths: list[str] = []
 
-    async def note(request: web.BaseRequest) -> web.Response:
+    async def record(request: web.BaseRequest) -> web.Response:
         paths.append(request.raw_path)
         return web.Response(status=404)
 
-    async with serving(note) as url:
+    async with serving(record) as url:
         code, _, _ = await run(get, "clusters", "..secrets?x=1#y", "--server", url)
 
     assert code == 1
     assert paths == ["/api/hyperfleet/v1/clusters/..secrets%3Fx%3D1%23y"]
 
 
-def test_errors_are_of_one_family() -> None:
+def test_only_unreachable_servers_are_worth_a_retry() -> None:
     assert not ServerError.is_retryable
     assert Unreachable.is_retryable

@@ -1,4 +1,4 @@
-"""Lists and single resources: what the API says for scripts, how each stands for people."""
+"""`sentinel get`: lists and single resources, as API bodies and as tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cli.client.serving import ServedFleet, decoded
 SPEC = {"region": "us-east", "nodes": 3}
 
 
-async def test_json_is_the_body_of_the_api(fleet: ServedFleet) -> None:
+async def test_json_output_is_the_body_of_the_api(fleet: ServedFleet) -> None:
     await fleet.create(id="one", spec=SPEC, labels={"region": "us-east"})
 
     code, out, err = await fleet.run(get, "clusters", "one", "--output", "json")
@@ -20,7 +20,7 @@ async def test_json_is_the_body_of_the_api(fleet: ServedFleet) -> None:
     assert decoded(out) == await fleet.get("clusters/one")
 
 
-async def test_json_of_a_list_is_the_first_page_as_it_is(fleet: ServedFleet) -> None:
+async def test_json_output_of_a_list_is_its_first_page(fleet: ServedFleet) -> None:
     for number in range(101):
         await fleet.create(name=f"c{number}", id=f"c{number}")
 
@@ -31,7 +31,7 @@ async def test_json_of_a_list_is_the_first_page_as_it_is(fleet: ServedFleet) -> 
     assert decoded(out)["next"]
 
 
-async def test_all_pages_can_be_had_as_one_body(fleet: ServedFleet) -> None:
+async def test_all_prints_every_page_as_one_body(fleet: ServedFleet) -> None:
     for number in range(101):
         await fleet.create("manifests", f"m{number}", id=f"m{number}")
 
@@ -43,7 +43,7 @@ async def test_all_pages_can_be_had_as_one_body(fleet: ServedFleet) -> None:
     assert body["items"][0]["name"] == "m99"
 
 
-async def test_yaml_says_the_same(fleet: ServedFleet) -> None:
+async def test_yaml_output_has_the_same_content(fleet: ServedFleet) -> None:
     await fleet.create(id="one", spec=SPEC)
 
     _, out, _ = await fleet.run(get, "clusters", "one", "--output", "yaml")
@@ -51,7 +51,7 @@ async def test_yaml_says_the_same(fleet: ServedFleet) -> None:
     assert msgspec.yaml.decode(out) == await fleet.get("clusters/one")
 
 
-async def test_the_table_says_how_each_stands_and_what_it_waits_for(fleet: ServedFleet) -> None:
+async def test_the_table_shows_states_and_what_each_resource_waits_for(fleet: ServedFleet) -> None:
     await fleet.create(name="ready", id="a")
     await fleet.reports("clusters/a", "validation", "dns")
     await fleet.create(name="waiting", id="b")
@@ -82,7 +82,7 @@ async def test_the_table_says_how_each_stands_and_what_it_waits_for(fleet: Serve
     assert rows["d"].endswith("adapters to finalise")
 
 
-async def test_one_that_waits_for_its_children_to_go_says_so(fleet: ServedFleet) -> None:
+async def test_the_table_shows_a_deletion_that_waits_for_children(fleet: ServedFleet) -> None:
     await fleet.create(id="one")
     await fleet.create("nodepools", "pool", owner_references={"id": "one"})
     await fleet.call("DELETE", "clusters/one")
@@ -93,7 +93,7 @@ async def test_one_that_waits_for_its_children_to_go_says_so(fleet: ServedFleet)
     assert out.rstrip().endswith("children to go")
 
 
-async def test_the_table_has_all_pages(fleet: ServedFleet) -> None:
+async def test_the_table_has_every_page(fleet: ServedFleet) -> None:
     for number in range(1001):
         await fleet.create("manifests", f"m{number}", id=f"m{number}")
 
@@ -102,14 +102,14 @@ async def test_the_table_has_all_pages(fleet: ServedFleet) -> None:
     assert len(out.splitlines()) == 1002
 
 
-async def test_nothing_is_a_header(fleet: ServedFleet) -> None:
+async def test_the_table_of_an_empty_list_is_a_header(fleet: ServedFleet) -> None:
     code, out, _ = await fleet.run(get, "clusters")
 
     assert code == 0
     assert len(out.splitlines()) == 1
 
 
-async def test_selectors_and_order_are_the_servers(fleet: ServedFleet) -> None:
+async def test_selector_and_order_are_passed_to_the_server(fleet: ServedFleet) -> None:
     for name, region in (("a", "eu"), ("b", "us"), ("c", "eu")):
         await fleet.create(name=name, id=name, labels={"region": region})
 
@@ -119,7 +119,7 @@ async def test_selectors_and_order_are_the_servers(fleet: ServedFleet) -> None:
 
 
 @pytest.mark.parametrize("given", ["cluster", "Cluster", "clusers"])
-async def test_a_plural_that_is_unknown_suggests_one_that_is_known(fleet: ServedFleet, given: str) -> None:
+async def test_an_unknown_plural_gets_a_suggestion(fleet: ServedFleet, given: str) -> None:
     code, out, err = await fleet.run(get, given)
 
     assert (code, out) == (1, "")
@@ -127,11 +127,11 @@ async def test_a_plural_that_is_unknown_suggests_one_that_is_known(fleet: Served
     assert "clusters, nodepools, machines, manifests" in err
 
 
-async def test_an_id_that_is_unknown_is_refused_in_one_line(fleet: ServedFleet) -> None:
-    code, out, err = await fleet.run(get, "clusters", "nobody")
+async def test_an_unknown_id_is_refused_in_one_line(fleet: ServedFleet) -> None:
+    code, out, err = await fleet.run(get, "clusters", "missing")
 
     assert (code, out) == (1, "")
-    assert err == 'refused (404): no clusters with the id "nobody"\n'
+    assert err == 'refused (404): no clusters with the id "missing"\n'
 
 
 @pytest.mark.parametrize(
@@ -149,14 +149,14 @@ async def test_an_id_that_is_unknown_is_refused_in_one_line(fleet: ServedFleet) 
         (),
     ],
 )
-async def test_bad_usage_ends_with_2(fleet: ServedFleet, arguments: tuple[str, ...]) -> None:
+async def test_wrong_usage_exits_2(fleet: ServedFleet, arguments: tuple[str, ...]) -> None:
     code, out, err = await fleet.run(get, *arguments)
 
     assert (code, out) == (2, "")
     assert "secret" not in err
 
 
-async def test_a_bad_order_is_refused_with_its_field(fleet: ServedFleet) -> None:
+async def test_an_invalid_order_is_refused_with_its_field(fleet: ServedFleet) -> None:
     code, _, err = await fleet.run(get, "clusters", "--order", "size")
 
     assert code == 1

@@ -1,4 +1,4 @@
-"""The client's commands as people run them: processes of their own, some on a terminal."""
+"""The client's commands as processes, some on a terminal."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from tests.support.processes.service import ServiceProcess
 
 
 class Terminal:
-    """A command on a terminal of 60 columns, at which somebody sits."""
+    """A command on a terminal of 60 columns."""
 
     def __init__(self, *command: str, server: str) -> None:
         self._command = command
         self._environ = {"PATH": os.environ["PATH"], "SENTINEL_SERVER": server, "COLUMNS": "60", "TERM": "xterm"}
         self._changed = asyncio.Condition()
         self.text = ""
-        """What is on the screen, escapes and all."""
+        """Its output so far, with escape sequences."""
 
     async def run(self, *answers: tuple[str, str]) -> int:
-        """Runs it to its end, typing an answer whenever its question has appeared."""
-        ours, theirs = pty.openpty()
+        """Run it to its end, typing each answer when its question appears; return the exit code."""
+        terminal, command_side = pty.openpty()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "sentinel.cli", *self._command),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=command_side,
+            stdout=command_side,
+            stderr=command_side,
             env=self._environ,
         )
-        os.close(theirs)
-        reading = asyncio.create_task(asyncio.to_thread(self._read, ours, asyncio.get_running_loop()))
+        os.close(command_side)
+        validation = asyncio.create_task(asyncio.to_thread(self._read, terminal, asyncio.get_running_loop()))
         try:
             async with asyncio.timeout(30):
                 for question, answer in answers:
                     async with self._changed:
                         await self._changed.wait_for(lambda question=question: question in self.text)  # type: ignore[misc]  # bound at once
-                    os.write(ours, answer.encode())
+                    os.write(terminal, answer.encode())
                 return await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-            await reading
-            os.close(ours)
+            await validation
+            os.close(terminal)
 
     def _read(self, terminal: int, loop: asyncio.AbstractEventLoop) -> None:
         for _ in range(10_000):
             try:
                 data = os.read(terminal, 4096)
-            except OSError:  # how a terminal says that nobody is left on the other side
+            except OSError:  # the command has exited
                 return
             if not data:
                 return
@@ -65,7 +65,7 @@ class Terminal:
             self._changed.notify_all()
 
 
-async def test_a_watch_of_a_list_prints_what_changes_and_ends_well_when_interrupted(fleet: ServedFleet) -> None:
+async def test_watch_prints_changed_rows_until_ctrl_c_and_exits_0(fleet: ServedFleet) -> None:
     await fleet.create(name="first", id="a")
     await fleet.create(name="second", id="b")
     lists = "GET /api/hyperfleet/v1/clusters 200"
@@ -76,7 +76,7 @@ async def test_a_watch_of_a_list_prints_what_changes_and_ends_well_when_interrup
         await fleet.until(lists, times=2)
         await fleet.reports("clusters/a", "validation", "dns")
         await fleet.create(name="third", id="c")
-        # The list that is being read now may be older than that; the one after the next is not, and is printed.
+        # The poll that is running may predate the change; the one after the next has certainly printed it.
         await fleet.until(lists, times=fleet.requests.count(lists) + 3)
         code = await watching.stop(signal.SIGINT)
 
@@ -89,7 +89,7 @@ async def test_a_watch_of_a_list_prints_what_changes_and_ends_well_when_interrup
     assert rows[-1][0] in ("first", "third")
 
 
-async def test_get_watch_ends_as_well(fleet: ServedFleet) -> None:
+async def test_get_watch_exits_0_on_ctrl_c(fleet: ServedFleet) -> None:
     await fleet.create(id="a")
 
     async with ServiceProcess(
@@ -102,7 +102,7 @@ async def test_get_watch_ends_as_well(fleet: ServedFleet) -> None:
     assert all(decoded(line)["change"] == "added" for line in watching.stdout.decode().splitlines())
 
 
-async def test_on_a_terminal_apply_asks_and_takes_no_for_an_answer(fleet: ServedFleet, tmp_path: Path) -> None:
+async def test_on_a_terminal_apply_asks_for_confirmation(fleet: ServedFleet, tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     await asyncio.to_thread(file.write_text, "{kind: Cluster, name: one, spec: {a: 1}}")
 
@@ -121,7 +121,7 @@ async def test_on_a_terminal_apply_asks_and_takes_no_for_an_answer(fleet: Served
     assert sum(each.startswith("POST") for each in fleet.requests) == 1
 
 
-async def test_on_a_terminal_rows_have_colours_and_fit(fleet: ServedFleet) -> None:
+async def test_on_a_terminal_rows_are_coloured_and_truncated(fleet: ServedFleet) -> None:
     await fleet.create(name="a-rather-long-name-for-a-cluster", id="an-id-that-is-not-short-either")
     screen = Terminal("get", "clusters", server=fleet.url)
 
@@ -137,7 +137,7 @@ async def test_on_a_terminal_rows_have_colours_and_fit(fleet: ServedFleet) -> No
 
 async def test_exit_codes_reach_the_shell(fleet: ServedFleet) -> None:
     codes = []
-    for command in (("get", "clusters"), ("get", "clusters", "nobody"), ("get", "clusters", "--output", "xml")):
+    for command in (("get", "clusters"), ("get", "clusters", "missing"), ("get", "clusters", "--output", "xml")):
         async with ServiceProcess(command, environ={"SENTINEL_SERVER": fleet.url}) as process:
             codes.append(await process.exit_code())
 

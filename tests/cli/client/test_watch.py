@@ -1,4 +1,4 @@
-"""What changes, as it changes."""
+"""`sentinel watch`: changes as they happen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.client.serving import ServedFleet, decoded
 FAST = ("--interval", "10ms")
 
 
-def test_changes_come_in_the_order_of_the_list_and_what_is_gone_last() -> None:
+def test_changes_are_in_list_order_with_deletions_last() -> None:
     before = {"a": b'{"v":1}', "b": b'{"v":1}', "c": b'{"v":1}'}
     now = {"d": b'{"v":1}', "b": b'{"v":2}', "c": b'{"v":1}'}
 
@@ -27,7 +27,7 @@ def test_changes_come_in_the_order_of_the_list_and_what_is_gone_last() -> None:
     ]
 
 
-async def test_one_resource_is_followed_to_its_end(fleet: ServedFleet) -> None:
+async def test_one_resource_is_watched_until_it_is_gone(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
     one = "GET /api/hyperfleet/v1/clusters/c1"
 
@@ -52,31 +52,29 @@ async def test_one_resource_is_followed_to_its_end(fleet: ServedFleet) -> None:
     assert rows[-1].endswith("gone")
 
 
-async def test_what_cannot_be_seen_in_a_row_is_no_row(fleet: ServedFleet) -> None:
+async def watch_manifest(
+    fleet: ServedFleet, *options: str, method: str, path: str = "", body: object = None
+) -> tuple[int, str]:
+    """Watch a manifest while one request changes it and another deletes it; return exit code and stdout."""
     await fleet.create("manifests", id="m1")
-    one = "GET /api/hyperfleet/v1/manifests/m1"
-
-    watching = asyncio.create_task(fleet.run(watch, "manifests", "m1", *FAST))
-    await fleet.until(f"{one} 200")
-    await fleet.call("POST", "manifests/m1/pulse")
-    await fleet.until(f"{one} 200", times=2)
+    watching = asyncio.create_task(fleet.run(watch, "manifests", "m1", *FAST, *options))
+    await fleet.until("GET /api/hyperfleet/v1/manifests/m1 200")
+    await fleet.call(method, f"manifests/m1{path}", body)
+    await fleet.until("GET /api/hyperfleet/v1/manifests/m1 200", times=2)
     await fleet.call("DELETE", "manifests/m1")
     code, out, _ = await watching
+    return code, out
+
+
+async def test_a_change_that_no_column_shows_prints_no_row(fleet: ServedFleet) -> None:
+    code, out = await watch_manifest(fleet, method="POST", path="/pulse")
 
     assert code == 0
     assert len(out.splitlines()) == 3
 
 
-async def test_for_scripts_each_change_is_a_line_with_the_resource(fleet: ServedFleet) -> None:
-    await fleet.create("manifests", id="m1")
-    one = "GET /api/hyperfleet/v1/manifests/m1"
-
-    watching = asyncio.create_task(fleet.run(watch, "manifests", "m1", *FAST, "--output", "json"))
-    await fleet.until(f"{one} 200")
-    await fleet.call("PATCH", "manifests/m1", {"spec": {"a": 1}})
-    await fleet.until(f"{one} 200", times=2)
-    await fleet.call("DELETE", "manifests/m1")
-    code, out, _ = await watching
+async def test_json_output_is_a_line_for_each_change(fleet: ServedFleet) -> None:
+    code, out = await watch_manifest(fleet, "--output", "json", method="PATCH", body={"spec": {"a": 1}})
 
     events = [decoded(line) for line in out.splitlines()]
     assert code == 0
@@ -87,12 +85,12 @@ async def test_for_scripts_each_change_is_a_line_with_the_resource(fleet: Served
     ]
 
 
-async def test_a_server_that_goes_away_is_waited_for(fleet: ServedFleet) -> None:
+async def test_watching_continues_after_the_server_was_down(fleet: ServedFleet) -> None:
     await fleet.create("manifests", id="m1")
 
     watching = asyncio.create_task(fleet.run(watch, "manifests", "m1", *FAST, "--output", "yaml"))
     await fleet.until("/manifests/m1 304")
-    await fleet.be_away_for_a_request()
+    await fleet.drop_one_request()
     await fleet.call("DELETE", "manifests/m1")
     code, out, err = await watching
 
@@ -101,9 +99,9 @@ async def test_a_server_that_goes_away_is_waited_for(fleet: ServedFleet) -> None
     assert err.endswith("trying again until Ctrl-C\n")
 
 
-@pytest.mark.parametrize("arguments", [("clusters", "nobody"), ("nothing",)])
+@pytest.mark.parametrize("arguments", [("clusters", "missing"), ("nothing",)])
 @pytest.mark.parametrize("command", [(watch,), (get, "--watch")])
-async def test_what_is_not_there_is_not_waited_for(
+async def test_watching_something_that_does_not_exist_fails(
     fleet: ServedFleet, command: tuple[click.Command, str], arguments: tuple[str, ...]
 ) -> None:
     code, out, err = await fleet.run(*command, *arguments)
@@ -112,7 +110,7 @@ async def test_what_is_not_there_is_not_waited_for(
     assert err
 
 
-async def test_a_selector_is_for_lists(fleet: ServedFleet) -> None:
+async def test_a_selector_with_an_id_is_wrong_usage(fleet: ServedFleet) -> None:
     code, _, _ = await fleet.run(watch, "clusters", "one", "-l", "a=b")
 
     assert code == 2

@@ -1,4 +1,4 @@
-"""`sentinel why`, against the API that knows."""
+"""`sentinel why` against a real API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sentinel.core.pulse.decision import Policy
 from tests.cli.client.serving import ServedFleet, decoded
 
 
-async def test_it_names_the_adapters_in_the_way_with_their_own_words(fleet: ServedFleet) -> None:
+async def test_each_unfinished_adapter_is_listed_with_its_message(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
     since = (await fleet.later(5)).isoformat().replace("+00:00", "Z")
     await fleet.reports("clusters/c1", "validation")
@@ -27,7 +27,7 @@ async def test_it_names_the_adapters_in_the_way_with_their_own_words(fleet: Serv
     assert body["next_pulse"]
 
 
-async def test_one_that_has_never_reported_is_named_too(fleet: ServedFleet) -> None:
+async def test_adapters_that_never_reported_are_listed(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
 
     _, out, _ = await fleet.run(why, "c1", "--output", "json")
@@ -38,18 +38,18 @@ async def test_one_that_has_never_reported_is_named_too(fleet: ServedFleet) -> N
     ]
 
 
-async def test_a_server_that_runs_beside_the_pulse_knows_when_the_next_one_comes() -> None:
+async def test_the_servers_policy_is_used_unless_an_option_overrides_it() -> None:
     policy = Policy(max_age_not_ready=timedelta(days=36_500), max_age_ready=timedelta(days=1))
     async with ServedFleet(policies={"clusters": policy}) as fleet:
         await fleet.create(id="c1")
         await fleet.reports("clusters/c1", "validation")
         await fleet.reports("clusters/c1", "dns", available="False")
 
-        _, told, _ = await fleet.run(why, "c1")
-        _, asked, _ = await fleet.run(why, "c1", "--max-age-not-ready", "1s")
+        _, by_server, _ = await fleet.run(why, "c1")
+        _, by_option, _ = await fleet.run(why, "c1", "--max-age-not-ready", "1s")
 
-    assert "(max age 36500d)" in told
-    assert "next pulse due now, and every 1s until it is answered" in asked
+    assert "(max age 36500d)" in by_server
+    assert "next pulse due now, and every 1s until it is answered" in by_option
 
 
 async def test_a_ready_resource_waits_for_nothing(fleet: ServedFleet) -> None:
@@ -80,7 +80,7 @@ async def test_a_paused_resource_has_no_next_pulse(fleet: ServedFleet) -> None:
     assert (decoded(out)["next_pulse"], decoded(out)["paused"]) == (None, True)
 
 
-async def test_a_deletion_names_adapters_and_children(fleet: ServedFleet) -> None:
+async def test_a_deletion_lists_adapters_and_children(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
     await fleet.create("nodepools", "pool", id="p1", owner_references={"id": "c1"})
     await fleet.call("DELETE", "clusters/c1")
@@ -98,7 +98,7 @@ async def test_a_deletion_names_adapters_and_children(fleet: ServedFleet) -> Non
     assert [each["adapter"] for each in body["waiting_for"]] == ["validation"]
 
 
-async def test_the_policy_in_force_can_be_told(fleet: ServedFleet) -> None:
+async def test_the_policy_can_be_given_by_options(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
     await fleet.reports("clusters/c1", "validation", "dns")
 
@@ -110,14 +110,14 @@ async def test_the_policy_in_force_can_be_told(fleet: ServedFleet) -> None:
     assert '"soon"' in err
 
 
-async def test_an_id_that_is_unknown_ends_with_1(fleet: ServedFleet) -> None:
-    code, out, err = await fleet.run(why, "nobody", "--output", "json")
+async def test_an_unknown_id_exits_1(fleet: ServedFleet) -> None:
+    code, out, err = await fleet.run(why, "missing", "--output", "json")
 
     assert (code, out) == (1, "")
-    assert err == 'refused (404): no resource with the id "nobody"\n'
+    assert err == 'refused (404): no resource with the id "missing"\n'
 
 
-async def test_where_the_sentinel_follows_progress_so_does_the_next_pulse(fleet: ServedFleet) -> None:
+async def test_with_pulse_on_progress_the_next_pulse_follows_progress(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
     await fleet.reports("clusters/c1", "validation")
     await fleet.reports("clusters/c1", "dns", available="False")
@@ -129,7 +129,7 @@ async def test_where_the_sentinel_follows_progress_so_does_the_next_pulse(fleet:
     assert following.splitlines()[-1].endswith(": adapter progressed")
 
 
-async def test_what_can_be_no_id_is_refused_before_anything_is_asked(fleet: ServedFleet) -> None:
+async def test_an_invalid_id_is_refused_before_any_request(fleet: ServedFleet) -> None:
     code, out, err = await fleet.run(why, "../x")
 
     assert (code, out) == (2, "")

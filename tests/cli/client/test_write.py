@@ -1,4 +1,4 @@
-"""One change to one resource: what is sent, what is said, and what is refused before anything is sent."""
+"""`sentinel create`, `patch`, `delete`, `pause` and `resume`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sentinel.core.access import Identity, Role
 from tests.cli.client.serving import ServedFleet, decoded
 
 
-async def test_a_resource_is_created_with_all_that_was_given(fleet: ServedFleet) -> None:
+async def test_a_resource_is_created_from_all_options(fleet: ServedFleet) -> None:
     code, out, err = await fleet.run(
         create,
         "clusters",
@@ -28,13 +28,13 @@ async def test_a_resource_is_created_with_all_that_was_given(fleet: ServedFleet)
     )
 
 
-async def test_for_scripts_what_was_created_is_printed(fleet: ServedFleet) -> None:
+async def test_json_output_is_the_created_resource(fleet: ServedFleet) -> None:
     _, out, _ = await fleet.run(create, "clusters", "--name", "one", "--output", "json")
 
     assert decoded(out) == await fleet.get(f"clusters/{decoded(out)['id']}")
 
 
-async def test_a_child_is_created_below_its_parent(fleet: ServedFleet) -> None:
+async def test_a_child_is_created_with_its_parent(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
 
     code, _, _ = await fleet.run(create, "nodepools", "--name", "pool", "--parent", "c1", "--id", "p1")
@@ -53,10 +53,10 @@ async def test_a_child_is_created_below_its_parent(fleet: ServedFleet) -> None:
         (("--labels", "region"), '"region"'),
         (("--labels", "=x"), '"=x"'),
         (("--labels", "a=1,a=2"), '"a" a second time'),
-        (("--labels", "a-"), "there is nothing to remove it from"),
+        (("--labels", "a-"), "a new resource has no labels to remove"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
+async def test_invalid_options_are_refused_before_any_request(
     fleet: ServedFleet, arguments: tuple[str, ...], words: str
 ) -> None:
     code, out, err = await fleet.run(create, "clusters", "--name", "one", *arguments)
@@ -66,7 +66,7 @@ async def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
     assert fleet.requests == []
 
 
-async def test_a_refusal_names_every_field_in_one_line(fleet: ServedFleet) -> None:
+async def test_a_refusal_names_every_field_on_one_line(fleet: ServedFleet) -> None:
     code, _, err = await fleet.run(create, "clusters", "--name", " x ", "--labels", "a b=c")
 
     assert code == 1
@@ -75,14 +75,14 @@ async def test_a_refusal_names_every_field_in_one_line(fleet: ServedFleet) -> No
     assert "labels.a b: expected" in err
 
 
-async def test_numbers_reach_the_server_as_they_were_typed(fleet: ServedFleet) -> None:
+async def test_numbers_are_sent_as_typed(fleet: ServedFleet) -> None:
     code, _, err = await fleet.run(create, "clusters", "--name", "one", "--spec", '{"n": 99999999999999999999}')
 
     assert code == 1
     assert "spec.n" in err
 
 
-async def test_a_patch_changes_what_it_names_and_nothing_else(fleet: ServedFleet) -> None:
+async def test_a_patch_changes_only_the_keys_that_it_names(fleet: ServedFleet) -> None:
     await fleet.create(id="c1", spec={"a": 1, "b": {"c": 2, "d": 3}}, labels={"x": "1", "y": "2"})
 
     code, out, _ = await fleet.run(
@@ -95,22 +95,22 @@ async def test_a_patch_changes_what_it_names_and_nothing_else(fleet: ServedFleet
     assert changed["labels"] == {"y": "2", "z": "3"}
 
 
-async def test_a_patch_that_changes_nothing_says_so(fleet: ServedFleet) -> None:
+async def test_a_patch_without_effect_prints_unchanged(fleet: ServedFleet) -> None:
     await fleet.create(id="c1", spec={"a": 1})
 
     code, out, _ = await fleet.run(patch, "clusters", "c1", "--spec", '{"a": 1}')
 
-    assert (code, out) == (0, "clusters/c1 is so already\n")
+    assert (code, out) == (0, "unchanged clusters/c1\n")
 
 
-async def test_a_patch_of_nothing_is_bad_usage(fleet: ServedFleet) -> None:
+async def test_a_patch_without_options_is_wrong_usage(fleet: ServedFleet) -> None:
     code, _, err = await fleet.run(patch, "clusters", "c1")
 
     assert code == 2
     assert "--spec, --labels" in err
 
 
-async def test_a_resource_that_no_adapter_holds_is_deleted_at_once(fleet: ServedFleet) -> None:
+async def test_a_resource_without_required_adapters_is_deleted_at_once(fleet: ServedFleet) -> None:
     await fleet.create("manifests", id="m1")
 
     code, out, _ = await fleet.run(delete, "manifests", "m1")
@@ -118,15 +118,15 @@ async def test_a_resource_that_no_adapter_holds_is_deleted_at_once(fleet: Served
     assert (code, out) == (0, "deleted manifests/m1\n")
 
 
-async def test_a_resource_on_its_way_out_is_said_to_be(fleet: ServedFleet) -> None:
+async def test_a_deletion_that_takes_time_points_to_why(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
 
     code, out, _ = await fleet.run(delete, "clusters", "c1")
 
-    assert (code, out) == (0, "deleting clusters/c1; sentinel why c1 says what it waits for\n")
+    assert (code, out) == (0, "deleting clusters/c1; sentinel why c1 shows what it waits for\n")
 
 
-async def test_a_deletion_can_be_waited_for(fleet: ServedFleet) -> None:
+async def test_delete_can_wait_until_the_resource_is_gone(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
     await fleet.create("nodepools", "pool", id="p1", owner_references={"id": "c1"})
 
@@ -142,7 +142,7 @@ async def test_a_deletion_can_be_waited_for(fleet: ServedFleet) -> None:
     assert "waiting for dns, validation" in err.splitlines()
 
 
-async def test_a_deletion_that_takes_too_long_fails_and_says_what_it_waits_for(fleet: ServedFleet) -> None:
+async def test_a_deletion_that_times_out_prints_what_it_waits_for(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
 
     code, out, err = await fleet.run(delete, "clusters", "c1", "--wait", "--timeout", "20ms")
@@ -151,7 +151,7 @@ async def test_a_deletion_that_takes_too_long_fails_and_says_what_it_waits_for(f
     assert err.splitlines()[-1] == "clusters/c1 is not gone after 0s: waiting for dns, validation"
 
 
-async def test_pause_and_resume(fleet: ServedFleet) -> None:
+async def test_pause_and_resume_set_and_clear_the_mark(fleet: ServedFleet) -> None:
     await fleet.create("manifests", id="m1")
 
     paused = await fleet.run(pause, "m1")
@@ -164,7 +164,7 @@ async def test_pause_and_resume(fleet: ServedFleet) -> None:
     assert "paused" not in decoded(resumed[1])
 
 
-async def test_who_may_not_write_is_told_so() -> None:
+async def test_a_token_without_permission_is_refused() -> None:
     async with ServedFleet(identities=[Identity("viewer", Role.VIEWER)]) as fleet:
         forbidden = await fleet.run(create, "clusters", "--name", "one", token="viewer")
         unknown = await fleet.run(create, "clusters", "--name", "one", token="guess")
@@ -172,7 +172,7 @@ async def test_who_may_not_write_is_told_so() -> None:
 
     assert [each[0] for each in (forbidden, unknown, without)] == [1, 1, 1]
     assert forbidden[2].startswith("refused (403): ")
-    assert unknown[2].endswith("; is SENTINEL_TOKEN still right?\n")
+    assert unknown[2].endswith("; check SENTINEL_TOKEN\n")
     assert "guess" not in unknown[2]
     assert without[2].endswith("; set SENTINEL_TOKEN\n")
 
@@ -181,7 +181,7 @@ async def test_who_may_not_write_is_told_so() -> None:
     ("command", "arguments"),
     [(patch, ("clusters", "c1", "--spec", '{"a": 2}')), (delete, ("clusters", "c1"))],
 )
-async def test_whoever_changes_a_paused_resource_is_told_that_nobody_hears_of_it(
+async def test_changing_a_paused_resource_warns_that_no_event_goes_out(
     fleet: ServedFleet, command: Command, arguments: tuple[str, ...]
 ) -> None:
     await fleet.create(id="c1")
@@ -193,7 +193,7 @@ async def test_whoever_changes_a_paused_resource_is_told_that_nobody_hears_of_it
     assert err == "clusters/c1 is paused: no event goes out before sentinel resume c1\n"
 
 
-async def test_waiting_for_a_paused_resource_to_go_says_why_it_does_not(fleet: ServedFleet) -> None:
+async def test_waiting_for_a_paused_resource_warns_first(fleet: ServedFleet) -> None:
     await fleet.create(id="c1")
     await fleet.call("POST", "clusters/c1/pause")
 
@@ -203,7 +203,7 @@ async def test_waiting_for_a_paused_resource_to_go_says_why_it_does_not(fleet: S
     assert err.startswith("clusters/c1 is paused: no event goes out before sentinel resume c1\n")
 
 
-async def test_a_paused_resource_that_goes_at_once_is_gone_without_a_word(fleet: ServedFleet) -> None:
+async def test_a_paused_resource_deleted_at_once_needs_no_warning(fleet: ServedFleet) -> None:
     await fleet.create("manifests", id="m1")
     await fleet.call("POST", "manifests/m1/pause")
 

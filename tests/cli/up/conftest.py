@@ -1,16 +1,7 @@
-"""A fleet API for tests of those who use one."""
+"""The fleet API for tests of parts that use one."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from tests.cli.client.conftest import fleet
 
-import pytest
-
-from tests.cli.client.serving import ServedFleet
-
-
-@pytest.fixture
-async def fleet() -> AsyncIterator[ServedFleet]:
-    """A fleet API on an empty store in memory, listening on loopback, where everybody may do everything."""
-    async with ServedFleet() as served:
-        yield served
+__all__ = ["fleet"]

@@ -1,4 +1,4 @@
-"""Reports as pulses and adapters would make them, for tests of what is shown of them."""
+"""Reports of pulses and adapters, for tests of what is shown of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sentinel.adapter.observer import Evaluation
-from sentinel.cli.client.rows import Item
+from sentinel.cli.client.resource_table import ResourceSummary
 from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.events import Event
 from sentinel.core.fleet.aggregate import condition_type
@@ -26,7 +26,7 @@ POLICY = Policy(max_age_not_ready=3 * SECOND, max_age_ready=15 * SECOND)
 REQUIRED = ("validation", "dns", "provision")
 
 
-def judge(
+def decide_on(
     resource_id: str,
     *,
     generation: int = 1,
@@ -37,40 +37,43 @@ def judge(
     is_paused: bool = False,
     now: datetime = START,
 ) -> PacedDecision:
-    """A resource of so many seconds, and what the real decision makes of it."""
-    seen = Observation(resource_id, "Cluster", generation, observed_generation, is_ready, now - age, {}, is_paused)
-    decision = decide(seen, POLICY, now)
+    """A resource whose status has this age, with the real decision on it."""
+    resource = Observation(
+        resource_id, "Cluster", generation, observed_generation, is_ready, now - age, {}, is_paused
+    )
+    decision = decide(resource, POLICY, now)
     due = PacingVerdict.PACED if is_paced else PacingVerdict.PUBLISH
-    return PacedDecision(seen, decision, due if decision.is_due else PacingVerdict.SKIP)
+    return PacedDecision(resource, decision, due if decision.is_due else PacingVerdict.SKIP)
 
 
-def pending(judgement: PacedDecision) -> PendingEvent:
-    event = Event("event-1", "type", judgement.resource.id, "2026-03-01T12:00:00Z", msgspec.Raw(b"{}"))
-    return PendingEvent(judgement, event)
+def pending(decision: PacedDecision) -> PendingEvent:
+    event = Event("event-1", "type", decision.resource.id, "2026-03-01T12:00:00Z", msgspec.Raw(b"{}"))
+    return PendingEvent(decision, event)
 
 
-def cycle(
+def report_cycle(
     observer: PulseObserver,
-    judgements: Sequence[PacedDecision],
+    decisions: Sequence[PacedDecision],
     *,
     outcome: Outcome = Outcome.CONFIRMED,
     fetch_error: str = "",
     now: datetime = START,
 ) -> None:
-    """One whole cycle, told to an observer; every due resource gets the same outcome."""
-    sent = [pending(judgement) for judgement in judgements if judgement.verdict is PacingVerdict.PUBLISH]
+    """Report one whole cycle to an observer; every due resource gets the same outcome."""
+    verdicts = [decision.verdict for decision in decisions]
+    sent = [pending(decision) for decision in decisions if decision.verdict is PacingVerdict.PUBLISH]
     is_confirmed = outcome is Outcome.CONFIRMED
-    observer.judged(PageReport(judgements, (), now))
+    observer.judged(PageReport(decisions, (), now))
     if sent:
         observer.published(PublishedBatch(sent, [outcome] * len(sent), [], ""))
     observer.finished(
         CycleReport(
             started=now,
             seconds=0.01,
-            fetched=len(judgements),
-            skipped=sum(judgement.verdict is PacingVerdict.SKIP for judgement in judgements),
+            fetched=len(decisions),
+            skipped=verdicts.count(PacingVerdict.SKIP),
             published=len(sent) if is_confirmed else 0,
-            paced=sum(judgement.verdict is PacingVerdict.PACED for judgement in judgements),
+            paced=verdicts.count(PacingVerdict.PACED),
             deferred=0,
             failed=0 if is_confirmed else len(sent),
             unroutable=0,
@@ -84,7 +87,7 @@ def cycle(
 def evaluation(
     ending: OutcomeKind, message: str = "", *, resource_id: str = "c1", name: str = "one"
 ) -> Evaluation:
-    """What an adapter tells after it has looked at a resource."""
+    """An evaluation, as an adapter reports it to its observer."""
     return Evaluation(
         resource=make_resource("Cluster", id=resource_id, name=name),
         ending=ending,
@@ -95,28 +98,27 @@ def evaluation(
     )
 
 
-def item(
+def make_summary(
     name: str,
-    said: Mapping[str, tuple[ConditionStatus, str, str]] | None = None,
+    reports: Mapping[str, tuple[ConditionStatus, str, str]] | None = None,
     *,
     generation: int = 1,
     available_at: int = 0,
     is_deleting: bool = False,
     is_paused: bool = False,
-) -> Item:
-    """A resource as the API lists it; `said` has, by adapter, status, reason and message of its last report.
+) -> ResourceSummary:
+    """A resource as the API lists it, with the status, reason and message of each adapter's last report.
 
-    It is ready where every required adapter has said that it is.
+    It is ready if every required adapter has reported True.
     """
-    reports = said or {}
+    reports = reports or {}
 
     def condition(kind: str, status: ConditionStatus, at: int, reason: str = "", message: str = "") -> Condition:
         return Condition(kind, status, at, START, START, START, reason, message)
 
-    silent = (ConditionStatus.UNKNOWN, "", "")
-    is_ready = all(reports.get(each, silent)[0] is ConditionStatus.TRUE for each in REQUIRED)
+    is_ready = all(each in reports and reports[each][0] is ConditionStatus.TRUE for each in REQUIRED)
     available = ConditionStatus.TRUE if available_at else ConditionStatus.FALSE
-    return Item(
+    return ResourceSummary(
         id=f"id-{name}",
         name=name,
         generation=generation,

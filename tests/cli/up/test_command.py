@@ -1,4 +1,4 @@
-"""`sentinel up` as somebody types it: with the wrong words, and on a terminal."""
+"""The command `sentinel up`: wrong usage, the banner, and the live view on a terminal."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from sentinel.core.fleet.documents import KindRules
 
 
 @pytest.fixture(autouse=True)
-def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SENTINEL_DATA_DIR", str(tmp_path / "home"))
+def _temporary_data_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SENTINEL_DATA_DIR", str(tmp_path / "data"))
 
 
 def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What is said on stderr by a command that exits 2."""
+    """Run a command that exits 2; return its stderr."""
     with pytest.raises(SystemExit) as exit_:
         main(["up", *arguments])
     assert exit_.value.code == 2
@@ -45,34 +45,34 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         (["--adapter", "no/such/file.yaml"], "no/such/file.yaml"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_starts(
+def test_wrong_usage_is_refused_before_anything_starts(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert words in refused(arguments, capsys)
 
 
-def test_who_is_refused_leaves_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_command_leaves_files_untouched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ready_file = tmp_path / "ready.json"
-    ready_file.write_text("of one that runs")
+    ready_file.write_text("of another process")
 
     refused(["--ready-file", str(ready_file), "--listen", "nonsense"], capsys)
     refused(["--ready-file", str(tmp_path)], capsys)
 
-    assert ready_file.read_text() == "of one that runs"
+    assert ready_file.read_text() == "of another process"
     assert list(tmp_path.iterdir()) == [ready_file]
 
 
-def test_a_welcome_names_every_place_and_what_to_try() -> None:
+def test_the_banner_has_every_address_and_example_commands() -> None:
     kinds = [KindRules("clusters", "Cluster", "", ("validation", "dns"))]
 
     text = "\n".join(
-        welcome.lines(
+        welcome.banner(
             "http://127.0.0.1:1234",
             watched=kinds,
             broker="in this process",
             database="sqlite:///here/fleet.db",
             folder="/here",
-            tries=welcome.hints("http://127.0.0.1:1234", token_file=Path("/a folder/token")),
+            examples=welcome.example_commands("http://127.0.0.1:1234", token_file=Path("/a folder/token")),
         )
     )
 
@@ -87,34 +87,36 @@ def test_a_welcome_names_every_place_and_what_to_try() -> None:
         assert words in text, words
 
 
-def test_where_clients_look_anyway_nothing_has_to_be_exported() -> None:
-    hints = welcome.hints("http://127.0.0.1:8080", token_file=None)
+def test_at_the_default_address_no_export_is_suggested() -> None:
+    examples = welcome.example_commands("http://127.0.0.1:8080", token_file=None)
 
-    assert not any("export" in hint.command for hint in hints)
+    assert not any("export" in example.command for example in examples)
 
 
-async def test_on_a_terminal_it_is_a_live_view_that_gives_the_screen_back(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
+async def test_the_live_view_restores_the_screen_on_exit(tmp_path: Path) -> None:
+    terminal, command_side = pty.openpty()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sentinel.cli", "up", "--demo", "--listen=127.0.0.1:0"),
         *("--data-dir", str(tmp_path / "data")),
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
+        stdout=command_side,
+        stderr=command_side,
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
     )
-    os.close(theirs)
-    drawn = b""
+    os.close(command_side)
+    output = b""
 
     async with asyncio.timeout(60):
-        while b"try next" not in drawn or b"generation changed" not in drawn:
-            drawn += await asyncio.to_thread(os.read, ours, 65_536)
+        while b"try next" not in output or b"generation changed" not in output:
+            output += await asyncio.to_thread(os.read, terminal, 65_536)
         process.send_signal(signal.SIGINT)
-        while b"events published" not in drawn:
-            drawn += await asyncio.to_thread(os.read, ours, 65_536)
+        while b"events published" not in output:
+            output += await asyncio.to_thread(os.read, terminal, 65_536)
         await process.wait()
-    os.close(ours)
+    os.close(terminal)
 
     enter, leave = b"\x1b[?1049h", b"\x1b[?1049l"
     assert process.returncode == 0
-    assert drawn.index(enter) < drawn.index(b"try next") < drawn.index(leave) < drawn.index(b"events published")
+    assert (
+        output.index(enter) < output.index(b"try next") < output.index(leave) < output.index(b"events published")
+    )

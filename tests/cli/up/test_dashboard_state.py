@@ -1,53 +1,59 @@
-"""What is gathered for the screen."""
+"""The state behind the live view."""
 
 from __future__ import annotations
 
-from sentinel.cli.up.dashboard_state import DashboardState, Shelf
-from sentinel.cli.up.narration import Activity, AdapterNarrator
+import pytest
+
+from sentinel.cli.up.activity import Activity, AdapterActivityObserver
+from sentinel.cli.up.dashboard_state import DashboardObserver, DashboardState, KindState
 from sentinel.core.adapter.task import OutcomeKind
 from sentinel.core.pulse.pacing import PacingVerdict
 from sentinel.ports.publisher import Outcome
 from sentinel.testing.clock import START, ManualClock
-from tests.cli.up.reports import REQUIRED, SECOND, cycle, evaluation, item, judge
+from tests.cli.up.reports import REQUIRED, SECOND, decide_on, evaluation, make_summary, report_cycle
 
 
-def happening(number: int) -> Activity:
+@pytest.fixture
+def state() -> DashboardState:
+    return DashboardState(started=START)
+
+
+def make_activity(number: int) -> Activity:
     return Activity(at=START, source="pulse", resource_id=f"c{number}", text="something")
 
 
-def test_a_prospect_is_that_of_the_last_walk_that_saw_everything() -> None:
-    board = DashboardState(started=START)
-    clusters, pools = board.observer("clusters"), board.observer("nodepools")
+def test_decisions_come_from_the_last_complete_cycle(state: DashboardState) -> None:
+    clusters, pools = DashboardObserver(state, "clusters"), DashboardObserver(state, "nodepools")
 
-    cycle(clusters, [judge("c1"), judge("c2", generation=2)])
-    cycle(pools, [judge("p1")])
-    cycle(clusters, [judge("c2")], fetch_error="the fleet does not answer")
+    report_cycle(clusters, [decide_on("c1"), decide_on("c2", generation=2)])
+    report_cycle(pools, [decide_on("p1")])
+    report_cycle(clusters, [decide_on("c2")], fetch_error="the fleet does not answer")
 
-    prospect = board.prospect("c2")
-    assert prospect is not None
-    assert prospect.verdict is PacingVerdict.PUBLISH
-    assert board.prospect("c1") is not None
-    assert board.prospect("p1") is not None
-    assert board.prospect("c3") is None
+    decision = state.decision_on("c2")
+    assert decision is not None
+    assert decision.verdict is PacingVerdict.PUBLISH
+    assert state.decision_on("c1") is not None
+    assert state.decision_on("p1") is not None
+    assert state.decision_on("c3") is None
 
 
-def test_sums_grow_over_all_pulses_and_adapters() -> None:
-    board = DashboardState(started=START)
-    clusters, pools = board.observer("clusters"), board.observer("nodepools")
-    dns = AdapterNarrator(adapter="dns", tell=board.tell, clock=ManualClock())
+def test_totals_include_all_pulses_and_adapters(state: DashboardState) -> None:
+    clusters, pools = DashboardObserver(state, "clusters"), DashboardObserver(state, "nodepools")
+    dns = AdapterActivityObserver(adapter="dns", on_activity=state.record, clock=ManualClock())
 
-    cycle(clusters, [judge("c1", generation=2), judge("c2"), judge("c3", generation=2, is_paced=True)])
-    cycle(pools, [judge("p1", generation=2)], outcome=Outcome.UNCONFIRMED)
+    report_cycle(
+        clusters, [decide_on("c1", generation=2), decide_on("c2"), decide_on("c3", generation=2, is_paced=True)]
+    )
+    report_cycle(pools, [decide_on("p1", generation=2)], outcome=Outcome.UNCONFIRMED)
     for _ in range(2):
         dns.evaluated(evaluation(OutcomeKind.DONE))
 
-    totals = board.totals
+    totals = state.totals
     assert (totals.published, totals.paced, totals.failed, totals.evaluations) == (1, 1, 1, 2)
 
 
-def test_an_evaluation_that_says_the_same_again_is_counted_and_not_shown() -> None:
-    board = DashboardState(started=START)
-    dns = AdapterNarrator(adapter="dns", tell=board.tell, clock=ManualClock())
+def test_a_repeated_evaluation_is_counted_but_not_shown(state: DashboardState) -> None:
+    dns = AdapterActivityObserver(adapter="dns", on_activity=state.record, clock=ManualClock())
 
     for ending in (
         OutcomeKind.IN_PROGRESS,
@@ -58,55 +64,46 @@ def test_an_evaluation_that_says_the_same_again_is_counted_and_not_shown() -> No
     ):
         dns.evaluated(evaluation(ending))
 
-    assert [each.text for each in board.latest(9)] == ["in progress", "done", "in progress"]
-    assert board.totals.evaluations == 5
+    assert [each.text for each in state.latest(9)] == ["in progress", "done", "in progress"]
+    assert state.totals.evaluations == 5
 
 
-def test_names_are_learnt_from_whoever_knows_them() -> None:
-    board = DashboardState(started=START)
+def test_names_come_from_the_list_and_from_activities(state: DashboardState) -> None:
+    state.update(KindState("clusters", REQUIRED, [make_summary("amber")], 1))
+    state.record(Activity(at=START, source="dns", resource_id="c1", name="birch", text="done"))
 
-    board.put_up(Shelf("clusters", REQUIRED, [item("amber")], 1))
-    board.tell(Activity(at=START, source="dns", resource_id="c1", name="birch", text="done"))
-
-    assert [board.name_of(each) for each in ("id-amber", "c1", "c2")] == ["amber", "birch", ""]
+    assert [state.name_of(each) for each in ("id-amber", "c1", "c2")] == ["amber", "birch", ""]
 
 
-def test_a_shelf_takes_the_place_of_the_one_before() -> None:
-    board = DashboardState(started=START)
+def test_an_update_replaces_the_state_of_its_kind(state: DashboardState) -> None:
+    state.update(KindState("clusters", REQUIRED, [make_summary("amber")], 1))
+    state.update(KindState("nodepools", (), [], 0))
+    state.update(KindState("clusters", REQUIRED, [], 0))
 
-    board.put_up(Shelf("clusters", REQUIRED, [item("amber")], 1))
-    board.put_up(Shelf("nodepools", (), [], 0))
-    board.put_up(Shelf("clusters", REQUIRED, [], 0))
-
-    assert [(shelf.plural, shelf.total) for shelf in board.shelves] == [("clusters", 0), ("nodepools", 0)]
+    assert [(kind.plural, kind.total) for kind in state.kinds] == [("clusters", 0), ("nodepools", 0)]
 
 
-def test_the_newest_happening_comes_first_and_few_are_kept() -> None:
-    board = DashboardState(started=START)
-
+def test_activities_are_newest_first_and_bounded(state: DashboardState) -> None:
     for number in range(1_000):
-        board.tell(happening(number))
-    latest = board.latest(10_000)
+        state.record(make_activity(number))
+    latest = state.latest(10_000)
 
     assert len(latest) == 200
     assert latest[0].resource_id == "c999"
 
 
-def test_the_rate_is_that_of_the_last_seconds() -> None:
-    board = DashboardState(started=START)
+def test_the_rate_covers_the_last_seconds(state: DashboardState) -> None:
+    due = [decide_on(f"c{number}", generation=2) for number in range(20)]
+    report_cycle(DashboardObserver(state, "clusters"), due, now=START + 60 * SECOND)
 
-    due = [judge(f"c{number}", generation=2) for number in range(20)]
-    cycle(board.observer("clusters"), due, now=START + 60 * SECOND)
-
-    assert board.rate(START + 61 * SECOND) == 2.0
-    assert board.rate(START + 71 * SECOND) == 0.0
+    assert state.events_per_second(START + 61 * SECOND) == 2.0
+    assert state.events_per_second(START + 71 * SECOND) == 0.0
 
 
-def test_a_board_that_nobody_looks_at_does_not_grow() -> None:
-    board = DashboardState(started=START)
-    clusters = board.observer("clusters")
+def test_state_that_is_never_read_does_not_grow(state: DashboardState) -> None:
+    clusters = DashboardObserver(state, "clusters")
 
     for number in range(500):
-        cycle(clusters, [judge("c1", generation=2)], now=START + number * SECOND)
+        report_cycle(clusters, [decide_on("c1", generation=2)], now=START + number * SECOND)
 
-    assert len(board._published) <= 20
+    assert len(state._published) <= 20

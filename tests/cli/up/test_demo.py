@@ -1,4 +1,4 @@
-"""An owner with a busy day, against a real API; only the pauses are left out."""
+"""The demo against a real API, without its pauses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from sentinel.cli.client.connection import ServerConnection
+from sentinel.cli.up.activity import Activity
 from sentinel.cli.up.demo import LABEL, Demo
-from sentinel.cli.up.narration import Activity
 from sentinel.core.fleet.documents import KindRules
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.testing.clock import START
@@ -20,15 +20,15 @@ KINDS = (
     KindRules("clusters", "Cluster", "", ("validation", "dns")),
     KindRules("nodepools", "NodePool", "clusters", ("validation",)),
 )
-ACTS = 60
+ACTIONS = 60
 
 
-class Hurry:
-    """`ports.Clock` for somebody who does not wait; after so many pauses it is over."""
+class StopsAfterSleeps:
+    """A `ports.Clock` that does not sleep, and requests the stop at the given sleep."""
 
-    def __init__(self, stopping: Stopping, pauses: int) -> None:
+    def __init__(self, stopping: Stopping, sleeps: int) -> None:
         self._stopping = stopping
-        self._left = pauses
+        self._left = sleeps
 
     def now(self) -> datetime:
         return START
@@ -39,8 +39,8 @@ class Hurry:
             self._stopping.request()
 
 
-class Service:
-    """Something that can be put out of service, and remembers for whom it was."""
+class RecordedOutage:
+    """An `Outage` that records its history."""
 
     def __init__(self) -> None:
         self.history: list[Collection[str]] = [()]
@@ -54,108 +54,98 @@ class Service:
         self.history.append(value)
 
 
-async def play(fleet: ServedFleet, *, acts: int = ACTS, seed: int = 1) -> tuple[list[Activity], Service]:
-    told: list[Activity] = []
-    stopping, dns = Stopping(), Service()
+async def run_demo(url: str, *, actions: int = ACTIONS, seed: int = 1) -> tuple[list[Activity], RecordedOutage]:
+    activities: list[Activity] = []
+    stopping, dns = Stopping(), RecordedOutage()
     demo = Demo(
-        connect=lambda: ServerConnection(server=fleet.url),
+        connect=lambda: ServerConnection(server=url),
         kinds=KINDS,
         dns=dns,
-        tell=told.append,
-        clock=Hurry(stopping, acts),
+        on_activity=activities.append,
+        clock=StopsAfterSleeps(stopping, actions),
         random=Random(seed),  # noqa: S311 - repeatable on purpose
     )
     await demo.run(stopping)
-    return told, dns
+    return activities, dns
 
 
 @pytest.fixture
-async def owned(fleet: ServedFleet) -> ServedFleet:
-    """A fleet in which there is something of somebody else's already."""
-    await fleet.create("clusters", "not-ours", spec={"replicas": 7})
+async def shared_fleet(fleet: ServedFleet) -> ServedFleet:
+    """A fleet that has a cluster of another user."""
+    await fleet.create("clusters", "of-another-user", spec={"replicas": 7})
     return fleet
 
 
-async def test_it_makes_a_fleet_changes_it_breaks_it_and_heals_it(owned: ServedFleet) -> None:
-    told, dns = await play(owned)
+async def test_the_demo_creates_changes_breaks_and_repairs_a_fleet(shared_fleet: ServedFleet) -> None:
+    activities, dns = await run_demo(shared_fleet.url)
 
-    acts = "\n".join(each.text for each in told)
-    assert acts.count("asks for a Cluster") >= 6
-    assert acts.count("asks for a NodePool") == 6
-    for word in ("replicas", "breaks it", "heals it", "deletes it", "out of service", "back in service"):
-        assert word in acts, word
-    assert "could not" not in acts
+    texts = "\n".join(each.text for each in activities)
+    assert texts.count("creates a Cluster") >= 6
+    assert texts.count("creates a NodePool") == 6
+    for word in ("replicas", "breaks it", "repairs it", "deletes it", "service down", "back up"):
+        assert word in texts, word
+    assert "failed: " not in texts
     assert max(map(len, dns.history)) >= 6
     assert not dns.out_of_service
 
 
-async def test_nothing_is_touched_that_it_has_not_made(owned: ServedFleet) -> None:
-    _, dns = await play(owned)
+async def test_resources_of_other_users_are_not_touched(shared_fleet: ServedFleet) -> None:
+    _, dns = await run_demo(shared_fleet.url)
 
-    [other] = [each for each in (await owned.get("clusters"))["items"] if LABEL not in each["labels"]]
-    assert (other["name"], other["generation"], other["spec"]) == ("not-ours", 1, {"replicas": 7})
+    [other] = [each for each in (await shared_fleet.get("clusters"))["items"] if LABEL not in each["labels"]]
+    assert (other["name"], other["generation"], other["spec"]) == ("of-another-user", 1, {"replicas": 7})
     assert not any(other["id"] in ids for ids in dns.history)
 
 
-async def test_an_outage_of_the_dns_service_meets_who_needs_it(owned: ServedFleet) -> None:
-    told, dns = await play(owned)
+async def test_a_dns_outage_affects_only_resources_that_need_dns(shared_fleet: ServedFleet) -> None:
+    activities, dns = await run_demo(shared_fleet.url)
 
-    clusters = {each["id"] for each in (await owned.get("clusters"))["items"]}
-    pools = {each["id"] for each in (await owned.get("nodepools"))["items"]}
-    after = [told[index + 1] for index, each in enumerate(told) if each.text.endswith("out of service")]
+    clusters = {each["id"] for each in (await shared_fleet.get("clusters"))["items"]}
+    pools = {each["id"] for each in (await shared_fleet.get("nodepools"))["items"]}
+    after = [activities[index + 1] for index, each in enumerate(activities) if each.text.endswith("service down")]
     assert after
     assert {each.resource_id for each in after} <= clusters
     assert pools.isdisjoint(set().union(*dns.history))
 
 
-async def test_a_name_that_somebody_else_has_is_left_to_them(owned: ServedFleet) -> None:
-    await owned.create("clusters", "amber", spec={"mine": True})
+async def test_a_taken_name_is_skipped(shared_fleet: ServedFleet) -> None:
+    await shared_fleet.create("clusters", "amber", spec={"mine": True})
 
-    told, _ = await play(owned)
+    activities, _ = await run_demo(shared_fleet.url)
 
-    acts = "\n".join(each.text for each in told)
-    assert acts.count("does without a Cluster amber") == 1
-    assert "could not" not in acts
-    for word in ("breaks it", "heals it", "deletes it"):
-        assert word in acts, word
-    amber = next(each for each in (await owned.get("clusters"))["items"] if each["name"] == "amber")
+    texts = "\n".join(each.text for each in activities)
+    assert texts.count("skips Cluster amber") == 1
+    assert "failed: " not in texts
+    for word in ("breaks it", "repairs it", "deletes it"):
+        assert word in texts, word
+    amber = next(each for each in (await shared_fleet.get("clusters"))["items"] if each["name"] == "amber")
     assert (amber["spec"], amber["labels"]) == ({"mine": True}, {})
 
 
-async def test_at_the_next_start_it_goes_on_with_what_it_made(owned: ServedFleet) -> None:
-    await play(owned, acts=1)
+async def test_the_next_start_continues_with_the_same_fleet(shared_fleet: ServedFleet) -> None:
+    await run_demo(shared_fleet.url, actions=1)
 
-    told, _ = await play(owned, acts=3, seed=2)
+    activities, _ = await run_demo(shared_fleet.url, actions=3, seed=2)
 
-    assert not any("asks for a NodePool" in each.text for each in told)
-
-
-async def test_what_an_earlier_start_left_broken_is_healed_first(owned: ServedFleet) -> None:
-    await play(owned, acts=1)
-    amber = next(each for each in (await owned.get("clusters"))["items"] if each["name"] == "amber")
-    await owned.call("PATCH", f"clusters/{amber['id']}", {"spec": {"replicas": 0}})
-
-    told, _ = await play(owned, acts=1)
-
-    assert [(each.name, each.text) for each in told] == [("amber", "heals it: 3 replicas in us-east")]
-    assert (await owned.get(f"clusters/{amber['id']}"))["spec"]["replicas"] == 3
+    assert not any("creates a NodePool" in each.text for each in activities)
 
 
-async def test_an_api_that_refuses_is_told_of_and_asked_again() -> None:
+async def test_a_resource_left_broken_is_repaired_first(shared_fleet: ServedFleet) -> None:
+    await run_demo(shared_fleet.url, actions=1)
+    amber = next(each for each in (await shared_fleet.get("clusters"))["items"] if each["name"] == "amber")
+    await shared_fleet.call("PATCH", f"clusters/{amber['id']}", {"spec": {"replicas": 0}})
+
+    activities, _ = await run_demo(shared_fleet.url, actions=1)
+
+    assert [(each.name, each.text) for each in activities] == [("amber", "repairs it: 3 replicas in us-east")]
+    assert (await shared_fleet.get(f"clusters/{amber['id']}"))["spec"]["replicas"] == 3
+
+
+async def test_errors_of_the_api_are_shown_and_retried() -> None:
     async with ServedFleet() as fleet:
         url = fleet.url
-    told: list[Activity] = []
-    stopping = Stopping()
-    demo = Demo(
-        connect=lambda: ServerConnection(server=url),
-        kinds=KINDS,
-        dns=Service(),
-        tell=told.append,
-        clock=Hurry(stopping, 3),
-        random=Random(1),  # noqa: S311 - repeatable on purpose
-    )
 
-    await demo.run(stopping)
+    activities, _ = await run_demo(url, actions=3)
 
-    assert len(told) == 3
-    assert all(each.text.startswith("could not: ") for each in told)
+    assert len(activities) == 3
+    assert all(each.text.startswith("failed: ") for each in activities)

@@ -1,4 +1,4 @@
-"""The screen: everything has its place, whatever the size of the terminal."""
+"""The live view, on terminals of all sizes."""
 
 from __future__ import annotations
 
@@ -9,61 +9,69 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 
-from sentinel.cli.client.rows import Item
-from sentinel.cli.up.dashboard_state import DashboardState, Shelf
-from sentinel.cli.up.live import HeldLog, LiveView
-from sentinel.cli.up.narration import Activity, Tone
+from sentinel.cli.client.resource_table import ResourceSummary
+from sentinel.cli.up.activity import Activity, ActivityLevel
+from sentinel.cli.up.dashboard_state import DashboardObserver, DashboardState, KindState
+from sentinel.cli.up.live import LogBuffer, run_live_view
 from sentinel.cli.up.screen import draw
-from sentinel.cli.up.welcome import Hint
+from sentinel.cli.up.welcome import ExampleCommand
 from sentinel.core.fleet.documents import ConditionStatus
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.probes.health import Health
 from sentinel.testing.clock import START
-from tests.cli.up.reports import REQUIRED, SECOND, cycle, item, judge
+from tests.cli.up.reports import REQUIRED, SECOND, decide_on, make_summary, report_cycle
 
 SHOW_CURSOR, LEAVE_SCREEN = "\x1b[?25h", "\x1b[?1049l"
-HINTS = [
-    Hint("sentinel create clusters --name one", "ask for a cluster"),
-    Hint("sentinel watch clusters", "see it become ready"),
-    Hint("sentinel why ID", "what does it wait for?"),
+EXAMPLES = [
+    ExampleCommand("sentinel create clusters --name one", "create a cluster"),
+    ExampleCommand("sentinel watch clusters", "see it become ready"),
+    ExampleCommand("sentinel why ID", "what does it wait for?"),
 ]
 DONE = (ConditionStatus.TRUE, "Done", "")
-WAITS = (ConditionStatus.FALSE, "PreconditionsNotMet", "Waiting for validation to complete")
+WAITING = (ConditionStatus.FALSE, "PreconditionsNotMet", "Waiting for validation to complete")
 READY = dict.fromkeys(REQUIRED, DONE)
 
 
-def board_with(clusters: Sequence[Item], *, pools: int = 0, total: int | None = None) -> DashboardState:
-    board = DashboardState(started=START)
-    board.put_up(Shelf("clusters", REQUIRED, clusters, len(clusters) if total is None else total))
-    board.put_up(Shelf("nodepools", ("validation",), [item(f"pool-{number}") for number in range(pools)], pools))
-    return board
+def make_dashboard(
+    clusters: Sequence[ResourceSummary], *, pools: int = 0, total: int | None = None
+) -> DashboardState:
+    dashboard = DashboardState(started=START)
+    dashboard.update(KindState("clusters", REQUIRED, clusters, len(clusters) if total is None else total))
+    nodepools = [make_summary(f"pool-{number}") for number in range(pools)]
+    dashboard.update(KindState("nodepools", ("validation",), nodepools, pools))
+    return dashboard
 
 
-def busy_board(clusters: int = 10, pools: int = 8) -> DashboardState:
-    board = board_with([item(f"cluster-{number}", READY) for number in range(clusters)], pools=pools)
+def ready_clusters(count: int) -> list[ResourceSummary]:
+    return [make_summary(f"cluster-{number}", READY) for number in range(count)]
+
+
+def busy_dashboard(clusters: int = 10) -> DashboardState:
+    dashboard = make_dashboard(ready_clusters(clusters), pools=8)
     for number in range(60):
-        board.tell(
-            Activity(
-                at=START, source="pulse", resource_id=f"id-cluster-{number % 5}", text="max age expired (ready)"
-            )
+        resource_id = f"id-cluster-{number % 5}"
+        dashboard.record(
+            Activity(at=START, source="pulse", resource_id=resource_id, text="max age expired (ready)")
         )
-    return board
+    return dashboard
 
 
 def screen(
-    board: DashboardState,
+    dashboard: DashboardState,
     *,
     width: int = 80,
     height: int = 24,
-    troubles: Sequence[str] = (),
-    hints: Sequence[Hint] = HINTS,
+    errors: Sequence[str] = (),
+    examples: Sequence[ExampleCommand] = EXAMPLES,
 ) -> list[str]:
+    frame = draw(
+        dashboard, now=START, title="http://here", examples=examples, errors=errors, width=width, height=height
+    )
     console = Console(
         width=width, height=height, file=io.StringIO(), record=True, highlight=False, force_terminal=True
     )
-    drawn = draw(board, now=START, title="http://here", hints=hints, troubles=troubles, width=width, height=height)
-    console.print(drawn)
+    console.print(frame)
     return console.export_text().splitlines()
 
 
@@ -74,30 +82,33 @@ def row(lines: Sequence[str], name: str) -> list[str]:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (120, 40), (200, 60)])
 @pytest.mark.parametrize("clusters", [0, 3, 30, 300])
-def test_a_screen_is_filled_and_not_exceeded(width: int, height: int, clusters: int) -> None:
-    lines = screen(busy_board(clusters), width=width, height=height, troubles=["dns: broken"] * 5)
+def test_a_frame_fills_the_terminal_exactly(width: int, height: int, clusters: int) -> None:
+    lines = screen(busy_dashboard(clusters), width=width, height=height, errors=["dns: broken"] * 5)
 
     assert len(lines) == height
     assert max(map(len, lines)) <= width
 
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (10, 5), (40, 10), (60, 12)])
-def test_a_terminal_that_is_too_small_is_no_error(width: int, height: int) -> None:
-    assert screen(busy_board(), width=width, height=height)
+def test_a_terminal_that_is_too_small_is_not_an_error(width: int, height: int) -> None:
+    assert screen(busy_dashboard(), width=width, height=height)
 
 
-def test_a_resource_shows_how_it_stands_and_what_each_adapter_says() -> None:
+def test_a_row_shows_the_state_and_the_conditions_of_adapters() -> None:
     fails = (ConditionStatus.FALSE, "SpecRejected", "replicas: expected a positive integer, got 0")
-    board = board_with(
+    dashboard = make_dashboard(
         [
-            item("fine", READY, generation=3, available_at=3),
-            item("broken", {"validation": fails, "dns": WAITS}, generation=2, available_at=1),
-            item("going", READY, is_deleting=True),
+            make_summary("fine", READY, generation=3, available_at=3),
+            make_summary("broken", {"validation": fails, "dns": WAITING}, generation=2, available_at=1),
+            make_summary("going", READY, is_deleting=True),
         ]
     )
-    cycle(board.observer("clusters"), [judge("id-fine", age=4 * SECOND), judge("id-broken", generation=2)])
+    report_cycle(
+        DashboardObserver(dashboard, "clusters"),
+        [decide_on("id-fine", age=4 * SECOND), decide_on("id-broken", generation=2)],
+    )
 
-    lines = screen(board, width=160)
+    lines = screen(dashboard, width=160)
 
     assert row(lines, "fine") == ["3/3", "yes", "yes", "in", "11s", "✓validation", "✓dns", "✓provision"]
     assert row(lines, "broken")[:8] == ["2/2", "no", "at", "1", "→", "sent", "✗validation", "…dns"]
@@ -105,133 +116,136 @@ def test_a_resource_shows_how_it_stands_and_what_each_adapter_says() -> None:
     assert row(lines, "going")[:3] == ["1/1", "deleting", "no"]
 
 
-def test_paced_and_paused_are_said() -> None:
-    board = board_with([item("waiting"), item("held", is_paused=True)])
-    cycle(
-        board.observer("clusters"),
-        [judge("id-waiting", generation=2, is_paced=True), judge("id-held", generation=2, is_paused=True)],
+def test_a_row_shows_whether_its_event_is_paced_or_paused() -> None:
+    dashboard = make_dashboard([make_summary("waiting"), make_summary("held", is_paused=True)])
+    report_cycle(
+        DashboardObserver(dashboard, "clusters"),
+        [decide_on("id-waiting", generation=2, is_paced=True), decide_on("id-held", generation=2, is_paused=True)],
     )
 
-    lines = screen(board)
+    lines = screen(dashboard)
 
     assert row(lines, "waiting")[3] == "paced"
     assert row(lines, "held")[3] == "paused"
 
 
-def test_what_waits_for_something_comes_first_in_a_fleet_larger_than_the_terminal() -> None:
-    clusters = [item(f"fine-{number}", READY) for number in range(299)]
-
-    lines = screen(board_with([*clusters, item("broken")]))
+def test_resources_that_wait_come_first_in_a_large_fleet() -> None:
+    lines = screen(make_dashboard([*ready_clusters(299), make_summary("broken")]))
 
     assert "broken" in next(line for line in lines if line[1:2] in ("●", "○"))
     assert any("more" in line and "…" in line for line in lines)
 
 
-def test_what_was_not_even_read_is_counted() -> None:
-    lines = screen(board_with([item("one", READY)], total=5_000))
+def test_resources_that_were_not_read_are_counted() -> None:
+    lines = screen(make_dashboard([make_summary("one", READY)], total=5_000))
 
     assert any("clusters (5000)" in line for line in lines)
     assert any("… and 5000 more" in line or "… and 4999 more" in line for line in lines)
 
 
-def test_of_a_kind_too_large_to_be_read_the_ready_are_counted_by_its_pulse() -> None:
-    board = board_with([item(f"fine-{number}", READY) for number in range(5)], total=1_200)
-    cycle(board.observer("clusters"), [judge(f"c{number}", is_ready=number >= 3) for number in range(1_200)])
+def test_the_ready_count_of_a_large_kind_comes_from_its_pulse() -> None:
+    dashboard = make_dashboard(ready_clusters(5), total=1_200)
+    decisions = [decide_on(f"c{number}", is_ready=number >= 3) for number in range(1_200)]
+    report_cycle(DashboardObserver(dashboard, "clusters"), decisions)
 
-    lines = screen(board)
+    lines = screen(dashboard)
 
     assert "1197 of 1200 ready" in lines[0]
     assert any("… and 1196 more, 3 of them not ready" in line for line in lines)
 
 
-def test_happenings_are_told_by_name() -> None:
-    board = busy_board(3)
-    board.tell(Activity(at=START, source="dns", resource_id="id-cluster-1", text="done", tone=Tone.GOOD))
+def test_activities_show_the_name_of_the_resource() -> None:
+    dashboard = busy_dashboard(3)
+    dashboard.record(
+        Activity(at=START, source="dns", resource_id="id-cluster-1", text="done", level=ActivityLevel.SUCCESS)
+    )
 
-    lines = screen(board)
+    lines = screen(dashboard)
 
     assert any(line.split()[1:] == ["dns", "cluster-1", "done"] for line in lines)
     assert any(line.split()[1:3] == ["pulse", "cluster-2"] for line in lines)
 
 
 def test_long_names_keep_their_ends() -> None:
-    board = board_with([item(f"a-rather-long-name-of-a-cluster-{number}") for number in range(2)])
+    dashboard = make_dashboard([make_summary(f"a-rather-long-name-of-a-cluster-{number}") for number in range(2)])
 
-    lines = [line for line in screen(board) if line[1:2] == "○"]
+    lines = [line for line in screen(dashboard) if line[1:2] == "○"]
 
     assert [line.split()[1][-1] for line in lines] == ["0", "1"]
 
 
-def test_what_is_wrong_is_at_the_top() -> None:
-    lines = screen(busy_board(), troubles=["adapter dns: failure 3 in a row"])
+def test_errors_are_at_the_top() -> None:
+    lines = screen(busy_dashboard(), errors=["adapter dns: failure 3 in a row"])
 
     assert lines[1].split() == ["!", "adapter", "dns:", "failure", "3", "in", "a", "row"]
 
 
-def test_what_to_try_next_is_at_the_foot() -> None:
-    lines = screen(busy_board())
+def test_example_commands_are_at_the_bottom() -> None:
+    lines = screen(busy_dashboard())
 
     assert [line.split()[0] for line in lines[-4:]] == ["try", "sentinel", "sentinel", "sentinel"]
 
 
-def test_on_a_small_terminal_no_hint_is_missing() -> None:
-    hints = [Hint("export SENTINEL_TOKEN=…", ""), Hint("export SENTINEL_SERVER=…", ""), *HINTS]
+def test_a_small_terminal_shows_all_example_commands() -> None:
+    examples = [
+        ExampleCommand("export SENTINEL_TOKEN=…", ""),
+        ExampleCommand("export SENTINEL_SERVER=…", ""),
+        *EXAMPLES,
+    ]
 
-    lines = screen(busy_board(), hints=hints)
+    lines = screen(busy_dashboard(), examples=examples)
 
     assert lines[-1].split()[:3] == ["sentinel", "why", "ID"]
 
 
-async def test_a_terminal_that_is_stopped_is_not_drawn_on() -> None:
+async def draw_once(health: Health, *, is_idle: bool = True) -> str:
+    """Draw at most one frame and stop; return what was written to the terminal."""
     terminal = io.StringIO()
-    view = LiveView(
-        board=busy_board(),
-        clock=SystemClock(),
-        title="here",
-        hints=HINTS,
-        health=Health(),
-        console=Console(file=terminal, force_terminal=True, width=80, height=24),
-        has_room=lambda: False,
-    )
     stopping = Stopping()
-
-    running = asyncio.create_task(view.run(stopping))
+    running = asyncio.create_task(
+        run_live_view(
+            stopping,
+            dashboard=busy_dashboard(),
+            clock=SystemClock(),
+            title="here",
+            examples=EXAMPLES,
+            health=health,
+            console=Console(file=terminal, force_terminal=True, width=80, height=24),
+            is_idle=lambda: is_idle,
+        )
+    )
     await asyncio.sleep(0)
     stopping.request()
     await asyncio.wait_for(running, timeout=20)
-
-    assert "try next" not in terminal.getvalue()
-    assert terminal.getvalue().endswith(SHOW_CURSOR + LEAVE_SCREEN)
+    return terminal.getvalue()
 
 
-async def test_the_view_draws_until_it_is_stopped_and_gives_the_screen_back() -> None:
-    terminal = io.StringIO()
-    console = Console(file=terminal, force_terminal=True, width=80, height=24)
+async def test_nothing_is_drawn_while_the_terminal_is_blocked() -> None:
+    output = await draw_once(Health(), is_idle=False)
+
+    assert "try next" not in output
+    assert output.endswith(SHOW_CURSOR + LEAVE_SCREEN)
+
+
+async def test_the_view_draws_until_stopped_and_restores_the_screen() -> None:
     health = Health()
-    health.add(readiness={"adapter dns": lambda: "is not well"})
-    view = LiveView(
-        board=busy_board(), clock=SystemClock(), title="here", hints=HINTS, health=health, console=console
-    )
-    stopping = Stopping()
+    health.add(readiness={"adapter dns": lambda: "is failing"})
 
-    running = asyncio.create_task(view.run(stopping))
-    await asyncio.sleep(0)
-    stopping.request()
-    await asyncio.wait_for(running, timeout=20)
+    output = await draw_once(health)
 
-    assert "try next" in terminal.getvalue()
-    assert "adapter dns: is not well" in terminal.getvalue()
-    assert terminal.getvalue().endswith(SHOW_CURSOR + LEAVE_SCREEN)
+    assert "try next" in output
+    assert "adapter dns: is failing" in output
+    assert output.endswith(SHOW_CURSOR + LEAVE_SCREEN)
 
 
-def test_log_lines_wait_until_the_screen_is_free_and_few_are_kept() -> None:
+def test_the_log_buffer_keeps_the_latest_lines_until_written() -> None:
     terminal = io.StringIO()
-    held = HeldLog(terminal)
+    buffer = LogBuffer(terminal)
 
     for number in range(1_000):
-        held.write(f"line {number}\n")
+        buffer.write(f"line {number}\n")
     meanwhile = terminal.getvalue()
-    held.release()
+    buffer.write_to_terminal()
 
     assert meanwhile == ""
     assert terminal.getvalue().splitlines() == [f"line {number}" for number in range(500, 1_000)]

@@ -1,4 +1,4 @@
-"""One environment and one command line, handed out by who asks."""
+"""Routing variables and flags to several settings structs."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ ENVIRON = {
 }
 
 
-def test_a_variable_goes_to_everybody_but_those_for_whom_it_is_not() -> None:
-    sharing = SettingsRouting((First, Second), environ=ENVIRON, sets=())
+def test_a_variable_goes_to_the_structs_that_know_it() -> None:
+    routing = SettingsRouting((First, Second), environ=ENVIRON, sets=())
 
-    assert sharing.environ(First).keys() == ENVIRON.keys() - {"SENTINEL_TIMEOUT"}
-    assert sharing.environ(Second).keys() == ENVIRON.keys() - {"SENTINEL_INTERVAL"}
-
-
-def test_a_key_goes_to_everybody_who_knows_it() -> None:
-    sharing = SettingsRouting((First, Second), environ={}, sets=("interval=1", "timeout=2", "log.level=debug"))
-
-    assert sharing.sets(First) == ["interval=1", "log.level=debug"]
-    assert sharing.sets(Second) == ["timeout=2", "log.level=debug"]
-    assert sharing.strangers() == []
+    assert routing.environ(First).keys() == ENVIRON.keys() - {"SENTINEL_TIMEOUT"}
+    assert routing.environ(Second).keys() == ENVIRON.keys() - {"SENTINEL_INTERVAL"}
 
 
-def test_what_nobody_knows_is_a_problem_with_the_likeliest_key_of_all() -> None:
-    sharing = SettingsRouting((First, Second), environ={}, sets=("intervall=1", "timout=2", "zzz=3", "x"))
+def test_a_flag_goes_to_the_structs_that_know_it() -> None:
+    routing = SettingsRouting((First, Second), environ={}, sets=("interval=1", "timeout=2", "log.level=debug"))
 
-    assert sharing.sets(First) == []
-    assert sorted(map(str, sharing.strangers())) == [
+    assert routing.sets(First) == ["interval=1", "log.level=debug"]
+    assert routing.sets(Second) == ["timeout=2", "log.level=debug"]
+    assert routing.unknown_sets() == []
+
+
+def test_an_unknown_flag_is_a_problem_with_a_suggestion() -> None:
+    routing = SettingsRouting((First, Second), environ={}, sets=("intervall=1", "timout=2", "zzz=3", "x"))
+
+    assert routing.sets(First) == []
+    assert sorted(map(str, routing.unknown_sets())) == [
         "intervall: unknown key; did you mean interval? (flag --set)",
         "timout: unknown key; did you mean timeout? (flag --set)",
         "x: expected KEY=VALUE, got no = (flag --set)",

@@ -1,4 +1,4 @@
-"""Standard output that nobody has to wait for."""
+"""Standard output behind a queue."""
 
 from __future__ import annotations
 
@@ -13,99 +13,99 @@ import pytest
 
 from sentinel.cli.up.stdout_queue import StdoutQueue
 
-PATIENCE = timedelta(seconds=10)
-AT_ONCE = timedelta(0)
+TIMEOUT = timedelta(seconds=10)
+NO_WAIT = timedelta(0)
 _SMALLEST_PIPE = 4096
 
 
 class Pipe:
-    """A pipe with little room, and whoever reads it when told to."""
+    """A pipe with the smallest buffer."""
 
     def __init__(self) -> None:
-        self.reading, self.writing = os.pipe()
+        self.validation, self.writing = os.pipe()
         fcntl.fcntl(self.writing, fcntl.F_SETPIPE_SZ, _SMALLEST_PIPE)
 
     def read_until(self, end: bytes) -> bytes:
         read = b""
-        while not read.endswith(end) and (some := os.read(self.reading, 65_536)):
+        while not read.endswith(end) and (some := os.read(self.validation, 65_536)):
             read += some
         return read
 
     def close(self) -> None:
-        for descriptor in (self.reading, self.writing):
+        for descriptor in (self.validation, self.writing):
             os.close(descriptor)
 
 
 @pytest.fixture
 def pipe() -> Iterator[Pipe]:
-    made = Pipe()
-    yield made
-    made.close()
+    pipe = Pipe()
+    yield pipe
+    pipe.close()
 
 
-def test_what_is_written_comes_out_in_order(pipe: Pipe) -> None:
-    outlet = StdoutQueue(pipe.writing)
+def test_texts_are_written_in_order(pipe: Pipe) -> None:
+    queue = StdoutQueue(pipe.writing)
 
     for number in range(100):
-        outlet.write(f"line {number}\n")
+        queue.write(f"line {number}\n")
 
     assert pipe.read_until(b"line 99\n").splitlines() == [f"line {number}".encode() for number in range(100)]
-    assert outlet.flush(within=PATIENCE)
+    assert queue.flush(timeout=TIMEOUT)
 
 
-def test_a_reader_that_does_not_read_keeps_nobody_waiting_and_is_told_what_it_missed(pipe: Pipe) -> None:
-    outlet = StdoutQueue(pipe.writing, room=10_000)
+def test_a_blocked_reader_blocks_nothing_and_sees_what_was_dropped(pipe: Pipe) -> None:
+    queue = StdoutQueue(pipe.writing, max_bytes=10_000)
 
     for number in range(10_000):
-        outlet.write(f"line {number}\n")
-    was_taken = outlet.flush(within=AT_ONCE)
-    with os.fdopen(os.dup(pipe.reading)) as lines:
+        queue.write(f"line {number}\n")
+    was_flushed = queue.flush(timeout=NO_WAIT)
+    with os.fdopen(os.dup(pipe.validation)) as lines:
         expected = 0
         has_gap = False
         while expected < 10_000:
             line = lines.readline()
-            if missing := re.fullmatch(r"… (\d+) lines were left out, for nobody took them\n", line):
+            if missing := re.fullmatch(r"… (\d+) lines were dropped, because the reader was too slow\n", line):
                 has_gap = True
                 expected += int(missing[1])
             else:
                 assert line == f"line {expected}\n"
                 expected += 1
 
-    assert (was_taken, has_gap) == (False, True)
-    assert outlet.flush(within=PATIENCE)
+    assert (was_flushed, has_gap) == (False, True)
+    assert queue.flush(timeout=TIMEOUT)
 
 
-def test_what_the_encoding_cannot_say_is_escaped(pipe: Pipe) -> None:
-    outlet = StdoutQueue(pipe.writing, encoding="ascii")
+def test_characters_missing_in_the_encoding_are_escaped(pipe: Pipe) -> None:
+    queue = StdoutQueue(pipe.writing, encoding="ascii")
 
-    outlet.write("zwölf …\n")
+    queue.write("zwölf …\n")
 
     assert pipe.read_until(b"\n") == b"zw\\xf6lf \\u2026\n"
 
 
-def test_a_descriptor_that_does_not_wait_loses_nothing(pipe: Pipe) -> None:
+def test_a_non_blocking_descriptor_loses_nothing(pipe: Pipe) -> None:
     os.set_blocking(pipe.writing, False)
-    outlet = StdoutQueue(pipe.writing)
+    queue = StdoutQueue(pipe.writing)
 
-    outlet.write("x" * 100_000 + "\n")
+    queue.write("x" * 100_000 + "\n")
 
     assert len(pipe.read_until(b"\n")) == 100_001
 
 
-def test_a_reader_that_has_gone_is_told_and_is_no_error() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    gone, failed = threading.Event(), threading.Event()
-    outlet = StdoutQueue(writing, on_gone=gone.set, on_failure=lambda error: failed.set())
+def test_a_closed_pipe_is_not_a_failure() -> None:
+    validation, writing = os.pipe()
+    os.close(validation)
+    closed, failed = threading.Event(), threading.Event()
+    queue = StdoutQueue(writing, on_closed=closed.set, on_failure=lambda error: failed.set())
 
-    outlet.write("anything\n")
+    queue.write("anything\n")
 
-    assert gone.wait(PATIENCE.total_seconds())
+    assert closed.wait(TIMEOUT.total_seconds())
     assert not failed.is_set()
     os.close(writing)
 
 
-def test_after_a_failure_nothing_more_is_tried() -> None:
+def test_after_a_failure_nothing_more_is_written() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     failures: list[OSError] = []
     failed = threading.Event()
@@ -114,11 +114,11 @@ def test_after_a_failure_nothing_more_is_tried() -> None:
         failures.append(error)
         failed.set()
 
-    outlet = StdoutQueue(full, on_failure=on_failure)
-    outlet.write("anything\n")
-    assert failed.wait(PATIENCE.total_seconds())
+    queue = StdoutQueue(full, on_failure=on_failure)
+    queue.write("anything\n")
+    assert failed.wait(TIMEOUT.total_seconds())
     os.close(full)
-    outlet.write("more\n")
+    queue.write("more\n")
 
-    assert outlet.is_idle
+    assert queue.is_idle
     assert len(failures) == 1

@@ -1,89 +1,157 @@
-"""What is said when it has come up, and how often."""
+"""The banner, the lines and the ready file of `sentinel up`."""
 
 from __future__ import annotations
 
+import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sentinel.cli.client.connection import ServerConnection
+from sentinel.cli.up.activity import Activity
 from sentinel.cli.up.data_dir import DataDir
 from sentinel.cli.up.plan import UpOptions, UpPlan, make_plan
-from sentinel.cli.up.tokens import make_keys
-from sentinel.cli.up.view import Showing, View
+from sentinel.cli.up.view import Ready, ReadyFile, View, ViewOptions
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import get_logger
 from sentinel.runtime.probes.health import Health
-from sentinel.testing.clock import ManualClock
+from sentinel.testing.clock import START, ManualClock
 
 URL = "http://127.0.0.1:1234"
 
 
-async def greetings(folder: Path, *, times: int, is_live: bool = False) -> tuple[str, str]:
-    """What is printed by one process whose view is built so many times; and the token for people."""
-    home = DataDir(folder / "home")
+class Output:
+    """What a view has printed, and the admin token."""
+
+    text = ""
+    token = ""
+
+
+@contextmanager
+def run_view(folder: Path, output: Output, *, is_live: bool = False) -> Iterator[View]:
+    """Yields the view of one run; at its end, everything that it printed is in `output`."""
+    data_dir = DataDir(folder / "data")
     plan = make_plan(
-        UpOptions(listen="0.0.0.0:0"), environ={}, database_url=home.database_url, tokens_file=home.tokens_file
+        UpOptions(listen="0.0.0.0:0"),
+        environ={},
+        database_url=data_dir.database_url,
+        tokens_file=data_dir.tokens_file,
     )
     assert isinstance(plan, UpPlan)
     with (
-        home.occupied(),
+        data_dir.locked(),
         (folder / "out").open("w+") as stream,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setattr(sys, "stdout", stream)
-        keys = make_keys(plan, home, has_demo=False)
-        assert keys.admin is not None
+        token = data_dir.admin_token()
         view = View(
-            showing=Showing(is_live=is_live),
+            options=ViewOptions(is_live=is_live),
             plan=plan,
-            home=home,
-            admin=keys.admin,
+            data_dir=data_dir,
+            admin_token=token,
             health=Health(),
             clock=ManualClock(),
             log=get_logger("test"),
             stopping=Stopping(),
         )
+        yield view
+        view.flush()
+        stream.seek(0)
+        output.text, output.token = stream.read(), token.token
+
+
+async def start(folder: Path, *, times: int = 1, is_live: bool = False) -> Output:
+    """Start the view this many times within one run."""
+    output = Output()
+    with run_view(folder, output, is_live=is_live) as view:
         for _ in range(times):
             part = view.part(URL, connect=lambda: ServerConnection(server=URL))
             assert part.start is not None
             await part.start()
-        view.leave_screen()
-        stream.seek(0)
-        return stream.read(), keys.admin.token
+    return output
 
 
-async def test_a_token_is_shown_once_however_often_the_view_is_built_or_the_command_started(
-    tmp_path: Path,
-) -> None:
-    first, token = await greetings(tmp_path, times=2)
-    second, again = await greetings(tmp_path, times=1)
+async def test_the_token_is_printed_once_over_all_restarts(tmp_path: Path) -> None:
+    first = await start(tmp_path, times=2)
+    second = await start(tmp_path)
 
-    assert first.count(token) == 1
-    assert token not in second
-    assert again == token
+    assert first.text.count(first.token) == 1
+    assert first.token not in second.text
+    assert second.token == first.token
 
 
-async def test_a_token_that_was_made_and_not_shown_is_shown_at_the_next_start(tmp_path: Path) -> None:
-    _, token = await greetings(tmp_path, times=0)
+async def test_a_token_that_was_not_printed_is_printed_at_the_next_start(tmp_path: Path) -> None:
+    failed = await start(tmp_path, times=0)
 
-    shown, _ = await greetings(tmp_path, times=1)
+    output = await start(tmp_path)
 
-    assert token in shown
-
-
-async def test_it_does_not_say_that_it_is_up_before_it_is(tmp_path: Path) -> None:
-    said, _ = await greetings(tmp_path, times=1)
-
-    assert f"sentinel is listening at {URL}" in said
-    assert "is up" not in said
-    assert "try next" in said
+    assert failed.token in output.text
 
 
-async def test_a_terminal_keeps_where_everything_was_when_the_screen_is_gone(tmp_path: Path) -> None:
-    said, _ = await greetings(tmp_path, times=1, is_live=True)
+async def test_the_banner_does_not_claim_readiness(tmp_path: Path) -> None:
+    output = await start(tmp_path)
 
-    assert f"{URL}/docs" in said
-    assert str(tmp_path / "home") in said
-    assert "try next" not in said
+    assert f"sentinel is listening at {URL}" in output.text
+    assert "is up" not in output.text
+    assert "try next" in output.text
+
+
+async def test_the_banner_of_the_live_view_has_addresses_but_no_examples(tmp_path: Path) -> None:
+    output = await start(tmp_path, is_live=True)
+
+    assert f"{URL}/docs" in output.text
+    assert str(tmp_path / "data") in output.text
+    assert "try next" not in output.text
+
+
+def test_control_characters_in_activities_are_escaped(tmp_path: Path) -> None:
+    output = Output()
+
+    with run_view(tmp_path, output) as view:
+        view.show(Activity(at=START, source="pulse", text="clusters: no\nanswer\x1b[2J"))
+
+    assert output.text == "2025-01-01T00:00:00Z pulse: clusters: no\\nanswer\\x1b[2J\n"
+
+
+def test_checking_the_ready_file_leaves_no_trace(tmp_path: Path) -> None:
+    file = tmp_path / "ready.json"
+    file.write_text("of another run")
+
+    ReadyFile(file).check_writable()
+
+    assert file.read_text() == "of another run"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("name", ["", "no/such/folder", "x" * 300])
+def test_an_unwritable_ready_file_is_refused_early(name: str, tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        ReadyFile(tmp_path / name).check_writable()
+
+
+async def test_the_ready_file_exists_only_from_readiness_to_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "ready.json"
+    file.write_text("of an earlier run, which was killed")
+    ready = ReadyFile(file)
+
+    async with ready.cleaned():
+        is_stale = file.exists()
+        ready.write(Ready("http://127.0.0.1:1"))
+        content, mode = file.read_text(), stat.S_IMODE(file.stat().st_mode)
+
+    assert not is_stale
+    assert content == '{"http":"http://127.0.0.1:1","grpc":null,"token":null}\n'
+    assert mode & 0o077 == 0o044
+    assert not file.exists()
+
+
+def test_a_ready_file_with_a_token_is_private(tmp_path: Path) -> None:
+    file = tmp_path / "ready.json"
+
+    ReadyFile(file).write(Ready("http://here", token="secret"))
+
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -284,9 +284,9 @@ async def test_an_environment_may_be_passed_instead_of_the_process_s(
     with pytest.raises(Unreachable):
         await client.request("GET", "/x", timeout=SECOND / 20)
     await client.close()
-    async with ServerConnection(server=api.endpoint, environ={}, patience=SECOND / 20) as connection:
+    async with ServerConnection(server=api.endpoint, environ={}, timeout=SECOND / 20) as connection:
         with pytest.raises(Unreachable):
-            await connection.ask("GET", "/x")
+            await connection.request("GET", "/x")
 
     assert proxy.proxied == []
 

@@ -1,7 +1,7 @@
-"""One server, over HTTP, for commands that a person runs.
+"""An HTTP connection to one server, for commands that a person runs.
 
-A command asks a few questions and ends, so nothing is retried: its user sees at once what is wrong, in one line
-that names the flags and variables to look at.
+A command sends a few requests and exits, so nothing is retried: the user sees at once what is wrong, in one line
+that names the flags and variables to check.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from sentinel.ports.errors import Misconfigured
 from sentinel.runtime.settings.report import printable
 from sentinel.version import __version__
 
-PATIENCE = timedelta(seconds=30)
-"""For one request, from its beginning to the last byte of its answer."""
+REQUEST_TIMEOUT = timedelta(seconds=30)
+"""Limit for one request, up to the last byte of its response."""
 
-_EXCERPT = 300
+_MAX_REASON_LENGTH = 300
 
 
 class ServerConnection:
-    """A server to ask, for as long as its context is entered."""
+    """A connection to a server; leaving the context closes it."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class ServerConnection:
         token: str = "",
         ca_file: Path | None = None,
         environ: Mapping[str, str] = os.environ,
-        patience: timedelta = PATIENCE,
+        timeout: timedelta = REQUEST_TIMEOUT,
     ) -> None:
-        """Raises `ValueError` for a URL, a token, a file of authorities or a proxy that cannot be used.
+        """Read proxy settings from `environ`.
 
-        `environ` says which proxy leads to the server.
+        Raises `ValueError` for an unusable URL, token, CA file or proxy.
         """
         bearer = BearerToken(token, name="SENTINEL_TOKEN")
         try:
@@ -60,16 +60,16 @@ class ServerConnection:
             )
         except url.CredentialsInUrl:
             raise ValueError(
-                "server: expected no credentials in the URL; a token goes into SENTINEL_TOKEN"
+                "server: expected no credentials in the URL; set the token in SENTINEL_TOKEN"
             ) from None
         except url.InvalidUrl:
             raise ValueError("server: expected a URL such as http://127.0.0.1:8080") from None
         except Misconfigured as error:
             raise ValueError(str(error)) from None
-        _check_authorities(ca_file)
+        _check_ca_file(ca_file)
         self.server = self._client.base_url
         self._has_token = bool(token)
-        self._patience = patience
+        self._timeout = timeout
 
     async def __aenter__(self) -> ServerConnection:
         return self
@@ -79,7 +79,7 @@ class ServerConnection:
     ) -> None:
         await self._client.close()
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -88,55 +88,55 @@ class ServerConnection:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> RestResponse:
-        """One request. Raises `RequestRejected` for an unexpected response, `Unreachable` without one."""
+        """Send one request. Raises `RequestRejected` for an error response, `Unreachable` without one."""
         try:
             return await self._client.request(
-                method, f"{path}{url.query(query or {})}", timeout=self._patience, body=body, headers=headers
+                method, f"{path}{url.query(query or {})}", timeout=self._timeout, body=body, headers=headers
             )
         except TooLarge as error:
-            raise ServerError(f"{self.server}: expected an answer of at most {error.limit} bytes") from None
+            raise ServerError(f"{self.server}: {error}") from None
         except Misconfigured as error:
             raise ServerError(str(error)) from error.__cause__
         except Unreachable as error:
-            raise Unreachable(self._unreachable(error), reason=error.reason) from error.__cause__
+            raise Unreachable(self._unreachable_message(error), reason=error.reason) from error.__cause__
         except RequestRejected as error:
-            raise RequestRejected(self._refused(error), error.response) from None
+            raise RequestRejected(self._rejected_message(error), error.response) from None
 
-    def _unreachable(self, error: Unreachable) -> str:
+    def _unreachable_message(self, error: Unreachable) -> str:
         match error.reason:
             case UnreachableReason.TIMEOUT:
-                return f"{self.server}: no complete answer within {self._patience.total_seconds():g}s"
+                return f"{self.server}: no complete response within {self._timeout.total_seconds():g}s"
             case UnreachableReason.CERTIFICATE:
                 return (
                     f"{self.server}: its certificate is not trusted ({error.detail}); "
-                    "--ca-file names who vouches for it"
+                    "name its CA certificates with --ca-file"
                 )
             case UnreachableReason.CONNECTION:
                 return (
-                    f"cannot reach {self.server}: {error.detail}; is it running, or is another one meant"
-                    " (--server, SENTINEL_SERVER)?"
+                    f"cannot reach {self.server}: {error.detail}; check that it runs and that the URL is right"
+                    " (--server, SENTINEL_SERVER)"
                 )
             case UnreachableReason.PROXY | UnreachableReason.MALFORMED | UnreachableReason.BROKEN:
                 return f"{self.server}: {error}"
             case _:
                 assert_never(error.reason)
 
-    def _refused(self, error: RequestRejected) -> str:
+    def _rejected_message(self, error: RequestRejected) -> str:
         refusal = error.response
-        text = _line(refusal.explanation) or _line(refusal.phrase) or "no reason given"
+        text = _one_line(refusal.explanation) or _one_line(refusal.phrase) or "no reason given"
         if refusal.is_redirect:
-            text = f"{text}; redirects are not followed, is --server right?"
+            text = f"{text}; redirects are not followed; check --server"
         elif refusal.status == HTTPStatus.UNAUTHORIZED:
-            text = f"{text}; {'is SENTINEL_TOKEN still right?' if self._has_token else 'set SENTINEL_TOKEN'}"
+            text = f"{text}; {'check' if self._has_token else 'set'} SENTINEL_TOKEN"
         return f"refused ({refusal.status}): {text}"
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     line = printable(" ".join(text.split()))
-    return line if len(line) <= _EXCERPT else f"{line[:_EXCERPT]}…"
+    return line if len(line) <= _MAX_REASON_LENGTH else f"{line[:_MAX_REASON_LENGTH]}…"
 
 
-def _check_authorities(ca_file: Path | None) -> None:
+def _check_ca_file(ca_file: Path | None) -> None:
     try:
         ssl_context(ca_file)
     except ssl.SSLError as error:

@@ -1,8 +1,9 @@
-"""A fleet API as its users see it: resources by kind and by id, in pages, with what they wait for."""
+"""A client of the fleet API: resources by kind and by id, page by page, and what they wait for."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import TypeVar
 
 import msgspec
@@ -20,15 +21,14 @@ from sentinel.runtime.settings.report import closest_match
 
 T = TypeVar("T")
 
-LARGEST_PAGE = "1000"
+MAX_PAGE_SIZE = "1000"
 
-_NOT_FOUND = 404
-_MOST_PAGES = 100_000
-"""A list that has more does not end."""
+_MAX_PAGES = 100_000
+"""Protects against a server whose list never ends."""
 
 
 class FetchedDocument(msgspec.Struct, frozen=True):
-    """A resource, decoded and as it came."""
+    """A resource, decoded and as received."""
 
     document: ResourceDocument
     body: bytes
@@ -36,12 +36,12 @@ class FetchedDocument(msgspec.Struct, frozen=True):
 
     @property
     def plural(self) -> str:
-        """The plural of its kind, which its own address tells."""
+        """The plural of its kind, taken from its path."""
         return self.document.href.rsplit("/", 2)[-2]
 
     @property
     def title(self) -> str:
-        """How a message names it."""
+        """Its name in messages."""
         return f"{self.plural}/{self.document.id}"
 
 
@@ -54,102 +54,99 @@ class ListPage(msgspec.Struct, frozen=True):
 
 
 class FleetClient:
-    """What can be asked of a server."""
+    """The operations of the fleet API. Every method raises `ServerError`."""
 
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
         self._kinds: tuple[KindRules, ...] | None = None
 
     async def kinds(self) -> tuple[KindRules, ...]:
-        """The kinds that the server serves; asked for once."""
+        """Return the kinds that the server serves; fetched once."""
         if self._kinds is None:
-            self._kinds = tuple(read((await self._ask("GET", "kinds")).body, KindList).items)
+            self._kinds = tuple(decode((await self._request("GET", "kinds")).body, KindList).items)
         return self._kinds
 
     async def kind(self, plural: str) -> KindRules:
-        """The kind with this plural; one that the server does not tell of requires nothing."""
+        """Return the kind with this plural; an unknown one requires no adapters."""
         return next((kind for kind in await self.kinds() if kind.plural == plural), KindRules(plural, plural))
 
-    async def page(self, plural: str, query: Mapping[str, str], *, parent: str = "") -> bytes:
-        """One page of a list, as it came."""
+    async def list_page(self, plural: str, query: Mapping[str, str], *, parent: str = "") -> bytes:
+        """Return one page of a list, still encoded."""
         path = segment(plural)
         if parent:
             path = f"{(await self.kind(plural)).parent}/{segment(parent)}/{path}"
-        return (await self._ask("GET", path, plural=plural, query=query)).body
+        return (await self._request("GET", path, plural=plural, query=query)).body
 
-    async def walk(self, plural: str, query: Mapping[str, str], *, parent: str = "") -> AsyncIterator[msgspec.Raw]:
-        """Every resource of a list, page after page, each still encoded."""
+    async def list_all(
+        self, plural: str, query: Mapping[str, str], *, parent: str = ""
+    ) -> AsyncIterator[msgspec.Raw]:
+        """Yield every resource of a list, page after page, each still encoded."""
         after: str | None = ""
-        for _ in range(_MOST_PAGES):
-            asked = {"size": LARGEST_PAGE, **query, "after": after or ""}
-            page = read(await self.page(plural, asked, parent=parent), ListPage)
+        for _ in range(_MAX_PAGES):
+            page_query = {"size": MAX_PAGE_SIZE, **query, "after": after or ""}
+            page = decode(await self.list_page(plural, page_query, parent=parent), ListPage)
             for item in page.items:
                 yield item
             after = page.next
             if after is None:
                 return
-        raise ServerError(f"{plural}: expected a list that ends, got {_MOST_PAGES} pages of it")
+        raise ServerError(f"{plural}: expected at most {_MAX_PAGES} pages, got more")
 
     async def get(self, plural: str, resource_id: str) -> FetchedDocument:
-        """The resource of this kind; `resources` for whichever kind."""
-        return _fetched(await self._ask("GET", f"{segment(plural)}/{segment(resource_id)}", plural=plural))
+        """Return the resource of this kind; `resources` stands for any kind."""
+        return _decode_document(await self._request("GET", _path(plural, resource_id), plural=plural))
 
     async def find(self, resource_id: str) -> FetchedDocument:
-        """The resource, whatever its kind."""
+        """Return the resource, whatever its kind."""
         return await self.get("resources", resource_id)
 
-    async def get_unless(self, plural: str, resource_id: str, etag: str) -> FetchedDocument | None:
-        """The resource, or None where it is still what has this ETag."""
-        path = f"{segment(plural)}/{segment(resource_id)}"
-        answer = await self._ask("GET", path, plural=plural, headers={"If-None-Match": etag} if etag else {})
-        return None if not answer.body else _fetched(answer)
+    async def get_if_changed(self, plural: str, resource_id: str, etag: str) -> FetchedDocument | None:
+        """Return the resource, or None if it still has this ETag."""
+        headers = {"If-None-Match": etag} if etag else {}
+        response = await self._request("GET", _path(plural, resource_id), plural=plural, headers=headers)
+        return _decode_document(response) if response.body else None
 
-    async def is_gone(self, resource_id: str) -> bool:
-        """Whether there is no such resource any longer."""
+    async def find_or_none(self, resource_id: str) -> FetchedDocument | None:
+        """Return the resource, or None if it does not exist."""
         try:
-            await self.find(resource_id)
-        except RequestRejected as refused:
-            if is_missing(refused):
-                return True
+            return await self.find(resource_id)
+        except RequestRejected as rejected:
+            if is_not_found(rejected):
+                return None
             raise
-        return False
 
     async def waiting(self, resource_id: str) -> WaitingList:
-        """What the resource waits for."""
-        return read((await self._ask("GET", f"resources/{segment(resource_id)}/waiting")).body, WaitingList)
+        """Return what the resource waits for."""
+        response = await self._request("GET", f"{_path('resources', resource_id)}/waiting")
+        return decode(response.body, WaitingList)
 
     async def statuses(self, resource: FetchedDocument) -> tuple[AdapterStatus, ...]:
-        """The latest report of each adapter."""
-        answer = await self._connection.ask(
-            "GET", f"{resource.document.href}/statuses", query={"size": LARGEST_PAGE}
+        """Return the latest report of each adapter."""
+        response = await self._connection.request(
+            "GET", f"{resource.document.href}/statuses", query={"size": MAX_PAGE_SIZE}
         )
-        return tuple(read(answer.body, StatusList).items)
+        return tuple(decode(response.body, StatusList).items)
 
     async def create(self, plural: str, body: object) -> FetchedDocument:
-        """A new resource."""
-        return _fetched(await self._ask("POST", segment(plural), plural=plural, body=body))
+        """Create a resource."""
+        return _decode_document(await self._request("POST", segment(plural), plural=plural, body=body))
 
     async def patch(self, plural: str, resource_id: str, body: object, *, etag: str = "") -> FetchedDocument:
-        """The resource with a merge patch applied, if it is still what has this ETag."""
-        return _fetched(
-            await self._ask(
-                "PATCH",
-                f"{segment(plural)}/{segment(resource_id)}",
-                plural=plural,
-                body=body,
-                headers={"If-Match": etag} if etag else {},
-            )
-        )
+        """Apply a merge patch; with an ETag, only if the resource still has it."""
+        headers = {"If-Match": etag} if etag else {}
+        path = _path(plural, resource_id)
+        return _decode_document(await self._request("PATCH", path, plural=plural, body=body, headers=headers))
 
     async def delete(self, plural: str, resource_id: str) -> FetchedDocument:
-        """The resource, on its way out."""
-        return _fetched(await self._ask("DELETE", f"{segment(plural)}/{segment(resource_id)}", plural=plural))
+        """Start deleting the resource; return it as it is now."""
+        return _decode_document(await self._request("DELETE", _path(plural, resource_id), plural=plural))
 
-    async def mark(self, resource: FetchedDocument, verb: str) -> FetchedDocument:
-        """The resource after `pulse`, `pause` or `resume`."""
-        return _fetched(await self._ask("POST", f"{resource.plural}/{segment(resource.document.id)}/{verb}"))
+    async def post_action(self, resource: FetchedDocument, action: str) -> FetchedDocument:
+        """Post `pulse`, `pause` or `resume`; return the resource as it is now."""
+        path = f"{resource.plural}/{segment(resource.document.id)}/{action}"
+        return _decode_document(await self._request("POST", path))
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -165,46 +162,50 @@ class FleetClient:
             fields["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
             content = msgspec.json.encode(body)
         try:
-            return await self._connection.ask(
+            return await self._connection.request(
                 method, f"{API_ROOT}/{path}", query=query, body=content, headers=fields
             )
-        except RequestRejected as refused:
-            if plural and refused.code == Code.NO_ROUTE:
-                raise await self._unknown(plural, refused) from refused
+        except RequestRejected as rejected:
+            if plural and rejected.code == Code.NO_ROUTE:
+                raise await self._unknown_plural(plural, rejected) from rejected
             raise
 
-    async def _unknown(self, plural: str, refused: RequestRejected) -> RequestRejected:
-        """The refusal of a plural that the server does not know, with those that it does."""
+    async def _unknown_plural(self, plural: str, rejected: RequestRejected) -> RequestRejected:
+        """Replace the message with one that lists the plurals that the server has."""
         try:
             kinds = await self.kinds()
         except ServerError:
-            return refused
+            return rejected
         known = [kind.plural for kind in kinds]
         if plural in known:
-            return refused
-        # A kind's own name is the likeliest slip of all, and not always near its plural.
-        near = next((kind.plural for kind in kinds if kind.kind.lower() == plural.lower()), None)
-        near = near or closest_match(plural, known)
-        meant = f" Did you mean {near}?" if near else ""
-        text = f'the server has no "{plural}".{meant} It has {", ".join(known)}'
-        return RequestRejected(text, refused.response)
+            return rejected
+        # The kind's name is the most common mistake, and may differ a lot from the plural.
+        suggestion = next((kind.plural for kind in kinds if kind.kind.lower() == plural.lower()), None)
+        suggestion = suggestion or closest_match(plural, known)
+        did_you_mean = f" Did you mean {suggestion}?" if suggestion else ""
+        text = f'the server has no "{plural}".{did_you_mean} It has {", ".join(known)}'
+        return RequestRejected(text, rejected.response)
 
 
-def is_missing(refused: RequestRejected) -> bool:
-    """Whether this says that a resource is not there, as opposed to the URL being wrong."""
-    return refused.status == _NOT_FOUND and refused.code != Code.NO_ROUTE
+def is_not_found(rejected: RequestRejected) -> bool:
+    """Whether the resource does not exist, as opposed to the URL being wrong."""
+    return rejected.status == HTTPStatus.NOT_FOUND and rejected.code != Code.NO_ROUTE
 
 
-def _fetched(answer: RestResponse) -> FetchedDocument:
-    document = read(answer.body, ResourceDocument)
-    if document.href.count("/") < 2:
-        raise ServerError("the server's answer is not what a fleet API says: href: expected a path")
-    return FetchedDocument(document, answer.body, answer.etag)
-
-
-def read(encoded: bytes | msgspec.Raw, type_: type[T]) -> T:
-    """What an answer, or a part of one, says; raises `ServerError` where it is none of a fleet API."""
+def decode(encoded: bytes | msgspec.Raw, type_: type[T]) -> T:
+    """Decode a response or a part of one; raises `ServerError` if it is not of this type."""
     try:
         return msgspec.json.decode(encoded, type=type_)
     except DECODE_ERRORS as error:
-        raise ServerError(f"the server's answer is not what a fleet API says: {error}") from error
+        raise ServerError(f"expected a response of a fleet API, got something else: {error}") from error
+
+
+def _decode_document(response: RestResponse) -> FetchedDocument:
+    document = decode(response.body, ResourceDocument)
+    if document.href.count("/") < 2:
+        raise ServerError("expected a response of a fleet API, got something else: href: expected a path")
+    return FetchedDocument(document, response.body, response.etag)
+
+
+def _path(plural: str, resource_id: str) -> str:
+    return f"{segment(plural)}/{segment(resource_id)}"

@@ -1,4 +1,4 @@
-"""`sentinel get`: resources of a kind, or one of them."""
+"""`sentinel get`: print the resources of a kind, or one resource."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import click
 import msgspec
 
 from sentinel.cli import options
-from sentinel.cli.client import rows, session
+from sentinel.cli.client import resource_table, session
 from sentinel.cli.client.fleet import FleetClient
+from sentinel.cli.client.resource_table import ResourceSummary
 from sentinel.cli.client.session import ServerOptions
-from sentinel.cli.client.watch import INTERVAL, follow
+from sentinel.cli.client.watch import DEFAULT_INTERVAL, run_watch
 from sentinel.cli.options import Output
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.process import ExitCode
 
 
-class Merged(msgspec.Struct, frozen=True):
-    """All pages of a list as if they were one."""
+class MergedPages(msgspec.Struct, frozen=True):
+    """All pages of a list, in the format of one page."""
 
     page: int
     size: int
@@ -29,9 +30,14 @@ class Merged(msgspec.Struct, frozen=True):
 @click.argument("plural")
 @click.argument("resource_id", metavar="[ID]", default="")
 @session.selector_option
-@click.option("--order", metavar="FIELD", default="", help="name, created_time, updated_time or id; and desc.")
-@click.option("--all", "is_all", is_flag=True, help="All pages as one body; the table always has them all.")
-@click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on and print what changes.")
+@click.option(
+    "--order",
+    metavar="FIELD",
+    default="",
+    help="Sort by name, created_time, updated_time or id; add desc to reverse, as in 'name desc'.",
+)
+@click.option("--all", "is_all", is_flag=True, help="Print all pages as one body; the table always has all.")
+@click.option("-w", "--watch", "is_watching", is_flag=True, help="Keep running and print changes.")
 @options.output_option
 @session.server_options
 def get(
@@ -42,42 +48,43 @@ def get(
     is_all: bool,
     is_watching: bool,
     output: Output,
-    target: ServerOptions,
+    server: ServerOptions,
 ) -> int:
     """Print the resources of a kind, or the one with this ID.
 
-    With --output json or yaml, what is printed is the body of the API's answer: of a list its first page, unless
-    --all is given.
+    With --output json or yaml, print the body of the API's response: for a list its first page, or all pages with
+    --all.
     """
     query = {"labels": selector, "order": order}
     if resource_id and (selector or order or is_all):
         raise click.UsageError("expected either an ID, or --selector, --order and --all")
     if is_watching:
-        return follow(target, plural, resource_id, query=query, output=output, interval=INTERVAL)
+        return run_watch(server, plural, resource_id, query=query, output=output, interval=DEFAULT_INTERVAL)
 
-    async def one(fleet: FleetClient) -> int:
+    async def get_one(fleet: FleetClient) -> int:
         fetched = await fleet.get(plural, resource_id)
         if output is Output.TABLE:
             required = (await fleet.kind(fetched.plural)).required_adapters
-            _print_rows([rows.of(fetched.document)], required)
+            _print_table([resource_table.summarize(fetched.document)], required)
         else:
             click.echo(options.encode(msgspec.Raw(fetched.body), output))
         return ExitCode.SUCCESS
 
-    async def several(fleet: FleetClient) -> int:
+    async def get_list(fleet: FleetClient) -> int:
         if output is Output.TABLE:
-            items = [rows.read(each) async for each in fleet.walk(plural, {**query, "fields": rows.FIELDS})]
-            _print_rows(items, (await fleet.kind(plural)).required_adapters)
+            items = fleet.list_all(plural, {**query, "fields": resource_table.FIELDS})
+            resources = [resource_table.decode(item) async for item in items]
+            _print_table(resources, (await fleet.kind(plural)).required_adapters)
         elif is_all:
-            found = [each async for each in fleet.walk(plural, query)]
-            click.echo(options.encode(Merged(1, len(found), len(found), found), output))
+            all_items = [item async for item in fleet.list_all(plural, query)]
+            click.echo(options.encode(MergedPages(1, len(all_items), len(all_items), all_items), output))
         else:
-            click.echo(options.encode(msgspec.Raw(await fleet.page(plural, query)), output))
+            click.echo(options.encode(msgspec.Raw(await fleet.list_page(plural, query)), output))
         return ExitCode.SUCCESS
 
-    return target.use(one if resource_id else several)
+    return server.run(get_one if resource_id else get_list)
 
 
-def _print_rows(items: list[rows.Item], required: tuple[str, ...]) -> None:
-    for line in rows.lines(items, required, SystemClock().now()):
+def _print_table(resources: list[ResourceSummary], required: tuple[str, ...]) -> None:
+    for line in resource_table.lines(resources, required, SystemClock().now()):
         click.echo(line)

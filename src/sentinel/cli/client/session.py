@@ -1,7 +1,6 @@
-"""How a client's command reaches its server, and what it ends with.
+"""The options, exit codes and terminal output that the client's commands share.
 
-Exit 0 where the server did it, 1 where it refused or cannot be reached, 2 where the command was not usable as it
-was typed.
+Exit codes: 0 for success, 1 if the server refused or cannot be reached, 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -16,9 +15,12 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import click
+import msgspec
 
+from sentinel.cli import options
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.client.fleet import FetchedDocument, FleetClient
+from sentinel.cli.options import Output
 from sentinel.core import labels
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.drivers.rest.url import InvalidSegment
@@ -31,23 +33,23 @@ F = TypeVar("F", bound=Callable[..., object])
 
 TOKEN = "SENTINEL_TOKEN"  # noqa: S105  # the name of a variable
 DEFAULT_SERVER = "http://127.0.0.1:8080"
-"""Where `sentinel up` listens."""
+"""The default address of `sentinel up`."""
 
 Work: TypeAlias = Callable[[FleetClient], Coroutine[Any, Any, int]]
 
 
 class ServerOptions:
-    """The server that a command was told to use."""
+    """The server that the options of a command name."""
 
-    def __init__(self, *, server: str, ca_file: Path | None) -> None:
-        self._server = server
+    def __init__(self, *, url: str, ca_file: Path | None) -> None:
+        self._url = url
         self._ca_file = ca_file
 
-    def use(self, work: Work) -> int:
-        """Does the work with the server; the exit code."""
+    def run(self, work: Work) -> int:
+        """Run `work` with a client of the server; return the exit code."""
         try:
             connection = ServerConnection(
-                server=self._server, ca_file=self._ca_file, token=os.environ.get(TOKEN, "").strip()
+                server=self._url, ca_file=self._ca_file, token=os.environ.get(TOKEN, "").strip()
             )
         except ValueError as error:
             raise click.UsageError(str(error)) from error
@@ -64,46 +66,33 @@ class ServerOptions:
         return process.main(session(), log=get_logger("client"))
 
 
-def fail(why: str) -> ExitCode:
-    """Says why a command did not do what it was told."""
-    click.echo(printable(why), err=True)
-    return ExitCode.FAILURE
-
-
-def mention_pause(resource: FetchedDocument) -> None:
-    """Says so where nobody will hear of a change, because the resource is paused."""
-    if resource.document.paused is True:
-        told = f"{resource.title} is paused: no event goes out before sentinel resume {resource.document.id}"
-        click.echo(printable(told), err=True)
-
-
 def server_options(command: Callable[..., int]) -> Callable[..., int]:
-    """`--server` and `--ca-file`, as the parameter `target`, a `ServerOptions`.
+    """Add `--server` and `--ca-file`, as the parameter `server`, a `ServerOptions`.
 
-    The token comes from the environment alone: a flag would show it to everybody who lists processes.
+    The token comes only from the environment: a flag would show it to everyone who can list processes.
     """
 
     @functools.wraps(command)
-    def with_target(*args: Any, server: str, ca_file: Path | None, **kwargs: Any) -> int:
-        return command(*args, target=ServerOptions(server=server, ca_file=ca_file), **kwargs)
+    def with_server(*args: Any, server: str, ca_file: Path | None, **kwargs: Any) -> int:
+        return command(*args, server=ServerOptions(url=server, ca_file=ca_file), **kwargs)
 
-    server = click.option(
+    url_option = click.option(
         "--server",
         metavar="URL",
         envvar="SENTINEL_SERVER",
         default=DEFAULT_SERVER,
-        help=f"The fleet API to use; SENTINEL_SERVER says the same. Default: {DEFAULT_SERVER}. "
-        f"A token, where it wants one, is taken from {TOKEN}.",
+        help=f"The fleet API to use; or set SENTINEL_SERVER. Default: {DEFAULT_SERVER}. "
+        f"If it requires a token, set {TOKEN}.",
     )
-    ca_file = click.option(
+    ca_file_option = click.option(
         "--ca-file",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Who vouches for the server's certificate, in place of the system's authorities.",
+        help="CA certificates to trust instead of the system's, in PEM.",
     )
-    return server(ca_file(with_target))
+    return url_option(ca_file_option(with_server))
 
 
-def _selector(context: click.Context, parameter: click.Parameter, text: str) -> str:
+def _parse_selector(context: click.Context, parameter: click.Parameter, text: str) -> str:
     try:
         labels.parse(text)
     except labels.SelectorError as error:
@@ -112,40 +101,59 @@ def _selector(context: click.Context, parameter: click.Parameter, text: str) -> 
 
 
 def selector_option(command: F) -> F:
-    """`--selector`, as the parameter `selector`, a text that is one."""
+    """Add `--selector`, as the parameter `selector`, the text of a valid selector."""
     return click.option(
         "-l",
         "--selector",
         metavar="LABELS",
         default="",
-        callback=_selector,
-        help="Only resources with such labels, as in region=us-east,tier!=test or 'env in (dev,test)'.",
+        callback=_parse_selector,
+        help="Only resources with these labels, as in region=us-east,tier!=test or 'env in (dev,test)'.",
     )(command)
 
 
-def duration(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
-    """Reads an option that is a positive duration, as its callback; None where it is not given."""
+def parse_duration(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
+    """Parse an option that is a positive duration, as its callback; None if it is not given."""
     if text is None:
         return None
     try:
-        found = durations.parse(text)
+        duration = durations.parse(text)
     except ValueError:
-        found = timedelta(0)
-    if found <= timedelta(0):
+        duration = timedelta(0)
+    if duration <= timedelta(0):
         raise click.BadParameter(f"expected a duration such as 30s, got {quoted(text)}")
-    return found
+    return duration
 
 
-def is_on_screen() -> bool:
-    """Whether what is printed is read on a terminal, which alone gets colours, and lines that fit it."""
+def fail(message: str) -> ExitCode:
+    """Print the message on stderr; return the exit code of a failure."""
+    click.echo(printable(message), err=True)
+    return ExitCode.FAILURE
+
+
+def warn_if_paused(resource: FetchedDocument) -> None:
+    """Warn that a change has no effect yet, because a paused resource gets no events."""
+    if resource.document.paused is True:
+        warning = f"{resource.title} is paused: no event goes out before sentinel resume {resource.document.id}"
+        click.echo(printable(warning), err=True)
+
+
+def print_resource(resource: FetchedDocument, message: str, output: Output) -> ExitCode:
+    """Print the message for people, or the resource for scripts."""
+    click.echo(message if output is Output.TABLE else options.encode(msgspec.Raw(resource.body), output))
+    return ExitCode.SUCCESS
+
+
+def is_terminal() -> bool:
+    """Whether stdout is a terminal. Only a terminal gets colours and truncated lines."""
     return sys.stdout.isatty()
 
 
-def width() -> int | None:
-    """How many columns a line may have; None where nothing limits it."""
-    return shutil.get_terminal_size().columns if is_on_screen() else None
+def terminal_width() -> int | None:
+    """The columns of the terminal; None if stdout is not a terminal."""
+    return shutil.get_terminal_size().columns if is_terminal() else None
 
 
-def fitted(line: str, columns: int | None) -> str:
-    """The line, cut where it would not fit."""
+def truncate(line: str, columns: int | None) -> str:
+    """Cut the line to this many columns; None means no limit."""
     return line if columns is None or len(line) <= columns else f"{line[: columns - 1]}…"

@@ -1,4 +1,4 @@
-"""Waiting for something that the server will tell when asked, and saying so meanwhile."""
+"""Polling until the server reports that something is done, with progress on stderr."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ import msgspec
 from sentinel.drivers.rest.errors import ServerError
 from sentinel.runtime.settings.report import printable
 
-_FIRST, _LONGEST = timedelta(milliseconds=50), timedelta(seconds=1)
-"""Between two looks: what is quick is noticed at once, what is slow is not asked about all the time."""
+_MIN_INTERVAL, _MAX_INTERVAL = timedelta(milliseconds=50), timedelta(seconds=1)
+"""The interval doubles, so that quick changes show at once and slow ones cost few requests."""
 
 
 class WaitProgress(msgspec.Struct, frozen=True):
-    """How far it has come."""
+    """The result of one poll."""
 
     is_done: bool = False
     text: str = ""
-    """What is still waited for."""
+    """What is still missing."""
 
 
-async def until(look: Callable[[], Awaitable[WaitProgress]], *, timeout: timedelta) -> WaitProgress:
-    """Looks until it is done, or time is up; what was seen last. A server that is away meanwhile is waited for."""
+async def poll_until_done(poll: Callable[[], Awaitable[WaitProgress]], *, timeout: timedelta) -> WaitProgress:
+    """Poll until done or until the timeout, and return the last progress. Temporary errors are retried."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout.total_seconds()
-    told = _Narrator()
-    pause = _FIRST
+    progress_line = _ProgressLine()
+    interval = _MIN_INTERVAL
     while True:
         try:
-            progress = await look()
+            progress = await poll()
         except ServerError as error:
             if not error.is_retryable:
                 raise
             progress = WaitProgress(text=str(error))
         left = deadline - loop.time()
         if progress.is_done or left <= 0:
-            told.end()
+            progress_line.clear()
             return progress
-        told.say(progress.text)
-        await asyncio.sleep(min(pause.total_seconds(), left))
-        pause = min(pause * 2, _LONGEST)
+        progress_line.show(progress.text)
+        await asyncio.sleep(min(interval.total_seconds(), left))
+        interval = min(interval * 2, _MAX_INTERVAL)
 
 
-class _Narrator:
-    """Says what is waited for: on a terminal on one line that changes, elsewhere a line for each change."""
+class _ProgressLine:
+    """Progress on stderr: one line that is overwritten on a terminal, elsewhere a line for each change."""
 
     def __init__(self) -> None:
         self._stream = sys.stderr
         self._is_terminal = self._stream.isatty()
-        self._said = ""
+        self._shown = ""
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         text = printable(text)
-        if text == self._said:
+        if text == self._shown:
             return
         if self._is_terminal:
-            self._stream.write(f"\r{text.ljust(len(self._said))}")
+            self._stream.write(f"\r{text.ljust(len(self._shown))}")
         else:
             self._stream.write(f"{text}\n")
         self._stream.flush()
-        self._said = text
+        self._shown = text
 
-    def end(self) -> None:
-        if self._is_terminal and self._said:
-            self._stream.write(f"\r{' ' * len(self._said)}\r")
+    def clear(self) -> None:
+        if self._is_terminal and self._shown:
+            self._stream.write(f"\r{' ' * len(self._shown)}\r")
             self._stream.flush()

@@ -1,8 +1,7 @@
-"""`sentinel watch`: what changes in a fleet, as it changes.
+"""`sentinel watch`: print resources as they change.
 
-By polling: of one resource conditionally, so that an unchanged one costs a header; of a list page by page, of
-which only what has changed is printed. A server that goes away is waited for, since watching its restart is half
-of what people watch for.
+It polls: one resource with a conditional request, so that an unchanged one costs only headers, and a list page by
+page. It keeps running while the server is down, because users often watch across a restart.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ import click
 import msgspec
 
 from sentinel.cli import options, table
-from sentinel.cli.client import rows, session
-from sentinel.cli.client.fleet import FleetClient, is_missing, read
+from sentinel.cli.client import resource_table, session
+from sentinel.cli.client.fleet import FleetClient, decode, is_not_found
 from sentinel.cli.client.session import ServerOptions
 from sentinel.cli.options import Output
 from sentinel.drivers.rest.errors import RequestRejected, ServerError
 from sentinel.runtime.clock import SystemClock
 from sentinel.runtime.process import ExitCode
 
-INTERVAL = timedelta(seconds=1)
+DEFAULT_INTERVAL = timedelta(seconds=1)
 
 _INTERRUPTED = 128 + signal.SIGINT
 
 
 class ChangeType(StrEnum):
-    """What became of a resource since the last look."""
+    """How a resource changed since the last poll."""
 
     ADDED = "added"
     MODIFIED = "modified"
@@ -40,11 +39,11 @@ class ChangeType(StrEnum):
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """A change, as it is printed for scripts: a line of JSON each, or a document of YAML."""
+    """A change, as printed for scripts: a line of JSON, or a YAML document."""
 
     change: ChangeType
     resource: msgspec.Raw
-    """As it is now; as it was last seen where it is gone."""
+    """The resource as it is now, or as it was before it was deleted."""
 
 
 Snapshot: TypeAlias = Mapping[str, bytes]
@@ -56,24 +55,24 @@ Snapshot: TypeAlias = Mapping[str, bytes]
 @click.argument("resource_id", metavar="[ID]", default="")
 @session.selector_option
 @click.option(
-    "--interval", callback=session.duration, default="1s", help="How long to wait between looks. Default: 1s."
+    "--interval", callback=session.parse_duration, default="1s", help="The time between polls. Default: 1s."
 )
 @options.output_option
 @session.server_options
 def watch(
-    plural: str, resource_id: str, selector: str, interval: timedelta, output: Output, target: ServerOptions
+    plural: str, resource_id: str, selector: str, interval: timedelta, output: Output, server: ServerOptions
 ) -> int:
-    """Print the resources of a kind, or the one with this ID, and go on with what changes, until Ctrl-C.
+    """Print the resources of a kind, or the one with this ID, then their changes, until Ctrl-C.
 
     With --output json, each change is a line: {"change": "added|modified|deleted", "resource": {…}}.
     """
     if resource_id and selector:
         raise click.UsageError("expected either an ID or --selector")
-    return follow(target, plural, resource_id, query={"labels": selector}, output=output, interval=interval)
+    return run_watch(server, plural, resource_id, query={"labels": selector}, output=output, interval=interval)
 
 
-def follow(
-    target: ServerOptions,
+def run_watch(
+    server: ServerOptions,
     plural: str,
     resource_id: str,
     *,
@@ -81,37 +80,38 @@ def follow(
     output: Output,
     interval: timedelta,
 ) -> int:
-    """Prints changes until somebody interrupts it, which is how it is meant to end, or until the one resource that
-    is watched is gone."""
+    """Print changes until Ctrl-C, which is a success, or until the one watched resource is gone."""
+    if output is Output.TABLE:
+        query = {**query, "fields": resource_table.FIELDS}
 
-    async def look_on(fleet: FleetClient) -> int:
-        view = _One(fleet, plural, resource_id) if resource_id else _List(fleet, plural, _asked(query, output))
+    async def work(fleet: FleetClient) -> int:
+        poller = _ResourcePoller(fleet, plural, resource_id) if resource_id else _ListPoller(fleet, plural, query)
         printer: _Printer | None = None
         before: Snapshot = {}
-        is_away = False
+        is_disconnected = False
         while True:
             try:
-                found = await view.look()
+                current = await poller.poll()
                 if printer is None:
-                    printer = _Printer(output, (await fleet.kind(view.plural)).required_adapters)
-                printer.show(found, list(changes(before, found)))
-                before, is_away = found, False
+                    printer = _Printer(output, (await fleet.kind(poller.plural)).required_adapters)
+                printer.print(current, list(changes(before, current)))
+                before, is_disconnected = current, False
             except ServerError as error:
                 if printer is None or not error.is_retryable:
                     raise
-                if not is_away:
+                if not is_disconnected:
                     session.fail(f"{error} – trying again until Ctrl-C")
-                is_away = True
+                is_disconnected = True
             if resource_id and not before:
                 return ExitCode.SUCCESS
             await asyncio.sleep(interval.total_seconds())
 
-    code = target.use(look_on)
+    code = server.run(work)
     return ExitCode.SUCCESS if code == _INTERRUPTED else code
 
 
 def changes(before: Snapshot, now: Snapshot) -> Iterator[WatchEvent]:
-    """What happened between two looks, in the order of the list; what is gone comes last."""
+    """Yield the changes between two polls, in the order of the list, deletions last."""
     for resource_id, document in now.items():
         if resource_id not in before:
             yield WatchEvent(ChangeType.ADDED, msgspec.Raw(document))
@@ -122,54 +122,54 @@ def changes(before: Snapshot, now: Snapshot) -> Iterator[WatchEvent]:
             yield WatchEvent(ChangeType.DELETED, msgspec.Raw(document))
 
 
-class _One:
-    """A look at one resource, which is sent only where it has changed."""
+class _ResourcePoller:
+    """A poller of one resource, which the server sends only if it has changed."""
 
     def __init__(self, fleet: FleetClient, plural: str, resource_id: str) -> None:
         self.plural = plural
         self._fleet = fleet
         self._id = resource_id
-        self._seen: Snapshot = {}
+        self._latest: Snapshot = {}
         self._etag = ""
 
-    async def look(self) -> Snapshot:
+    async def poll(self) -> Snapshot:
         try:
-            fetched = await self._fleet.get_unless(self.plural, self._id, self._etag)
-        except RequestRejected as refused:
-            if self._seen and is_missing(refused):
+            fetched = await self._fleet.get_if_changed(self.plural, self._id, self._etag)
+        except RequestRejected as rejected:
+            if self._latest and is_not_found(rejected):
                 return {}
             raise
         if fetched is not None:
             self.plural = fetched.plural
             self._etag = fetched.etag
-            self._seen = {self._id: fetched.body}
-        return self._seen
+            self._latest = {self._id: fetched.body}
+        return self._latest
 
 
-class _List:
-    """A look at a whole list."""
+class _ListPoller:
+    """A poller of a whole list."""
 
     def __init__(self, fleet: FleetClient, plural: str, query: Mapping[str, str]) -> None:
         self.plural = plural
         self._fleet = fleet
         self._query = query
 
-    async def look(self) -> Snapshot:
-        walk = self._fleet.walk(self.plural, self._query)
-        return {read(each, _Identified).id: bytes(each) async for each in walk}
+    async def poll(self) -> Snapshot:
+        items = self._fleet.list_all(self.plural, self._query)
+        return {decode(item, _Identified).id: bytes(item) async for item in items}
 
 
 class _Printer:
-    """Prints what has changed: for people, only where it can be seen in a row."""
+    """A printer of changes; a table shows only those that change a row."""
 
     def __init__(self, output: Output, required: Sequence[str]) -> None:
         self._output = output
         self._required = required
-        self._shown: dict[str, tuple[str, ...]] | None = None
+        self._printed: dict[str, tuple[str, ...]] | None = None
 
-    def show(self, found: Snapshot, events: Sequence[WatchEvent]) -> None:
+    def print(self, current: Snapshot, events: Sequence[WatchEvent]) -> None:
         if self._output is Output.TABLE:
-            self._show_rows(found, events)
+            self._print_rows(current, events)
             return
         for event in events:
             if self._output is Output.JSON:
@@ -177,34 +177,30 @@ class _Printer:
             else:
                 click.echo(f"---\n{options.encode(event, self._output)}")
 
-    def _show_rows(self, found: Snapshot, events: Sequence[WatchEvent]) -> None:
-        is_first = self._shown is None
-        shown = self._shown = self._shown or {}
+    def _print_rows(self, current: Snapshot, events: Sequence[WatchEvent]) -> None:
+        is_first = self._printed is None
+        printed = self._printed = self._printed or {}
         if not events and not is_first:
             return
-        now, columns = SystemClock().now(), session.width()
-        items = [rows.read(document) for document in found.values()]
-        gone = [rows.read(event.resource) for event in events if event.change is ChangeType.DELETED]
-        # All are laid out and few printed, so that columns stay where they are from one look to the next.
-        cells = [rows.cells(item, self._required, now) for item in items]
-        cells += [(*rows.cells(item, self._required, now)[:-1], "gone") for item in gone]
-        header, *lines = table.render(rows.HEADER, cells)
+        now, columns = SystemClock().now(), session.terminal_width()
+        resources = [resource_table.decode(document) for document in current.values()]
+        deleted = [resource_table.decode(event.resource) for event in events if event.change is ChangeType.DELETED]
+        # Lay out all rows, though few are printed, so that the columns keep their widths between polls.
+        cells = [resource_table.cells(resource, self._required, now) for resource in resources]
+        cells += [(*resource_table.cells(resource, self._required, now)[:-1], "gone") for resource in deleted]
+        header, *lines = table.render(resource_table.HEADER, cells)
         if is_first:
-            click.echo(session.fitted(header, columns))
-        for item, line in zip((*items, *gone), lines, strict=True):
-            standing = rows.standing(item, self._required)
-            if item.id not in found:
-                shown.pop(item.id, None)
-            elif shown.get(item.id) == standing:
+            click.echo(session.truncate(header, columns))
+        for resource, line in zip((*resources, *deleted), lines, strict=True):
+            state = resource_table.state_cells(resource, self._required)
+            if resource.id not in current:
+                printed.pop(resource.id, None)
+            elif printed.get(resource.id) == state:
                 continue
             else:
-                shown[item.id] = standing
-            click.echo(rows.styled(session.fitted(line, columns), item))
+                printed[resource.id] = state
+            click.echo(resource_table.coloured(session.truncate(line, columns), resource))
 
 
 class _Identified(msgspec.Struct):
     id: str
-
-
-def _asked(query: Mapping[str, str], output: Output) -> Mapping[str, str]:
-    return {**query, "fields": rows.FIELDS} if output is Output.TABLE else query

@@ -1,4 +1,4 @@
-"""`sentinel up`: the whole loop on this machine, in one command."""
+"""`sentinel up`: run the whole loop on this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -15,55 +14,45 @@ from typing import TYPE_CHECKING
 import click
 
 from sentinel.cli import options
+from sentinel.cli.client.session import parse_duration
 from sentinel.cli.options import bind_address
-from sentinel.cli.up.data_dir import DataDir, UnusableDataDir, default_folder
+from sentinel.cli.up.data_dir import DataDir, UnusableDataDir, UpTokens, default_folder
 from sentinel.cli.up.plan import UpOptions, UpPlan, make_plan
-from sentinel.cli.up.ready import ReadyFile
-from sentinel.cli.up.tokens import UpTokens, make_keys
-from sentinel.cli.up.view import Showing
+from sentinel.cli.up.view import ReadyFile, ViewOptions
 from sentinel.cli.wiring.extras import extra
 from sentinel.cli.wiring.serve import Assembly, ServiceContext, refuse, serve
-from sentinel.runtime import durations, process
+from sentinel.runtime import process
 from sentinel.runtime.listening import Address
 
 if TYPE_CHECKING:
-    from sentinel.cli.up.live import HeldLog
+    from sentinel.cli.up.live import LogBuffer
     from sentinel.cli.up.session import UpSession
 
 
-def _duration(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
-    if text is None:
-        return None
-    with suppress(ValueError):
-        duration = durations.parse(text)
-        if duration > timedelta(0):
-            return duration
-    raise click.BadParameter(f'expected a duration such as 30s, got "{text}"')
-
-
-def _path(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
-    """Nothing at all would be the folder in which we are, which nobody means."""
+def _parse_path(context: click.Context, parameter: click.Parameter, text: str | None) -> Path | None:
+    # Path("") is the working directory, which an empty option certainly does not mean.
     if text is not None and not text.strip():
         raise click.BadParameter('expected a path, got ""')
     return None if text is None else Path(text)
 
 
 @click.command
-@click.option("--demo", is_flag=True, help="Make a small fleet, and go on changing, breaking and healing it.")
+@click.option("--demo", is_flag=True, help="Create a small fleet, then change, break and repair it continually.")
 @click.option(
     "--data-dir",
+    "folder",
     metavar="D",
-    callback=_path,
+    callback=_parse_path,
     envvar="SENTINEL_DATA_DIR",
-    help="Where everything is kept, from one start to the next: the fleet and the parts' own tokens. Made where it"
-    " does not exist; ~/.local/share/sentinel where nothing is said (or sentinel in XDG_DATA_HOME).",
+    help="Where the fleet and the tokens are kept between starts; created if missing. Default:"
+    " ~/.local/share/sentinel, or sentinel in XDG_DATA_HOME.",
 )
 @click.option(
     "--listen",
     metavar="ADDRESS",
-    help="Where everything HTTP is served: /, /api/hyperfleet/v1, /api/v1, /docs, /metrics, /healthz, /readyz;"
-    " port 0 picks a free one. 127.0.0.1:8080 where nothing is said. On an address that other machines can reach,"
-    " a token is needed, which is printed at the first start.",
+    help="Where to serve HTTP: /, /api/hyperfleet/v1, /api/v1, /docs, /metrics, /healthz, /readyz. Port 0 picks a"
+    " free port. Default: 127.0.0.1:8080. On an address that other machines can reach, clients need the token that"
+    " is printed at the first start.",
 )
 @click.option(
     "--listen-grpc",
@@ -72,42 +61,42 @@ def _path(context: click.Context, parameter: click.Parameter, text: str | None) 
     default="127.0.0.1:9090",
     show_default=True,
     callback=bind_address,
-    help="Where gRPC will be served. Nothing speaks it yet, so nothing listens, and the ready file says null.",
+    help="Where to serve gRPC. Not implemented yet: nothing listens, and the ready file has null.",
 )
 @click.option(
     "--broker-url",
     metavar="URL",
     envvar="SENTINEL_BROKER_URL",
-    help="A broker to use in place of the one in this process: amqp://… or pubsub://PROJECT/TOPIC.",
+    help="A broker to use instead of the one in this process: amqp://… or pubsub://PROJECT/TOPIC.",
 )
 @click.option(
     "--database-url",
     metavar="URL",
-    help="A database to use in place of fleet.db in the data directory: sqlite:///FILE or postgresql://…",
+    help="A database to use instead of fleet.db in the data directory: sqlite:///FILE or postgresql://…",
 )
-@click.option("--kinds-file", metavar="FILE", help="Which kinds are served, and the adapters that each requires.")
+@click.option("--kinds-file", metavar="FILE", help="The kinds to serve, and the adapters that each requires.")
 @click.option(
     "--adapter",
     "adapter_files",
     metavar="FILE",
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="An adapter of your own to run with the rest, configured as for `sentinel adapter --config`; may be"
-    " repeated. It stands in for a sample of the same name. The API and the broker are those of this command.",
+    help="The settings of another adapter to run, as for `sentinel adapter --config`; may be repeated. It replaces"
+    " a sample of the same name, and uses the API and the broker of this command.",
 )
 @click.option(
     "--ready-file",
     metavar="FILE",
-    callback=_path,
-    help="Written when everything serves: the addresses, as JSON. Removed at the end.",
+    callback=_parse_path,
+    help="A file to write the addresses to, as JSON, once everything serves; removed at exit.",
 )
-@click.option("--for", "lasts", metavar="DURATION", callback=_duration, help="End by itself, such as after 30s.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another demonstration.")
+@click.option("--for", "max_duration", metavar="DURATION", callback=parse_duration, help="Exit after this time.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The random seed of the demo.")
 @options.set_option
 @options.log_options
 def up(
     demo: bool,
-    data_dir: Path | None,
+    folder: Path | None,
     listen: str | None,
     grpc_address: Address | None,
     broker_url: str | None,
@@ -115,7 +104,7 @@ def up(
     kinds_file: str | None,
     adapter_files: Sequence[Path],
     ready_file: Path | None,
-    lasts: timedelta | None,
+    max_duration: timedelta | None,
     seed: int,
     sets: Sequence[str],
     log_level: str | None,
@@ -123,14 +112,14 @@ def up(
 ) -> int:
     """Run the whole loop on this machine: the fleet API, a broker, pulses and adapters, in one process.
 
-    Create a cluster and watch it become ready: each kind that requires adapters has a pulse, which looks every
-    second, and the samples validation, dns and provision answer it. On a terminal it is a live view, elsewhere a
-    line for each happening. Ctrl-C ends it; the next start goes on where this one ended.
+    Create a cluster and watch it become ready. Each kind that requires adapters has a pulse, which polls every
+    second, and the sample adapters validation, dns and provision respond. A terminal shows a live view, a pipe or
+    file gets a line for each activity. Ctrl-C stops it; the next start continues with the same fleet.
 
-    The settings of its pulses and adapters can be changed, as by --set max_age_ready=1m, or by
-    SENTINEL_TASK_TIMEOUT=5s. Unless told otherwise it logs warnings and errors only.
+    Change settings of the pulses, the adapters and the API with --set max_age_ready=1m or
+    SENTINEL_TASK_TIMEOUT=5s. Only warnings and errors are logged by default.
     """
-    home = DataDir(data_dir or default_folder(os.environ))
+    data_dir = DataDir(folder or default_folder(os.environ))
     plan = make_plan(
         UpOptions(
             listen=listen,
@@ -143,59 +132,65 @@ def up(
             is_demo=demo,
         ),
         environ=os.environ,
-        database_url=home.database_url,
-        tokens_file=home.tokens_file,
+        database_url=data_dir.database_url,
+        tokens_file=data_dir.tokens_file,
     )
     if not isinstance(plan, UpPlan):
         return refuse(plan)
     if ready_file is not None:
         try:
-            ReadyFile(ready_file).try_out()
+            ReadyFile(ready_file).check_writable()
         except OSError as error:
             return refuse([f"--ready-file: {ready_file}: {(error.strerror or str(error)).lower()}"])
-    random = Random(seed) if demo else None  # noqa: S311 - a demonstration wants the same numbers again
-    showing = Showing(is_live=_can_draw(), ready_file=ready_file, lasts=lasts)
+    random = Random(seed) if demo else None  # noqa: S311 - the demo must be repeatable
+    view_options = ViewOptions(is_live=_can_draw(), ready_file=ready_file, max_duration=max_duration)
     try:
-        with home.occupied():
-            keys = make_keys(plan, home, has_demo=demo)
-            return _run(plan, home, keys, showing=showing, random=random)
+        with data_dir.locked():
+            adapters = [each.adapter.name for each in plan.adapters]
+            tokens = data_dir.tokens(adapters, has_demo=demo, has_admin=plan.is_exposed)
+            return _run(plan, data_dir, tokens, view_options=view_options, random=random)
     except UnusableDataDir as error:
         return refuse([f"--data-dir: {error}"])
 
 
-def _run(plan: UpPlan, home: DataDir, keys: UpTokens, *, showing: Showing, random: Random | None) -> int:
-    held = _hold_log() if showing.is_live and sys.stderr.isatty() else None
+def _run(
+    plan: UpPlan, data_dir: DataDir, tokens: UpTokens, *, view_options: ViewOptions, random: Random | None
+) -> int:
+    log_buffer = _buffer_log() if view_options.is_live and sys.stderr.isatty() else None
     session: UpSession | None = None
 
     def assemble(context: ServiceContext) -> Assembly:
         nonlocal session
         with extra("api", who="sentinel up"):
             from sentinel.cli.up.session import UpSession
-        session = UpSession(plan=plan, home=home, keys=keys, context=context, showing=showing, random=random)
+        session = UpSession(
+            plan=plan, data_dir=data_dir, tokens=tokens, context=context, view_options=view_options, random=random
+        )
         return session.assembly()
 
-    is_stuck = False
+    is_restored = True
     try:
         code = serve(
             assemble,
             name="up",
             component="up",
             log=plan.server.log,
-            secrets=(*plan.secrets, *keys.secrets),
+            secrets=(*plan.secrets, *tokens.secrets),
             warnings=plan.warnings,
-            stream=held,
+            stream=log_buffer,
         )
-        is_stuck = session is not None and not session.leave_screen()
+        is_restored = session is None or session.view.flush()
     finally:
-        if held is not None and not is_stuck:
-            held.release()
+        # A terminal that takes nothing, as after Ctrl-S, would block us.
+        if log_buffer is not None and is_restored:
+            log_buffer.write_to_terminal()
     if session is not None and code == process.ExitCode.SUCCESS:
-        session.say_goodbye()
+        session.view.print_totals()
     return code
 
 
 def _can_draw() -> bool:
-    """Whether standard output is a terminal on which a live view makes sense, and there is what draws it."""
+    """Whether stdout is a terminal that can show the live view, and rich is installed."""
     return (
         sys.stdout is not None
         and sys.stdout.isatty()
@@ -205,7 +200,7 @@ def _can_draw() -> bool:
     )
 
 
-def _hold_log() -> HeldLog:
-    from sentinel.cli.up.live import HeldLog
+def _buffer_log() -> LogBuffer:
+    from sentinel.cli.up.live import LogBuffer
 
-    return HeldLog(sys.stderr)
+    return LogBuffer(sys.stderr)

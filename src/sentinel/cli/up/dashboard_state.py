@@ -1,7 +1,7 @@
-"""What has happened lately and how the fleet stands, gathered for a screen.
+"""The state behind the live view: the resources, the recent activity and the totals.
 
-Nobody who works here knows of it: pulses and adapters are given observers, and the fleet is read through its API
-like anybody would. So what the screen shows is what users of the API see.
+Observers of the pulses and adapters update it, and the fleet is read through the API like by any other client. So
+the live view shows what users of the API see.
 """
 
 from __future__ import annotations
@@ -12,45 +12,44 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from sentinel.cli.client.rows import Item
-from sentinel.cli.up.narration import Activity
+from sentinel.cli.client.resource_table import ResourceSummary
+from sentinel.cli.up.activity import Activity
 from sentinel.core.pulse.pacing import PacedDecision, PacingVerdict
 from sentinel.ports.publisher import Outcome
 from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 
-_REMEMBERED = 200
-"""How many happenings are kept; more than any terminal has lines."""
-_NAMED = 10_000
-"""How many resources are known by name."""
+_MAX_ACTIVITIES = 200
+"""More than any terminal has lines."""
+_MAX_RESOURCES = 10_000
+"""For how many resources names and last evaluations are remembered."""
 _RATE_WINDOW = timedelta(seconds=10)
 
 
-class Shelf(msgspec.Struct, frozen=True):
-    """The resources of one kind, as they were last read."""
+class KindState(msgspec.Struct, frozen=True):
+    """The resources of one kind, as last read."""
 
     plural: str
     required: tuple[str, ...]
-    items: Sequence[Item] = ()
+    resources: Sequence[ResourceSummary] = ()
     total: int = 0
-    """More than there are items, where not all were read."""
+    """More than the number of `resources` if not all were read."""
 
     @property
-    def ready(self) -> int:
-        """Of those that were read."""
-        return sum(item.is_ready for item in self.items)
+    def is_complete(self) -> bool:
+        return len(self.resources) == self.total
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """Sums since the beginning, over all pulses and adapters."""
+    """Sums since the start, over all pulses and adapters."""
 
     published: int = 0
     paced: int = 0
     failed: int = 0
-    """Refused, unconfirmed or unroutable."""
+    """Rejected, unconfirmed or unroutable."""
     evaluations: int = 0
 
     def with_cycle(self, report: CycleReport) -> Totals:
-        """And one cycle more."""
+        """Add one cycle."""
         return Totals(
             self.published + report.published,
             self.paced + report.paced,
@@ -60,120 +59,116 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class DashboardState:
-    """One for everything that runs."""
+    """The state of one `sentinel up`, shared by all its pulses and adapters."""
 
     def __init__(self, *, started: datetime) -> None:
         self.started = started
         self.totals = Totals()
-        self._happenings: deque[Activity] = deque(maxlen=_REMEMBERED)
-        self._shelves: dict[str, Shelf] = {}
+        self._activities: deque[Activity] = deque(maxlen=_MAX_ACTIVITIES)
+        self._kinds: dict[str, KindState] = {}
         self._names: dict[str, str] = {}
-        self._said: dict[tuple[str, str], str] = {}
-        self._prospects: dict[str, Mapping[str, PacedDecision]] = {}
-        self._ready: dict[str, int] = {}
+        self._last_evaluations: dict[tuple[str, str], str] = {}
+        self._decisions: dict[str, Mapping[str, PacedDecision]] = {}
+        self._ready_counts: dict[str, int] = {}
         self._published: deque[tuple[datetime, int]] = deque()
 
     @property
-    def shelves(self) -> Sequence[Shelf]:
-        """In the order in which they were put up first."""
-        return list(self._shelves.values())
+    def kinds(self) -> Sequence[KindState]:
+        """The kinds, in the order in which they were first read."""
+        return list(self._kinds.values())
 
-    def ready(self, shelf: Shelf) -> int:
-        """How many of a kind are ready: as they were read, or where not all were, as their pulse saw them last."""
-        is_whole = len(shelf.items) == shelf.total
-        return shelf.ready if is_whole else min(self._ready.get(shelf.plural, shelf.ready), shelf.total)
+    def count_ready(self, kind: KindState) -> int:
+        """Count the ready resources of a kind; if not all were read, use the count of its pulse."""
+        ready = sum(resource.is_ready for resource in kind.resources)
+        return ready if kind.is_complete else min(self._ready_counts.get(kind.plural, ready), kind.total)
 
-    def put_up(self, shelf: Shelf) -> None:
-        """The resources of a kind, in place of how they were before."""
-        self._shelves[shelf.plural] = shelf
-        for item in shelf.items:
-            self.learn(item.id, item.name)
-
-    def learn(self, resource_id: str, name: str) -> None:
-        """Whom an id stands for."""
-        if name and (resource_id in self._names or len(self._names) < _NAMED):
-            self._names[resource_id] = name
+    def update(self, kind: KindState) -> None:
+        """Replace the state of a kind."""
+        self._kinds[kind.plural] = kind
+        for resource in kind.resources:
+            self._remember_name(resource.id, resource.name)
 
     def name_of(self, resource_id: str) -> str:
-        """The name, or nothing where it is not known."""
+        """The name of a resource, or an empty text if it is unknown."""
         return self._names.get(resource_id, "")
 
-    def prospect(self, resource_id: str) -> PacedDecision | None:
-        """What its pulse last thought of a resource."""
-        for judgements in self._prospects.values():
-            if resource_id in judgements:
-                return judgements[resource_id]
+    def decision_on(self, resource_id: str) -> PacedDecision | None:
+        """The latest decision of a pulse on this resource."""
+        for decisions in self._decisions.values():
+            if resource_id in decisions:
+                return decisions[resource_id]
         return None
 
-    def tell(self, happening: Activity) -> None:
-        """Puts a happening up."""
-        self.learn(happening.resource_id, happening.name)
-        if happening.is_evaluation:
+    def record(self, activity: Activity) -> None:
+        """Add an activity to the feed."""
+        self._remember_name(activity.resource_id, activity.name)
+        if activity.is_evaluation:
             self.totals = msgspec.structs.replace(self.totals, evaluations=self.totals.evaluations + 1)
-            if self._is_repetition(happening):
-                return  # adapters say the same at every pulse, and the screen has room for what is new
-        self._happenings.append(happening)
-
-    def _is_repetition(self, happening: Activity) -> bool:
-        key = (happening.source, happening.resource_id)
-        if self._said.get(key) == happening.text:
-            return True
-        if key in self._said or len(self._said) < _NAMED:
-            self._said[key] = happening.text
-        return False
+            # Adapters report the same at every pulse; the feed has room only for news.
+            if self._is_repetition(activity):
+                return
+        self._activities.append(activity)
 
     def latest(self, count: int) -> Sequence[Activity]:
-        """The latest happenings, the newest first."""
-        return [happening for happening, _ in zip(reversed(self._happenings), range(count), strict=False)]
+        """Return the latest activities, newest first."""
+        return [activity for activity, _ in zip(reversed(self._activities), range(count), strict=False)]
 
-    def rate(self, now: datetime) -> float:
-        """Events a second, lately."""
-        self._forget_published_before(now - _RATE_WINDOW)
-        lately = min(now - self.started, _RATE_WINDOW)
-        return sum(count for _, count in self._published) / max(lately.total_seconds(), 1)
+    def events_per_second(self, now: datetime) -> float:
+        """The recent rate of published events."""
+        self._discard_published_before(now - _RATE_WINDOW)
+        window = min(now - self.started, _RATE_WINDOW)
+        return sum(count for _, count in self._published) / max(window.total_seconds(), 1)
 
-    def observer(self, resource_type: str) -> DashboardObserver:
-        """What a pulse over this type of resource is to be given."""
-        return DashboardObserver(self, resource_type)
+    def add_published(self, at: datetime, count: int) -> None:
+        """Count published events for the rate."""
+        self._discard_published_before(at - _RATE_WINDOW)
+        self._published.append((at, count))
 
-    def answered(self, at: datetime, confirmed: int) -> None:
-        """Counts what was sent."""
-        self._forget_published_before(at - _RATE_WINDOW)
-        self._published.append((at, confirmed))
-
-    def finished(self, resource_type: str, seen: Mapping[str, PacedDecision], report: CycleReport) -> None:
-        """Counts a cycle; what it thought of the resources, only where it saw all of them."""
+    def add_cycle(self, resource_type: str, decisions: Mapping[str, PacedDecision], report: CycleReport) -> None:
+        """Add a cycle to the totals; replace the decisions only if it read the whole fleet."""
         self.totals = self.totals.with_cycle(report)
         if report.is_complete:
-            self._prospects[resource_type] = seen
-            self._ready[resource_type] = sum(judgement.resource.is_ready for judgement in seen.values())
+            self._decisions[resource_type] = decisions
+            self._ready_counts[resource_type] = sum(each.resource.is_ready for each in decisions.values())
 
-    def _forget_published_before(self, moment: datetime) -> None:
-        while self._published and self._published[0][0] <= moment:
+    def _remember_name(self, resource_id: str, name: str) -> None:
+        if name and (resource_id in self._names or len(self._names) < _MAX_RESOURCES):
+            self._names[resource_id] = name
+
+    def _is_repetition(self, activity: Activity) -> bool:
+        key = (activity.source, activity.resource_id)
+        if self._last_evaluations.get(key) == activity.text:
+            return True
+        if key in self._last_evaluations or len(self._last_evaluations) < _MAX_RESOURCES:
+            self._last_evaluations[key] = activity.text
+        return False
+
+    def _discard_published_before(self, time: datetime) -> None:
+        while self._published and self._published[0][0] <= time:
             self._published.popleft()
 
 
 class DashboardObserver:
-    """`pulse.report.Observer` of one pulse: when each resource will have its next event."""
+    """`pulse.report.PulseObserver` of one pulse: collects its decisions and totals."""
 
-    def __init__(self, board: DashboardState, resource_type: str) -> None:
-        self._board = board
+    def __init__(self, state: DashboardState, resource_type: str) -> None:
+        self._state = state
         self._resource_type = resource_type
-        self._seen: dict[str, PacedDecision] = {}
-        self._at = board.started
+        self._decisions: dict[str, PacedDecision] = {}
+        self._at = state.started
 
     def judged(self, page: PageReport) -> None:
         self._at = page.at
-        for judgement in page.judgements:
-            if judgement.verdict is not PacingVerdict.REPEATED:
-                self._seen[judgement.resource.id] = judgement
+        for decision in page.judgements:
+            if decision.verdict is not PacingVerdict.REPEATED:
+                self._decisions[decision.resource.id] = decision
 
     def published(self, batch: PublishedBatch) -> None:
-        self._board.answered(self._at, batch.outcomes.count(Outcome.CONFIRMED))
+        self._state.add_published(self._at, batch.outcomes.count(Outcome.CONFIRMED))
 
     def finished(self, report: CycleReport) -> None:
-        seen, self._seen = self._seen, {}
-        self._board.finished(self._resource_type, seen, report)
+        decisions, self._decisions = self._decisions, {}
+        self._state.add_cycle(self._resource_type, decisions, report)
 
     def crashed(self, error: BaseException) -> None:
-        self._seen = {}
+        self._decisions = {}

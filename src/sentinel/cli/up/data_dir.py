@@ -1,20 +1,20 @@
-"""The data directory of `sentinel up`: what it keeps from one start to the next.
+"""The data directory of `sentinel up`, kept from one start to the next.
 
-    fleet.db        the fleet, unless another database was asked for
+    fleet.db        the fleet, unless --database-url names another database
     tokens.yaml     the hashes of the tokens that the API accepts
-    tokens/         the tokens of the parts themselves, a file each
-    admin-token     for people, where the API can be reached from other machines
-    up.lock         held by the process that lives here
+    tokens/         the tokens of the pulses and adapters, a file each
+    admin-token     the token for users, if other machines can reach the API
+    up.lock         locked by the running process
 
-Everything in it is for its owner's eyes only. Parts authenticate with tokens like anybody else, so that one which
-does what its role forbids fails here, and not first in production.
+Only its owner can read the files. Pulses and adapters authenticate with tokens here as they do in production, so
+that one that exceeds its role fails here first.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,135 +24,171 @@ from sentinel.core.access import Role
 from sentinel.drivers.identity import token_editing, tokens_file
 from sentinel.ports.errors import Misconfigured
 
-_FOLDER, _FILE = 0o700, 0o600
-_LONGEST_TOKEN = 1024
+PRIVATE = 0o600
+
+_PRIVATE_FOLDER = 0o700
+_MAX_TOKEN_LENGTH = 1024
 
 
 class UnusableDataDir(Exception):
-    """The data directory will not do; the text says why."""
+    """The data directory cannot be used; the message has the reason."""
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """A token, and where it is kept."""
+class TokenFile(msgspec.Struct, frozen=True):
+    """A token and the file that contains it."""
 
     token: str
-    file: Path
+    path: Path
 
     def __repr__(self) -> str:
-        return f"Kept(file={self.file})"
+        return f"TokenFile(path={self.path})"
+
+
+class UpTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of one `sentinel up`."""
+
+    pulse: TokenFile
+    """For all pulses and the live view."""
+    adapters: Mapping[str, TokenFile]
+    """By the adapter's name."""
+    demo: TokenFile | None = None
+    admin: TokenFile | None = None
+    """For users, if they need a token."""
+
+    @property
+    def secrets(self) -> Iterator[str]:
+        """All tokens, for redaction."""
+        for each in (self.pulse, *self.adapters.values(), self.demo, self.admin):
+            if each is not None:
+                yield each.token
 
 
 def default_folder(environ: Mapping[str, str]) -> Path:
-    """Where programs of this user keep their data, whatever the working directory is."""
+    """Return the user's data folder for sentinel, by the XDG rules."""
     data = environ.get("XDG_DATA_HOME", "")
     root = Path(data) if data.startswith("/") else Path.home() / ".local" / "share"
     return root / "sentinel"
 
 
 class DataDir:
-    """A data directory. Nothing is written to it before it is occupied."""
+    """A data directory. Nothing is written to it before it is locked."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
 
     @contextmanager
-    def occupied(self) -> Iterator[None]:
-        """Lives in it, alone; makes it where it does not exist. Raises `UnusableDataDir`."""
+    def locked(self) -> Iterator[None]:
+        """Lock it, creating it if it does not exist. Raises `UnusableDataDir`."""
         try:
-            # A folder that exists keeps its mode: it may be somebody's own, with other things in it.
-            self.folder.mkdir(mode=_FOLDER, parents=True, exist_ok=True)
-            self._tokens.mkdir(mode=_FOLDER, exist_ok=True)
-            lock = os.open(self.folder / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE)
+            # An existing folder keeps its mode: it may contain other files of the user.
+            self.folder.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+            self._tokens_folder.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+            lock = os.open(self.folder / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         except OSError as error:
-            raise _uninhabitable(self.folder, error) from error
+            raise _unusable(self.folder, error) from error
         try:
-            self._take(lock)
+            self._acquire(lock)
             yield
         finally:
             os.close(lock)
 
     @property
     def database_url(self) -> str:
-        """Of the embedded database."""
+        """The URL of the embedded database."""
         return f"sqlite:///{self.folder / 'fleet.db'}"
 
     @property
     def tokens_file(self) -> Path:
-        """For the API's server."""
+        """The tokens file of the API server."""
         return self.folder / "tokens.yaml"
 
-    def part_token(self, name: str, *, role: Role, adapter: str = "") -> Kept:
-        """The token of a part, made at its first start."""
-        return self._keep(self._tokens / name, name=name, role=role, adapter=adapter)
+    def tokens(self, adapters: Iterable[str], *, has_demo: bool, has_admin: bool) -> UpTokens:
+        """Return all tokens, creating those that are missing. Raises `UnusableDataDir`."""
+        return UpTokens(
+            pulse=self.part_token("pulse", role=Role.PULSE),
+            adapters={
+                name: self.part_token(f"adapter-{name}", role=Role.ADAPTER, adapter=name) for name in adapters
+            },
+            demo=self.part_token("demo", role=Role.OPERATOR) if has_demo else None,
+            admin=self.admin_token() if has_admin else None,
+        )
 
-    def admin_token(self) -> Kept:
-        """The token for people, made when it is first needed."""
-        return self._keep(self.folder / "admin-token", name="admin", role=Role.ADMIN, adapter="")
+    def part_token(self, name: str, *, role: Role, adapter: str = "") -> TokenFile:
+        """Return the token of a pulse, an adapter or the demo, creating it if it is missing."""
+        return self._load_or_create(self._tokens_folder / name, name=name, role=role, adapter=adapter)
 
-    def was_shown(self, kept: Kept) -> bool:
-        """Whether this very token has been shown to somebody."""
-        return self._read(_mark(kept)) == tokens_file.digest_of(kept.token)
+    def admin_token(self) -> TokenFile:
+        """Return the token for users, creating it if it is missing."""
+        return self._load_or_create(self.folder / "admin-token", name="admin", role=Role.ADMIN, adapter="")
 
-    def mark_shown(self, kept: Kept) -> None:
-        """Remembers that it has been. Raises `UnusableDataDir`."""
+    def was_shown(self, token: TokenFile) -> bool:
+        """Whether `mark_shown` was called for this token."""
+        return self._read(_shown_marker(token)) == tokens_file.digest_of(token.token)
+
+    def mark_shown(self, token: TokenFile) -> None:
+        """Remember that the token was printed. Raises `UnusableDataDir`."""
         try:
-            _write(_mark(kept), tokens_file.digest_of(kept.token))
+            _write(_shown_marker(token), tokens_file.digest_of(token.token))
         except OSError as error:
-            raise _uninhabitable(kept.file, error) from error
+            raise _unusable(token.path, error) from error
 
     @property
-    def _tokens(self) -> Path:
+    def _tokens_folder(self) -> Path:
         return self.folder / "tokens"
 
-    def _take(self, lock: int) -> None:
-        """The database has a lock of its own; but it may lie elsewhere, while the tokens are here."""
+    def _acquire(self, lock: int) -> None:
+        # The lock of the database is not enough: --database-url may name one that is elsewhere.
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UnusableDataDir(f"{self.folder} is in use by another process; stop that one first") from error
         except OSError as error:
-            raise _uninhabitable(self.folder, error) from error
+            raise _unusable(self.folder, error) from error
 
-    def _keep(self, file: Path, *, name: str, role: Role, adapter: str) -> Kept:
-        """What is in the file, if the API would still accept it as this; otherwise a new one."""
+    def _load_or_create(self, path: Path, *, name: str, role: Role, adapter: str) -> TokenFile:
+        """Return the token in the file if the API still accepts it for this role; otherwise create a new one."""
         try:
-            known = self._read(file)
+            known = self._read(path)
             if known and self._is_accepted(known, name=name, role=role, adapter=adapter):
-                file.chmod(_FILE)
-                return Kept(known, file)
-            made = token_editing.add_token(self.tokens_file, name=name, role=role, adapter=adapter)
-            _write(file, made)
+                path.chmod(PRIVATE)
+                return TokenFile(known, path)
+            created = token_editing.add_token(self.tokens_file, name=name, role=role, adapter=adapter)
+            _write(path, created)
         except Misconfigured as error:
             raise UnusableDataDir(str(error)) from error
         except OSError as error:
-            raise _uninhabitable(file, error) from error
-        return Kept(made, file)
+            raise _unusable(path, error) from error
+        return TokenFile(created, path)
 
-    def _read(self, file: Path) -> str:
+    def _read(self, path: Path) -> str:
         try:
-            return file.read_bytes()[:_LONGEST_TOKEN].decode("ascii", "ignore").strip()
+            return path.read_bytes()[:_MAX_TOKEN_LENGTH].decode("ascii", "ignore").strip()
         except FileNotFoundError:
             return ""
 
     def _is_accepted(self, token: str, *, name: str, role: Role, adapter: str) -> bool:
         if not self.tokens_file.exists():
             return False
-        meant = tokens_file.StoredToken(name, role, tokens_file.digest_of(token), adapter)
-        return meant in tokens_file.read(self.tokens_file).tokens
+        expected = tokens_file.StoredToken(name, role, tokens_file.digest_of(token), adapter)
+        return expected in tokens_file.read(self.tokens_file).tokens
 
 
-def _mark(kept: Kept) -> Path:
-    return kept.file.with_name(f".{kept.file.name}-shown")
+def write_temporary(path: Path, content: bytes, *, mode: int) -> Path:
+    """Write a temporary file beside `path`, for the caller to rename; it never has a wider mode than this."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    return temporary
 
 
-def _uninhabitable(place: Path, error: OSError) -> UnusableDataDir:
-    return UnusableDataDir(f"{place}: {(error.strerror or str(error)).lower()}")
+def _write(path: Path, text: str) -> None:
+    write_temporary(path, f"{text}\n".encode(), mode=PRIVATE).replace(path)
 
 
-def _write(file: Path, token: str) -> None:
-    """At once, and never readable by anybody else, not even for a moment."""
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE), "w") as writing:
-        writing.write(f"{token}\n")
-    fresh.replace(file)
+def _shown_marker(token: TokenFile) -> Path:
+    return token.path.with_name(f".{token.path.name}-shown")
+
+
+def _unusable(path: Path, error: OSError) -> UnusableDataDir:
+    return UnusableDataDir(f"{path}: {(error.strerror or str(error)).lower()}")

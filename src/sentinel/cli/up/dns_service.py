@@ -1,9 +1,8 @@
-"""A small DNS service, for the sample `dns` to work against: what it is asked for takes longer than one request.
+"""A fake DNS service for the sample adapter `dns`.
 
-A zone that is asked for the first time, or with another content than before, is accepted (202); asked for again,
-it is there (200). It listens on a loopback port of its own, because it stands for somebody else's service and is
-no part of what `sentinel up` offers. Adapters in this process reach it by the name in their code, `dns.internal`,
-as if that stood in a hosts file. A demonstration can put it out of service, for zones of its own.
+The first PUT of a zone, or of new content, is accepted (202); the next one finds it created (200). The service has
+its own loopback port, because it stands for an external service and is not part of the API. Adapters in this
+process reach it as `dns.internal`, as if that were in a hosts file. The demo can take it down for some zones.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _ZONE: Final = "/zones/{id}"
 
 
 class Zone(msgspec.Struct, frozen=True):
-    """What was asked for, and whether it is there."""
+    """A zone, and whether it has been created."""
 
     id: str
     content: Json
@@ -50,22 +49,22 @@ class Zone(msgspec.Struct, frozen=True):
 
 
 class DnsService:
-    """The zones, and the server that keeps them. They last as long as the process."""
+    """The server and its zones, which last as long as the process."""
 
     def __init__(self, *, log: Log) -> None:
         self.out_of_service: Collection[str] = ()
-        """Requests about these zones are answered with 503."""
+        """Requests for these zones get a 503."""
         self._log = log
         self._zones: dict[str, Zone] = {}
         self._address = Address("127.0.0.1", 0)
 
     @property
     def url(self) -> str:
-        """Where it listens, once it does."""
+        """The URL, once it listens."""
         return f"http://{self._address}"
 
     def part(self) -> Part:
-        """The server as a part; built anew, it listens where it did before."""
+        """Build the server; after the first time it listens on the same port again."""
         app = build_app(self._routes(), guard=Guard(identities=(), is_insecure=True), log=self._log)
         server = Server(app, address=self._address, log=self._log)
 
@@ -73,23 +72,16 @@ class DnsService:
             await server.open()
             self._address = server.address
 
-        # It serves until it is closed, which is after the adapters have ended: what they have begun may need it.
+        # It serves until it is closed, after the adapters have drained: their tasks may need it.
         return Part(name="dns service", loops=(Stopping.wait,), start=start, close=server.close)
 
-    def put(self, zone_id: str, content: Json) -> Zone:
-        """Begins to make a zone, or finds that it is made; says how it was found."""
-        known = self._zones.get(zone_id)
-        is_the_same = known is not None and known.content == content
-        self._zones[zone_id] = Zone(zone_id, content, is_there=True)
-        return Zone(zone_id, content, is_there=is_the_same)
-
-    def remove(self, zone_id: str) -> bool:
-        """Whether there was one."""
-        return self._zones.pop(zone_id, None) is not None
-
     async def _put(self, request: Request) -> Response:
-        zone = self.put(request.path["id"], msgspec.json.decode(await request.body()))
-        return Response(HTTPStatus.OK if zone.is_there else HTTPStatus.ACCEPTED, msgspec.json.encode(zone))
+        created = Zone(request.path["id"], msgspec.json.decode(await request.body()), is_there=True)
+        before, self._zones[created.id] = self._zones.get(created.id), created
+        if before == created:
+            return Response(HTTPStatus.OK, msgspec.json.encode(created))
+        pending = msgspec.structs.replace(created, is_there=False)
+        return Response(HTTPStatus.ACCEPTED, msgspec.json.encode(pending))
 
     async def _get(self, request: Request) -> Response:
         zone = self._zones.get(request.path["id"])
@@ -98,7 +90,7 @@ class DnsService:
         return Response(body=msgspec.json.encode(zone))
 
     async def _delete(self, request: Request) -> Response:
-        if not self.remove(request.path["id"]):
+        if self._zones.pop(request.path["id"], None) is None:
             raise problem.not_found(f"there is no zone {request.path['id']}")
         return Response(HTTPStatus.NO_CONTENT)
 
@@ -108,38 +100,38 @@ class DnsService:
                 method=method,
                 path=_ZONE,
                 action=OPEN,
-                handler=self._while_in_service(handler),
+                handler=self._unless_out_of_service(handler),
                 summary=summary,
                 tag="zones",
-                path_parameters=(Parameter(name="id", description="Of the zone."),),
+                path_parameters=(Parameter(name="id", description="The id of the zone."),),
                 responses=(ResponseSpec(status=200, description=summary),),
                 is_documented=False,
                 **more,
             )
 
         return [
-            route(Method.GET, self._get, "A zone."),
-            route(Method.PUT, self._put, "Asks for a zone.", body=Body(type=Any)),
-            route(Method.DELETE, self._delete, "Removes a zone."),
+            route(Method.GET, self._get, "Get a zone."),
+            route(Method.PUT, self._put, "Create a zone.", body=Body(type=Any)),
+            route(Method.DELETE, self._delete, "Remove a zone."),
         ]
 
-    def _while_in_service(self, handler: Handler) -> Handler:
-        async def answer(request: Request) -> Response | Stream:
+    def _unless_out_of_service(self, handler: Handler) -> Handler:
+        async def handle(request: Request) -> Response | Stream:
             if request.path["id"] in self.out_of_service:
                 raise problem.unavailable("the DNS service is out of service")
             return await handler(request)
 
-        return answer
+        return handle
 
 
-class Rerouted(HttpClient):
-    """A client for which `dns.internal` is where the service really listens."""
+class DnsReroutingClient(HttpClient):
+    """An HTTP client that sends requests for `dns.internal` to the service's real URL."""
 
-    def __init__(self, client: HttpClient, where: Callable[[], str]) -> None:
+    def __init__(self, client: HttpClient, service_url: Callable[[], str]) -> None:
         self._client = client
-        self._where = where
+        self._service_url = service_url
 
     async def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> HttpResponse:
         if url.startswith(f"{DNS_URL}/"):
-            url = self._where() + url.removeprefix(DNS_URL)
+            url = self._service_url() + url.removeprefix(DNS_URL)
         return await self._client.request(method, url, **options)

@@ -1,4 +1,4 @@
-"""What one `sentinel up` is to run, settled before anything is started: every problem is told at once."""
+"""The plan of one `sentinel up`: all settings, loaded before anything starts so that all problems show at once."""
 
 from __future__ import annotations
 
@@ -36,31 +36,34 @@ KINDS = Kinds(
         KindRules("workloads", "Workload"),
     )
 )
-"""What is served where no file says otherwise."""
+"""The kinds that are served without --kinds-file."""
 
 DEFAULTS: Mapping[str, str] = {"poll_interval": "1s", "pulse_on_progress": "true"}
-"""Of every pulse here, in place of the usual ones: somebody is watching."""
+"""Defaults of every pulse here, quicker than usual because a user is watching."""
 
 DEMO_DEFAULTS: Mapping[str, str] = {"max_age_not_ready": "3s", "max_age_ready": "30s"}
-"""And of a demonstration: it has a minute, where a fleet has a day."""
+"""Further defaults with --demo."""
 
-UNKNOWN_YET = "http://127.0.0.1:1"
-"""Stands for the API until it listens: with port 0 nobody knows earlier where that will be."""
+_PLACEHOLDER_ENDPOINT = "http://127.0.0.1:1"
+"""The API's endpoint until it listens: port 0 is resolved only then."""
 
-_OURS = frozenset(("SENTINEL_BROKER_URL", "SENTINEL_DATA_DIR", "SENTINEL_TASK"))
-"""Variables that are no setting here: options of the command, and the task, which each adapter has of its own."""
+_IGNORED_VARIABLES = frozenset(
+    ("SENTINEL_BROKER_URL", "SENTINEL_DATA_DIR", "SENTINEL_TASK", "HYPERFLEET_API_TOKEN")
+)
+"""Options of the command; the task, which each adapter sets itself; and the token of another API, which must not
+reach this one."""
 
-_SETTLED: Mapping[str, str] = {
-    "task": "in the file of an adapter, which --adapter names",
-    "resource_type": "nothing, for each kind that requires adapters has a pulse",
-    "hyperfleet_api.endpoint": "nothing, for the API is the one in this process",
-    "hyperfleet_api.token_file": "nothing, for every part has a token of its own",
-    "tokens_file": "nothing, for it is kept in the data directory",
-    "insecure": "nothing, for it follows from the address that is listened on",
+_FIXED_SETTINGS: Mapping[str, str] = {
+    "task": "set it in an adapter's file and name that with --adapter",
+    "resource_type": "every kind that requires adapters has a pulse",
+    "hyperfleet_api.endpoint": "the API runs in this process",
+    "hyperfleet_api.token_file": "every pulse and adapter has its own token",
+    "tokens_file": "it is in the data directory",
+    "insecure": "it depends on the listen address",
 }
-"""Settings that nobody can change by `--set`, and what is expected instead."""
+"""Settings that `--set` cannot change, with the reason."""
 
-_BROKER_DETAILS = (
+_BROKER_VARIABLES = (
     "BROKER_EXCHANGE",
     "BROKER_EXCHANGE_TYPE",
     "BROKER_ROUTING_KEY",
@@ -69,11 +72,11 @@ _BROKER_DETAILS = (
     "BROKER_ORDERING_KEY",
     "PUBSUB_EMULATOR_HOST",
 )
-"""What may be said about a broker that is named by its URL."""
+"""Variables that complete the broker URL."""
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
+    """The options of the command line that concern the plan."""
 
     listen: str | None = None
     database_url: str | None = None
@@ -86,22 +89,22 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedAdapter(msgspec.Struct, frozen=True):
-    """An adapter that is to run."""
+    """An adapter to run."""
 
     adapter: Adapter
     settings: AdapterSettings
     file: Path | None = None
-    """Where it was configured; None for a sample."""
+    """Its settings file; None for a sample."""
 
 
 class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is to run, in order."""
+    """Everything to run."""
 
     address: Address
     server: FleetApiSettings
     kinds: Kinds
     broker: BrokerSettings | None
-    """None for the one in this process."""
+    """None for the broker in this process."""
     pulses: tuple[PulseSettings, ...]
     adapters: tuple[PlannedAdapter, ...]
     secrets: tuple[str, ...]
@@ -109,27 +112,27 @@ class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def watched(self) -> tuple[KindRules, ...]:
-        """The kinds that have required adapters, and therefore a pulse."""
+        """The kinds with required adapters, which therefore have a pulse."""
         return tuple(kind for kind in self.kinds if kind.required_adapters)
 
     @property
-    def is_open_to_others(self) -> bool:
-        """Whether other machines can reach the API, so that a token is needed."""
+    def is_exposed(self) -> bool:
+        """Whether other machines can reach the API, so that users need a token."""
         return not is_loopback(self.address.host)
 
 
 def make_plan(
-    wishes: UpOptions, *, environ: Mapping[str, str], database_url: str, tokens_file: Path
+    options: UpOptions, *, environ: Mapping[str, str], database_url: str, tokens_file: Path
 ) -> UpPlan | list[str]:
-    """The plan, or everything that is wrong with the wishes. The last two arguments are the data directory's."""
-    planner = _Planner(wishes, environ)
-    address, server, kinds = planner.server(database_url, tokens_file)
-    broker = planner.broker()
-    adapters = planner.adapters(kinds)
-    pulses = list(planner.pulses(kinds))
-    if planner.problems or address is None or server is None:
-        return list(dict.fromkeys(planner.problems))
-    planner.warn_of_absent(kinds, adapters)
+    """Return the plan, or all problems. The last two arguments come from the data directory."""
+    plan_loader = _PlanLoader(options, environ)
+    address, server, kinds = plan_loader.server(database_url, tokens_file)
+    broker = plan_loader.broker()
+    adapters = plan_loader.adapters(kinds)
+    pulses = list(plan_loader.pulses(kinds))
+    if plan_loader.problems or address is None or server is None:
+        return list(dict.fromkeys(plan_loader.problems))
+    plan_loader.warn_about_missing_adapters(kinds, adapters)
     return UpPlan(
         address=address,
         server=server,
@@ -137,46 +140,48 @@ def make_plan(
         broker=broker,
         pulses=tuple(pulses),
         adapters=tuple(adapters),
-        secrets=(*planner.secrets, *secrets_in_environment(environ), *server.secrets),
-        warnings=tuple(dict.fromkeys(planner.warnings)),
+        secrets=(*plan_loader.secrets, *secrets_in_environment(environ), *server.secrets),
+        warnings=tuple(dict.fromkeys(plan_loader.warnings)),
     )
 
 
-class _Planner:
-    """Loads one thing after the other, and remembers what was wrong."""
+class _PlanLoader:
+    """A loader of all settings, with the problems, warnings and secrets found so far."""
 
-    def __init__(self, wishes: UpOptions, environ: Mapping[str, str]) -> None:
+    def __init__(self, options: UpOptions, environ: Mapping[str, str]) -> None:
         self.problems: list[str] = []
         self.warnings: list[str] = []
         self.secrets: list[str] = []
-        self._wishes = wishes
-        given = dict.fromkeys(each.partition("=")[0].strip() for each in wishes.sets)
-        self.problems += [f"{key}: expected {_SETTLED[key]} (flag --set)" for key in given if key in _SETTLED]
-        # The token of another API must not be shown to this one.
-        hidden = {*_OURS, "HYPERFLEET_API_TOKEN"}
-        self._environ = {name: value for name, value in environ.items() if name not in hidden}
-        self._shared = SettingsRouting(
-            (PulseSettings, AdapterSettings, FleetApiSettings), environ=self._environ, sets=wishes.sets
+        self._options = options
+        keys = dict.fromkeys(each.partition("=")[0].strip() for each in options.sets)
+        self.problems += [
+            f"{key}: expected no value here; {_FIXED_SETTINGS[key]} (flag --set)"
+            for key in keys
+            if key in _FIXED_SETTINGS
+        ]
+        self._environ = {name: value for name, value in environ.items() if name not in _IGNORED_VARIABLES}
+        self._routing = SettingsRouting(
+            (PulseSettings, AdapterSettings, FleetApiSettings), environ=self._environ, sets=options.sets
         )
-        self.problems += map(str, self._shared.strangers())
+        self.problems += map(str, self._routing.unknown_sets())
 
     def server(
         self, database_url: str, tokens_file: Path
     ) -> tuple[Address | None, FleetApiSettings | None, Kinds]:
-        """Where to listen, how, and what for."""
-        wished = {
-            "listen": self._wishes.listen,
-            "database_url": self._wishes.database_url,
-            "kinds_file": self._wishes.kinds_file,
+        """Load the listen address, the server's settings and the kinds."""
+        given = {
+            "listen": self._options.listen,
+            "database_url": self._options.database_url,
+            "kinds_file": self._options.kinds_file,
         }
         loaded = self._accept(
             loader.load(
                 FleetApiSettings,
                 file=None,
-                environ=self._shared.environ(FleetApiSettings),
-                sets=self._shared.sets(FleetApiSettings),
-                overrides={key: value for key, value in wished.items() if value is not None}
-                | {"tokens_file": str(tokens_file), "insecure": "false", **self._wishes.logging},
+                environ=self._routing.environ(FleetApiSettings),
+                sets=self._routing.sets(FleetApiSettings),
+                overrides={key: value for key, value in given.items() if value is not None}
+                | {"tokens_file": str(tokens_file), "insecure": "false", **self._options.logging},
                 defaults={"listen": "127.0.0.1:8080", "database_url": database_url, "log.level": "warning"},
             )
         )
@@ -184,82 +189,83 @@ class _Planner:
             return None, None, KINDS
         kinds = KINDS
         if loaded.kinds_file is not None:
-            found, problems = kinds_file.load(loaded.kinds_file)
+            custom_kinds, problems = kinds_file.load(loaded.kinds_file)
             self.problems += map(str, problems)
-            kinds = found or KINDS
-        address, unusable = listen_address(loaded)
-        self.problems += unusable
+            kinds = custom_kinds or KINDS
+        address, address_problems = listen_address(loaded)
+        self.problems += address_problems
         if address is None:
             return None, loaded, kinds
         return address, msgspec.structs.replace(loaded, insecure=is_loopback(address.host)), kinds
 
     def broker(self) -> BrokerSettings | None:
-        """The broker that the URL names."""
-        url = self._wishes.broker_url
+        """Load the broker that the URL names; None for the broker in this process."""
+        url = self._options.broker_url
         if not url:
             return None
-        details = {name: self._environ[name] for name in _BROKER_DETAILS if self._environ.get(name)}
+        variables = {name: self._environ[name] for name in _BROKER_VARIABLES if self._environ.get(name)}
         if url.startswith("pubsub:"):
             parts = urlsplit(url)
-            named = {
+            from_url = {
                 "BROKER_TYPE": "pubsub",
                 "BROKER_PROJECT_ID": parts.netloc,
                 "BROKER_TOPIC": parts.path.strip("/"),
                 "BROKER_CREATE_TOPIC": "true",
             }
-            details = {key: value for key, value in named.items() if value} | details
+            variables = {key: value for key, value in from_url.items() if value} | variables
         else:
-            details |= {"BROKER_TYPE": "rabbitmq", "BROKER_URL": url}
-        return self._accept(load_broker(source=None, environ=details))
+            variables |= {"BROKER_TYPE": "rabbitmq", "BROKER_URL": url}
+        return self._accept(load_broker(source=None, environ=variables))
 
     def pulses(self, kinds: Kinds) -> Iterator[PulseSettings]:
-        """One for each kind that has required adapters; they differ in nothing else.
+        """Yield the settings of a pulse for each kind with required adapters.
 
-        The settings of the others are read as well, so that what is wrong with them is told whatever the kinds.
+        The settings are loaded for the other kinds too, so that problems show whatever the kinds.
         """
         for kind in kinds:
             loaded = self._accept(
                 pulse_settings.load(
                     file=None,
-                    environ=self._shared.environ(PulseSettings),
-                    sets=self._shared.sets(PulseSettings),
+                    environ=self._routing.environ(PulseSettings),
+                    sets=self._routing.sets(PulseSettings),
                     overrides=self._overrides(resource_type=kind.plural),
-                    defaults={**DEFAULTS, **(DEMO_DEFAULTS if self._wishes.is_demo else {})},
+                    defaults={**DEFAULTS, **(DEMO_DEFAULTS if self._options.is_demo else {})},
                 )
             )
             if loaded is not None and kind.required_adapters:
                 yield loaded
 
     def adapters(self, kinds: Kinds) -> list[PlannedAdapter]:
-        """The samples that are required, and the user's own, which stand in for samples of the same name."""
-        planned = {name: each for name, wanted in _samples(kinds).items() if (each := self._sample(name, wanted))}
+        """Load the required samples and the user's adapters, which replace samples of the same name."""
+        required = _required_samples(kinds).items()
+        planned = {name: each for name, kind_names in required if (each := self._sample(name, kind_names))}
         files: dict[str, Path] = {}
-        for file in self._wishes.adapter_files:
-            found = self._own(file)
-            if found is None:
+        for file in self._options.adapter_files:
+            custom = self._custom(file)
+            if custom is None:
                 continue
-            name = found.adapter.name
+            name = custom.adapter.name
             if name in files:
-                self.problems.append(f"--adapter {file}: {files[name]} has an adapter called {name} already")
+                self.problems.append(f"--adapter {file}: {files[name]} already has an adapter named {name}")
             files[name] = file
-            planned[name] = found
+            planned[name] = custom
         return list(planned.values())
 
     def _sample(self, name: str, kinds: Sequence[str]) -> PlannedAdapter | None:
         loaded = self._accept(self._load_adapter(None, task=f"{samples.__name__}:{name}"))
         if loaded is None:
             return None
-        found = loading.load_adapter(loaded.task)
-        if set(found.kinds) != set(kinds):
-            found = samples.declare(name, kinds=kinds)
-        return PlannedAdapter(found, loaded)
+        adapter = loading.load_adapter(loaded.task)
+        if set(adapter.kinds) != set(kinds):
+            adapter = samples.declare(name, kinds=kinds)
+        return PlannedAdapter(adapter, loaded)
 
-    def _own(self, file: Path) -> PlannedAdapter | None:
+    def _custom(self, file: Path) -> PlannedAdapter | None:
         loaded = self._load_adapter(file)
         settings = self._accept(loaded)
         if settings is None:
             return None
-        for other in self._wishes.adapter_files:
+        for other in self._options.adapter_files:
             if other.parent.resolve() != file.parent.resolve():
                 loading.forget_modules(other.parent)
         try:
@@ -268,30 +274,30 @@ class _Planner:
             self.problems.append(str(loading.task_problem(error, file=file, loaded=loaded)))
             return None
 
-    def _load_adapter(self, file: Path | None, **more: str) -> Loaded[AdapterSettings]:
+    def _load_adapter(self, file: Path | None, **overrides: str) -> Loaded[AdapterSettings]:
         return loader.load(
             AdapterSettings,
             file=file,
-            environ=self._shared.environ(AdapterSettings),
-            sets=self._shared.sets(AdapterSettings),
-            overrides=self._overrides(**more),
+            environ=self._routing.environ(AdapterSettings),
+            sets=self._routing.sets(AdapterSettings),
+            overrides=self._overrides(**overrides),
         )
 
-    def warn_of_absent(self, kinds: Kinds, adapters: Iterable[PlannedAdapter]) -> None:
-        """Says of whom a kind requires a report that nobody here will make."""
+    def warn_about_missing_adapters(self, kinds: Kinds, adapters: Iterable[PlannedAdapter]) -> None:
+        """Warn about kinds that can never become ready, because a required adapter does not run."""
         present = {each.adapter.name: each.adapter.kinds for each in adapters}
+        # Only an external broker delivers events to adapters outside this process.
+        elsewhere = ", or run it separately" if self._options.broker_url else ""
         for kind in kinds:
-            absent = [name for name in kind.required_adapters if kind.kind not in present.get(name, ())]
-            # Nobody outside this process gets events from a broker inside it.
-            beside = ", or run it beside" if self._wishes.broker_url else ""
-            if absent:
+            missing = [name for name in kind.required_adapters if kind.kind not in present.get(name, ())]
+            if missing:
                 self.warnings.append(
-                    f"{kind.plural} require {', '.join(absent)}, which nothing here runs: no {kind.kind} becomes"
-                    f" ready; name a configuration with --adapter{beside}"
+                    f"{kind.plural} require {', '.join(missing)}, which does not run here: no {kind.kind} becomes"
+                    f" ready; name its file with --adapter{elsewhere}"
                 )
 
-    def _overrides(self, **more: str) -> dict[str, str]:
-        return {"hyperfleet_api.endpoint": UNKNOWN_YET, **self._wishes.logging, **more}
+    def _overrides(self, **overrides: str) -> dict[str, str]:
+        return {"hyperfleet_api.endpoint": _PLACEHOLDER_ENDPOINT, **self._options.logging, **overrides}
 
     def _accept(self, loaded: Loaded[T]) -> T | None:
         self.problems += map(str, loaded.problems)
@@ -300,14 +306,14 @@ class _Planner:
         return loaded.settings
 
 
-def _samples(kinds: Kinds) -> dict[str, list[str]]:
-    """The samples that some kind requires, with those they wait for, and the kinds each is to look after."""
-    wanted: dict[str, list[str]] = {}
+def _required_samples(kinds: Kinds) -> dict[str, list[str]]:
+    """Return the required samples, with those they wait for, and the kinds of each."""
+    required: dict[str, list[str]] = {}
     for kind in kinds:
         names = [name for name in kind.required_adapters if name in samples.DEPENDENCIES]
         for name in names:
             names += [other for other in samples.DEPENDENCIES[name] if other not in names]
         for name in samples.DEPENDENCIES:
             if name in names:
-                wanted.setdefault(name, []).append(kind.kind)
-    return wanted
+                required.setdefault(name, []).append(kind.kind)
+    return required

@@ -1,10 +1,9 @@
-"""One `sentinel up`: what the plan names, wired together under one lifecycle.
+"""The wiring of one `sentinel up`: all its parts, under one lifecycle.
 
-The database, the listener and the broker are shared by everything else and opened first. A database that will not
-do ends the command, and so does a broker whose exchange or topic is another than expected. A broker that is away,
-or refuses the credentials, is tried again, and a part that fails is built anew; either shows in `/readyz`
-until it works. At the end the parts are asked to stop while the API still answers, so that adapters can report
-what they have begun.
+The database, the listener and the broker are shared and opened first. An unusable database ends the command; so
+does a broker with an exchange or topic of the wrong kind. A broker that is unreachable or rejects the credentials
+is retried, and a part that fails is restarted; both show in `/readyz` until they work. At shutdown the parts stop
+while the API still serves, so that adapters can report the work in progress.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from random import Random
 
 import msgspec
@@ -20,13 +18,13 @@ import msgspec
 from sentinel.adapter import observer as adapter_observer
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.up import welcome
-from sentinel.cli.up.data_dir import DataDir, Kept
+from sentinel.cli.up.activity import AdapterActivityObserver, PulseActivityObserver
+from sentinel.cli.up.dashboard_state import DashboardObserver
+from sentinel.cli.up.data_dir import DataDir, TokenFile, UpTokens
 from sentinel.cli.up.demo import Demo
-from sentinel.cli.up.dns_service import DnsService, Rerouted
-from sentinel.cli.up.narration import AdapterNarrator, PulseNarrator
+from sentinel.cli.up.dns_service import DnsReroutingClient, DnsService
 from sentinel.cli.up.plan import PlannedAdapter, UpPlan
-from sentinel.cli.up.tokens import UpTokens
-from sentinel.cli.up.view import Showing, View
+from sentinel.cli.up.view import View, ViewOptions
 from sentinel.cli.wiring import api as wiring
 from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api, max_in_flight
 from sentinel.cli.wiring.broker import build_publisher, build_subscriber
@@ -48,42 +46,42 @@ from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.tracing import NO_TRACING
 from sentinel.web.audit import Auditor
 
-_RESTART = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=10))
-_DRAIN = timedelta(seconds=3)
-"""Short: somebody waits, and what is not reported by then is looked at again at the next start."""
+_RESTART_BACKOFF = Backoff(initial=timedelta(milliseconds=500), maximum=timedelta(seconds=10))
+_DRAIN_TIMEOUT = timedelta(seconds=3)
+"""Short, because the user waits; the next start repeats work that was not reported."""
 _NO_PROXY: Mapping[str, str] = {}
-"""An environment without proxies: parts call this process's own listener, whatever its address."""
+"""An environment without proxies: parts call the listener of this process."""
 
 
 class UpSession:
-    """What runs, and for how long."""
+    """All parts of one run."""
 
     def __init__(
         self,
         *,
         plan: UpPlan,
-        home: DataDir,
-        keys: UpTokens,
+        data_dir: DataDir,
+        tokens: UpTokens,
         context: ServiceContext,
-        showing: Showing,
+        view_options: ViewOptions,
         random: Random | None,
     ) -> None:
-        """`random` turns the demo on, and makes its random choices.
+        """Run the demo only if `random` is given.
 
-        Raises `Misconfigured` where a driver that the plan needs is not installed.
+        Raises `Misconfigured` if a driver that the plan needs is not installed.
         """
         self._log = context.log
         self._plan = plan
-        self._keys = keys
+        self._tokens = tokens
         self._redactor = context.redactor
         self._clock = context.clock
         self._random = random
         self._stopping = Stopping()
-        self._view = View(
-            showing=showing,
+        self.view = View(
+            options=view_options,
             plan=plan,
-            home=home,
-            admin=keys.admin,
+            data_dir=data_dir,
+            admin_token=tokens.admin,
             health=context.health,
             clock=context.clock,
             log=context.log,
@@ -93,7 +91,7 @@ class UpSession:
         self._memory = MemoryBroker()
         self._publishers = {each.resource_type: self._publisher(each) for each in plan.pulses}
         self._pacers = {each.resource_type: Pacer() for each in plan.pulses}
-        """Kept from one build of a pulse to the next, so that a restart publishes nothing again."""
+        """Kept when a pulse is restarted, so that it does not publish the same events again."""
         pulses = build_pulse_metrics(context.metrics)
         self._series = {
             each.resource_type: pulses.claim(shard=each.shard, resource_type=each.resource_type)
@@ -119,45 +117,37 @@ class UpSession:
             metrics_prefix=wiring.METRICS_PREFIX,
             context=context,
             log=get_logger("api"),
-            routes=[welcome.page()],
+            routes=[welcome.index_page()],
         )
 
     def assembly(self) -> Assembly:
-        """Everything that runs, for `serve`."""
-        ready_file = self._view.ready_file
+        """Return everything to run, for `serve`."""
+        ready_file = self.view.ready_file
         return Assembly(
-            # Receivers come before senders, and the view comes last, when there is something to see.
+            # Receivers start before senders, and the view after all that it shows.
             parts=[
                 *self._server.factories,
                 self._dns.part,
                 *(self._adapter(each) for each in self._plan.adapters),
                 *(self._pulse(each) for each in self._plan.pulses),
                 self._view_part,
-                *self._demonstration(),
+                *self._demo(),
             ],
             shared=[
-                Shared("view", self._view.on_loop),
+                Shared("view", self.view.on_loop),
                 shared_resource("database", self._server.database),
-                *([] if ready_file is None else [Shared("ready file", ready_file.kept)]),
+                *([] if ready_file is None else [Shared("ready file", ready_file.cleaned)]),
                 Shared("listener", self._listening),
                 *(
                     shared_resource(f"broker for {plural}", publisher)
                     for plural, publisher in self._publishers.items()
                 ),
             ],
-            drain=_DRAIN,
-            restart=_RESTART,
+            drain=_DRAIN_TIMEOUT,
+            restart=_RESTART_BACKOFF,
             stopping=self._stopping,
             has_large_responses=True,
         )
-
-    def leave_screen(self) -> bool:
-        """Waits until the terminal is as it was; False where it takes nothing, as after Ctrl-S."""
-        return self._view.leave_screen()
-
-    def say_goodbye(self) -> None:
-        """The last word."""
-        self._view.say_goodbye()
 
     def _publisher(self, settings: PulseSettings) -> Publisher:
         if self._plan.broker is None:
@@ -167,26 +157,28 @@ class UpSession:
     def _subscriber(self, planned: PlannedAdapter) -> Subscriber:
         name = planned.adapter.name
         if self._plan.broker is None:
-            # There is no other replica to leave messages for, so it may hold all that there are, and answer all
-            # of a resource's with one look. They are no more than the broker's capacity, which makes pulses wait.
+            # There are no other replicas, so hold all messages, up to the broker's capacity: then one evaluation
+            # answers all events of a resource.
             return self._memory.subscribe(name)
-        most = max_in_flight(planned.settings)
-        return build_subscriber(self._plan.broker, subscription=name, max_in_flight=most)
+        return build_subscriber(
+            self._plan.broker, subscription=name, max_in_flight=max_in_flight(planned.settings)
+        )
 
     def _pulse(self, settings: PulseSettings) -> PartFactory:
         plural = settings.resource_type
 
         def watch(own: pulse_report.PulseObserver) -> pulse_report.PulseObserver:
-            narrator = PulseNarrator(resource_type=plural, tell=self._view.tell, clock=self._clock)
-            return pulse_report.PulseObservers(own, self._view.board.observer(plural), narrator, log=self._log)
+            activity = PulseActivityObserver(resource_type=plural, on_activity=self.view.show, clock=self._clock)
+            dashboard = DashboardObserver(self.view.dashboard, plural)
+            return pulse_report.PulseObservers(own, dashboard, activity, log=self._log)
 
         def build() -> Part:
-            here = msgspec.structs.replace(
-                settings, hyperfleet_api=self._reached_here(settings.hyperfleet_api, self._keys.pulse)
+            local = msgspec.structs.replace(
+                settings, hyperfleet_api=self._local_api(settings.hyperfleet_api, self._tokens.pulse)
             )
             return build_pulse(
-                here,
-                fleet=build_fleet(here, on_token=self._redactor.add, environ=_NO_PROXY),
+                local,
+                fleet=build_fleet(local, on_token=self._redactor.add, environ=_NO_PROXY),
                 publisher=self._publishers[plural],
                 clock=self._clock,
                 tracer=NO_TRACING,
@@ -199,31 +191,33 @@ class UpSession:
 
     def _adapter(self, planned: PlannedAdapter) -> PartFactory:
         def watch(own: adapter_observer.AdapterObserver) -> adapter_observer.AdapterObserver:
-            narrator = AdapterNarrator(adapter=planned.adapter.name, tell=self._view.tell, clock=self._clock)
-            return adapter_observer.AdapterObservers(own, narrator, log=self._log)
+            activity = AdapterActivityObserver(
+                adapter=planned.adapter.name, on_activity=self.view.show, clock=self._clock
+            )
+            return adapter_observer.AdapterObservers(own, activity, log=self._log)
 
         def build() -> Part:
-            here = msgspec.structs.replace(
+            local = msgspec.structs.replace(
                 planned.settings,
-                hyperfleet_api=self._reached_here(
-                    planned.settings.hyperfleet_api, self._keys.adapters[planned.adapter.name]
+                hyperfleet_api=self._local_api(
+                    planned.settings.hyperfleet_api, self._tokens.adapters[planned.adapter.name]
                 ),
             )
             subscriber = self._subscriber(planned)
             part = build_adapter(
-                here,
+                local,
                 adapter=planned.adapter,
                 subscriber=subscriber,
                 api=build_adapter_api(
-                    here.hyperfleet_api,
-                    connections=max(100, here.concurrency),
+                    local.hyperfleet_api,
+                    connections=max(100, local.concurrency),
                     on_token=self._redactor.add,
                     environ=_NO_PROXY,
                 ),
                 clock=self._clock,
                 redact=self._redactor.redact,
-                drain=_DRAIN,
-                route=lambda client: Rerouted(client, lambda: self._dns.url),
+                drain=_DRAIN_TIMEOUT,
+                route=lambda client: DnsReroutingClient(client, lambda: self._dns.url),
                 watch=watch,
             )
 
@@ -236,9 +230,9 @@ class UpSession:
 
         return build
 
-    def _reached_here(self, api: ApiSettings, kept: Kept) -> ApiSettings:
+    def _local_api(self, api: ApiSettings, token: TokenFile) -> ApiSettings:
         return msgspec.structs.replace(
-            api, endpoint=self._url, token_file=kept.file, token=None, ca_file=None, gzip=False
+            api, endpoint=self._url, token_file=token.path, token=None, ca_file=None, gzip=False
         )
 
     @asynccontextmanager
@@ -253,29 +247,31 @@ class UpSession:
             await self._server.listener.close()
 
     def _view_part(self) -> Part:
-        return self._view.part(self._url, connect=lambda: self._connection(self._keys.pulse))
+        return self.view.part(self._url, connect=lambda: self._connection(self._tokens.pulse))
 
-    def _connection(self, kept: Kept) -> ServerConnection:
-        return ServerConnection(server=self._url, token=kept.token, environ=_NO_PROXY)
+    def _connection(self, token: TokenFile) -> ServerConnection:
+        return ServerConnection(server=self._url, token=token.token, environ=_NO_PROXY)
 
-    def _demonstration(self) -> list[PartFactory]:
-        if self._random is None or self._keys.demo is None:
+    def _demo(self) -> list[PartFactory]:
+        random, token = self._random, self._tokens.demo
+        if random is None or token is None:
             return []
-        return [partial(self._demo, self._random, self._keys.demo)]
 
-    def _demo(self, random: Random, kept: Kept) -> Part:
-        demo = Demo(
-            connect=lambda: self._connection(kept),
-            kinds=self._plan.watched,
-            dns=self._dns,
-            tell=self._view.tell,
-            clock=self._clock,
-            random=random,
-        )
-        return Part(name="demo", loops=(demo.run,))
+        def build() -> Part:
+            demo = Demo(
+                connect=lambda: self._connection(token),
+                kinds=self._plan.watched,
+                dns=self._dns,
+                on_activity=self.view.show,
+                clock=self._clock,
+                random=random,
+            )
+            return Part(name="demo", loops=(demo.run,))
+
+        return [build]
 
     @property
     def _url(self) -> str:
         address = self._server.listener.address
-        anywhere = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
-        return f"http://{Address(anywhere.get(address.host, address.host), address.port)}"
+        loopback = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not bound
+        return f"http://{Address(loopback.get(address.host, address.host), address.port)}"

@@ -1,8 +1,8 @@
-"""One environment and one command line for settings of several kinds.
+"""Routing of one environment and one command line to several settings structs.
 
-A pulse, an adapter and the API each read `SENTINEL_…` variables and `--set`, and each would refuse, or warn of,
-what is meant for another. Here a key goes to everybody who knows it. A variable that nobody knows stays for all of
-them to find the likeliest slip; a key of `--set` that nobody knows is a problem of its own.
+The settings of a pulse, an adapter and the API each read `SENTINEL_…` variables and `--set`, and each would reject
+or warn about a key of another. So each gets only the keys that it knows. Unknown variables go to all, which warn
+about likely typos; unknown keys of `--set` are problems.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sentinel.runtime.settings.validation import Validation
 
 
 class SettingsRouting:
-    """Hands out what was written down, by who is asking."""
+    """The variables and flags, by settings struct."""
 
     def __init__(
         self, structs: Sequence[type[msgspec.Struct]], *, environ: Mapping[str, str], sets: Sequence[str]
@@ -29,26 +29,26 @@ class SettingsRouting:
         self._sets = sets
 
     def environ(self, struct: type[msgspec.Struct]) -> dict[str, str]:
-        """The environment, without what is meant for another."""
-        foreign = {name for declared in self._sections.values() for name in self._known(declared)}
-        foreign -= self._known(self._sections[struct])
+        """Return the environment without variables that only other structs know."""
+        foreign = {name for each in self._sections.values() for name in self._known_variables(each)}
+        foreign -= self._known_variables(self._sections[struct])
         return {name: value for name, value in self._environ.items() if name not in foreign}
 
     def sets(self, struct: type[msgspec.Struct]) -> list[str]:
-        """The values of `--set` that are for this one."""
-        own = _keys(self._sections[struct])
-        return [given for given in self._sets if _section_of(given) in own]
+        """Return the values of `--set` that this struct knows."""
+        known = _keys(self._sections[struct])
+        return [flag for flag in self._sets if _first_key(flag) in known]
 
-    def strangers(self) -> list[SettingsProblem]:
-        """The values of `--set` that are for nobody, each with what was probably meant, whoever knows that."""
-        everybody = list(dict.fromkeys(key for declared in self._sections.values() for key in _keys(declared)))
+    def unknown_sets(self) -> list[SettingsProblem]:
+        """Return a problem for each value of `--set` that no struct knows, with a suggestion."""
+        known = list(dict.fromkeys(key for each in self._sections.values() for key in _keys(each)))
         validation = Validation(environ=self._environ)
-        strangers = [given for given in self._sets if _section_of(given) not in everybody]
-        for given in from_flags(strangers, validation):
-            validation.reject_unknown(given.at, given.key, everybody)
+        unknown = [flag for flag in self._sets if _first_key(flag) not in known]
+        for given in from_flags(unknown, validation):
+            validation.reject_unknown(given.at, given.key, known)
         return validation.problems
 
-    def _known(self, declared: Section) -> set[str]:
+    def _known_variables(self, declared: Section) -> set[str]:
         given, _ = from_environment(declared, self._environ, PREFIX)
         return {each.at.name for each in given}
 
@@ -57,6 +57,6 @@ def _keys(declared: Section) -> list[str]:
     return [field.key for field in declared.fields]
 
 
-def _section_of(given: str) -> str:
-    """The first part of its key."""
-    return given.partition("=")[0].strip().partition(".")[0]
+def _first_key(flag: str) -> str:
+    """Return `log` for `log.level=debug`."""
+    return flag.partition("=")[0].strip().partition(".")[0]

@@ -1,10 +1,9 @@
-"""Standard output, behind a queue: whoever has something to say never waits for whoever reads it.
+"""Standard output behind a queue, so that a slow reader never blocks the event loop.
 
-A reader may be slow, stop reading without leaving (`| less`, a terminal after Ctrl-S), or be a disk that is full.
-The loop that keeps a fleet has to go on all the same, so one thread writes, and everybody else only puts things
-down. The queue is bounded; what finds no room is left out, and the reader is told how much that was. Text goes to
-the descriptor itself: a thread that hangs in Python's own stream would hold its lock, on which the end of the
-process waits.
+A reader may be slow, stop validation (`| less`, Ctrl-S in a terminal) or be a full disk. So one thread writes, and
+other code only enqueues. The queue is bounded; texts that do not fit are dropped, and a notice counts them. The
+thread writes to the file descriptor itself: blocked in Python's stream it would hold a lock that the interpreter
+needs to exit.
 """
 
 from __future__ import annotations
@@ -16,105 +15,106 @@ from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 
-ROOM = 1_000_000
-"""How many bytes may wait."""
+MAX_QUEUED_BYTES = 1_000_000
 
 
 class StdoutQueue:
-    """Writes what it is given, in order, as far as anybody takes it. Nothing here raises, and nothing blocks."""
+    """A queue of texts for a writer thread. Its methods do not raise, and only `flush` blocks."""
 
     def __init__(
         self,
         descriptor: int,
         encoding: str = "utf-8",
         *,
-        room: int = ROOM,
-        on_gone: Callable[[], None] = lambda: None,
+        max_bytes: int = MAX_QUEUED_BYTES,
+        on_closed: Callable[[], None] = lambda: None,
         on_failure: Callable[[OSError], None] = lambda error: None,
     ) -> None:
-        """What the encoding cannot say is written as an escape. After a failure nothing more is written; the
-        thread that writes calls `on_gone` where the reader has left, as `| head` does, else `on_failure`."""
+        """Escape characters that the encoding lacks. After an error nothing more is written: the writer thread
+        calls `on_closed` if the reader has closed the pipe, as `| head` does, and otherwise `on_failure`."""
         self._descriptor = descriptor
         self._encoding = encoding
-        self._room = room
-        self._on_gone = on_gone
+        self._max_bytes = max_bytes
+        self._on_closed = on_closed
         self._on_failure = on_failure
         self._changed = threading.Condition()
-        self._waiting: deque[bytes] = deque()
+        self._queue: deque[bytes] = deque()
         self._size = 0
-        """In bytes, with what is being written at the moment."""
-        self._left_out = 0
-        self._is_over = False
+        """In bytes, including those being written."""
+        self._dropped = 0
+        self._is_closed = False
         self._writer: threading.Thread | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything has been taken; after a failure there is nothing left to take."""
+        """Whether everything has been written; always true after an error."""
         return self._size == 0
 
     def write(self, text: str) -> None:
-        """Puts a text down to be written, as a whole or not at all."""
-        written = text.encode(self._encoding, "backslashreplace")
+        """Enqueue a text, as a whole or not at all."""
+        data = self._encode(text)
         with self._changed:
-            if self._is_over:
+            if self._is_closed:
                 return
-            if self._size and self._size + len(written) > self._room:
-                self._left_out += 1
+            if self._size and self._size + len(data) > self._max_bytes:
+                self._dropped += 1
                 return
-            self._own_up()
-            self._put(written)
+            self._enqueue_drop_notice()
+            self._enqueue(data)
             if self._writer is None:
-                self._writer = threading.Thread(target=self._write_on, name="sentinel-outlet", daemon=True)
+                self._writer = threading.Thread(target=self._run, name="sentinel-stdout", daemon=True)
                 self._writer.start()
             self._changed.notify_all()
 
-    def flush(self, *, within: timedelta) -> bool:
-        """Waits until everything has been taken; whether it was. For the end, when nobody else is at work."""
+    def flush(self, *, timeout: timedelta) -> bool:
+        """Block until everything is written or the timeout; whether it was. Only for use at exit."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.is_idle, within.total_seconds())
+            return self._changed.wait_for(lambda: self.is_idle, timeout.total_seconds())
 
-    def _own_up(self) -> None:
-        """Says what is missing here, if anything is."""
-        if self._left_out:
-            note = f"… {self._left_out} lines were left out, for nobody took them\n"
-            self._left_out = 0
-            self._put(note.encode(self._encoding, "backslashreplace"))
+    def _encode(self, text: str) -> bytes:
+        return text.encode(self._encoding, "backslashreplace")
 
-    def _put(self, written: bytes) -> None:
-        self._waiting.append(written)
-        self._size += len(written)
+    def _enqueue_drop_notice(self) -> None:
+        if self._dropped:
+            notice = f"… {self._dropped} lines were dropped, because the reader was too slow\n"
+            self._dropped = 0
+            self._enqueue(self._encode(notice))
 
-    def _write_on(self) -> None:
+    def _enqueue(self, data: bytes) -> None:
+        self._queue.append(data)
+        self._size += len(data)
+
+    def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
-                written = self._waiting.popleft()
+                self._changed.wait_for(lambda: self._queue)
+                data = self._queue.popleft()
             try:
-                self._write_out(written)
+                self._write_all(data)
             except OSError as error:
-                self._end()
+                self._close()
                 if isinstance(error, BrokenPipeError):
-                    self._on_gone()
+                    self._on_closed()
                 else:
                     self._on_failure(error)
                 return
             with self._changed:
-                self._size -= len(written)
-                if not self._waiting:
-                    self._own_up()
+                self._size -= len(data)
+                if not self._queue:
+                    self._enqueue_drop_notice()
                 self._changed.notify_all()
 
-    def _write_out(self, written: bytes) -> None:
-        rest = memoryview(written)
+    def _write_all(self, data: bytes) -> None:
+        rest = memoryview(data)
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
-            except BlockingIOError:  # somebody else has made the descriptor one that does not wait
+            except BlockingIOError:  # another process has made the shared descriptor non-blocking
                 select.select((), (self._descriptor,), ())
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         with self._changed:
-            self._is_over = True
-            self._waiting.clear()
+            self._is_closed = True
+            self._queue.clear()
             self._size = 0
             self._changed.notify_all()

@@ -1,7 +1,7 @@
-"""How `sentinel up` shows itself: a greeting, lines or a screen, a file that says when it is ready, a last word.
+"""The output of `sentinel up`: the startup banner, lines or the live view, the ready file and the final totals.
 
-It is the last part to start, so that by then everything has been tried once. All that it says goes through one
-outlet, which nobody waits for.
+The view is the last part to start, so that everything else has been started once. All output goes through one
+queue, so that a slow reader blocks nothing.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from sentinel.cli.client.connection import ServerConnection
 from sentinel.cli.up import welcome
+from sentinel.cli.up.activity import Activity, format_line
 from sentinel.cli.up.dashboard_state import DashboardState
-from sentinel.cli.up.data_dir import DataDir, Kept, UnusableDataDir
-from sentinel.cli.up.lines import Lines
-from sentinel.cli.up.narration import Activity
-from sentinel.cli.up.overview import Overview
+from sentinel.cli.up.data_dir import PRIVATE, DataDir, TokenFile, UnusableDataDir, write_temporary
+from sentinel.cli.up.fleet_poller import FleetPoller
 from sentinel.cli.up.plan import UpPlan
-from sentinel.cli.up.ready import Ready, ReadyFile
 from sentinel.cli.up.stdout_queue import StdoutQueue
 from sentinel.ports.clock import Clock
 from sentinel.runtime import durations
@@ -32,169 +31,215 @@ from sentinel.runtime.lifecycle.part import Loop, Part
 from sentinel.runtime.lifecycle.stopping import Stopping
 from sentinel.runtime.log import Log
 from sentinel.runtime.probes.health import Health
+from sentinel.runtime.settings.report import printable
 
-_LOOK_AGAIN = timedelta(milliseconds=50)
-_FAREWELL = timedelta(milliseconds=500)
-"""For the last words to be taken, by a reader who may have stopped reading."""
+_READINESS_INTERVAL = timedelta(milliseconds=50)
+_FLUSH_TIMEOUT = timedelta(milliseconds=500)
+_WORLD_READABLE = 0o644
 
 
-class Showing(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says about it."""
+class Ready(msgspec.Struct, frozen=True):
+    """The content of the ready file."""
+
+    http: str
+    grpc: str | None = None
+    token: str | None = None
+
+
+class ReadyFile:
+    """A file that tells scripts that everything serves, and at which address.
+
+    Only the process that holds the data directory and the database touches it: a second one that fails to start
+    must not remove the file of the first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def check_writable(self) -> None:
+        """Raise `OSError` if the file cannot be written; an existing file is not touched."""
+        if not self._path.name or self._path.is_dir():
+            raise IsADirectoryError(None, "expected a file, got a folder")
+        write_temporary(self._path, b"", mode=PRIVATE).unlink()
+
+    @asynccontextmanager
+    async def cleaned(self) -> AsyncIterator[None]:
+        """Remove the file before the run, in case an earlier one left it, and after the run."""
+        self._path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            self._path.unlink(missing_ok=True)
+
+    def write(self, ready: Ready) -> None:
+        """Write the file atomically; with a token in it, only the owner can read it."""
+        mode = _WORLD_READABLE if ready.token is None else PRIVATE
+        write_temporary(self._path, msgspec.json.encode(ready) + b"\n", mode=mode).replace(self._path)
+
+
+class ViewOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the command line that concern the view."""
 
     is_live: bool = False
-    """A screen in place of lines."""
+    """Show the live view instead of lines."""
     ready_file: Path | None = None
-    lasts: timedelta | None = None
-    """After which everything ends by itself."""
+    max_duration: timedelta | None = None
+    """Stop everything after this time."""
 
 
 class View:
-    """Everything that is shown, and nothing that works."""
+    """Everything that `sentinel up` prints."""
 
     def __init__(
         self,
         *,
-        showing: Showing,
+        options: ViewOptions,
         plan: UpPlan,
-        home: DataDir,
-        admin: Kept | None,
+        data_dir: DataDir,
+        admin_token: TokenFile | None,
         health: Health,
         clock: Clock,
         log: Log,
         stopping: Stopping,
     ) -> None:
-        """`admin` is the token that people need, where they need one."""
-        self.board = DashboardState(started=clock.now())
-        self.ready_file = None if showing.ready_file is None else ReadyFile(showing.ready_file)
-        self._showing = showing
+        """`admin_token` is the token for users, if they need one."""
+        self.dashboard = DashboardState(started=clock.now())
+        self.ready_file = None if options.ready_file is None else ReadyFile(options.ready_file)
+        self._options = options
         self._plan = plan
-        self._home = home
-        self._admin = admin
+        self._data_dir = data_dir
+        self._admin_token = admin_token
         self._health = health
         self._clock = clock
         self._log = log
         self._stopping = stopping
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._has_greeted = self._has_announced = False
-        self._outlet = StdoutQueue(
+        self._has_banner = self._was_ready = False
+        self._stdout = StdoutQueue(
             *_standard_output(),
-            on_gone=self._end_quietly,
+            on_closed=self._stop_from_thread,
             on_failure=lambda error: log.warning("output.failed", error=error),
         )
-        self._lines = Lines(self._outlet)
 
     @asynccontextmanager
     async def on_loop(self) -> AsyncIterator[None]:
-        """Entered before anything else runs, on the event loop that everything else runs on."""
+        """Remember the event loop, for the writer thread; enter it before anything else runs."""
         self._loop = asyncio.get_running_loop()
         yield
 
-    def tell(self, happening: Activity) -> None:
-        """Shows a happening."""
-        self.board.tell(happening)
-        if not self._showing.is_live:
-            name = happening.name or self.board.name_of(happening.resource_id)
-            self._lines.tell(msgspec.structs.replace(happening, name=name))
+    def show(self, activity: Activity) -> None:
+        """Show an activity, as a line or in the live view."""
+        self.dashboard.record(activity)
+        if not self._options.is_live:
+            name = activity.name or self.dashboard.name_of(activity.resource_id)
+            self._print(format_line(msgspec.structs.replace(activity, name=name)))
 
     def part(self, url: str, *, connect: Callable[[], ServerConnection]) -> Part:
-        """As a part, now that everything is at this address."""
-        overview = Overview(
-            kinds=self._plan.watched, board=self.board, tell=self.tell, clock=self._clock, connect=connect
+        """Build the view as a part, once the address is known."""
+        poller = FleetPoller(
+            kinds=self._plan.watched,
+            dashboard=self.dashboard,
+            on_activity=self.show,
+            clock=self._clock,
+            connect=connect,
         )
-        tries = welcome.hints(url, token_file=None if self._admin is None else self._admin.file)
+        token_file = None if self._admin_token is None else self._admin_token.path
+        examples = welcome.example_commands(url, token_file=token_file)
 
-        async def greet() -> None:
-            self._greet(url, tries)
+        async def start() -> None:
+            self._print_banner(url, examples)
 
-        async def say_when_ready(stopping: Stopping) -> None:
+        async def wait_for_readiness(stopping: Stopping) -> None:
             while not self._health.readiness().is_ok:
-                if await stopping.interrupts(self._clock.sleep(_LOOK_AGAIN)):
+                if await stopping.interrupts(self._clock.sleep(_READINESS_INTERVAL)):
                     return
-            self._announce(url)
+            self._announce_ready(url)
             await stopping.wait()
 
-        loops: list[Loop] = [overview.run, say_when_ready]
-        if self._showing.is_live:
-            from sentinel.cli.up.live import LiveView, console_on
+        loops: list[Loop] = [poller.run, wait_for_readiness]
+        if self._options.is_live:
+            from sentinel.cli.up.live import console_on, run_live_view
 
-            live = LiveView(
-                board=self.board,
+            live_view = partial(
+                run_live_view,
+                dashboard=self.dashboard,
                 clock=self._clock,
                 title=url,
-                hints=tries,
+                examples=examples,
                 health=self._health,
-                console=console_on(self._outlet),
-                has_room=lambda: self._outlet.is_idle,
+                console=console_on(self._stdout),
+                is_idle=lambda: self._stdout.is_idle,
             )
-            loops.append(live.run)
-        if self._showing.lasts is not None:
-            loops.append(self._end_in_time)
-        return Part(name="view", loops=loops, start=greet)
+            loops.append(live_view)
+        if self._options.max_duration is not None:
+            loops.append(self._stop_after_max_duration)
+        return Part(name="view", loops=loops, start=start)
 
-    def leave_screen(self) -> bool:
-        """Waits until the terminal is as it was, for what others want to write there; whether it is."""
-        return self._outlet.flush(within=_FAREWELL)
+    def flush(self) -> bool:
+        """Wait until stdout has taken everything, so that the terminal is restored; whether it has."""
+        return self._stdout.flush(timeout=_FLUSH_TIMEOUT)
 
-    def say_goodbye(self) -> None:
-        """The last word, when the screen is the terminal's again."""
-        totals = self.board.totals
-        lasted = timedelta(seconds=int((self._clock.now() - self.board.started).total_seconds()))
-        self._lines.write(
+    def print_totals(self) -> None:
+        """Print the totals of the run."""
+        totals = self.dashboard.totals
+        duration = timedelta(seconds=int((self._clock.now() - self.dashboard.started).total_seconds()))
+        self._print(
             f"{totals.published:,} events published, {totals.failed:,} failed, "
-            f"{totals.evaluations:,} evaluations in {durations.render(lasted)}"
+            f"{totals.evaluations:,} evaluations in {durations.render(duration)}"
         )
-        self._outlet.flush(within=_FAREWELL)
+        self.flush()
 
-    def _greet(self, url: str, tries: list[welcome.Hint]) -> None:
-        """Once, however often the view is built anew."""
-        if self._has_greeted:
+    def _print(self, text: str) -> None:
+        # Adapters and resources put any text in messages; escape control characters.
+        self._stdout.write(printable(text) + "\n")
+
+    def _print_banner(self, url: str, examples: list[welcome.ExampleCommand]) -> None:
+        """Print the banner once, however often the view is restarted."""
+        if self._has_banner:
             return
-        self._has_greeted = True
-        if self._admin is not None and not self._home.was_shown(self._admin):
-            self._lines.write(
-                f"admin token, printed this once and kept in {self._admin.file}: {self._admin.token}"
-            )
-            with suppress(
-                UnusableDataDir
-            ):  # then it is shown once more at the next start, which is better than never
-                self._home.mark_shown(self._admin)
+        self._has_banner = True
+        token = self._admin_token
+        if token is not None and not self._data_dir.was_shown(token):
+            self._print(f"admin token, printed only this once and kept in {token.path}: {token.token}")
+            with suppress(UnusableDataDir):  # printing it again at the next start is better than never
+                self._data_dir.mark_shown(token)
         broker = self._plan.broker
-        for line in welcome.lines(
+        for line in welcome.banner(
             url,
             watched=self._plan.watched,
             broker="in this process"
             if broker is None
             else str(broker.url or f"{broker.project_id}/{broker.topic}"),
             database=str(self._plan.server.database_url),
-            folder=str(self._home.folder),
-            # The screen has them at its foot, and when that is over there is nothing to try them on.
-            tries=[] if self._showing.is_live else tries,
+            folder=str(self._data_dir.folder),
+            # The live view has them in its footer, and they are of no use after it ends.
+            examples=[] if self._options.is_live else examples,
         ):
-            self._lines.write(line)
+            self._print(line)
 
-    def _announce(self, url: str) -> None:
+    def _announce_ready(self, url: str) -> None:
         if self.ready_file is not None:
-            token = None if self._admin is None else self._admin.token
-            self.ready_file.announce(Ready(url, token=token))
-        if not self._has_announced and not self._showing.is_live:
-            self._lines.write(f"sentinel is up at {url}")
-        self._has_announced = True
+            token = None if self._admin_token is None else self._admin_token.token
+            self.ready_file.write(Ready(url, token=token))
+        if not self._was_ready and not self._options.is_live:
+            self._print(f"sentinel is up at {url}")
+        self._was_ready = True
         self._log.info("up.ready", http=url)
 
-    async def _end_in_time(self, stopping: Stopping) -> None:
-        lasts = self._showing.lasts
-        if lasts is not None and not await stopping.interrupts(self._clock.sleep(lasts)):
+    async def _stop_after_max_duration(self, stopping: Stopping) -> None:
+        duration = self._options.max_duration
+        if duration is not None and not await stopping.interrupts(self._clock.sleep(duration)):
             self._stopping.request()
 
-    def _end_quietly(self) -> None:
-        """Whoever read our lines has gone; told by the thread that writes them."""
+    def _stop_from_thread(self) -> None:
+        """Stop because the reader of stdout is gone; called by the writer thread."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is over already
+            with suppress(RuntimeError):  # the loop is already closed
                 self._loop.call_soon_threadsafe(self._stopping.request)
 
 
 def _standard_output() -> tuple[int, str]:
-    """Its descriptor and its encoding. Where it was closed, its number may be that of another file by now."""
+    """Return the descriptor and encoding of stdout. If it was closed, another file may have its number by now."""
     if sys.stdout is None:
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), "utf-8"
     return sys.stdout.fileno(), sys.stdout.encoding

@@ -1,4 +1,4 @@
-"""Where everything is, and what to try next: as lines when `sentinel up` has come up, and as the page at `/`."""
+"""The addresses of everything, and example commands: as lines at startup, and as the page at `/`."""
 
 from __future__ import annotations
 
@@ -24,37 +24,43 @@ dt { margin-top: 0.75rem; } dd { margin: 0; opacity: 0.75; }
 
 _PAGES = (
     ("/docs", "the fleet API: every operation, with examples"),
-    ("/api/hyperfleet/v1/kinds", "the kinds of resource, and the adapters that each requires"),
-    ("/readyz", "is every part doing its job?"),
-    ("/healthz", "is the process alive?"),
-    ("/metrics", "what it counts"),
+    ("/api/hyperfleet/v1/kinds", "the kinds of resources, and the adapters that each requires"),
+    ("/readyz", "readiness of every part"),
+    ("/healthz", "liveness of the process"),
+    ("/metrics", "metrics for Prometheus"),
 )
 
 
-class Hint(msgspec.Struct, frozen=True):
-    """Something to try next."""
+class ExampleCommand(msgspec.Struct, frozen=True):
+    """A command to try next."""
 
     command: str
     purpose: str
 
 
-def hints(url: str, *, token_file: Path | None) -> list[Hint]:
-    """What to type in another terminal; where a token is needed, it is in that file."""
-    settings = [f"export SENTINEL_TOKEN=$(cat {shlex.quote(str(token_file))})"] if token_file is not None else []
+def example_commands(url: str, *, token_file: Path | None) -> list[ExampleCommand]:
+    """Return commands for another terminal; `token_file` has the token, if one is needed."""
+    exports = [f"export SENTINEL_TOKEN=$(cat {shlex.quote(str(token_file))})"] if token_file is not None else []
     if url != DEFAULT_SERVER:
-        settings.append(f"export SENTINEL_SERVER={url}")
+        exports.append(f"export SENTINEL_SERVER={url}")
     return [
-        *(Hint(command, "for the commands below") for command in settings),
-        Hint("""sentinel create clusters --name one --spec '{"replicas":3}'""", "ask for a cluster"),
-        Hint("sentinel watch clusters", "see it become ready"),
-        Hint("sentinel why ID", "what does it wait for?"),
+        *(ExampleCommand(command, "for the commands below") for command in exports),
+        ExampleCommand("""sentinel create clusters --name one --spec '{"replicas":3}'""", "create a cluster"),
+        ExampleCommand("sentinel watch clusters", "see it become ready"),
+        ExampleCommand("sentinel why ID", "what does it wait for?"),
     ]
 
 
-def lines(
-    url: str, *, watched: Sequence[KindRules], broker: str, database: str, folder: str, tries: Sequence[Hint]
+def banner(
+    url: str,
+    *,
+    watched: Sequence[KindRules],
+    broker: str,
+    database: str,
+    folder: str,
+    examples: Sequence[ExampleCommand],
 ) -> Iterator[str]:
-    """What is said when it listens; that everything serves is said later, and by nobody but who has seen it."""
+    """Yield the lines to print once the server listens; it may not be ready yet."""
     yield f"sentinel is listening at {url}"
     yield f"  fleet API  {url}/api/hyperfleet/v1, described at {url}/docs"
     yield f"  probes     {url}/healthz, {url}/readyz; metrics at {url}/metrics"
@@ -63,15 +69,15 @@ def lines(
     yield f"  broker     {broker}"
     yield f"  database   {database}"
     yield f"  data       {folder}"
-    if tries:
+    if examples:
         yield "try next, in another terminal:"
-    longest = max((len(hint.command) for hint in tries), default=0)
-    for hint in tries:
-        yield f"  {hint.command.ljust(longest)}  # {hint.purpose}"
+    width = max((len(example.command) for example in examples), default=0)
+    for example in examples:
+        yield f"  {example.command.ljust(width)}  # {example.purpose}"
 
 
-def page() -> Route:
-    """The page at `/`. It loads nothing and runs nothing."""
+def index_page() -> Route:
+    """The page at `/`, without scripts or external resources."""
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     items = "".join(
         f'<dt><a href="{path}"><code>{path}</code></a></dt><dd>{escape(what)}</dd>' for path, what in _PAGES
@@ -86,7 +92,7 @@ def page() -> Route:
         "frame-ancestors 'none'"
     )
 
-    async def answer(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         return Response(
             body=html, headers={"Content-Security-Policy": policy}, content_type="text/html; charset=utf-8"
         )
@@ -95,8 +101,8 @@ def page() -> Route:
         method=Method.GET,
         path="/",
         action=OPEN,
-        handler=answer,
-        summary="Where everything is.",
+        handler=handle,
+        summary="The addresses of everything.",
         tag="documentation",
         responses=(ResponseSpec(status=200, description="A page.", content_type="text/html"),),
         is_documented=False,
