@@ -134,9 +134,9 @@ def test_an_action_with_rows_in_two_tables_is_rejected(
     tables = table("things", first), table("things", second)
 
     if twice := tables[0].actions & tables[1].actions:
-        with pytest.raises(BadPermissions) as refused:
+        with pytest.raises(BadPermissions) as caught:
             combine(*tables)
-        assert all(action in str(refused.value) for action in twice)
+        assert all(action in str(caught.value) for action in twice)
     else:
         assert combine(*tables).rows == tables[0].rows | tables[1].rows
 

@@ -35,13 +35,13 @@ def read(
 
 
 def test_the_subject_is_the_resource() -> None:
-    hint = read({"anything": 1}, subject="c1")
+    target = read({"anything": 1}, subject="c1")
 
-    assert hint.ref == ResourceRef("c1", "", "cluster")
-    assert hint.event.id == "e1"
-    assert hint.event.source == "hyperfleet-sentinel"
-    assert hint.event.data == {"anything": 1}
-    assert hint.event.attributes["time"] == "2025-10-17T10:00:00Z"
+    assert target.ref == ResourceRef("c1", "", "cluster")
+    assert target.event.id == "e1"
+    assert target.event.source == "hyperfleet-sentinel"
+    assert target.event.data == {"anything": 1}
+    assert target.event.attributes["time"] == "2025-10-17T10:00:00Z"
 
 
 @pytest.mark.parametrize("name", ["id", "resource_id", "resourceId"])
@@ -50,9 +50,9 @@ def test_without_a_subject_the_data_names_the_resource(name: str) -> None:
 
 
 def test_the_data_may_have_the_href_and_kind() -> None:
-    hint = read({"id": "c1", "href": "/api/hyperfleet/v1/clusters/c1", "kind": "Cluster"}, type="other.event")
+    target = read({"id": "c1", "href": "/api/hyperfleet/v1/clusters/c1", "kind": "Cluster"}, type="other.event")
 
-    assert hint.ref == ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")
+    assert target.ref == ResourceRef("c1", "/api/hyperfleet/v1/clusters/c1", "Cluster")
 
 
 @pytest.mark.parametrize("kind", ["../../admin?x=", "a b", "a\r\nEvil: 1", "é", "a#b", "..", "x" * 200])
@@ -61,15 +61,15 @@ def test_a_kind_that_is_no_url_segment_is_dropped(kind: str) -> None:
 
 
 def test_in_structured_mode_the_data_is_a_member_of_the_body() -> None:
-    hint = read({**ATTRIBUTES, "data": {"id": "c1"}}, content_type=STRUCTURED)
+    target = read({**ATTRIBUTES, "data": {"id": "c1"}}, content_type=STRUCTURED)
 
-    assert hint.ref.id == "c1"
+    assert target.ref.id == "c1"
 
 
 def test_a_structured_event_is_recognised_without_its_content_type() -> None:
-    hint = read({**ATTRIBUTES, "data": {"id": "c1"}}, content_type="")
+    target = read({**ATTRIBUTES, "data": {"id": "c1"}}, content_type="")
 
-    assert hint.ref.id == "c1"
+    assert target.ref.id == "c1"
 
 
 def test_data_may_be_in_base64() -> None:
@@ -90,10 +90,10 @@ def test_data_may_be_in_base64() -> None:
     ],
 )
 def test_unreadable_data_does_not_matter_with_a_subject(body: bytes) -> None:
-    hint = read(body=body, content_type=STRUCTURED, subject="c1")
+    target = read(body=body, content_type=STRUCTURED, subject="c1")
 
-    assert hint.ref.id == "c1"
-    assert hint.event.data is None
+    assert target.ref.id == "c1"
+    assert target.event.data is None
 
 
 def test_a_message_without_attributes_is_invalid() -> None:

@@ -188,8 +188,10 @@ class TestReason:
     def test_the_default_data_has_type_id_and_reason(self, reason: Reason) -> None:
         composed = compose(reason_data("clusters"), CLUSTER, reason)
 
-        told = b"generation-changed" if reason is Reason.GENERATION_CHANGED else b"backoff-expired"
-        assert bytes(composed.data) == b'{"resourceType":"clusters","resourceId":"cls-123","reason":"%b"}' % told
+        expected = b"generation-changed" if reason is Reason.GENERATION_CHANGED else b"backoff-expired"
+        assert (
+            bytes(composed.data) == b'{"resourceType":"clusters","resourceId":"cls-123","reason":"%b"}' % expected
+        )
         assert (composed.missing, composed.failed) == ((), ())
 
     def test_the_default_data_reads_only_the_id(self) -> None:

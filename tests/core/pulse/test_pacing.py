@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.pulse.decision import Policy, decide
+from sentinel.core.pulse.decision import decide
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
+from tests.core.pulse.polls import POLICY, Polls
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-POLICY = Policy(max_age_not_ready=10 * SECOND, max_age_ready=timedelta(minutes=30))
 
 
 def resource(
@@ -30,45 +30,27 @@ def resource(
     return Observation(identifier, "Cluster", generation, observed, ready, updated, {}, paused, requested)
 
 
-class Polls:
-    """The decisions of a pulse. Every event is confirmed."""
-
-    def __init__(self, pacer: Pacer) -> None:
-        self.pacer = pacer
-
-    def poll(self, now: datetime, *seen: Observation, is_complete: bool = True) -> list[PacingVerdict]:
-        self.pacer.begin_cycle()
-        verdicts = []
-        for one in seen:
-            paced = self.pacer.decide(one, POLICY, now)
-            if paced.verdict is PacingVerdict.PUBLISH:
-                self.pacer.record_published(one, paced.decision, now)
-            verdicts.append(paced.verdict)
-        self.pacer.end_cycle(is_complete=is_complete)
-        return verdicts
-
-
 def test_an_unchanged_status_is_published_once_per_max_age() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
 
-    verdicts = [polls.poll(NOW + n * 5 * SECOND, resource())[0] for n in range(60)]
+    verdicts = [polls.poll_one(NOW + n * 5 * SECOND, resource()) for n in range(60)]
 
     assert verdicts.count(PacingVerdict.PUBLISH) == 30
     assert verdicts.count(PacingVerdict.PACED) == 30
 
 
 def test_a_newer_generation_is_published_at_once() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     polls.poll(NOW, resource(generation=2))
 
     assert polls.poll(NOW + SECOND, resource(generation=3)) == [PacingVerdict.PUBLISH]
 
 
 def test_an_unobserved_generation_repeats_at_the_shorter_interval() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     silent = resource(generation=2, observed=1, ready=True)
 
-    verdicts = [polls.poll(NOW + n * 5 * SECOND, silent)[0] for n in range(4)]
+    verdicts = [polls.poll_one(NOW + n * 5 * SECOND, silent) for n in range(4)]
 
     assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED, PacingVerdict.PUBLISH, PacingVerdict.PACED]
 
@@ -86,15 +68,15 @@ def test_an_unconfirmed_event_is_due_at_the_next_poll() -> None:
 
 
 def test_a_republish_interval_replaces_the_max_age() -> None:
-    polls = Polls(Pacer(republish_interval=60 * SECOND))
+    polls = Polls(republish_interval=60 * SECOND)
 
-    verdicts = [polls.poll(NOW + n * 10 * SECOND, resource())[0] for n in range(7)]
+    verdicts = [polls.poll_one(NOW + n * 10 * SECOND, resource()) for n in range(7)]
 
     assert verdicts == [PacingVerdict.PUBLISH, *[PacingVerdict.PACED] * 5, PacingVerdict.PUBLISH]
 
 
 def test_a_republish_interval_of_zero_keeps_deduplication() -> None:
-    polls = Polls(Pacer(republish_interval=timedelta(0)))
+    polls = Polls(republish_interval=timedelta(0))
 
     assert polls.poll(NOW, resource(), resource()) == [PacingVerdict.PUBLISH, PacingVerdict.REPEATED]
     assert polls.poll(NOW + SECOND, resource()) == [PacingVerdict.PUBLISH]
@@ -104,7 +86,7 @@ class TestChangedInterval:
     """A pulse that is rebuilt for new settings keeps its table."""
 
     def test_what_was_published_before_is_paced_by_the_new_interval(self) -> None:
-        polls = Polls(Pacer(republish_interval=60 * SECOND))
+        polls = Polls(republish_interval=60 * SECOND)
         polls.poll(NOW, resource())
 
         polls.pacer.republish_interval = 20 * SECOND
@@ -113,7 +95,7 @@ class TestChangedInterval:
         assert polls.poll(NOW + 20 * SECOND, resource()) == [PacingVerdict.PUBLISH]
 
     def test_without_an_interval_the_max_age_applies_again(self) -> None:
-        polls = Polls(Pacer(republish_interval=60 * SECOND))
+        polls = Polls(republish_interval=60 * SECOND)
         polls.poll(NOW, resource())
 
         polls.pacer.republish_interval = None
@@ -127,7 +109,7 @@ class TestChangedInterval:
         )
     )
     def test_each_poll_uses_the_interval_in_force(self, polled: list[tuple[int, timedelta | None]]) -> None:
-        polls = Polls(Pacer())
+        polls = Polls()
         now, published = NOW, NOW
         polls.poll(now, resource())
 
@@ -143,7 +125,7 @@ class TestChangedInterval:
 
 
 def test_a_healthy_fleet_leaves_the_table_empty() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     polls.poll(NOW, resource())
 
     polls.poll(NOW + 5 * SECOND, resource(updated=NOW + SECOND))
@@ -152,7 +134,7 @@ def test_a_healthy_fleet_leaves_the_table_empty() -> None:
 
 
 def test_a_missing_resource_is_forgotten_after_two_complete_walks() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     polls.poll(NOW, resource("a"), resource("b"))
 
     polls.poll(NOW + SECOND, resource("b"))
@@ -163,7 +145,7 @@ def test_a_missing_resource_is_forgotten_after_two_complete_walks() -> None:
 
 
 def test_incomplete_walks_forget_nothing() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     polls.poll(NOW, resource("a"))
 
     for n in range(5):
@@ -173,7 +155,7 @@ def test_incomplete_walks_forget_nothing() -> None:
 
 
 def test_forgetting_survives_an_overflow_of_the_walk_counter() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     for n in range(300):
         polls.poll(NOW + n * SECOND, resource("a"))
 
@@ -184,7 +166,7 @@ def test_forgetting_survives_an_overflow_of_the_walk_counter() -> None:
 
 
 def test_a_clock_set_back_delays_by_one_interval_at_most() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     past = NOW - timedelta(hours=1)
     stuck = resource(updated=past - timedelta(hours=1))
     polls.poll(NOW, stuck)
@@ -194,10 +176,10 @@ def test_a_clock_set_back_delays_by_one_interval_at_most() -> None:
 
 
 def test_a_fast_adapter_clock_delays_nothing() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     fast = resource(updated=NOW + timedelta(minutes=4))
 
-    verdicts = [polls.poll(NOW + n * 5 * SECOND, fast)[0] for n in range(60)]
+    verdicts = [polls.poll_one(NOW + n * 5 * SECOND, fast) for n in range(60)]
 
     assert verdicts[:5] == [
         PacingVerdict.SKIP,
@@ -210,7 +192,7 @@ def test_a_fast_adapter_clock_delays_nothing() -> None:
 
 
 def test_each_report_of_a_fast_clock_counts_from_when_seen() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     ahead = timedelta(minutes=4)
     polls.poll(NOW, resource(updated=NOW + ahead))
 
@@ -220,7 +202,7 @@ def test_each_report_of_a_fast_clock_counts_from_when_seen() -> None:
 
 
 def test_a_future_time_that_is_corrected_is_forgotten() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     polls.poll(NOW, resource(updated=NOW + timedelta(minutes=4)))
 
     polls.poll(NOW + SECOND, resource(updated=NOW))
@@ -229,7 +211,7 @@ def test_a_future_time_that_is_corrected_is_forgotten() -> None:
 
 
 def test_huge_generations_and_times_before_1970_are_handled() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     before = datetime(1960, 1, 1, tzinfo=UTC)
 
     assert polls.poll(before, resource(generation=2**80, observed=0)) == [PacingVerdict.PUBLISH]
@@ -253,7 +235,7 @@ def test_an_entry_takes_at_most_150_bytes() -> None:
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans(), st.integers(0, 4)), max_size=60))
 def test_a_generation_is_published_once_within_the_max_age(steps: list[tuple[int, bool, int]]) -> None:
     """For any status, as long as the adapters do not report on the current generation."""
-    polls = Polls(Pacer())
+    polls = Polls()
     now, generation = NOW, 1
     published: dict[int, datetime] = {}
     for seconds, changes, lag in steps:
@@ -268,22 +250,22 @@ def test_a_generation_is_published_once_within_the_max_age(steps: list[tuple[int
 
 
 def test_a_healthy_resource_has_no_entry() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
 
     assert polls.poll(NOW, resource(updated=NOW)) == [PacingVerdict.SKIP]
     assert len(polls.pacer) == 0
 
 
 def test_a_resource_without_a_report_is_paced_too() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
 
-    verdicts = [polls.poll(NOW + n * 5 * SECOND, resource(updated=None))[0] for n in range(3)]
+    verdicts = [polls.poll_one(NOW + n * 5 * SECOND, resource(updated=None)) for n in range(3)]
 
     assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED, PacingVerdict.PUBLISH]
 
 
 def test_a_clock_set_back_delays_a_future_time_by_one_interval() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     past = NOW - timedelta(hours=1)
     fast = resource(updated=NOW + timedelta(minutes=4))
     polls.poll(NOW, fast)
@@ -293,7 +275,7 @@ def test_a_clock_set_back_delays_a_future_time_by_one_interval() -> None:
 
 
 def test_a_slightly_early_poll_still_publishes() -> None:
-    polls = Polls(Pacer())
+    polls = Polls()
     polls.poll(NOW, resource())
 
     assert polls.poll(NOW + timedelta(seconds=9.4), resource()) == [PacingVerdict.PACED]
@@ -316,7 +298,7 @@ def test_pacing_counts_from_publishing_not_from_the_cycle() -> None:
 
 class TestRequests:
     def test_a_request_is_published_right_after_its_generation(self) -> None:
-        polls = Polls(Pacer())
+        polls = Polls()
         polls.poll(NOW, resource())
 
         requested = resource(requested=NOW + SECOND)
@@ -324,15 +306,15 @@ class TestRequests:
         assert polls.poll(NOW + 2 * SECOND, requested) == [PacingVerdict.PUBLISH]
 
     def test_an_unanswered_request_is_paced(self) -> None:
-        polls = Polls(Pacer())
+        polls = Polls()
         unanswered = resource(ready=True, updated=NOW, requested=NOW + SECOND)
 
-        verdicts = [polls.poll(NOW + n * timedelta(minutes=5), unanswered)[0] for n in range(1, 14)]
+        verdicts = [polls.poll_one(NOW + n * timedelta(minutes=5), unanswered) for n in range(1, 14)]
 
         assert verdicts == [PacingVerdict.PUBLISH, *[PacingVerdict.PACED] * 5] * 2 + [PacingVerdict.PUBLISH]
 
     def test_each_new_request_is_published_once(self) -> None:
-        polls = Polls(Pacer())
+        polls = Polls()
         answered = NOW - SECOND
 
         verdicts = [
@@ -345,7 +327,7 @@ class TestRequests:
         assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED, PacingVerdict.PACED] * 3
 
     def test_an_event_for_a_new_generation_answers_a_request_too(self) -> None:
-        polls = Polls(Pacer())
+        polls = Polls()
         polls.poll(NOW, resource(generation=2, requested=NOW))
 
         assert polls.poll(NOW + SECOND, resource(generation=2, requested=NOW)) == [PacingVerdict.PACED]
@@ -354,7 +336,7 @@ class TestRequests:
         ]
 
     def test_a_request_is_published_while_a_generation_is_paced(self) -> None:
-        polls = Polls(Pacer())
+        polls = Polls()
         polls.poll(NOW, resource(generation=2))
 
         requested = resource(generation=2, requested=NOW + SECOND)
@@ -374,7 +356,7 @@ class TestRequests:
             pacer.end_cycle(is_complete=True)
 
     def test_an_answered_request_leaves_no_entry(self) -> None:
-        polls = Polls(Pacer())
+        polls = Polls()
         polls.poll(NOW, resource(requested=NOW))
 
         polls.poll(NOW + SECOND, resource(requested=NOW, updated=NOW + SECOND))
@@ -382,7 +364,7 @@ class TestRequests:
         assert len(polls.pacer) == 0
 
     def test_a_request_is_remembered_beside_a_future_time(self) -> None:
-        polls = Polls(Pacer())
+        polls = Polls()
         fast = NOW + timedelta(minutes=4)
         polls.poll(NOW, resource(updated=fast))
 
@@ -393,7 +375,7 @@ class TestRequests:
         assert polls.poll(NOW + 12 * SECOND, requested) == [PacingVerdict.PUBLISH]
 
     def test_pausing_forgets_what_was_published(self) -> None:
-        polls = Polls(Pacer())
+        polls = Polls()
         polls.poll(NOW, resource())
 
         assert polls.poll(NOW + SECOND, resource(paused=True)) == [PacingVerdict.SKIP]
@@ -402,7 +384,7 @@ class TestRequests:
 
     @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=40))
     def test_between_two_requests_there_is_one_event_per_max_age(self, steps: list[tuple[int, bool]]) -> None:
-        polls = Polls(Pacer())
+        polls = Polls()
         now, requested = NOW, NOW
         published: dict[datetime, datetime] = {}
         for seconds, is_requested in steps:

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentinel.core.pulse.decision import OBSERVED_AHEAD, Policy, Reason, decide
+from sentinel.core.pulse.decision import OBSERVED_AHEAD, Reason, decide
 from sentinel.core.pulse.observation import Observation
 from sentinel.core.pulse.pacing import Pacer, PacingVerdict
+from tests.core.pulse.polls import POLICY, Polls
 
 NOW = datetime(2025, 10, 21, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
-OFF = Policy(max_age_not_ready=10 * SECOND, max_age_ready=30 * MINUTE)
-ON = msgspec.structs.replace(OFF, follows_progress=True)
+OFF = POLICY
+ON = msgspec.structs.replace(POLICY, follows_progress=True)
 
 
 def seen(
@@ -107,86 +108,69 @@ class TestDecision:
         assert decision.reason is Reason.NOT_EXPIRED
 
 
-class Polls:
-    """The decisions of a pulse. Every event is confirmed."""
-
-    def __init__(self) -> None:
-        self.pacer = Pacer()
-        self.published = 0
-
-    def poll(self, resource: Observation, now: datetime, policy: Policy = ON) -> PacingVerdict:
-        self.pacer.begin_cycle()
-        paced = self.pacer.decide(resource, policy, now)
-        if paced.verdict is PacingVerdict.PUBLISH:
-            self.pacer.record_published(resource, paced.decision, now)
-            self.published += 1
-        self.pacer.end_cycle(is_complete=True)
-        return paced.verdict
-
-
 class TestPacing:
     def test_any_number_of_polls_after_one_progress_publish_once(self) -> None:
-        polls = Polls()
+        polls = Polls(ON)
         progressed = seen(ready=True, updated=NOW - SECOND, progress=NOW)
 
-        verdicts = [polls.poll(progressed, NOW + n * SECOND) for n in range(100)]
+        verdicts = [polls.poll_one(NOW + n * SECOND, progressed) for n in range(100)]
 
         assert verdicts == [PacingVerdict.PUBLISH, *[PacingVerdict.PACED] * 99]
 
     def test_two_close_progress_times_publish_twice(self) -> None:
-        polls = Polls()
+        polls = Polls(ON)
         times = [NOW, NOW, NOW + timedelta(microseconds=1), NOW + timedelta(microseconds=1)]
 
-        verdicts = [polls.poll(seen(updated=NOW - SECOND, progress=time), NOW) for time in times]
+        verdicts = [polls.poll_one(NOW, seen(updated=NOW - SECOND, progress=time)) for time in times]
 
         assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED] * 2
 
     def test_two_completions_with_equal_times_publish_twice(self) -> None:
-        polls = Polls()
+        polls = Polls(ON)
 
-        verdicts = [polls.poll(seen(updated=NOW, progress=NOW, count=count), NOW) for count in (1, 1, 2, 2)]
+        verdicts = [polls.poll_one(NOW, seen(updated=NOW, progress=NOW, count=count)) for count in (1, 1, 2, 2)]
 
         assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED] * 2
 
     def test_progress_is_published_right_after_its_generation(self) -> None:
-        polls = Polls()
-        polls.poll(seen(generation=1, observed=0), NOW)
+        polls = Polls(ON)
+        polls.poll_one(NOW, seen(generation=1, observed=0))
 
         halfway = seen(generation=1, observed=0, progress=NOW, count=1)
-        verdicts = [polls.poll(halfway, NOW + n * SECOND) for n in (1, 2)]
+        verdicts = [polls.poll_one(NOW + n * SECOND, halfway) for n in (1, 2)]
 
         assert verdicts == [PacingVerdict.PUBLISH, PacingVerdict.PACED]
 
     def test_an_event_for_another_reason_covers_the_progress_too(self) -> None:
-        polls = Polls()
-        polls.poll(seen(generation=2, updated=NOW, progress=NOW - SECOND), NOW)
+        polls = Polls(ON)
+        polls.poll_one(NOW, seen(generation=2, updated=NOW, progress=NOW - SECOND))
 
         slow_clock = seen(generation=2, observed=2, updated=NOW - MINUTE, progress=NOW - SECOND)
 
-        assert polls.poll(slow_clock, NOW + SECOND) is PacingVerdict.PACED
+        assert polls.poll_one(NOW + SECOND, slow_clock) is PacingVerdict.PACED
 
     def test_a_request_and_progress_do_not_hide_each_other(self) -> None:
-        polls = Polls()
+        polls = Polls(ON)
         both = partial(seen, updated=NOW - SECOND, progress=NOW)
 
         verdicts = [
-            polls.poll(both(), NOW),
-            polls.poll(both(requested=NOW), NOW),
-            polls.poll(both(requested=NOW, count=1), NOW),
-            polls.poll(both(requested=NOW, count=1), NOW),
+            polls.poll_one(NOW, both()),
+            polls.poll_one(NOW, both(requested=NOW)),
+            polls.poll_one(NOW, both(requested=NOW, count=1)),
+            polls.poll_one(NOW, both(requested=NOW, count=1)),
         ]
 
         assert verdicts == [PacingVerdict.PUBLISH] * 3 + [PacingVerdict.PACED]
 
     def test_a_paused_resource_is_not_published(self) -> None:
-        polls = Polls()
+        polls = Polls(ON)
 
-        assert polls.poll(seen(paused=True, updated=NOW - SECOND, progress=NOW), NOW) is PacingVerdict.SKIP
+        assert polls.poll_one(NOW, seen(paused=True, updated=NOW - SECOND, progress=NOW)) is PacingVerdict.SKIP
 
     def test_with_the_setting_off_nothing_is_published(self) -> None:
-        polls = Polls()
+        polls = Polls(OFF)
         verdicts = [
-            polls.poll(seen(updated=NOW - SECOND, progress=NOW, count=n), NOW + n * SECOND, OFF) for n in range(9)
+            polls.poll_one(NOW + n * SECOND, seen(updated=NOW - SECOND, progress=NOW, count=n)) for n in range(9)
         ]
 
         assert verdicts == [PacingVerdict.SKIP] * 9
@@ -202,29 +186,29 @@ class TestPacing:
             pacer.end_cycle(is_complete=True)
 
     def test_answered_progress_leaves_no_entry(self) -> None:
-        polls = Polls()
-        polls.poll(seen(updated=NOW - SECOND, progress=NOW), NOW)
+        polls = Polls(ON)
+        polls.poll_one(NOW, seen(updated=NOW - SECOND, progress=NOW))
 
-        assert polls.poll(seen(updated=NOW + SECOND, progress=NOW), NOW + SECOND) is PacingVerdict.SKIP
+        assert polls.poll_one(NOW + SECOND, seen(updated=NOW + SECOND, progress=NOW)) is PacingVerdict.SKIP
         assert len(polls.pacer) == 0
 
     def test_progress_is_remembered_beside_a_future_time(self) -> None:
-        polls = Polls()
+        polls = Polls(ON)
         fast = seen(updated=NOW + MINUTE, progress=NOW + 2 * MINUTE)
 
-        verdicts = [polls.poll(fast, NOW + n * SECOND) for n in range(9)]
+        verdicts = [polls.poll_one(NOW + n * SECOND, fast) for n in range(9)]
 
         assert verdicts == [PacingVerdict.PUBLISH, *[PacingVerdict.PACED] * 8]
 
     @given(st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=60))
     def test_there_is_at_most_one_event_per_completion_and_max_age(self, steps: list[tuple[int, bool]]) -> None:
-        polls = Polls()
+        polls = Polls(ON)
         now, count, completions = NOW, 0, 0
         for seconds, completes in steps:
             now += seconds * SECOND
             completions += completes
             count += completes
-            polls.poll(seen(updated=NOW, progress=NOW, count=count), now)
+            polls.poll_one(now, seen(updated=NOW, progress=NOW, count=count))
 
         # The first poll publishes in any case, and each max age may add one event.
         assert polls.published <= 1 + completions + (now - NOW) // (9.5 * SECOND)

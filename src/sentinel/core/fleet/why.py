@@ -116,8 +116,8 @@ def sentences(why: Why, *, now: datetime, duration: Callable[[timedelta], str]) 
         to_finalise = " to finalise" if document.is_deleting else ""
         # Our own reasons are for scripts. Their messages are enough for a person.
         reason = "" if wait.reason in _OWN_REASONS else wait.reason
-        said = " – ".join(part for part in (reason, wait.message) if part)
-        yield f"waiting for {wait.adapter}{to_finalise} for {since(wait.since)}" + (f": {said}" if said else "")
+        cause = " – ".join(part for part in (reason, wait.message) if part)
+        yield f"waiting for {wait.adapter}{to_finalise} for {since(wait.since)}" + (f": {cause}" if cause else "")
     if why.children:
         yield f"waiting for {why.children} {'child' if why.children == 1 else 'children'} to go"
     yield _outlook(why, now, duration)
