@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md leads a reader through the code, so the places that it names have to exist."""
+"""ARCHITECTURE.md leads a reader through the code, so the modules and names on it have to exist."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "sentinel"
-PLACE = re.compile(r"`(?P<module>[a-z_]+(?:/[a-z_]+)+\.py)(?::(?P<name>[A-Za-z_.]+))?`")
+SYMBOL = re.compile(r"`(?P<module>[a-z_]+(?:/[a-z_]+)+\.py)(?::(?P<name>[A-Za-z_.]+))?`")
 
-PLACES = sorted(
-    {(found["module"], found["name"] or "") for found in PLACE.finditer((ROOT / "ARCHITECTURE.md").read_text())}
+SYMBOLS = sorted(
+    {(found["module"], found["name"] or "") for found in SYMBOL.finditer((ROOT / "ARCHITECTURE.md").read_text())}
 )
 
 
-def test_the_page_names_places() -> None:
-    assert len(PLACES) > 40
+def test_the_page_names_modules() -> None:
+    assert len(SYMBOLS) > 40
 
 
-@pytest.mark.parametrize(("module", "name"), PLACES)
-def test_a_place_on_the_page_exists(module: str, name: str) -> None:
+@pytest.mark.parametrize(("module", "name"), SYMBOLS)
+def test_a_module_and_name_on_the_page_exist(module: str, name: str) -> None:
     source = (SOURCES / module).read_text()
 
     for part in filter(None, name.split(".")):

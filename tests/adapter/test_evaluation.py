@@ -199,7 +199,7 @@ def test_data_without_a_secret_keeps_its_encoding() -> None:
     )
 
 
-def test_a_long_message_is_shortened_for_the_log() -> None:
+def test_a_long_message_is_truncated_for_the_report() -> None:
     async def task(resource: Resource, context: Context) -> Outcome:
         return Failed("x" * 10_000_000)
 

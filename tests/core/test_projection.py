@@ -205,7 +205,7 @@ def test_any_text_compiles_or_is_rejected(text: str) -> None:
 
 
 class TestRequestablePaths:
-    def test_requestedare_unique_and_in_order(self) -> None:
+    def test_requestable_paths_are_unique_and_in_order(self) -> None:
         assert requestable_paths(["id", "status.phase", "id", "spec"]) == ("id", "status.phase", "spec")
 
     def test_a_path_that_is_too_deep_is_cut(self) -> None:
@@ -216,7 +216,7 @@ class TestRequestablePaths:
 
         assert asked == ("labels.region", "metadata.labels.region", "metadata.name.first")
 
-    def test_too_many_requestedbecome_their_first_names(self) -> None:
+    def test_too_many_paths_become_their_first_names(self) -> None:
         assert requestable_paths(["id", *(f"spec.field_{n}" for n in range(64))]) == ("id", "spec")
 
     def test_too_many_first_names_become_everything(self) -> None:
@@ -224,7 +224,7 @@ class TestRequestablePaths:
         assert requestable_paths(["x" * 1025]) == ()
 
     @given(st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12).map(".".join), max_size=80))
-    def test_requestable_requestedcompile_and_cover_the_given_ones(self, requested: list[str]) -> None:
+    def test_requestable_paths_compile_and_cover_the_given_ones(self, requested: list[str]) -> None:
         asked = requestable_paths(["id", *requested])
 
         compile_fields(",".join(asked))
