@@ -24,6 +24,38 @@ class ConditionStatus(StrEnum):
     UNKNOWN = "Unknown"
 
 
+class Phase(StrEnum):
+    """The status of `Ready` as a flat field."""
+
+    READY = "Ready"
+    NOT_READY = "NotReady"
+
+
+class DiscardReason(StrEnum):
+    """Why a valid report was not stored."""
+
+    FUTURE_GENERATION = "future_generation"
+    STALE_GENERATION = "stale_generation"
+    STALE_TIME = "stale_time"
+    UNKNOWN = "unknown"
+
+
+class ResourceOperation(StrEnum):
+    """An operation on a resource."""
+
+    CREATE = "create"
+    PATCH = "patch"
+    DELETE = "delete"
+    """The deletion begins."""
+    REMOVE = "remove"
+    """The deletion ends: the resource is gone."""
+    FORCE_DELETE = "force-delete"
+    PULSE = "pulse"
+    PAUSE = "pause"
+    RESUME = "resume"
+    REPORT = "report"
+
+
 AVAILABLE = "Available"
 READY = "Ready"
 APPLIED = "Applied"
@@ -110,13 +142,6 @@ class AdapterStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         return None if found is None else found.status
 
 
-class Phase(StrEnum):
-    """The status of `Ready` as a flat field."""
-
-    READY = "Ready"
-    NOT_READY = "NotReady"
-
-
 class ResourceStatus(msgspec.Struct, frozen=True):
     """The `status` of a resource: the aggregated conditions, and the flat fields that a pulse reads."""
 
@@ -192,15 +217,6 @@ class KindRules(msgspec.Struct, frozen=True):
     """The adapters whose reports determine `Available` and `Ready`."""
 
 
-class DiscardReason(StrEnum):
-    """Why a valid report was not stored."""
-
-    FUTURE_GENERATION = "future_generation"
-    STALE_GENERATION = "stale_generation"
-    STALE_TIME = "stale_time"
-    UNKNOWN = "unknown"
-
-
 class DiscardedReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """A discarded report, kept for a while to explain why it had no effect."""
 
@@ -212,22 +228,6 @@ class DiscardedReport(msgspec.Struct, frozen=True, omit_defaults=True):
     conditions: tuple[ReportedCondition, ...]
     data: msgspec.Raw | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
-
-
-class ResourceOperation(StrEnum):
-    """An operation on a resource."""
-
-    CREATE = "create"
-    PATCH = "patch"
-    DELETE = "delete"
-    """The deletion begins."""
-    REMOVE = "remove"
-    """The deletion ends: the resource is gone."""
-    FORCE_DELETE = "force-delete"
-    PULSE = "pulse"
-    PAUSE = "pause"
-    RESUME = "resume"
-    REPORT = "report"
 
 
 class GenerationRecord(msgspec.Struct, frozen=True):
