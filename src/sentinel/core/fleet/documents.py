@@ -24,38 +24,6 @@ class ConditionStatus(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Phase(StrEnum):
-    """The status of `Ready` as a flat field."""
-
-    READY = "Ready"
-    NOT_READY = "NotReady"
-
-
-class DiscardReason(StrEnum):
-    """Why a valid report was not stored."""
-
-    FUTURE_GENERATION = "future_generation"
-    STALE_GENERATION = "stale_generation"
-    STALE_TIME = "stale_time"
-    UNKNOWN = "unknown"
-
-
-class ResourceOperation(StrEnum):
-    """An operation on a resource."""
-
-    CREATE = "create"
-    PATCH = "patch"
-    DELETE = "delete"
-    """The deletion begins."""
-    REMOVE = "remove"
-    """The deletion ends: the resource is gone."""
-    FORCE_DELETE = "force-delete"
-    PULSE = "pulse"
-    PAUSE = "pause"
-    RESUME = "resume"
-    REPORT = "report"
-
-
 AVAILABLE = "Available"
 READY = "Ready"
 APPLIED = "Applied"
@@ -162,12 +130,11 @@ class ResourceStatus(msgspec.Struct, frozen=True):
         return next((each for each in self.conditions if each.type == name), None)
 
 
-class Owner(msgspec.Struct, frozen=True):
-    """A reference to the resource that owns another."""
+class Phase(StrEnum):
+    """The status of `Ready` as a flat field."""
 
-    id: str
-    kind: str
-    href: str
+    READY = "Ready"
+    NOT_READY = "NotReady"
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -175,6 +142,14 @@ class Metadata(msgspec.Struct, frozen=True):
 
     name: str
     labels: Mapping[str, str]
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A reference to the resource that owns another."""
+
+    id: str
+    kind: str
+    href: str
 
 
 class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,6 +215,31 @@ class GenerationRecord(msgspec.Struct, frozen=True):
     """`create`, `patch` or `delete`."""
     labels: Mapping[str, str]
     spec: msgspec.Raw
+
+
+class ResourceOperation(StrEnum):
+    """An operation on a resource."""
+
+    CREATE = "create"
+    PATCH = "patch"
+    DELETE = "delete"
+    """The deletion begins."""
+    REMOVE = "remove"
+    """The deletion ends: the resource is gone."""
+    FORCE_DELETE = "force-delete"
+    PULSE = "pulse"
+    PAUSE = "pause"
+    RESUME = "resume"
+    REPORT = "report"
+
+
+class DiscardReason(StrEnum):
+    """Why a valid report was not stored."""
+
+    FUTURE_GENERATION = "future_generation"
+    STALE_GENERATION = "stale_generation"
+    STALE_TIME = "stale_time"
+    UNKNOWN = "unknown"
 
 
 _document = msgspec.json.Decoder(ResourceDocument)
