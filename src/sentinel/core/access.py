@@ -25,11 +25,6 @@ from typing import Final, NamedTuple, NewType
 
 import msgspec
 
-Action = NewType("Action", str)
-"""An operation that needs permission, as `<component>.<verb>`: `fleet.write`. Error messages show the verb."""
-
-_ACTION = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9-]*")
-
 
 class Role(StrEnum):
     """The role of an identity."""
@@ -40,6 +35,12 @@ class Role(StrEnum):
     PULSE = "pulse"
     ADAPTER = "adapter"
     AGENT = "agent"
+
+
+Action = NewType("Action", str)
+"""An operation that needs permission, as `<component>.<verb>`: `fleet.write`. Error messages show the verb."""
+
+_ACTION = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9-]*")
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -20,13 +20,6 @@ STRUCTURED_CONTENT_TYPE = "application/cloudevents+json"
 _SINGULARS = (("ies", "y"), ("sses", "ss"), ("uses", "us"), ("xes", "x"), ("ss", "ss"), ("s", ""))
 
 
-class Mode(StrEnum):
-    """The content mode of a message."""
-
-    STRUCTURED = "structured"
-    BINARY = "binary"
-
-
 class Event(msgspec.Struct, frozen=True):
     """One event, for either mode."""
 
@@ -36,6 +29,13 @@ class Event(msgspec.Struct, frozen=True):
     time: str
     data: msgspec.Raw
     traceparent: str = ""
+
+
+class Mode(StrEnum):
+    """The content mode of a message."""
+
+    STRUCTURED = "structured"
+    BINARY = "binary"
 
 
 def event_type(kind: str, resource_type: str) -> str:

@@ -15,6 +15,14 @@ from sentinel.core.adapter.resource import Resource
 from sentinel.core.fleet.documents import DiscardReason, Report
 
 
+class ReportResult(msgspec.Struct, frozen=True):
+    """The API's response to a report."""
+
+    outcome: ReportOutcome
+    reason: DiscardReason | str | None = None
+    """Why it was discarded, if the server says so, or refused; without secrets."""
+
+
 class ReportOutcome(StrEnum):
     """How the API responded to a report."""
 
@@ -25,14 +33,6 @@ class ReportOutcome(StrEnum):
     """The resource does not exist any more."""
     REFUSED = "refused"
     """The API will never accept this report."""
-
-
-class ReportResult(msgspec.Struct, frozen=True):
-    """The API's response to a report."""
-
-    outcome: ReportOutcome
-    reason: DiscardReason | str | None = None
-    """Why it was discarded, if the server says so, or refused; without secrets."""
 
 
 class AdapterApi(Protocol):

@@ -12,19 +12,14 @@ import msgspec
 from sentinel.core.events import Event
 
 
-class Outcome(StrEnum):
-    """The result of publishing one event."""
+class Connectivity(msgspec.Struct, frozen=True):
+    """A change of the connection to a broker, for logs and metrics."""
 
-    CONFIRMED = "confirmed"
-    """The broker has taken responsibility for it."""
-    UNROUTABLE = "unroutable"
-    """The broker has no queue or subscription for it."""
-    REFUSED = "refused"
-    """The broker rejected it."""
-    UNCONFIRMED = "unconfirmed"
-    """No response by the deadline, or the connection was lost first. The event may have arrived."""
-    UNSENDABLE = "unsendable"
-    """It was not sent and never can be: too large, or not expressible in the broker's protocol."""
+    is_connected: bool
+    broker: str
+    """The broker's address, without credentials."""
+    reason: str = ""
+    """Why events cannot be sent; contains no secrets."""
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -38,14 +33,19 @@ class Receipt(msgspec.Struct, frozen=True):
     """Why the first unconfirmed event failed; contains no secrets."""
 
 
-class Connectivity(msgspec.Struct, frozen=True):
-    """A change of the connection to a broker, for logs and metrics."""
+class Outcome(StrEnum):
+    """The result of publishing one event."""
 
-    is_connected: bool
-    broker: str
-    """The broker's address, without credentials."""
-    reason: str = ""
-    """Why events cannot be sent; contains no secrets."""
+    CONFIRMED = "confirmed"
+    """The broker has taken responsibility for it."""
+    UNROUTABLE = "unroutable"
+    """The broker has no queue or subscription for it."""
+    REFUSED = "refused"
+    """The broker rejected it."""
+    UNCONFIRMED = "unconfirmed"
+    """No response by the deadline, or the connection was lost first. The event may have arrived."""
+    UNSENDABLE = "unsendable"
+    """It was not sent and never can be: too large, or not expressible in the broker's protocol."""
 
 
 class Publisher(Protocol):

@@ -6,10 +6,9 @@ One file describes one shard. The docstring of each field is its entry in the re
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import msgspec
 
@@ -18,7 +17,7 @@ from sentinel.core.labels import Selector, equality
 from sentinel.core.pulse import message
 from sentinel.core.pulse.decision import Policy
 from sentinel.runtime.settings import field_types, loader
-from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ParsedSource, ScalarNode
+from sentinel.runtime.settings.config_tree import ListNode, MappingNode, Node, ScalarNode
 from sentinel.runtime.settings.field_types import FieldType, InvalidValue
 from sentinel.runtime.settings.hyperfleet_api import ApiSettings
 from sentinel.runtime.settings.log import LogSettings
@@ -179,25 +178,9 @@ def is_selectable(match: LabelMatch) -> bool:
     return re.fullmatch(_LABEL, match.label) is not None
 
 
-def load(
-    *,
-    file: Path | None = None,
-    document: ParsedSource | None = None,
-    environ: Mapping[str, str],
-    sets: Sequence[str] = (),
-    overrides: Mapping[str, str] | None = None,
-    defaults: Mapping[str, str] | None = None,
-) -> Loaded[PulseSettings]:
+def load(**options: Unpack[loader.LoadOptions]) -> Loaded[PulseSettings]:
     """Load a pulse's settings as `runtime.settings.loader.load` does, and warn about a token given twice."""
-    loaded = loader.load(
-        PulseSettings,
-        file=file,
-        document=document,
-        environ=environ,
-        sets=sets,
-        overrides=overrides,
-        defaults=defaults,
-    )
+    loaded = loader.load(PulseSettings, **options)
     pulse = loaded.settings
     if pulse is not None and pulse.hyperfleet_api.token and pulse.hyperfleet_api.token_file:
         warning = "HYPERFLEET_API_TOKEN wins over hyperfleet_api.token_file"

@@ -23,15 +23,6 @@ _PORT = re.compile(r":([0-9]+)(?:,|$)", re.ASCII)
 _MAX_PORT = 65535
 
 
-class InvalidDatabaseUrl(ValueError):
-    """The text is not a database URL. The message contains no secrets."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"expected a database as {_SQLITE}fleet.db or postgresql://user@host/name; {reason}")
-        self.reason = reason
-        """The message without what was expected."""
-
-
 class SqliteFile(msgspec.Struct, frozen=True):
     """An SQLite database."""
 
@@ -51,6 +42,15 @@ class PostgresqlServer(msgspec.Struct, frozen=True):
 
 
 DatabaseAddress: TypeAlias = SqliteFile | PostgresqlServer
+
+
+class InvalidDatabaseUrl(ValueError):
+    """The text is not a database URL. The message contains no secrets."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"expected a database as {_SQLITE}fleet.db or postgresql://user@host/name; {reason}")
+        self.reason = reason
+        """The message without what was expected."""
 
 
 def parse_database_url(url: str) -> DatabaseAddress:

@@ -69,9 +69,9 @@ def make_resource(
     return Resource(
         id=id,
         kind=kind,
+        href=f"{API_ROOT}/{kind.lower()}s/{id}",
         name=name,
         generation=generation,
-        href=f"{API_ROOT}/{kind.lower()}s/{id}",
         labels=labels or {},
         spec={} if spec is None else spec,
         owner=owner,

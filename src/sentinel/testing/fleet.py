@@ -13,6 +13,7 @@ from itertools import count
 
 import msgspec
 
+from sentinel.core.fleet.documents import Metadata
 from sentinel.core.json import Json, Malformed
 from sentinel.core.labels import Selector
 from sentinel.core.pulse.observation import read_resource
@@ -44,13 +45,6 @@ class FakeStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     conditions: tuple[FakeCondition, ...] = ()
 
 
-class FakeMetadata(msgspec.Struct, frozen=True):
-    """Name and labels, in the place where templates look for them."""
-
-    name: str
-    labels: Mapping[str, str]
-
-
 class FakeOwner(msgspec.Struct, frozen=True):
     """The owner of a resource."""
 
@@ -65,7 +59,7 @@ class FakeDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     name: str
     labels: Mapping[str, str]
-    metadata: FakeMetadata
+    metadata: Metadata
     spec: Json
     generation: int
     created_time: datetime
@@ -139,7 +133,7 @@ class FakeFleet:
             kind=self.kind,
             name=name,
             labels=labels,
-            metadata=FakeMetadata(name, labels),
+            metadata=Metadata(name, labels),
             spec={} if spec is None else spec,
             generation=generation,
             created_time=at,

@@ -41,6 +41,9 @@ CommitListener: TypeAlias = Callable[[StoredResource | None, StoredResource | No
 """Called at the commit, before any other task runs, with each changed resource before and after the transaction.
 None means that the resource did not exist or was removed."""
 
+_IMMUTABLE = ("plural", "name", "parent", "root", "created_time")
+"""The fields that `update` does not change."""
+
 
 class MemoryFleetStore:
     """A verified fake of `ports.fleet_store.FleetStore`."""
@@ -148,15 +151,8 @@ class _Transaction(MemoryTransaction):
 
     def update(self, resource: StoredResource) -> None:
         before = self._existing(resource.id)
-        after = msgspec.structs.replace(
-            resource,
-            plural=before.plural,
-            name=before.name,
-            parent=before.parent,
-            root=before.root,
-            created_time=before.created_time,
-        )
-        self._replace(before, after)
+        immutable = {field: getattr(before, field) for field in _IMMUTABLE}
+        self._replace(before, msgspec.structs.replace(resource, **immutable))
 
     def remove(self, resource_id: str) -> None:
         resource = self._existing(resource_id)

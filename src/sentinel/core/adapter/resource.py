@@ -23,14 +23,6 @@ INTERRUPTED = "Interrupted"
 """The reason of a report on work that a shutdown cut off, and that will be resumed."""
 
 
-class Owner(msgspec.Struct, frozen=True):
-    """The resource that owns another."""
-
-    id: str
-    kind: str = ""
-    href: str = ""
-
-
 class ResourceCondition(msgspec.Struct, frozen=True):
     """An aggregated condition of a resource, such as `Ready`."""
 
@@ -129,6 +121,14 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     def condition(self, name: str) -> ResourceCondition | None:
         """Return the aggregated condition of this type."""
         return next((each for each in self.conditions if each.type == name), None)
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The resource that owns another."""
+
+    id: str
+    kind: str = ""
+    href: str = ""
 
 
 class StatusPage(msgspec.Struct, frozen=True):

@@ -77,11 +77,6 @@ class Broken(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = Done | InProgress | PreconditionsNotMet | Failed | Finalized
 """The values that a task may return."""
 
-_OUTCOMES = (Done, InProgress, PreconditionsNotMet, Failed, Finalized)
-_TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
-_HEALTHY = ("NoErrors", "Adapter is healthy")
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-
 
 class OutcomeKind(StrEnum):
     """The kind of an outcome, as metrics and logs name it."""
@@ -92,6 +87,12 @@ class OutcomeKind(StrEnum):
     FAILED = "failed"
     FINALIZED = "finalized"
     BROKEN = "broken"
+
+
+_OUTCOMES = (Done, InProgress, PreconditionsNotMet, Failed, Finalized)
+_TRUE, _FALSE, _UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
+_HEALTHY = ("NoErrors", "Adapter is healthy")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class CheckedOutcome(msgspec.Struct, frozen=True):

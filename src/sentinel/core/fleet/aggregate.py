@@ -38,19 +38,6 @@ LAST_KNOWN_RECONCILED = "LastKnownReconciled"
 """The name of `Available` in the public API."""
 
 
-class ConditionReason(StrEnum):
-    """The reason of `Ready` or `Available`. Clients of the public API know most of these words."""
-
-    RECONCILED_ALL = "ReconciledAll"
-    RECONCILED_MISSING_ADAPTERS = "ReconciledMissingAdapters"
-    RECONCILED_WAITING_FOR_CHILDREN = "ReconciledWaitingForChildren"
-    ALL_ADAPTERS_RECONCILED = "AllAdaptersReconciled"
-    ADAPTERS_MISSING_REPORTS = "AdaptersMissingReports"
-    ADAPTER_REPORTED_NOT_AVAILABLE = "AdapterReportedNotAvailable"
-    ADAPTERS_NOT_AT_SAME_GENERATION = "AdaptersNotAtSameGeneration"
-    NO_REQUIRED_ADAPTERS = "NoRequiredAdapters"
-
-
 class AggregationInput(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a resource that its conditions depend on."""
 
@@ -64,6 +51,19 @@ class AggregationInput(msgspec.Struct, frozen=True, kw_only=True):
     children: int = 0
     """The number of child resources. Only a deletion waits for them."""
     is_deleting: bool = False
+
+
+class ConditionReason(StrEnum):
+    """The reason of `Ready` or `Available`. Clients of the public API know most of these words."""
+
+    RECONCILED_ALL = "ReconciledAll"
+    RECONCILED_MISSING_ADAPTERS = "ReconciledMissingAdapters"
+    RECONCILED_WAITING_FOR_CHILDREN = "ReconciledWaitingForChildren"
+    ALL_ADAPTERS_RECONCILED = "AllAdaptersReconciled"
+    ADAPTERS_MISSING_REPORTS = "AdaptersMissingReports"
+    ADAPTER_REPORTED_NOT_AVAILABLE = "AdapterReportedNotAvailable"
+    ADAPTERS_NOT_AT_SAME_GENERATION = "AdaptersNotAtSameGeneration"
+    NO_REQUIRED_ADAPTERS = "NoRequiredAdapters"
 
 
 def aggregate(
@@ -260,10 +260,7 @@ def _readiness(inputs: AggregationInput, reports: _Reports) -> tuple[ConditionRe
             f"Currently reporting: {_listed(reports.adapters)}",
         )
     if inputs.is_deleting and inputs.children:
-        return (
-            ConditionReason.RECONCILED_WAITING_FOR_CHILDREN,
-            f"Children not deleted yet: {inputs.children}",
-        )
+        return ConditionReason.RECONCILED_WAITING_FOR_CHILDREN, f"Children not deleted yet: {inputs.children}"
     if not reports.present:
         return ConditionReason.NO_REQUIRED_ADAPTERS, "No adapter is required, so none can report it ready"
     return (

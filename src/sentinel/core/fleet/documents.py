@@ -110,13 +110,6 @@ class AdapterStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         return None if found is None else found.status
 
 
-class Phase(StrEnum):
-    """The status of `Ready` as a flat field."""
-
-    READY = "Ready"
-    NOT_READY = "NotReady"
-
-
 class ResourceStatus(msgspec.Struct, frozen=True):
     """The `status` of a resource: the aggregated conditions, and the flat fields that a pulse reads."""
 
@@ -137,12 +130,11 @@ class ResourceStatus(msgspec.Struct, frozen=True):
         return next((each for each in self.conditions if each.type == name), None)
 
 
-class Owner(msgspec.Struct, frozen=True):
-    """A reference to the resource that owns another."""
+class Phase(StrEnum):
+    """The status of `Ready` as a flat field."""
 
-    id: str
-    kind: str
-    href: str
+    READY = "Ready"
+    NOT_READY = "NotReady"
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -150,6 +142,14 @@ class Metadata(msgspec.Struct, frozen=True):
 
     name: str
     labels: Mapping[str, str]
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A reference to the resource that owns another."""
+
+    id: str
+    kind: str
+    href: str
 
 
 class ResourceDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,15 +192,6 @@ class KindRules(msgspec.Struct, frozen=True):
     """The adapters whose reports determine `Available` and `Ready`."""
 
 
-class DiscardReason(StrEnum):
-    """Why a valid report was not stored."""
-
-    FUTURE_GENERATION = "future_generation"
-    STALE_GENERATION = "stale_generation"
-    STALE_TIME = "stale_time"
-    UNKNOWN = "unknown"
-
-
 class DiscardedReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """A discarded report, kept for a while to explain why it had no effect."""
 
@@ -212,6 +203,18 @@ class DiscardedReport(msgspec.Struct, frozen=True, omit_defaults=True):
     conditions: tuple[ReportedCondition, ...]
     data: msgspec.Raw | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
+
+
+class GenerationRecord(msgspec.Struct, frozen=True):
+    """The spec and labels of a resource at one generation, and who wrote them."""
+
+    generation: int
+    time: datetime
+    actor: str
+    change: ResourceOperation
+    """`create`, `patch` or `delete`."""
+    labels: Mapping[str, str]
+    spec: msgspec.Raw
 
 
 class ResourceOperation(StrEnum):
@@ -230,16 +233,13 @@ class ResourceOperation(StrEnum):
     REPORT = "report"
 
 
-class GenerationRecord(msgspec.Struct, frozen=True):
-    """The spec and labels of a resource at one generation, and who wrote them."""
+class DiscardReason(StrEnum):
+    """Why a valid report was not stored."""
 
-    generation: int
-    time: datetime
-    actor: str
-    change: ResourceOperation
-    """`create`, `patch` or `delete`."""
-    labels: Mapping[str, str]
-    spec: msgspec.Raw
+    FUTURE_GENERATION = "future_generation"
+    STALE_GENERATION = "stale_generation"
+    STALE_TIME = "stale_time"
+    UNKNOWN = "unknown"
 
 
 _document = msgspec.json.Decoder(ResourceDocument)

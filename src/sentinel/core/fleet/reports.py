@@ -28,10 +28,6 @@ from sentinel.core.fleet.documents import (
     ReportedCondition,
 )
 
-MAX_AGE = timedelta(minutes=30)
-"""An older report is rejected; one of exactly this age is not."""
-MAX_AHEAD = timedelta(minutes=5)
-"""How far the clock of an adapter may be ahead of ours."""
 MAX_ADAPTER_LENGTH = 63
 MAX_GENERATION = 2**63 - 1
 """The largest integer that every store can hold."""
@@ -41,6 +37,10 @@ MAX_REASON_LENGTH = 256
 MAX_MESSAGE_LENGTH = 4096
 MAX_DATA_BYTES = 64 * 1024
 """The size limit of `data` and of `metadata`, because all reports of a resource are read and written together."""
+MAX_AGE = timedelta(minutes=30)
+"""An older report is rejected; one of exactly this age is not."""
+MAX_AHEAD = timedelta(minutes=5)
+"""How far the clock of an adapter may be ahead of ours."""
 
 _AGE = f"{MAX_AGE // timedelta(minutes=1)} minutes"
 _AHEAD = f"{MAX_AHEAD // timedelta(minutes=1)} minutes"

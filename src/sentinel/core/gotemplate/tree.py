@@ -1,4 +1,4 @@
-"""The syntax tree of a template. Every node has its offset in the source."""
+"""The syntax tree of a template."""
 
 from __future__ import annotations
 
@@ -10,83 +10,77 @@ import msgspec
 from sentinel.core.gotemplate.values import Int
 
 
-class Dot(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True):
+    """A node of the tree."""
+
+    at: int
+    """Its offset in the source."""
+
+
+class Dot(Node, frozen=True):
     """`.`"""
 
-    at: int
 
-
-class Nil(msgspec.Struct, frozen=True):
+class Nil(Node, frozen=True):
     """`nil`"""
 
-    at: int
 
-
-class Bool(msgspec.Struct, frozen=True):
+class Bool(Node, frozen=True):
     """`true`, `false`"""
 
-    at: int
     value: bool
 
 
-class Number(msgspec.Struct, frozen=True):
+class Number(Node, frozen=True):
     """`1`, `0x1p-2`, `'a'`, `2i`"""
 
-    at: int
     text: str
     value: Int | float | complex | None
     """None for an integer that does not fit into an `int`."""
 
 
-class String(msgspec.Struct, frozen=True):
+class String(Node, frozen=True):
     """`"a"`, or a raw string in backquotes."""
 
-    at: int
     text: str
     value: str
 
 
-class Field(msgspec.Struct, frozen=True):
+class Field(Node, frozen=True):
     """`.a.b`"""
 
-    at: int
     names: tuple[str, ...]
 
 
-class Variable(msgspec.Struct, frozen=True):
+class Variable(Node, frozen=True):
     """`$a.b`"""
 
-    at: int
     name: str
     names: tuple[str, ...] = ()
 
 
-class Function(msgspec.Struct, frozen=True):
+class Function(Node, frozen=True):
     """`len`"""
 
-    at: int
     name: str
 
 
-class Chain(msgspec.Struct, frozen=True):
+class Chain(Node, frozen=True):
     """`(pipeline).a.b`"""
 
-    at: int
     inner: Pipe | Function
     names: tuple[str, ...]
 
 
-class Command(msgspec.Struct, frozen=True):
+class Command(Node, frozen=True):
     """A word and its arguments."""
 
-    at: int
     words: tuple[Word, ...]
 
 
-class Pipe(msgspec.Struct, frozen=True):
+class Pipe(Node, frozen=True):
     """Commands. Each gets the result of the one before. The last result may be stored in variables."""
 
-    at: int
     variables: tuple[str, ...]
     is_assignment: bool
     """Whether the variables are assigned rather than declared."""
@@ -97,56 +91,47 @@ Term: TypeAlias = Dot | Nil | Bool | Number | String | Field | Variable | Functi
 Word: TypeAlias = Term | Chain
 
 
-class Text(msgspec.Struct, frozen=True):
+class Text(Node, frozen=True):
     """Literal text."""
 
-    at: int
     text: str
 
 
-class Action(msgspec.Struct, frozen=True):
+class Action(Node, frozen=True):
     """`{{pipeline}}`"""
 
-    at: int
     pipe: Pipe
 
 
-class Branch(msgspec.Struct, frozen=True):
+class Branch(Node, frozen=True):
     """`if` or `with`, with every `else if` or `else with`."""
 
-    at: int
     sets_dot: bool
     arms: tuple[tuple[Pipe, Body], ...]
     otherwise: Body
 
 
-class Range(msgspec.Struct, frozen=True):
+class Range(Node, frozen=True):
     """`range`"""
 
-    at: int
     pipe: Pipe
     body: Body
     otherwise: Body
 
 
-class Invoke(msgspec.Struct, frozen=True):
+class Invoke(Node, frozen=True):
     """`template`, or the call of a `block`."""
 
-    at: int
     name: str
     pipe: Pipe | None
 
 
-class Break(msgspec.Struct, frozen=True):
+class Break(Node, frozen=True):
     """`break`"""
 
-    at: int
 
-
-class Continue(msgspec.Struct, frozen=True):
+class Continue(Node, frozen=True):
     """`continue`"""
-
-    at: int
 
 
 Statement: TypeAlias = Text | Action | Branch | Range | Invoke | Break | Continue

@@ -37,21 +37,6 @@ class Operator(StrEnum):
 _IN, _NOT_IN = Operator.IN, Operator.NOT_IN  # a global is faster than an enum member
 
 
-class SelectorParam(StrEnum):
-    """The query parameter for a selector."""
-
-    LABELS = "labels"
-    SEARCH = "search"
-
-
-class NotSearchable(ValueError):
-    """A selector that cannot be expressed as `search`."""
-
-    def __init__(self, requirement: Requirement) -> None:
-        super().__init__(f'expected a selector of =, !=, in and notin for a search, got "{requirement}"')
-        self.requirement = requirement
-
-
 class Requirement(msgspec.Struct, frozen=True):
     """One requirement of a selector."""
 
@@ -80,6 +65,21 @@ class Requirement(msgspec.Struct, frozen=True):
 def equality(key: str, value: str) -> Requirement:
     """Return the requirement that the label has exactly this value."""
     return Requirement(key, Operator.IN, (value,))
+
+
+class SelectorParam(StrEnum):
+    """The query parameter for a selector."""
+
+    LABELS = "labels"
+    SEARCH = "search"
+
+
+class NotSearchable(ValueError):
+    """A selector that cannot be expressed as `search`."""
+
+    def __init__(self, requirement: Requirement) -> None:
+        super().__init__(f'expected a selector of =, !=, in and notin for a search, got "{requirement}"')
+        self.requirement = requirement
 
 
 class Selector(msgspec.Struct, frozen=True):

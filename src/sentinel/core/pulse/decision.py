@@ -18,6 +18,17 @@ import msgspec
 from sentinel.core.pulse.observation import Observation
 
 
+class Policy(msgspec.Struct, frozen=True):
+    """The settings of a decision."""
+
+    max_age_not_ready: timedelta
+    max_age_ready: timedelta
+    checks_generation: bool = True
+    """If False, a new generation is no reason for an event."""
+    follows_progress: bool = False
+    """If True, a resource is due when an adapter has completed its part, for the adapters that wait for it."""
+
+
 class Reason(StrEnum):
     """Why a resource is due or not. The texts are part of the public surface."""
 
@@ -40,17 +51,6 @@ _NOT_EXPIRED = Reason.NOT_EXPIRED
 
 OBSERVED_AHEAD = "observed_generation ahead of generation - potential API issue"
 """The warning for a resource whose status names a generation that its spec has not reached."""
-
-
-class Policy(msgspec.Struct, frozen=True):
-    """The settings of a decision."""
-
-    max_age_not_ready: timedelta
-    max_age_ready: timedelta
-    checks_generation: bool = True
-    """If False, a new generation is no reason for an event."""
-    follows_progress: bool = False
-    """If True, a resource is due when an adapter has completed its part, for the adapters that wait for it."""
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

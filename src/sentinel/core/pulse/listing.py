@@ -37,6 +37,17 @@ MAX_UNCOUNTED = 10_000_000
 """How many items a list without a total may return."""
 
 
+class PageShape(StrEnum):
+    """The shape of a response."""
+
+    WHOLE = "whole"
+    """A bare list of all items, whichever page was requested."""
+    NUMBERED = "numbered"
+    """Items and a total. The next page is requested by its number."""
+    CURSOR = "cursor"
+    """Items and `next`, the cursor of the next page. Null ends the list."""
+
+
 class BadPage(ValueError):
     """A response that cannot be used. A retry may help."""
 
@@ -55,17 +66,6 @@ class NeedsAllFields(BadPage):
 
 class EndlessList(ValueError):
     """A list that would never end. Do not retry."""
-
-
-class PageShape(StrEnum):
-    """The shape of a response."""
-
-    WHOLE = "whole"
-    """A bare list of all items, whichever page was requested."""
-    NUMBERED = "numbered"
-    """Items and a total. The next page is requested by its number."""
-    CURSOR = "cursor"
-    """Items and `next`, the cursor of the next page. Null ends the list."""
 
 
 class DecodedPage(msgspec.Struct, frozen=True):

@@ -39,6 +39,10 @@ class PacingVerdict(StrEnum):
     """It is due, and was already listed in this cycle."""
 
 
+# Most resources get this one. Looking up an enum member costs more than looking up a resource in the table.
+_SKIP = PacingVerdict.SKIP
+
+
 class PacedDecision(msgspec.Struct, frozen=True, gc=False):
     """A resource, the decision on it, and what happens to it in this cycle."""
 
@@ -46,9 +50,6 @@ class PacedDecision(msgspec.Struct, frozen=True, gc=False):
     decision: Decision
     verdict: PacingVerdict
 
-
-# Most resources get this one. Looking up an enum member costs more than looking up a resource in the table.
-_SKIP = PacingVerdict.SKIP
 
 # An entry, from the low bits up: the walk that last saw the resource, when it was published (0: never), the
 # published generation, trigger and progress (0: none), a last-updated time in the future (0: none), and when that

@@ -41,15 +41,6 @@ class ListNode(msgspec.Struct, frozen=True):
     at: Origin
 
 
-class Member(msgspec.Struct, frozen=True):
-    """A key of a mapping and its value."""
-
-    key: str
-    at: Origin
-    """The position of the key. The value has its own."""
-    value: Node
-
-
 class MappingNode(msgspec.Struct, frozen=True):
     """Members in the order in which they were written."""
 
@@ -66,6 +57,15 @@ class MappingNode(msgspec.Struct, frozen=True):
         if self.get(key) is None:
             return MappingNode((*self.members, new), self.at)
         return MappingNode(tuple(new if member.key == key else member for member in self.members), self.at)
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A key of a mapping and its value."""
+
+    key: str
+    at: Origin
+    """The position of the key. The value has its own."""
+    value: Node
 
 
 Node: TypeAlias = ScalarNode | ListNode | MappingNode
@@ -95,12 +95,12 @@ class ParsedSource(msgspec.Struct, frozen=True):
 def describe_node(node: Node) -> str:
     """Describe a node for "got ..." in a message."""
     match node:
-        case MappingNode():
-            return "a mapping"
-        case ListNode():
-            return "a list"
         case ScalarNode():
             return "nothing" if node.is_null else quoted(node.text)
+        case ListNode():
+            return "a list"
+        case MappingNode():
+            return "a mapping"
 
 
 def join(path: str, key: str) -> str:

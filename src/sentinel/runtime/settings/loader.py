@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Required, TypedDict, TypeVar
 
 import msgspec
 
@@ -19,6 +19,17 @@ from sentinel.runtime.settings.yaml_file import parse_file
 T = TypeVar("T", bound=msgspec.Struct)
 
 PREFIX = "SENTINEL_"
+
+
+class LoadOptions(TypedDict, total=False):
+    """The keyword arguments of `load`, for functions that pass them on."""
+
+    file: Path | None
+    document: ParsedSource | None
+    environ: Required[Mapping[str, str]]
+    sets: Sequence[str]
+    overrides: Mapping[str, str] | None
+    defaults: Mapping[str, str] | None
 
 
 def load(
