@@ -28,8 +28,6 @@ FLAT = 1.25
 """The limit for the cost of a resource on the last page, or in the largest fleet, relative to the cheapest."""
 
 _ROUNDS = 60
-"""Each figure is the cheapest of these rounds: other load on the machine only adds to it, for seconds at a
-time."""
 _PAGES = 10
 """Pages per round and figure."""
 _REPORTS = 2_000
@@ -38,7 +36,10 @@ _REPORTERS = 32
 
 
 class ListFigures(msgspec.Struct, frozen=True):
-    """The cost of lists of one fleet, per resource."""
+    """The cost of lists of one fleet, per resource.
+
+    Each figure is the cheapest of many rounds: other load on the machine only adds to it, for seconds at a time.
+    """
 
     database: DatabaseName
     resources: int
@@ -168,23 +169,19 @@ async def _lists(bed: Bed, size: int) -> ListFigures:
         whole = server.walk()
         picking = server.walk(fields=",".join(PLAIN_FIELDS))
         filtering = server.walk(labels=f"region={REGION}")
-        works = (
-            lambda: repeat(""),
-            lambda: repeat(end),
-            lambda: whole.advance(_PAGES),
-            lambda: picking.advance(_PAGES),
-            lambda: filtering.advance(_PAGES),
-        )
-        first, last, walk, fields, filtered = await server.costs(works, rounds=_ROUNDS)
+        works = {
+            "first": lambda: repeat(""),
+            "last": lambda: repeat(end),
+            "walk": lambda: whole.advance(_PAGES),
+            "fields": lambda: picking.advance(_PAGES),
+            "filtered": lambda: filtering.advance(_PAGES),
+        }
+        costs = await server.costs(list(works.values()), rounds=_ROUNDS)
         return ListFigures(
             database=bed.name,
             resources=size,
-            first=first,
-            last=last,
-            walk=walk,
-            fields=fields,
-            filtered=filtered,
             peak_mebibytes=server.peak_mebibytes(),
+            **dict(zip(works, costs, strict=True)),
         )
 
 
