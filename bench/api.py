@@ -28,8 +28,7 @@ FLAT = 1.25
 """The limit for the cost of a resource on the last page, or in the largest fleet, relative to the cheapest."""
 
 _ROUNDS = 60
-_PAGES = 10
-"""Pages per round and figure."""
+_PAGES_PER_ROUND = 10
 _REPORTS = 2_000
 _REPORT_ROUNDS = 3
 _REPORTERS = 32
@@ -58,13 +57,14 @@ class ListFigures(msgspec.Struct, frozen=True):
 
 
 class ReportFigures(msgspec.Struct, frozen=True):
-    """The cost of a report, from request to response."""
+    """The cost of a report, from request to response.
+
+    Concurrent reporters share disk syncs. One alone waits for each response.
+    """
 
     database: DatabaseName
     together: Cost
-    """With many concurrent reporters, which share disk syncs."""
     alone: Cost
-    """With one reporter that waits for each response."""
 
 
 class ApiFigures(msgspec.Struct, frozen=True):
@@ -164,7 +164,7 @@ async def _lists(bed: Bed, size: int) -> ListFigures:
         end, *_ = await asyncio.gather(*(server.last_cursor() for _ in range(_CONCURRENT_LISTS)))
 
         async def repeat(after: str) -> int:
-            return sum([(await server.page(after)).size for _ in range(_PAGES)])
+            return sum([(await server.page(after)).size for _ in range(_PAGES_PER_ROUND)])
 
         whole = server.walk()
         picking = server.walk(fields=",".join(PLAIN_FIELDS))
@@ -172,9 +172,9 @@ async def _lists(bed: Bed, size: int) -> ListFigures:
         works = {
             "first": lambda: repeat(""),
             "last": lambda: repeat(end),
-            "walk": lambda: whole.advance(_PAGES),
-            "fields": lambda: picking.advance(_PAGES),
-            "filtered": lambda: filtering.advance(_PAGES),
+            "walk": lambda: whole.advance(_PAGES_PER_ROUND),
+            "fields": lambda: picking.advance(_PAGES_PER_ROUND),
+            "filtered": lambda: filtering.advance(_PAGES_PER_ROUND),
         }
         costs = await server.costs(list(works.values()), rounds=_ROUNDS)
         return ListFigures(

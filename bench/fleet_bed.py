@@ -31,7 +31,10 @@ _TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 
 class DatabaseName(StrEnum):
-    """The database of the fleet."""
+    """The database of the fleet.
+
+    The values are its name on the performance page.
+    """
 
     SQLITE = "SQLite"
     POSTGRESQL = "PostgreSQL"

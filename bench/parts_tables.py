@@ -35,12 +35,10 @@ READ = Statement(READING)
 UPDATE = Statement(UPDATING, "version", "document")
 RECORD = Statement(sa.insert(_entries).inline(), "resource_id", "actor", "action")
 
-_page = (
-    sa.select(_documents.c.document).order_by(_documents.c.id).limit(sa.literal_column(str(PAGE_SIZE), sa.Integer))
-)
-PAGE = Statement(
-    sa.select(sa.cast(sa.func.group_concat(_page.subquery().c.document), sa.LargeBinary), sa.func.count())
-)
+_page_size = sa.literal_column(str(PAGE_SIZE), sa.Integer)
+_page = sa.select(_documents.c.document).order_by(_documents.c.id).limit(_page_size)
+_concatenated = sa.func.group_concat(_page.subquery().c.document)
+PAGE = Statement(sa.select(sa.cast(_concatenated, sa.LargeBinary), sa.func.count()))
 
 
 def resource_id(number: int) -> str:

@@ -29,7 +29,10 @@ _TEMPLATE_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 class Method(StrEnum):
-    """The method of a route. A GET route also serves HEAD."""
+    """The method of a route.
+
+    There is no HEAD, because a GET route also serves it.
+    """
 
     GET = "GET"
     POST = "POST"
@@ -83,7 +86,10 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A path parameter or a header that a route reads. Query parameters are fields of the route's struct."""
+    """A path parameter or a header that a route reads.
+
+    Query parameters are fields of the route's struct.
+    """
 
     name: str
     description: str

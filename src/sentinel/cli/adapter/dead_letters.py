@@ -34,7 +34,10 @@ T = TypeVar("T")
 
 
 class PrintedLetter(msgspec.Struct, frozen=True):
-    """A dead letter in the output for scripts."""
+    """A dead letter in the output for scripts.
+
+    Without the message, which may contain anything.
+    """
 
     id: str
     type: str

@@ -22,7 +22,10 @@ from sentinel.runtime.settings.report import closest_match, quoted
 
 
 class PlanAction(StrEnum):
-    """The change to a resource."""
+    """The change to a resource.
+
+    `NONE` is in the plan so that its output accounts for every file.
+    """
 
     CREATE = "create"
     CHANGE = "change"

@@ -30,7 +30,10 @@ _MIN_PREFIX = 6
 
 
 class CreatedToken(msgspec.Struct, frozen=True):
-    """The JSON or YAML output of `new`."""
+    """The JSON or YAML output of `new`.
+
+    No other output has the token: the file keeps only its hash.
+    """
 
     name: str
     role: Role
@@ -40,12 +43,14 @@ class CreatedToken(msgspec.Struct, frozen=True):
 
 
 class ListedToken(msgspec.Struct, frozen=True):
-    """A token in the JSON or YAML output, without anything that could be used to sign in."""
+    """A token in the JSON or YAML output, without anything that could be used to sign in.
+
+    `sha256` has only the first digits of its hash.
+    """
 
     name: str
     role: Role
     sha256: str
-    """The first digits of its hash."""
     adapter: str | UnsetType = UNSET
     instance: str | UnsetType = UNSET
 
