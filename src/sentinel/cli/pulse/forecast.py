@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -53,8 +53,7 @@ def forecast(
     over: timedelta,
     sets: Sequence[str],
     output: Output,
-    log_level: str | None,
-    log_format: str | None,
+    log_overrides: Mapping[str, str],
 ) -> int:
     """Forecast what a configuration will publish, and what it will cost.
 
@@ -78,7 +77,7 @@ def forecast(
         inspection.print_result(result, output, lines=_lines(result, over, settings.poll_interval))
         return ExitCode.SUCCESS
 
-    return inspection.inspect_config(inspect, config, sets=sets, log_level=log_level, log_format=log_format)
+    return inspection.inspect_config(inspect, config, sets=sets, log_overrides=log_overrides)
 
 
 def _lines(result: Forecast, over: timedelta, poll_interval: timedelta) -> Iterator[str]:
