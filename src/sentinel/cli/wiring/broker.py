@@ -20,6 +20,27 @@ from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
 
 
+class _RabbitMQOptions(TypedDict):
+    """The arguments that the RabbitMQ publisher and subscriber share."""
+
+    url: str
+    exchange: str
+    exchange_type: str
+    routing_key: str
+    ca_file: Path | None
+    observe: Callable[[Connectivity], None]
+
+
+class _PubSubOptions(TypedDict):
+    """The arguments that the Pub/Sub publisher and subscriber share."""
+
+    project_id: str
+    topic: str
+    create_topic: bool
+    emulator_host: str
+    observe: Callable[[Connectivity], None]
+
+
 def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
     match broker.type:
         case BrokerType.RABBITMQ:
@@ -100,42 +121,15 @@ def _driver(broker: BrokerSettings) -> AbstractContextManager[None]:
     return extra(broker.type, who=f"BROKER_TYPE: {broker.type}")
 
 
-class _RabbitMQOptions(TypedDict):
-    url: str
-    exchange: str
-    exchange_type: str
-    routing_key: str
-    ca_file: Path | None
-    observe: Callable[[Connectivity], None]
-
-
 def _rabbitmq_options(broker: BrokerSettings) -> _RabbitMQOptions:
-    return _RabbitMQOptions(
-        url=_rabbitmq_url(broker),
-        exchange=broker.exchange,
-        exchange_type=broker.exchange_type,
-        routing_key=broker.routing_key,
-        ca_file=broker.ca_file,
-        observe=_log_changes("rabbitmq"),
-    )
-
-
-class _PubSubOptions(TypedDict):
-    project_id: str
-    topic: str
-    create_topic: bool
-    emulator_host: str
-    observe: Callable[[Connectivity], None]
-
-
-def _pubsub_options(broker: BrokerSettings) -> _PubSubOptions:
-    return _PubSubOptions(
-        project_id=broker.project_id,
-        topic=broker.topic,
-        create_topic=broker.create_topic,
-        emulator_host=broker.emulator_host,
-        observe=_log_changes("pubsub"),
-    )
+    return {
+        "url": _rabbitmq_url(broker),
+        "exchange": broker.exchange,
+        "exchange_type": broker.exchange_type,
+        "routing_key": broker.routing_key,
+        "ca_file": broker.ca_file,
+        "observe": _log_changes("rabbitmq"),
+    }
 
 
 def _rabbitmq_url(broker: BrokerSettings) -> str:
@@ -152,6 +146,16 @@ def _rabbitmq_url(broker: BrokerSettings) -> str:
         password=broker.password.reveal(),
         tls=broker.tls,
     )
+
+
+def _pubsub_options(broker: BrokerSettings) -> _PubSubOptions:
+    return {
+        "project_id": broker.project_id,
+        "topic": broker.topic,
+        "create_topic": broker.create_topic,
+        "emulator_host": broker.emulator_host,
+        "observe": _log_changes("pubsub"),
+    }
 
 
 def _log_changes(name: str) -> Callable[[Connectivity], None]:
