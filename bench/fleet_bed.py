@@ -186,7 +186,10 @@ class Server:
 
 
 class Page(msgspec.Struct, frozen=True):
-    """The fields of a page that a walk needs. The items are skipped."""
+    """The fields of a page that a walk needs.
+
+    The items are skipped.
+    """
 
     size: int
     total: int
@@ -198,6 +201,8 @@ class _Path(msgspec.Struct, frozen=True):
 
 
 class _PathPage(msgspec.Struct, frozen=True):
+    """The fields of a page that reports need."""
+
     items: list[_Path]
     next: str | None
 

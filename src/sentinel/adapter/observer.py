@@ -42,8 +42,7 @@ class SkipReason(StrEnum):
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """One evaluation, before its report is sent.
 
-    It handles several events if they arrived for one resource. A lingering task ignores its cancellation and still
-    runs.
+    A lingering task ignores its cancellation and still runs.
     """
 
     resource: Resource
@@ -52,6 +51,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     duration: timedelta
     events: int
+    """How many events this evaluation handles."""
     error: BaseException | None = None
     """The exception that the task raised."""
     is_lingering: bool = False

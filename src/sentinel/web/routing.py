@@ -100,14 +100,16 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResponseSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A successful response of a route, for the OpenAPI document."""
+    """A successful response of a route, for the OpenAPI document.
+
+    With `is_partial`, the client can select members, so any member may be missing at any depth.
+    """
 
     status: int
     description: str
     type: Any = None
     """The type of its body; None without a body."""
     is_partial: bool = False
-    """The client can select members, so any member may be missing at any depth."""
     content_type: str = JSON
     headers: Mapping[str, str] = {}
     """Headers that it may have, and their descriptions."""

@@ -55,7 +55,10 @@ class DeadLetterList(msgspec.Struct, frozen=True):
 
 
 class LetterCount(msgspec.Struct, frozen=True):
-    """The output of `replay` and `drop` for scripts."""
+    """The output of `replay` and `drop` for scripts.
+
+    `count` is the number of dead letters that were replayed or dropped.
+    """
 
     subscription: str
     count: int
