@@ -28,17 +28,17 @@ FLAT = 1.25
 """The limit for the cost of a resource on the last page, or in the largest fleet, relative to the cheapest."""
 
 _ROUNDS = 60
-"""Each figure is the cheapest of these rounds: other load on the machine only adds to it, for seconds at a
-time."""
-_PAGES = 10
-"""Pages per round and figure."""
+_PAGES_PER_ROUND = 10
 _REPORTS = 2_000
 _REPORT_ROUNDS = 3
 _REPORTERS = 32
 
 
 class ListFigures(msgspec.Struct, frozen=True):
-    """The cost of lists of one fleet, per resource."""
+    """The cost of lists of one fleet, per resource.
+
+    Each figure is the cheapest of many rounds: other load on the machine only adds to it, for seconds at a time.
+    """
 
     database: DatabaseName
     resources: int
@@ -57,13 +57,14 @@ class ListFigures(msgspec.Struct, frozen=True):
 
 
 class ReportFigures(msgspec.Struct, frozen=True):
-    """The cost of a report, from request to response."""
+    """The cost of a report, from request to response.
+
+    Concurrent reporters share disk syncs. One alone waits for each response.
+    """
 
     database: DatabaseName
     together: Cost
-    """With many concurrent reporters, which share disk syncs."""
     alone: Cost
-    """With one reporter that waits for each response."""
 
 
 class ApiFigures(msgspec.Struct, frozen=True):
@@ -163,28 +164,24 @@ async def _lists(bed: Bed, size: int) -> ListFigures:
         end, *_ = await asyncio.gather(*(server.last_cursor() for _ in range(_CONCURRENT_LISTS)))
 
         async def repeat(after: str) -> int:
-            return sum([(await server.page(after)).size for _ in range(_PAGES)])
+            return sum([(await server.page(after)).size for _ in range(_PAGES_PER_ROUND)])
 
         whole = server.walk()
         picking = server.walk(fields=",".join(PLAIN_FIELDS))
         filtering = server.walk(labels=f"region={REGION}")
-        works = (
-            lambda: repeat(""),
-            lambda: repeat(end),
-            lambda: whole.advance(_PAGES),
-            lambda: picking.advance(_PAGES),
-            lambda: filtering.advance(_PAGES),
-        )
-        first, last, walk, fields, filtered = await server.costs(works, rounds=_ROUNDS)
+        works = {
+            "first": lambda: repeat(""),
+            "last": lambda: repeat(end),
+            "walk": lambda: whole.advance(_PAGES_PER_ROUND),
+            "fields": lambda: picking.advance(_PAGES_PER_ROUND),
+            "filtered": lambda: filtering.advance(_PAGES_PER_ROUND),
+        }
+        costs = await server.costs(list(works.values()), rounds=_ROUNDS)
         return ListFigures(
             database=bed.name,
             resources=size,
-            first=first,
-            last=last,
-            walk=walk,
-            fields=fields,
-            filtered=filtered,
             peak_mebibytes=server.peak_mebibytes(),
+            **dict(zip(works, costs, strict=True)),
         )
 
 

@@ -7,13 +7,13 @@ CPU time of this process, the minimum of several rounds, because other load only
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
 
 import msgspec
 
+from bench.command_line import DEFAULT_ROUNDS, make_parser, print_json
 from sentinel.core.json import Json
 from sentinel.core.pulse.decision import Reason
 from sentinel.core.pulse.message import Composer, compile_leaf
@@ -57,7 +57,7 @@ class Composing(msgspec.Struct, frozen=True):
         return self.path_microseconds <= PATH_BUDGET and self.conditional_microseconds <= CONDITIONAL_BUDGET
 
 
-def measure(*, rounds: int = 7) -> Composing:
+def measure(*, rounds: int = DEFAULT_ROUNDS) -> Composing:
     """Compose the same document repeatedly."""
     path = compile_leaf(".metadata.labels.region").render
     conditional = compile_leaf(_CONDITIONAL).render
@@ -82,15 +82,10 @@ def _minimum(compose: Callable[[Json], object], rounds: int) -> float:
 
 
 def main() -> int:
-    summary = (__doc__ or "").partition("\n")[0]
-    parser = argparse.ArgumentParser(prog="python -m bench.compose", description=summary)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--output", choices=["table", "json"], default="table")
-    options = parser.parse_args()
+    options = make_parser("compose", __doc__).parse_args()
     result = measure(rounds=options.rounds)
     if options.output == "json":
-        fields = msgspec.structs.asdict(result) | {"is_within_budget": result.is_within_budget}
-        print(msgspec.json.encode(fields).decode())
+        print_json(result, is_within_budget=result.is_within_budget)
     else:
         print(f"{'':24}{'CPU µs':>8}{'budget':>8}")
         print(f"{'a bare path':24}{result.path_microseconds:8.2f}{PATH_BUDGET:8g}")

@@ -31,7 +31,10 @@ _TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 
 class DatabaseName(StrEnum):
-    """The database of the fleet."""
+    """The database of the fleet.
+
+    The values are its name on the performance page.
+    """
 
     SQLITE = "SQLite"
     POSTGRESQL = "PostgreSQL"
@@ -183,7 +186,10 @@ class Server:
 
 
 class Page(msgspec.Struct, frozen=True):
-    """The fields of a page that a walk needs. The items are skipped."""
+    """The fields of a page that a walk needs.
+
+    The items are skipped.
+    """
 
     size: int
     total: int
@@ -195,6 +201,8 @@ class _Path(msgspec.Struct, frozen=True):
 
 
 class _PathPage(msgspec.Struct, frozen=True):
+    """The fields of a page that reports need."""
+
     items: list[_Path]
     next: str | None
 

@@ -20,16 +20,16 @@ REGION = "region-0"
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """The SQL that differs between the databases."""
+    """The SQL that differs between the databases.
+
+    `series` selects the numbers from `{first}` to `{end}` (exclusive), as `numbers(i)`. `text` decodes the bytes
+    `{}`, and `encoded` encodes the text `{}`. `digits` is the number `i` with twelve digits.
+    """
 
     series: str
-    """The numbers from `{first}` to `{end}` (exclusive), as `numbers(i)`."""
     text: str
-    """Decodes the bytes `{}` as text."""
     encoded: str
-    """Encodes the text `{}` as bytes."""
     digits: str
-    """The number `i` with twelve digits."""
 
 
 SQLITE = Dialect(

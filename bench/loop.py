@@ -49,7 +49,10 @@ _QUIET_CYCLES = 3
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """The cost of one process."""
+    """The cost of one process.
+
+    Each adapter is a process of its own, so the stages add up to the cost of the loop without its broker.
+    """
 
     name: str
     microseconds_per_resource: float

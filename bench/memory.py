@@ -23,11 +23,13 @@ RESIDENT_BUDGET = 80.0
 
 _RESOURCES = 1_000
 _PROCESSES = 3
-"""Each figure is the minimum of this many processes, because allocation depends on timing."""
 
 
 class MemoryFigures(msgspec.Struct, frozen=True):
-    """On one database."""
+    """The memory of a server on one database.
+
+    Each figure is the minimum of several processes, because allocation depends on timing.
+    """
 
     database: DatabaseName
     started: Memory

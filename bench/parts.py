@@ -27,7 +27,10 @@ CHECK_BUDGET = 0.03
 
 
 class PartsFigures(msgspec.Struct, frozen=True):
-    """All measurements."""
+    """The cost of each part, by implementation.
+
+    Only ratios within one run have budgets, because the machine affects all implementations alike.
+    """
 
     sqlite: SqliteFigures
     postgresql: PostgresqlFigures

@@ -5,21 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    bindparam,
-    cast,
-    func,
-    insert,
-    literal_column,
-    select,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.schema import CreateTable
 
 from sentinel.drivers.sql.engine.statements import POSTGRESQL, SQLITE, Statement
@@ -28,31 +14,31 @@ RESOURCES = 1_000
 PAGE_SIZE = 500
 DOCUMENT = b'{"padding":"' + b"x" * 1_786 + b'"}'
 
-_metadata = MetaData()
-_documents = Table(
+_metadata = sa.MetaData()
+_documents = sa.Table(
     "bench_documents",
     _metadata,
-    Column("id", Text, primary_key=True),
-    Column("version", Integer, nullable=False),
-    Column("document", LargeBinary, nullable=False),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("document", sa.LargeBinary, nullable=False),
 )
-_entries = Table(
+_entries = sa.Table(
     "bench_entries",
     _metadata,
-    Column("number", Integer, primary_key=True),
-    Column("resource_id", Text, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("action", Text, nullable=False),
+    sa.Column("number", sa.Integer, primary_key=True),
+    *(sa.Column(name, sa.Text, nullable=False) for name in ("resource_id", "actor", "action")),
 )
 
-READING = select(_documents.c.version, _documents.c.document).where(_documents.c.id == bindparam("wanted"))
-UPDATING = update(_documents).where(_documents.c.id == bindparam("wanted"))
+READING = sa.select(_documents.c.version, _documents.c.document).where(_documents.c.id == sa.bindparam("wanted"))
+UPDATING = sa.update(_documents).where(_documents.c.id == sa.bindparam("wanted"))
 READ = Statement(READING)
 UPDATE = Statement(UPDATING, "version", "document")
-RECORD = Statement(insert(_entries).inline(), "resource_id", "actor", "action")
+RECORD = Statement(sa.insert(_entries).inline(), "resource_id", "actor", "action")
 
-_page = select(_documents.c.document).order_by(_documents.c.id).limit(literal_column(str(PAGE_SIZE), Integer))
-PAGE = Statement(select(cast(func.group_concat(_page.subquery().c.document), LargeBinary), func.count()))
+_page_size = sa.literal_column(str(PAGE_SIZE), sa.Integer)
+_page = sa.select(_documents.c.document).order_by(_documents.c.id).limit(_page_size)
+_concatenated = sa.func.group_concat(_page.subquery().c.document)
+PAGE = Statement(sa.select(sa.cast(_concatenated, sa.LargeBinary), sa.func.count()))
 
 
 def resource_id(number: int) -> str:

@@ -9,7 +9,6 @@ affects both. CPU time is that of this process. Wall time also depends on the br
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import statistics
@@ -23,6 +22,7 @@ import aiormq
 import msgspec
 from aiormq.abc import AbstractConnection, ChannelFrame, ConfirmationFrameType
 
+from bench.command_line import DEFAULT_ROUNDS, make_parser, print_json
 from sentinel.core import events
 from sentinel.core.ids import uuid7
 from sentinel.core.times import timestamp
@@ -42,7 +42,10 @@ BUDGET_RATIO = 0.9
 
 
 class Publishing(msgspec.Struct, frozen=True):
-    """CPU microseconds per confirmed event, and events per second; medians over all batches."""
+    """CPU microseconds per confirmed event, and events per second; medians over all batches.
+
+    `bare` is a connection of aiormq that writes the same frames, without our publisher.
+    """
 
     events: int
     rounds: int
@@ -66,10 +69,10 @@ class Publishing(msgspec.Struct, frozen=True):
         return self.publisher_microseconds <= BUDGET_MICROSECONDS and self.throughput_ratio >= BUDGET_RATIO
 
 
-def make_events(count: int) -> list[events.Event]:
+def make_batches(count: int) -> list[list[events.Event]]:
     """Return events as the pulse composes them, with one time per batch."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    return [
+    made = [
         events.Event(
             id=uuid7(now, number.to_bytes(10, "big")),
             type="com.redhat.hyperfleet.cluster.reconcile",
@@ -88,6 +91,7 @@ def make_events(count: int) -> list[events.Event]:
         )
         for number in range(count)
     ]
+    return [made[start : start + BATCH] for start in range(0, count, BATCH)]
 
 
 class _BareChannel(aiormq.Channel):
@@ -169,8 +173,7 @@ async def _time(
 
 
 async def _measure(*, url: str, count: int, rounds: int) -> Publishing:
-    prepared = make_events(count)
-    batches = [prepared[start : start + BATCH] for start in range(0, count, BATCH)]
+    batches = make_batches(count)
     publisher = RabbitMQPublisher(url=url, exchange=EXCHANGE, exchange_type="fanout", mode=MODE)
 
     async def publish(batch: Sequence[events.Event]) -> None:
@@ -220,28 +223,24 @@ async def _measure(*, url: str, count: int, rounds: int) -> Publishing:
     )
 
 
-def measure(*, url: str = URL, count: int = 20_000, rounds: int = 7) -> Publishing:
+def measure(*, url: str = URL, count: int = 20_000, rounds: int = DEFAULT_ROUNDS) -> Publishing:
     """Publish `count` events in batches, `rounds` times each way."""
     return asyncio.run(_measure(url=url, count=count, rounds=rounds))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.publish", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = make_parser("publish", __doc__)
     parser.add_argument("--events", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--url", default=URL)
-    parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     result = measure(url=options.url, count=options.events, rounds=options.rounds)
     if options.output == "json":
-        fields = msgspec.structs.asdict(result) | {
-            "cpu_ratio": result.cpu_ratio,
-            "throughput_ratio": result.throughput_ratio,
-            "is_within_budget": result.is_within_budget,
-        }
-        print(msgspec.json.encode(fields).decode())
+        print_json(
+            result,
+            cpu_ratio=result.cpu_ratio,
+            throughput_ratio=result.throughput_ratio,
+            is_within_budget=result.is_within_budget,
+        )
     else:
         print(f"{'':12}{'CPU µs/event':>14}{'events/s':>12}")
         for name, cpu, rate in (

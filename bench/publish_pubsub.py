@@ -8,23 +8,20 @@ depends on the emulator.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import statistics
 import sys
 import time
-from datetime import timedelta
 
 import msgspec
 
-from bench.publish import make_events
+from bench.command_line import DEFAULT_ROUNDS, make_parser, print_json
+from bench.publish import DEADLINE, make_batches
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.ports.publisher import Outcome
 from tools.services.pubsub import EMULATOR_VARIABLE
 
-BATCH = 1_000
-DEADLINE = timedelta(seconds=60)
 BUDGET_MICROSECONDS = 15.0
 
 
@@ -42,8 +39,7 @@ class PubSubPublishing(msgspec.Struct, frozen=True):
 
 
 async def _measure(*, host: str, count: int, rounds: int) -> PubSubPublishing:
-    prepared = make_events(count)
-    batches = [prepared[start : start + BATCH] for start in range(0, count, BATCH)]
+    batches = make_batches(count)
     # Without subscriptions, so that the emulator stores nothing. Its responses are the same.
     publisher = PubSubPublisher(
         project_id="sentinel-bench", topic=f"bench-{os.getpid()}", create_topic=True, emulator_host=host
@@ -71,7 +67,7 @@ async def _measure(*, host: str, count: int, rounds: int) -> PubSubPublishing:
     )
 
 
-def measure(*, host: str = "", count: int = 20_000, rounds: int = 7) -> PubSubPublishing:
+def measure(*, host: str = "", count: int = 20_000, rounds: int = DEFAULT_ROUNDS) -> PubSubPublishing:
     """Publish `count` events in batches, `rounds` times. The default host is that of the environment."""
     chosen = host or os.environ.get(EMULATOR_VARIABLE, "")
     if not chosen:
@@ -80,18 +76,13 @@ def measure(*, host: str = "", count: int = 20_000, rounds: int = 7) -> PubSubPu
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.publish_pubsub", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = make_parser("publish_pubsub", __doc__)
     parser.add_argument("--events", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--host", default="")
-    parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     result = measure(host=options.host, count=options.events, rounds=options.rounds)
     if options.output == "json":
-        fields = msgspec.structs.asdict(result) | {"is_within_budget": result.is_within_budget}
-        print(msgspec.json.encode(fields).decode())
+        print_json(result, is_within_budget=result.is_within_budget)
     else:
         print(f"{'CPU µs/event':>14}{'events/s':>12}")
         print(f"{result.microseconds:14.1f}{result.events_per_second:12.0f}")

@@ -27,12 +27,14 @@ from tools.services.pubsub import EMULATOR_VARIABLE
 PAGE_SIZE = 500
 _RESOURCES_PER_ROUND = 100_000
 _ROUNDS = 8
-"""The cheapest round counts: other load on the machine only adds to a figure, and comes in bursts."""
 _TIMEOUT = 300.0
 
 
 class PulseFigures(msgspec.Struct, frozen=True):
-    """The cost of one fleet."""
+    """The cost of one fleet.
+
+    The cheapest round counts: other load on the machine only adds to a figure, and comes in bursts.
+    """
 
     resources: int
     broker: str

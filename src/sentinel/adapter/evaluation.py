@@ -135,11 +135,7 @@ def make_context(
 def make_report(conclusion: CheckedOutcome, *, adapter: Adapter, resource: Resource, now: datetime) -> Report:
     """The report on an evaluation of this resource."""
     return tasks.report(
-        conclusion,
-        adapter=adapter.name,
-        generation=resource.generation,
-        is_deleting=resource.is_deleting,
-        at=now,
+        conclusion, adapter=adapter.name, generation=resource.generation, is_deleting=resource.is_deleting, at=now
     )
 
 

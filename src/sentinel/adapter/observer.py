@@ -27,18 +27,23 @@ class ApiOperation(StrEnum):
 
 
 class SkipReason(StrEnum):
-    """Why events were acknowledged without an evaluation."""
+    """Why events were acknowledged without an evaluation.
+
+    - `FRESH`: our last report is about this generation and recent enough.
+    - `GONE`: the resource does not exist any more.
+    - `OTHER_KIND`: this adapter does not handle resources of that kind.
+    """
 
     FRESH = "fresh"
-    """Our last report is about this generation and recent enough."""
     GONE = "gone"
-    """The resource does not exist any more."""
     OTHER_KIND = "other_kind"
-    """This adapter does not handle resources of that kind."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """One evaluation, before its report is sent."""
+    """One evaluation, before its report is sent.
+
+    A lingering task ignores its cancellation and still runs.
+    """
 
     resource: Resource
     ending: OutcomeKind
@@ -50,7 +55,6 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     error: BaseException | None = None
     """The exception that the task raised."""
     is_lingering: bool = False
-    """Whether the task ignores its cancellation and still runs."""
 
 
 class AdapterObserver(Protocol):

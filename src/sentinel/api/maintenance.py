@@ -28,15 +28,7 @@ _RETRY = Backoff(initial=timedelta(seconds=1), maximum=timedelta(minutes=1), jit
 class Maintenance:
     """Reaggregates resources whose kind has changed. A failed step is logged and retried later."""
 
-    def __init__(
-        self,
-        *,
-        service: FleetService,
-        store: FleetStore,
-        kinds: Kinds,
-        clock: Clock,
-        log: Log,
-    ) -> None:
+    def __init__(self, *, service: FleetService, store: FleetStore, kinds: Kinds, clock: Clock, log: Log) -> None:
         self._service = service
         self._store = store
         self._kinds = kinds

@@ -208,8 +208,7 @@ class FleetService:
         now = self._clock.now()
 
         def work(transaction: FleetTransaction) -> WrittenResource:
-            stored, state = _lock(transaction, path)
-            etag.require_match(if_match, version=stored.version, name=_display_name(stored))
+            stored, state = _lock(transaction, path, if_match)
             if state.document.is_deleting:
                 raise Conflict(f"{_display_name(stored)} is being deleted")
             labels, spec = apply_patch(state.document, patch)
@@ -235,8 +234,7 @@ class FleetService:
         now = self._clock.now()
 
         def work(transaction: FleetTransaction) -> WrittenResource:
-            stored, state = _lock(transaction, path)
-            etag.require_match(if_match, version=stored.version, name=_display_name(stored))
+            stored, state = _lock(transaction, path, if_match)
             if state.document.is_deleting:
                 return WrittenResource(stored.document, stored.version)
             # Its parent is not being deleted, or this resource would be too. So no parent waits for its removal.
@@ -372,8 +370,11 @@ def _require_match(stored: StoredResource | None, path: ResourcePath) -> StoredR
     return stored
 
 
-def _lock(transaction: FleetTransaction, path: ResourcePath) -> tuple[StoredResource, ResourceState]:
+def _lock(
+    transaction: FleetTransaction, path: ResourcePath, if_match: etag.Precondition | None = None
+) -> tuple[StoredResource, ResourceState]:
     stored = _require_match(transaction.lock(path.id), path)
+    etag.require_match(if_match, version=stored.version, name=_display_name(stored))
     return stored, state_of(stored)
 
 
@@ -432,13 +433,4 @@ def _display_name(stored: StoredResource) -> str:
 
 
 def _discarded_report(report: Report, reason: DiscardReason, now: datetime) -> DiscardedReport:
-    return DiscardedReport(
-        adapter=report.adapter,
-        reason=reason,
-        received_time=now,
-        observed_generation=report.observed_generation,
-        observed_time=report.observed_time,
-        conditions=report.conditions,
-        data=report.data,
-        metadata=report.metadata,
-    )
+    return DiscardedReport(**msgspec.structs.asdict(report), reason=reason, received_time=now)

@@ -7,7 +7,7 @@ nothing else.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -46,8 +46,7 @@ def check(
     show: bool,
     sets: Sequence[str],
     output: Output,
-    log_level: str | None,
-    log_format: str | None,
+    log_overrides: Mapping[str, str],
 ) -> None:
     """Check configuration files, and print every problem with its position.
 
@@ -61,8 +60,7 @@ def check(
     warnings: list[str] = []
     entries: list[EffectiveSetting] = []
     if config is not None:
-        overrides = options.log_overrides(log_level=log_level, log_format=log_format)
-        sentinel = pulse.load(file=config, environ=os.environ, sets=sets, overrides=overrides)
+        sentinel = pulse.load(file=config, environ=os.environ, sets=sets, overrides=log_overrides)
         problems += sentinel.problems
         warnings += sentinel.warnings
         entries += sentinel.entries

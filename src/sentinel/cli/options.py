@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -14,6 +15,7 @@ from sentinel.runtime.listening import Address, parse_address
 from sentinel.runtime.log import LogFormat, LogLevel
 
 F = TypeVar("F", bound=Callable[..., object])
+T = TypeVar("T")
 
 
 class Output(StrEnum):
@@ -55,8 +57,15 @@ def set_option(command: F) -> F:
     )(command)
 
 
-def log_options(command: F) -> F:
-    """`--log-level` and `--log-format`, as parameters of these names. None if not given."""
+def log_options(command: Callable[..., T]) -> Callable[..., T]:
+    """`--log-level` and `--log-format`, as the parameter `log_overrides`: settings by key, for `loader.load`."""
+
+    @wraps(command)
+    def with_overrides(*args: Any, log_level: str | None, log_format: str | None, **kwargs: Any) -> T:
+        given = {"log.level": log_level, "log.format": log_format}
+        overrides = {key: value for key, value in given.items() if value is not None}
+        return command(*args, log_overrides=overrides, **kwargs)
+
     level = click.option(
         "--log-level",
         type=click.Choice([level.value for level in LogLevel]),
@@ -67,13 +76,7 @@ def log_options(command: F) -> F:
         type=click.Choice([layout.value for layout in LogFormat]),
         help="Log format. Overrides the settings. Default: console on a terminal, json elsewhere.",
     )
-    return level(layout(command))
-
-
-def log_overrides(*, log_level: str | None, log_format: str | None) -> dict[str, str]:
-    """Return the logging options as settings, for `loader.load`."""
-    given = {"log.level": log_level, "log.format": log_format}
-    return {key: value for key, value in given.items() if value is not None}
+    return level(layout(with_overrides))
 
 
 def bind_address(context: click.Context, parameter: click.Parameter, text: str) -> Address | None:
@@ -82,21 +85,6 @@ def bind_address(context: click.Context, parameter: click.Parameter, text: str) 
         return parse_address(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-
-
-def listen_options(command: F) -> F:
-    """`--metrics-bind-address` and `--health-probe-bind-address`, as parameters of these names."""
-
-    def address_option(name: str, default: str, help_text: str) -> Callable[[F], F]:
-        return click.option(
-            name, metavar="ADDRESS", callback=bind_address, default=default, show_default=True, help=help_text
-        )
-
-    metrics = address_option("--metrics-bind-address", ":8080", "Address that serves /metrics; 0 to disable.")
-    probes = address_option(
-        "--health-probe-bind-address", ":8081", "Address that serves /healthz and /readyz; 0 to disable."
-    )
-    return metrics(probes(command))
 
 
 def server_options(*, listen: str, database: str) -> Callable[[F], F]:

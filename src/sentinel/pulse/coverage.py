@@ -33,21 +33,30 @@ _MAX_CANDIDATES = 100
 
 
 class ConfigSelector(msgspec.Struct, frozen=True):
-    """A configuration file, as given on the command line, and its selector."""
+    """A configuration and its selector.
+
+    The file is the path from the command line, so that the output names it as the user does.
+    """
 
     file: str
     selector: Selector
 
 
 class ConfigMatches(msgspec.Struct, frozen=True):
-    """How many resources one configuration selects."""
+    """How many resources one configuration selects.
+
+    A resource counts for each configuration that selects it.
+    """
 
     file: str
     matched: int
 
 
 class Overlap(msgspec.Struct, frozen=True):
-    """A resource that several configurations select."""
+    """A resource that several configurations select.
+
+    The pulse of each publishes events for it, which is usually a mistake in a selector.
+    """
 
     id: str
     configs: tuple[str, ...]
@@ -62,13 +71,15 @@ class LabelCount(msgspec.Struct, frozen=True):
 
 
 class Suggestion(msgspec.Struct, frozen=True):
-    """A selector for one more Sentinel."""
+    """A selector for one more Sentinel.
+
+    It covers resources that neither a configuration nor an earlier suggestion selects. It overlaps with resources
+    that a configuration already selects.
+    """
 
     resource_selector: tuple[LabelMatch, ...]
     covers: int
-    """How many resources it adds to those covered by the configurations and the suggestions before it."""
     overlaps: int
-    """How many resources it selects that a configuration already selects."""
 
 
 class Coverage(msgspec.Struct, frozen=True):

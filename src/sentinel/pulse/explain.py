@@ -52,14 +52,20 @@ class ExplainedResource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReasonSummary(msgspec.Struct, frozen=True):
-    """The resources whose next event has one reason."""
+    """The resources whose next event has one reason.
+
+    The rate shows which max age causes most events.
+    """
 
     resources: int
     events_per_minute: float
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The totals of all explained resources."""
+    """The totals of all explained resources.
+
+    Malformed items could not be read and are not counted as fetched.
+    """
 
     fetched: int
     publish: int
@@ -69,7 +75,6 @@ class Summary(msgspec.Struct, frozen=True):
     by_reason: Mapping[Reason, ReasonSummary]
     """By the reason of the next event, whether due or not; `paused` for resources that get none."""
     malformed: int
-    """Items that could not be read; not counted as fetched."""
 
 
 class Explanation(msgspec.Struct, frozen=True):

@@ -29,7 +29,10 @@ _TEMPLATE_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 class Method(StrEnum):
-    """The method of a route. A GET route also serves HEAD."""
+    """The method of a route.
+
+    There is no HEAD, because a GET route also serves it.
+    """
 
     GET = "GET"
     POST = "POST"
@@ -83,7 +86,10 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A path parameter or a header that a route reads. Query parameters are fields of the route's struct."""
+    """A path parameter or a header that a route reads.
+
+    Query parameters are fields of the route's struct.
+    """
 
     name: str
     description: str
@@ -94,14 +100,16 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResponseSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A successful response of a route, for the OpenAPI document."""
+    """A successful response of a route, for the OpenAPI document.
+
+    With `is_partial`, the client can select members, so any member may be missing at any depth.
+    """
 
     status: int
     description: str
     type: Any = None
     """The type of its body; None without a body."""
     is_partial: bool = False
-    """The client can select members, so any member may be missing at any depth."""
     content_type: str = JSON
     headers: Mapping[str, str] = {}
     """Headers that it may have, and their descriptions."""

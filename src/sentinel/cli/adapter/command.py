@@ -18,18 +18,20 @@ from sentinel.cli.adapter.dead_letters import dead_letters
 from sentinel.cli.adapter.new import new
 from sentinel.cli.wiring.adapter import build_adapter, build_adapter_api, max_in_flight
 from sentinel.cli.wiring.broker import build_subscriber
-from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
+from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, probe_options, refuse, serve
 from sentinel.runtime import process
 from sentinel.runtime.lifecycle import runner
 from sentinel.runtime.lifecycle.part import shared_resource
-from sentinel.runtime.listening import Address
 from sentinel.runtime.secrets import secrets_in_environment
 from sentinel.runtime.settings import loader
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 
 
 class AdapterReady(msgspec.Struct, frozen=True):
-    """A configured adapter, ready to run."""
+    """A configured adapter, ready to run.
+
+    The secrets are redacted in its log, which begins with the warnings.
+    """
 
     adapter: Adapter
     settings: AdapterSettings
@@ -42,7 +44,7 @@ class AdapterReady(msgspec.Struct, frozen=True):
 @click.group(invoke_without_command=True)
 @click.option("--config", type=click.Path(path_type=Path), help="The settings file.")
 @options.broker_option
-@options.listen_options
+@probe_options
 @options.set_option
 @options.log_options
 @click.pass_context
@@ -50,11 +52,9 @@ def adapter(
     context: click.Context,
     config: Path | None,
     broker_config: Path | None,
-    metrics_bind_address: Address | None,
-    health_probe_bind_address: Address | None,
+    probes: ProbeAddresses,
     sets: Sequence[str],
-    log_level: str | None,
-    log_format: str | None,
+    log_overrides: Mapping[str, str],
 ) -> int:
     """Run an adapter: evaluate resources when pulses arrive, and report their status.
 
@@ -67,8 +67,7 @@ def adapter(
         return process.ExitCode.SUCCESS
     if config is None:
         raise click.UsageError("expected --config FILE, or one of the commands new, dead-letters")
-    overrides = options.log_overrides(log_level=log_level, log_format=log_format)
-    ready = prepare(config, broker_config, sets=sets, overrides=overrides, environ=os.environ)
+    ready = prepare(config, broker_config, sets=sets, overrides=log_overrides, environ=os.environ)
     if not isinstance(ready, AdapterReady):
         return refuse(ready)
     return serve(
@@ -78,7 +77,7 @@ def adapter(
         log=ready.settings.log,
         secrets=ready.secrets,
         warnings=ready.warnings,
-        probes=ProbeAddresses(metrics_bind_address, health_probe_bind_address),
+        probes=probes,
     )
 
 

@@ -34,7 +34,10 @@ T = TypeVar("T")
 
 
 class PrintedLetter(msgspec.Struct, frozen=True):
-    """A dead letter in the output for scripts."""
+    """A dead letter in the output for scripts.
+
+    Without the message, which may contain anything.
+    """
 
     id: str
     type: str
@@ -52,7 +55,10 @@ class DeadLetterList(msgspec.Struct, frozen=True):
 
 
 class LetterCount(msgspec.Struct, frozen=True):
-    """The output of `replay` and `drop` for scripts."""
+    """The output of `replay` and `drop` for scripts.
+
+    `count` is the number of dead letters that were replayed or dropped.
+    """
 
     subscription: str
     count: int

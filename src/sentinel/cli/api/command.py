@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -35,8 +35,7 @@ def api(
     jwt_key_file: str | None,
     insecure: bool,
     sets: Sequence[str],
-    log_level: str | None,
-    log_format: str | None,
+    log_overrides: Mapping[str, str],
 ) -> int:
     """Serve the fleet API: resources, adapters' reports, and the conditions aggregated from them.
 
@@ -51,7 +50,7 @@ def api(
         jwt_key_file=jwt_key_file,
         insecure=insecure,
     )
-    overrides |= options.log_overrides(log_level=log_level, log_format=log_format)
+    overrides |= log_overrides
     loaded = loader.load(FleetApiSettings, file=config, environ=os.environ, sets=sets, overrides=overrides)
     if loaded.settings is None:
         return refuse(loaded.problems)

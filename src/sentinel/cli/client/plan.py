@@ -22,7 +22,10 @@ from sentinel.runtime.settings.report import closest_match, quoted
 
 
 class PlanAction(StrEnum):
-    """The change to a resource."""
+    """The change to a resource.
+
+    `NONE` is in the plan so that its output accounts for every file.
+    """
 
     CREATE = "create"
     CHANGE = "change"
@@ -30,15 +33,16 @@ class PlanAction(StrEnum):
 
 
 class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan for one resource."""
+    """The plan for one resource.
+
+    `parent` is an id, or the index of the step that creates it. `current` is None if the resource will be created.
+    """
 
     wanted: Manifest
     plural: str
     action: PlanAction
     parent: str | int | None = None
-    """The id of the parent, or the index of the step that creates it."""
     current: FetchedDocument | None = None
-    """The resource as it is now; None if it will be created."""
     patch: dict[str, Json] = {}
 
     @property

@@ -17,11 +17,13 @@ from sentinel.core.fleet.documents import AVAILABLE, READY, Phase, ResourceDocum
 HEADER = ("NAME", "ID", "READY", "AVAILABLE", "GENERATION", "AGE", "WAITING FOR")
 
 FIELDS = "name,generation,created_time,deleted_time,paused,status"
-"""The `fields=` to request for a table; specs can be large."""
 
 
 class ResourceSummary(msgspec.Struct, frozen=True):
-    """The fields of a resource that a row shows."""
+    """The fields of a resource that a row shows.
+
+    Lists are requested with `FIELDS`, because specs can be large.
+    """
 
     id: str
     name: str

@@ -31,7 +31,10 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 
 class ChangeType(StrEnum):
-    """How a resource changed since the last poll."""
+    """How a resource changed since the last poll.
+
+    Several changes between two polls are one.
+    """
 
     ADDED = "added"
     MODIFIED = "modified"

@@ -29,23 +29,17 @@ _SHOWN_DIGITS = 12
 _MIN_PREFIX = 6
 
 
-class CreatedToken(msgspec.Struct, frozen=True):
-    """The JSON or YAML output of `new`."""
+class PrintedToken(msgspec.Struct, frozen=True):
+    """A token in the JSON or YAML output.
+
+    Only `new` prints the token itself, because the file keeps only its hash. `list` and `revoke` print the first
+    digits of the hash, which cannot be used to sign in.
+    """
 
     name: str
     role: Role
-    token: str
-    adapter: str | UnsetType = UNSET
-    instance: str | UnsetType = UNSET
-
-
-class ListedToken(msgspec.Struct, frozen=True):
-    """A token in the JSON or YAML output, without anything that could be used to sign in."""
-
-    name: str
-    role: Role
-    sha256: str
-    """The first digits of its hash."""
+    token: str | UnsetType = UNSET
+    sha256: str | UnsetType = UNSET
     adapter: str | UnsetType = UNSET
     instance: str | UnsetType = UNSET
 
@@ -53,7 +47,7 @@ class ListedToken(msgspec.Struct, frozen=True):
 class TokenList(msgspec.Struct, frozen=True):
     """The JSON or YAML output of `list` and `revoke`."""
 
-    tokens: tuple[ListedToken, ...]
+    tokens: tuple[PrintedToken, ...]
 
 
 class _InvalidTokens(click.ClickException):
@@ -102,7 +96,9 @@ def new(name: str, role: str, adapter: str, instance: str, file: Path, output: O
     if output is Output.TABLE:
         click.echo(secret)
     else:
-        printed = CreatedToken(name, Role(role), secret, adapter or UNSET, instance or UNSET)
+        printed = PrintedToken(
+            name, Role(role), token=secret, adapter=adapter or UNSET, instance=instance or UNSET
+        )
         click.echo(options.encode(printed, output))
     return ExitCode.SUCCESS
 
@@ -173,11 +169,11 @@ def _print(found: Sequence[StoredToken], output: Output) -> None:
         click.echo(line)
 
 
-def _entry(stored: StoredToken) -> ListedToken:
-    return ListedToken(
+def _entry(stored: StoredToken) -> PrintedToken:
+    return PrintedToken(
         stored.name,
         stored.role,
-        stored.sha256[:_SHOWN_DIGITS],
-        stored.adapter or UNSET,
-        stored.instance or UNSET,
+        sha256=stored.sha256[:_SHOWN_DIGITS],
+        adapter=stored.adapter or UNSET,
+        instance=stored.instance or UNSET,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -60,8 +60,7 @@ def coverage(
     fail_on: FailOn | None,
     sets: Sequence[str],
     output: Output,
-    log_level: str | None,
-    log_format: str | None,
+    log_overrides: Mapping[str, str],
 ) -> int:
     """Show resources that no configuration watches, and resources that several watch.
 
@@ -69,10 +68,7 @@ def coverage(
     configurations must watch the same resource type of the same API. Token, timeout and page size are taken from
     the first. --set and the environment apply to all of them.
     """
-    loaded = [
-        inspection.load_settings(config, sets=sets, log_level=log_level, log_format=log_format)
-        for config in configs
-    ]
+    loaded = [inspection.load_settings(config, sets=sets, log_overrides=log_overrides) for config in configs]
     settings = [each.settings for each in loaded if each.settings is not None]
     if len(settings) < len(loaded):
         return ExitCode.MISCONFIGURED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -48,8 +48,7 @@ def explain(
     at: datetime | None,
     sets: Sequence[str],
     output: Output,
-    log_level: str | None,
-    log_format: str | None,
+    log_overrides: Mapping[str, str],
 ) -> int:
     """Explain why each resource would get an event now, or would not.
 
@@ -75,7 +74,7 @@ def explain(
         inspection.print_result(explanation, output, lines=_lines(explanation, is_single=is_single))
         return ExitCode.SUCCESS
 
-    return inspection.inspect_config(inspect, config, sets=sets, log_level=log_level, log_format=log_format)
+    return inspection.inspect_config(inspect, config, sets=sets, log_overrides=log_overrides)
 
 
 def _log_warnings(resources: Sequence[ExplainedResource], log: Log) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import click
@@ -34,25 +35,14 @@ def _duration(context: click.Context, parameter: click.Parameter, text: str) -> 
     return duration
 
 
+_duration_option = partial(click.option, metavar="DURATION", show_default=True, callback=_duration)
+
+
 @click.command
 @inspection.config_option
 @click.option("--fleet-size", type=click.IntRange(min=1), help="Also estimate for a fleet of this size.")
-@click.option(
-    "--answer-after",
-    metavar="DURATION",
-    default="1s",
-    show_default=True,
-    callback=_duration,
-    help="How long adapters take from an event to their report.",
-)
-@click.option(
-    "--over",
-    metavar="DURATION",
-    default="1h",
-    show_default=True,
-    callback=_duration,
-    help="How much time to simulate.",
-)
+@_duration_option("--answer-after", default="1s", help="How long adapters take from an event to their report.")
+@_duration_option("--over", default="1h", help="How much time to simulate.")
 @options.set_option
 @options.output_option
 @options.log_options
@@ -63,8 +53,7 @@ def forecast(
     over: timedelta,
     sets: Sequence[str],
     output: Output,
-    log_level: str | None,
-    log_format: str | None,
+    log_overrides: Mapping[str, str],
 ) -> int:
     """Forecast what a configuration will publish, and what it will cost.
 
@@ -88,7 +77,7 @@ def forecast(
         inspection.print_result(result, output, lines=_lines(result, over, settings.poll_interval))
         return ExitCode.SUCCESS
 
-    return inspection.inspect_config(inspect, config, sets=sets, log_level=log_level, log_format=log_format)
+    return inspection.inspect_config(inspect, config, sets=sets, log_overrides=log_overrides)
 
 
 def _lines(result: Forecast, over: timedelta, poll_interval: timedelta) -> Iterator[str]:

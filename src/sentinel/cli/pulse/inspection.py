@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
@@ -112,15 +112,13 @@ def print_result(result: object, output: Output, *, lines: Iterable[str]) -> Non
         click.echo(line)
 
 
-def load_settings(
-    config: Path, *, sets: Sequence[str], log_level: str | None, log_format: str | None
-) -> Loaded[PulseSettings]:
+def load_settings(config: Path, *, sets: Sequence[str], log_overrides: Mapping[str, str]) -> Loaded[PulseSettings]:
     """Load settings as `run` does, and print their problems to stderr."""
     loaded = pulse_settings.load(
         file=config,
         environ=os.environ,
         sets=sets,
-        overrides=options.log_overrides(log_level=log_level, log_format=log_format),
+        overrides=log_overrides,
     )
     for problem in loaded.problems:
         click.echo(str(problem), err=True)
@@ -132,11 +130,10 @@ def inspect_config(
     config: Path,
     *,
     sets: Sequence[str],
-    log_level: str | None,
-    log_format: str | None,
+    log_overrides: Mapping[str, str],
 ) -> int:
     """Load one configuration, run `inspect` with it, and return the exit code."""
-    loaded = load_settings(config, sets=sets, log_level=log_level, log_format=log_format)
+    loaded = load_settings(config, sets=sets, log_overrides=log_overrides)
     settings = loaded.settings
     if settings is None:
         return ExitCode.MISCONFIGURED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -11,16 +11,14 @@ from pathlib import Path
 import click
 
 from sentinel.cli import options
-from sentinel.cli.options import listen_options
 from sentinel.cli.wiring.broker import build_publisher
 from sentinel.cli.wiring.pulse import build_fleet, build_pulse, build_pulse_metrics
-from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, refuse, serve
+from sentinel.cli.wiring.serve import Assembly, ProbeAddresses, ServiceContext, probe_options, refuse, serve
 from sentinel.core.pulse.pacing import Pacer
 from sentinel.pulse import settings as pulse_settings
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime import tracing
 from sentinel.runtime.lifecycle.part import Shared, shared_resource
-from sentinel.runtime.listening import Address
 from sentinel.runtime.settings.broker import BrokerSettings, load_broker
 from sentinel.runtime.settings.report import Loaded
 from sentinel.runtime.tracing import Tracer
@@ -29,17 +27,15 @@ from sentinel.runtime.tracing import Tracer
 @click.command()
 @click.option("--config", required=True, type=click.Path(path_type=Path), help="The settings file.")
 @options.broker_option
-@listen_options
+@probe_options
 @options.set_option
 @options.log_options
 def run(
     config: Path,
     broker_config: Path | None,
-    metrics_bind_address: Address | None,
-    health_probe_bind_address: Address | None,
+    probes: ProbeAddresses,
     sets: Sequence[str],
-    log_level: str | None,
-    log_format: str | None,
+    log_overrides: Mapping[str, str],
 ) -> int:
     """Poll the fleet and publish an event for each resource that is due.
 
@@ -47,8 +43,7 @@ def run(
     configuration exits with 2 before any connection is opened. SIGTERM or Ctrl-C stops the command cleanly; a
     second one stops it at once.
     """
-    overrides = options.log_overrides(log_level=log_level, log_format=log_format)
-    loaded = pulse_settings.load(file=config, environ=os.environ, sets=sets, overrides=overrides)
+    loaded = pulse_settings.load(file=config, environ=os.environ, sets=sets, overrides=log_overrides)
     broker = load_broker(source=broker_config, environ=os.environ)
     if loaded.settings is None or broker.settings is None:
         return refuse((*loaded.problems, *broker.problems, *_missing_broker(broker)))
@@ -62,7 +57,7 @@ def run(
             *tracing.exporter_secrets(os.environ),
         ],
         warnings=(*loaded.warnings, *broker.warnings),
-        probes=ProbeAddresses(metrics_bind_address, health_probe_bind_address),
+        probes=probes,
     )
 
 

@@ -24,7 +24,10 @@ from sentinel.pulse.report import CycleReport, PageReport, PublishedBatch
 
 
 class ActivityLevel(StrEnum):
-    """How an activity went."""
+    """How an activity went, which the live view shows as its color.
+
+    `PENDING` is an evaluation that waits: it is in progress, or its preconditions are not met.
+    """
 
     INFO = "info"
     SUCCESS = "success"
@@ -33,15 +36,16 @@ class ActivityLevel(StrEnum):
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the feed."""
+    """One entry of the feed.
+
+    The source is `pulse`, `fleet`, `demo`, or the name of an adapter. The name is that of the resource, if known.
+    """
 
     at: datetime
     source: str
-    """`pulse`, the name of an adapter, `fleet` or `demo`."""
     text: str
     resource_id: str = ""
     name: str = ""
-    """The name of the resource, if known."""
     level: ActivityLevel = ActivityLevel.INFO
     is_evaluation: bool = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -107,8 +107,7 @@ def up(
     max_duration: timedelta | None,
     seed: int,
     sets: Sequence[str],
-    log_level: str | None,
-    log_format: str | None,
+    log_overrides: Mapping[str, str],
 ) -> int:
     """Run the whole loop on this machine: the fleet API, a broker, pulses and adapters, in one process.
 
@@ -128,7 +127,7 @@ def up(
             kinds_file=kinds_file,
             adapter_files=tuple(adapter_files),
             sets=tuple(sets),
-            logging=options.log_overrides(log_level=log_level, log_format=log_format),
+            logging=log_overrides,
             is_demo=demo,
         ),
         environ=os.environ,

@@ -76,7 +76,10 @@ _BROKER_VARIABLES = (
 
 
 class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line that concern the plan."""
+    """The options of the command line that concern the plan.
+
+    An option that was not given is None or empty.
+    """
 
     listen: str | None = None
     database_url: str | None = None

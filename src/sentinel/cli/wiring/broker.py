@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import assert_never
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TypedDict, assert_never
 
 from sentinel.cli.wiring.extras import extra
 from sentinel.core.events import Mode
@@ -18,33 +20,37 @@ from sentinel.runtime.log import get_logger
 from sentinel.runtime.settings.broker import BrokerSettings, BrokerType
 
 
+class _RabbitMQOptions(TypedDict):
+    """The arguments that the RabbitMQ publisher and subscriber share."""
+
+    url: str
+    exchange: str
+    exchange_type: str
+    routing_key: str
+    ca_file: Path | None
+    observe: Callable[[Connectivity], None]
+
+
+class _PubSubOptions(TypedDict):
+    """The arguments that the Pub/Sub publisher and subscriber share."""
+
+    project_id: str
+    topic: str
+    create_topic: bool
+    emulator_host: str
+    observe: Callable[[Connectivity], None]
+
+
 def build_publisher(broker: BrokerSettings, *, mode: Mode) -> Publisher:
     match broker.type:
         case BrokerType.RABBITMQ:
-            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
+            with _driver(broker):
                 from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
-            return RabbitMQPublisher(
-                url=_rabbitmq_url(broker),
-                exchange=broker.exchange,
-                exchange_type=broker.exchange_type,
-                routing_key=broker.routing_key,
-                mode=mode,
-                ca_file=broker.ca_file,
-                observe=_log_changes("rabbitmq"),
-            )
+            return RabbitMQPublisher(**_rabbitmq_options(broker), mode=mode)
         case BrokerType.PUBSUB:
-            _silence_grpc()
-            with extra("pubsub", who="BROKER_TYPE: pubsub"):
+            with _driver(broker):
                 from sentinel.drivers.pubsub.publisher import PubSubPublisher
-            return PubSubPublisher(
-                project_id=broker.project_id,
-                topic=broker.topic,
-                create_topic=broker.create_topic,
-                ordering_key=broker.ordering_key,
-                mode=mode,
-                emulator_host=broker.emulator_host,
-                observe=_log_changes("pubsub"),
-            )
+            return PubSubPublisher(**_pubsub_options(broker), ordering_key=broker.ordering_key, mode=mode)
         case BrokerType.STDOUT:
             from sentinel.drivers.stdout import StdoutPublisher
 
@@ -58,33 +64,20 @@ def build_subscriber(broker: BrokerSettings, *, subscription: str, max_in_flight
     log = get_logger("subscriber")
     match broker.type:
         case BrokerType.RABBITMQ:
-            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
+            with _driver(broker):
                 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
             return RabbitMQSubscriber(
-                url=_rabbitmq_url(broker),
-                exchange=broker.exchange,
-                exchange_type=broker.exchange_type,
-                routing_key=broker.routing_key,
+                **_rabbitmq_options(broker),
                 subscription=subscription,
                 max_in_flight=max_in_flight,
-                ca_file=broker.ca_file,
                 max_hold=broker.longest_hold,
-                observe=_log_changes("rabbitmq"),
                 log=log,
             )
         case BrokerType.PUBSUB:
-            _silence_grpc()
-            with extra("pubsub", who="BROKER_TYPE: pubsub"):
+            with _driver(broker):
                 from sentinel.drivers.pubsub.subscriber import PubSubSubscriber
             return PubSubSubscriber(
-                project_id=broker.project_id,
-                topic=broker.topic,
-                create_topic=broker.create_topic,
-                subscription=subscription,
-                max_in_flight=max_in_flight,
-                emulator_host=broker.emulator_host,
-                observe=_log_changes("pubsub"),
-                log=log,
+                **_pubsub_options(broker), subscription=subscription, max_in_flight=max_in_flight, log=log
             )
         case BrokerType.STDOUT:
             raise _cannot_subscribe()
@@ -96,14 +89,13 @@ def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLett
     """Raises `Misconfigured` if the broker has no dead letters."""
     match broker.type:
         case BrokerType.RABBITMQ:
-            with extra("rabbitmq", who="BROKER_TYPE: rabbitmq"):
+            with _driver(broker):
                 from sentinel.drivers.rabbitmq.dead_letters import RabbitMQDeadLetters
             return RabbitMQDeadLetters(
                 url=_rabbitmq_url(broker), subscription=subscription, ca_file=broker.ca_file
             )
         case BrokerType.PUBSUB:
-            _silence_grpc()
-            with extra("pubsub", who="BROKER_TYPE: pubsub"):
+            with _driver(broker):
                 from sentinel.drivers.pubsub.dead_letters import PubSubDeadLetters
             return PubSubDeadLetters(
                 project_id=broker.project_id,
@@ -119,6 +111,25 @@ def build_dead_letters(broker: BrokerSettings, *, subscription: str) -> DeadLett
 
 def _cannot_subscribe() -> Misconfigured:
     return Misconfigured("BROKER_TYPE: expected rabbitmq or pubsub, because adapters receive events; got stdout")
+
+
+def _driver(broker: BrokerSettings) -> AbstractContextManager[None]:
+    """Wrap the import of the broker's driver, whose extra may not be installed."""
+    if broker.type is BrokerType.PUBSUB:
+        # gRPC's own output on stderr is neither JSON nor redacted. The driver reports errors itself.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    return extra(broker.type, who=f"BROKER_TYPE: {broker.type}")
+
+
+def _rabbitmq_options(broker: BrokerSettings) -> _RabbitMQOptions:
+    return {
+        "url": _rabbitmq_url(broker),
+        "exchange": broker.exchange,
+        "exchange_type": broker.exchange_type,
+        "routing_key": broker.routing_key,
+        "ca_file": broker.ca_file,
+        "observe": _log_changes("rabbitmq"),
+    }
 
 
 def _rabbitmq_url(broker: BrokerSettings) -> str:
@@ -137,9 +148,14 @@ def _rabbitmq_url(broker: BrokerSettings) -> str:
     )
 
 
-def _silence_grpc() -> None:
-    """Turn off gRPC's output on stderr, which is neither JSON nor redacted; the driver reports errors itself."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+def _pubsub_options(broker: BrokerSettings) -> _PubSubOptions:
+    return {
+        "project_id": broker.project_id,
+        "topic": broker.topic,
+        "create_topic": broker.create_topic,
+        "emulator_host": broker.emulator_host,
+        "observe": _log_changes("pubsub"),
+    }
 
 
 def _log_changes(name: str) -> Callable[[Connectivity], None]:

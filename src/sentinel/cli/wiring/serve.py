@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import msgspec
 
+from sentinel.cli.options import bind_address
 from sentinel.ports.clock import Clock
 from sentinel.ports.errors import Misconfigured
 from sentinel.runtime import process
@@ -41,6 +42,27 @@ class ProbeAddresses(msgspec.Struct, frozen=True):
 
     metrics: Address | None
     probes: Address | None
+
+
+def probe_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add `--metrics-bind-address` and `--health-probe-bind-address`, as the parameter `probes`."""
+
+    @wraps(command)
+    def with_probes(
+        *args: Any, metrics_bind_address: Address | None, health_probe_bind_address: Address | None, **kwargs: Any
+    ) -> int:
+        return command(*args, probes=ProbeAddresses(metrics_bind_address, health_probe_bind_address), **kwargs)
+
+    address_option = partial(click.option, metavar="ADDRESS", callback=bind_address, show_default=True)
+    metrics = address_option(
+        "--metrics-bind-address", default=":8080", help="Address that serves /metrics; 0 to disable."
+    )
+    probes = address_option(
+        "--health-probe-bind-address",
+        default=":8081",
+        help="Address that serves /healthz and /readyz; 0 to disable.",
+    )
+    return metrics(probes(with_probes))
 
 
 class ServiceContext(msgspec.Struct, frozen=True, kw_only=True):

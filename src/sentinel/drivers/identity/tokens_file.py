@@ -107,7 +107,10 @@ class ParsedTokens(msgspec.Struct, frozen=True):
 
 
 class TokensFile:
-    """`ports.identity.Identities` with a tokens file."""
+    """`ports.identity.Identities` with a tokens file.
+
+    A token that is added to the file or removed from it takes effect within about a second.
+    """
 
     def __init__(
         self, path: Path, *, log: Log | None = None, monotonic: Callable[[], float] = time.monotonic

@@ -21,13 +21,7 @@ from google.pubsub_v1.types import PubsubMessage, ReceivedMessage
 from sentinel.drivers.deliveries import RETRY, HeldDeliveries, HeldDelivery
 from sentinel.drivers.event_messages import DecodedMessage
 from sentinel.drivers.pubsub import client, received_messages
-from sentinel.drivers.pubsub.client import (
-    CALL_ERRORS,
-    DEFAULT_ENDPOINT,
-    LazyConnection,
-    PubSubConnection,
-    describe_error,
-)
+from sentinel.drivers.pubsub.client import PubSubConnection
 from sentinel.drivers.reconnect import ConnectionSupervisor, connection_loss_as_error
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity
@@ -71,7 +65,7 @@ class PubSubSubscriber:
         max_in_flight: int,
         create_topic: bool = False,
         emulator_host: str = "",
-        endpoint: str = DEFAULT_ENDPOINT,
+        endpoint: str = client.DEFAULT_ENDPOINT,
         lease: timedelta = LEASE,
         max_hold: timedelta = MAX_HOLD,
         pull_timeout: timedelta = PULL_TIMEOUT,
@@ -103,7 +97,7 @@ class PubSubSubscriber:
         self._held: HeldDeliveries[_PulledMessage] = HeldDeliveries(
             max_in_flight=max_in_flight, max_hold=max_hold, retry=retry, random=random, now=now, log=self._log
         )
-        self._connection = LazyConnection(endpoint=endpoint, emulator_host=emulator_host)
+        self._connection = client.LazyConnection(endpoint=endpoint, emulator_host=emulator_host)
         self._supervisor = ConnectionSupervisor(
             name="pubsub",
             broker=self._connection.broker,
@@ -152,7 +146,7 @@ class PubSubSubscriber:
                 failures = 0
                 await self._pull_until_silent(connection)
             except Exception as error:  # the loop's edge: the next attempt may succeed
-                self._supervisor.disconnected(describe_error(error))
+                self._supervisor.disconnected(client.describe_error(error))
                 self._supervisor.attempt_failed(error)
                 failures += 1
             await asyncio.sleep(self._reconnect.delay(failures, self._random()).total_seconds())
@@ -223,7 +217,7 @@ class PubSubSubscriber:
         try:
             with connection_loss_as_error():
                 await call(connection)
-        except (*CALL_ERRORS, ConnectionError, Misconfigured):
+        except (*client.CALL_ERRORS, ConnectionError, Misconfigured):
             return False
         return True
 

@@ -67,7 +67,10 @@ class Unreachable(ServerError, Unavailable):
 
 
 class TooLarge(ServerError):
-    """The body of the response is larger than the caller's limit."""
+    """The body of the response is larger than the caller's limit.
+
+    It was read only up to the limit, so that a huge body cannot exhaust the memory.
+    """
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"expected a response of at most {limit} bytes, got more")

@@ -13,22 +13,19 @@ import msgspec
 
 from sentinel.ports.clock import Clock
 from sentinel.ports.fleet import FleetReader
+from sentinel.pulse.forecast import projection
 from sentinel.pulse.forecast.calibration import calibrate
-from sentinel.pulse.forecast.projection import (
-    LOG_MICROSECONDS,
-    PUBLISH_MICROSECONDS,
-    PUBLISHER_MEBIBYTES,
-    Costs,
-    Estimate,
-    ForecastProjection,
-)
+from sentinel.pulse.forecast.projection import Costs, Estimate, ForecastProjection
 from sentinel.pulse.forecast.simulation import SimulationPlan
 from sentinel.pulse.settings import PulseSettings
 from sentinel.runtime.log import LogLevel
 
 
 class MeasuredFleet(msgspec.Struct, frozen=True):
-    """The fleet that was measured."""
+    """The fleet that was measured.
+
+    `resources` counts only what could be read.
+    """
 
     resources: int
     ready: int
@@ -45,7 +42,7 @@ class Assumptions(msgspec.Struct, frozen=True, kw_only=True):
     """From an event to the adapters' report. The report leaves the readiness of the resource as it was."""
     cpu_microseconds_per_sent_event: float
     """To publish an event on RabbitMQ and, at log level info or below, to log it."""
-    publisher_mebibytes: float = PUBLISHER_MEBIBYTES
+    publisher_mebibytes: float = projection.PUBLISHER_MEBIBYTES
     """Memory of the RabbitMQ driver and its connection."""
 
 
@@ -91,12 +88,13 @@ async def forecast(
         duration=duration,
     )
     is_logged = settings.log.level in (LogLevel.DEBUG, LogLevel.INFO)
+    log_microseconds = projection.LOG_MICROSECONDS if is_logged else 0.0
     assumed = Assumptions(
         over_seconds=duration.total_seconds(),
         answer_after_seconds=answer_after.total_seconds(),
-        cpu_microseconds_per_sent_event=PUBLISH_MICROSECONDS + (LOG_MICROSECONDS if is_logged else 0.0),
+        cpu_microseconds_per_sent_event=projection.PUBLISH_MICROSECONDS + log_microseconds,
     )
-    projection = ForecastProjection(
+    projected = ForecastProjection(
         profile=calibration.profile,
         costs=calibration.costs,
         plan=plan,
@@ -110,9 +108,9 @@ async def forecast(
         shard=settings.shard,
         poll_interval_seconds=settings.poll_interval.total_seconds(),
         fleet=MeasuredFleet(resources, ready, resources - ready, len(calibration.malformed)),
-        now=projection.at(resources),
-        at_size=None if size is None else projection.at(size),
-        largest_fleet=projection.largest_fleet(),
+        now=projected.at(resources),
+        at_size=None if size is None else projected.at(size),
+        largest_fleet=projected.largest_fleet(),
         measured=calibration.costs,
         assumed=assumed,
     )

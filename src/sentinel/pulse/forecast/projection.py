@@ -71,31 +71,27 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     keeps_poll_interval: bool
 
 
-class ForecastProjection:
-    """Computes estimates from a fleet's profile and its measured costs."""
+class ForecastProjection(msgspec.Struct, frozen=True, kw_only=True):
+    """Computes estimates from a fleet's profile and its measured costs.
 
-    def __init__(
-        self,
-        *,
-        profile: FleetProfile,
-        costs: Costs,
-        plan: SimulationPlan,
-        page_size: int,
-        microseconds_per_sent_event: float,
-    ) -> None:
-        """`microseconds_per_sent_event` is the cost of sending one event, without composing it."""
-        self._profile = profile
-        self._costs = costs
-        self._plan = plan
-        self._page_size = page_size
-        self._microseconds_per_event = costs.cpu_microseconds_per_event + microseconds_per_sent_event
-        self._is_unpaged = costs.pages == 1 and costs.resources > page_size
+    `microseconds_per_sent_event` is the cost of sending one event, without composing it.
+    """
+
+    profile: FleetProfile
+    costs: Costs
+    plan: SimulationPlan
+    page_size: int
+    microseconds_per_sent_event: float
+
+    @property
+    def _is_unpaged(self) -> bool:
         """Whether the server ignores the page size and returns everything at once."""
+        return self.costs.pages == 1 and self.costs.resources > self.page_size
 
     def at(self, size: int) -> Estimate:
         """Return the estimate for a fleet of this size."""
-        costs, pages = self._costs, self._pages(size)
-        poll_interval = self._plan.poll_interval.total_seconds()
+        costs, pages = self.costs, self._pages(size)
+        poll_interval = self.plan.poll_interval.total_seconds()
         fetching = self._fetch_seconds(size)
         period = max(poll_interval, fetching)
         for _ in range(_MAX_ITERATIONS):
@@ -104,7 +100,7 @@ class ForecastProjection:
             if fetching + sending <= period * _TOLERANCE:
                 break
             period = fetching + sending
-        minutes = self._plan.duration / timedelta(minutes=1)
+        minutes = self.plan.duration / timedelta(minutes=1)
         judging = (pages * costs.cpu_microseconds_per_page + size * costs.cpu_microseconds_per_resource) / 1e6
         return Estimate(
             resources=size,
@@ -123,11 +119,11 @@ class ForecastProjection:
 
     def largest_fleet(self) -> int | None:
         """The largest fleet for which an average cycle keeps the poll interval; None if nothing limits it."""
-        poll_interval = self._plan.poll_interval.total_seconds()
-        measured = self._costs.resources
+        poll_interval = self.plan.poll_interval.total_seconds()
+        measured = self.costs.resources
         simulated = self._simulate(measured, poll_interval)
         share = simulated.events / simulated.polls / measured
-        limit = self._plan.max_events_per_second
+        limit = self.plan.max_events_per_second
 
         def keeps_interval(size: int) -> bool:
             events = size * share if limit is None else min(size * share, limit * poll_interval)
@@ -142,20 +138,20 @@ class ForecastProjection:
         return low
 
     def _simulate(self, size: int, period: float) -> SimulationResult:
-        plan = msgspec.structs.replace(self._plan, poll_interval=timedelta(seconds=period))
-        return simulate(self._profile, plan, size=size)
+        plan = msgspec.structs.replace(self.plan, poll_interval=timedelta(seconds=period))
+        return simulate(self.profile, plan, size=size)
 
     def _pages(self, size: int) -> int:
-        costs = self._costs
+        costs = self.costs
         if self._is_unpaged:
             return 1
-        if costs.pages == max(1, -(-costs.resources // self._page_size)):
-            return max(1, -(-size // self._page_size))
+        if costs.pages == max(1, -(-costs.resources // self.page_size)):
+            return max(1, -(-size // self.page_size))
         # The server caps its pages below the page size, or ignores the selector.
         return max(1, -(-size * costs.pages // costs.resources))
 
     def _fetch_seconds(self, size: int) -> float:
-        costs = self._costs
+        costs = self.costs
         per_page = costs.milliseconds_per_page / 1e3
         if self._is_unpaged:
             return per_page * size / costs.resources
@@ -164,10 +160,10 @@ class ForecastProjection:
         return self._pages(size) * waiting + size * per_resource
 
     def _event_seconds(self, events: float) -> float:
-        return events * self._microseconds_per_event / 1e6
+        return events * (self.costs.cpu_microseconds_per_event + self.microseconds_per_sent_event) / 1e6
 
     def _mebibytes(self, size: int, remembered: float) -> float:
-        costs = self._costs
+        costs = self.costs
         # Two pages are held at a time, and these may be fuller than the measured ones.
         more_per_page = max(0.0, size / self._pages(size) - costs.resources / costs.pages)
         extra_bytes = 2 * more_per_page * costs.bytes_per_resource + remembered * ENTRY_BYTES
