@@ -20,14 +20,8 @@ from sentinel.drivers.rabbitmq.publisher import RabbitMQPublisher
 from sentinel.drivers.rabbitmq.subscriber import RabbitMQSubscriber
 from sentinel.ports.publisher import Outcome, Publisher
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, DeadLetters, Message, Subscriber
+from tests.contract import subscriber as contract
 from tests.contract.dead_letters import DeadLettersContract
-from tests.contract.subscriber import (
-    AMPLE,
-    ConnectedContract,
-    ConnectedHarness,
-    SubscriberContract,
-    SubscriberHarness,
-)
 from tests.support.brokers import pubsub
 from tests.support.brokers.rabbitmq import AT_ONCE, Proxy, eventually, unique
 
@@ -41,12 +35,12 @@ CLOSED = "the subscriber is not open"
 
 async def publish(publisher: Publisher, events: Sequence[Event]) -> None:
     await publisher.open()
-    receipt = await publisher.publish(events, deadline=AMPLE)
+    receipt = await publisher.publish(events, deadline=contract.AMPLE)
     assert set(receipt.outcomes) == {Outcome.CONFIRMED}
     await publisher.close()
 
 
-class MemoryHarness(SubscriberHarness):
+class MemoryHarness(contract.SubscriberHarness):
     silence = timedelta(milliseconds=50)
 
     def __init__(self) -> None:
@@ -67,7 +61,7 @@ class MemoryHarness(SubscriberHarness):
         return self._broker.dead_letters(subscription)
 
 
-class ProxiedHarness(ConnectedHarness):
+class ProxiedHarness(contract.ConnectedHarness):
     """A shared broker behind a proxy that can fail; publishers and dead letters connect directly."""
 
     silence = timedelta(milliseconds=300)
@@ -145,7 +139,7 @@ class RabbitMQHarness(ProxiedHarness):
         await publish(publisher, events)
 
     async def publish_junk(self, body: bytes) -> None:
-        async with await aio_pika.connect(self._url, timeout=AMPLE.total_seconds()) as connection:
+        async with await aio_pika.connect(self._url, timeout=contract.AMPLE.total_seconds()) as connection:
             channel = await connection.channel()
             exchange = await channel.get_exchange(self._exchange)
             await exchange.publish(aio_pika.Message(body), routing_key="")
@@ -155,7 +149,7 @@ class RabbitMQHarness(ProxiedHarness):
 
     async def remove(self) -> None:
         await super().remove()
-        async with await aio_pika.connect(self._url, timeout=AMPLE.total_seconds()) as connection:
+        async with await aio_pika.connect(self._url, timeout=contract.AMPLE.total_seconds()) as connection:
             channel = await connection.channel()
             for subscription in self._subscriptions:
                 name = f"{subscription}-{self._suffix}"
@@ -204,13 +198,13 @@ class PubSubHarness(ProxiedHarness):
         )
 
 
-class TestMemorySubscriber(SubscriberContract, DeadLettersContract):
+class TestMemorySubscriber(contract.SubscriberContract, DeadLettersContract):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
         return MemoryHarness()
 
 
-class TestRabbitMQSubscriber(SubscriberContract, DeadLettersContract, ConnectedContract):
+class TestRabbitMQSubscriber(contract.SubscriberContract, DeadLettersContract, contract.ConnectedContract):
     @pytest.fixture
     async def harness(self, rabbitmq_url: str) -> AsyncIterator[RabbitMQHarness]:
         async with Proxy(rabbitmq_url) as proxy:
@@ -219,7 +213,7 @@ class TestRabbitMQSubscriber(SubscriberContract, DeadLettersContract, ConnectedC
             await harness.remove()
 
 
-class TestPubSubSubscriber(SubscriberContract, DeadLettersContract, ConnectedContract):
+class TestPubSubSubscriber(contract.SubscriberContract, DeadLettersContract, contract.ConnectedContract):
     @pytest.fixture
     async def harness(self) -> AsyncIterator[PubSubHarness]:
         host = pubsub.emulator_host()

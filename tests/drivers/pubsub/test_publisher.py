@@ -17,15 +17,8 @@ from sentinel.drivers.pubsub.publish_requests import MAX_BYTES, RequestLimits
 from sentinel.drivers.pubsub.publisher import RETRY
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome, Receipt
-from tests.support.brokers.pubsub import (
-    PROJECT,
-    Inbox,
-    PrivateEmulator,
-    emulator_host,
-    open_inbox,
-    opened_publisher,
-    private_emulator,
-)
+from tests.support.brokers import pubsub
+from tests.support.brokers.pubsub import Inbox, open_inbox, opened_publisher
 from tests.support.brokers.rabbitmq import Proxy, eventually, make_events, unique
 
 AMPLE = timedelta(seconds=30)
@@ -38,7 +31,7 @@ HALF_SENT = 1_500_000
 
 @pytest.fixture
 def host() -> str:
-    return emulator_host()
+    return pubsub.emulator_host()
 
 
 @pytest.fixture
@@ -48,8 +41,8 @@ async def inbox(host: str) -> AsyncIterator[Inbox]:
 
 
 @pytest.fixture(scope="module")
-def private() -> Iterator[PrivateEmulator]:
-    with private_emulator() as emulator:
+def private() -> Iterator[pubsub.PrivateEmulator]:
+    with pubsub.private_emulator() as emulator:
         yield emulator
 
 
@@ -159,7 +152,7 @@ class TestTopic:
     async def test_open_names_a_missing_topic(self, host: str) -> None:
         topic = unique("topic")
 
-        with pytest.raises(Misconfigured, match=f"projects/{PROJECT}/topics/{topic}.*NOT_FOUND.*create it"):
+        with pytest.raises(Misconfigured, match=f"projects/{pubsub.PROJECT}/topics/{topic}.*NOT_FOUND.*create it"):
             async with opened_publisher(host, topic):
                 pass
 
@@ -288,7 +281,9 @@ class TestConnection:
 
 
 class TestEmulatorKilled:
-    async def test_unconfirmed_events_are_known_and_publishing_recovers(self, private: PrivateEmulator) -> None:
+    async def test_unconfirmed_events_are_known_and_publishing_recovers(
+        self, private: pubsub.PrivateEmulator
+    ) -> None:
         events = make_events(MANY)
         topic = unique("topic")
 

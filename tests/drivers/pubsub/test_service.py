@@ -23,15 +23,8 @@ from sentinel.drivers.pubsub.publish_requests import RequestLimits
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.ports.errors import Misconfigured
 from sentinel.ports.publisher import Connectivity, Outcome
-from tests.support.brokers.pubsub import (
-    PROJECT,
-    CallError,
-    FakeService,
-    always,
-    fake_service,
-    in_turn,
-    opened_publisher,
-)
+from tests.support.brokers import pubsub
+from tests.support.brokers.pubsub import FakeService, always, in_turn, opened_publisher
 from tests.support.brokers.rabbitmq import eventually, make_events
 
 AMPLE = timedelta(seconds=20)
@@ -41,7 +34,7 @@ SECRET = "c2VjcmV0LXRoYXQtbm9ib2R5LW1heS1zZWU"
 
 @pytest.fixture
 async def service() -> AsyncIterator[FakeService]:
-    async with fake_service() as made:
+    async with pubsub.fake_service() as made:
         yield made
 
 
@@ -63,7 +56,7 @@ class TestTopic:
 
     @pytest.mark.parametrize("status", [None, StatusCode.ALREADY_EXISTS])
     async def test_a_topic_is_created_without_permission_to_get_it(
-        self, service: FakeService, status: CallError
+        self, service: FakeService, status: pubsub.CallError
     ) -> None:
         service.on_get = always(StatusCode.PERMISSION_DENIED)
         service.on_create = always(status)
@@ -167,7 +160,7 @@ class TestPublishing:
     async def test_only_the_invalid_events_are_refused(self, service: FakeService) -> None:
         invalid = {"event-3", "event-500", "event-998"}
 
-        def check(request: PublishRequest) -> CallError:
+        def check(request: PublishRequest) -> pubsub.CallError:
             found = invalid & {message.attributes["ce-id"] for message in request.messages}
             return StatusCode.INVALID_ARGUMENT if found else None
 
@@ -243,7 +236,7 @@ class TestPublishing:
 
     def test_a_window_of_zero_is_rejected(self) -> None:
         with pytest.raises(ValueError, match="window: expected 1 or more, got 0"):
-            PubSubPublisher(project_id=PROJECT, topic="topic", window=0)
+            PubSubPublisher(project_id=pubsub.PROJECT, topic="topic", window=0)
 
     def test_the_threaded_client_is_not_loaded(self) -> None:
         assert "google.cloud.pubsub_v1" not in sys.modules
@@ -270,19 +263,19 @@ def private_keys() -> tuple[str, str]:
 def write_key_file(path: Path, *, key: str, key_id: str) -> None:
     content = {
         "type": "service_account",
-        "project_id": PROJECT,
+        "project_id": pubsub.PROJECT,
         "private_key_id": key_id,
         "private_key": key,
-        "client_email": f"sentinel@{PROJECT}.iam.gserviceaccount.com",
+        "client_email": f"sentinel@{pubsub.PROJECT}.iam.gserviceaccount.com",
         "token_uri": "https://oauth2.googleapis.com/token",
     }
     path.write_bytes(msgspec.json.encode(content))
 
 
-def signed_with(key_id: str) -> Callable[[str], CallError]:
+def signed_with(key_id: str) -> Callable[[str], pubsub.CallError]:
     """Accept only tokens that were signed with this key."""
 
-    def check(authorization: str) -> CallError:
+    def check(authorization: str) -> pubsub.CallError:
         header = authorization.removeprefix("Bearer ").partition(".")[0]
         decoded = base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)) or b"{}"
         is_valid = msgspec.json.decode(decoded).get("kid") == key_id
@@ -300,7 +293,7 @@ class TestCredentials:
         monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", str(ca_file))
         issued = authority.issue_cert("localhost")
         chain = b"".join(pem.bytes() for pem in issued.cert_chain_pems)
-        async with fake_service(
+        async with pubsub.fake_service(
             tls=grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), chain)])
         ) as service:
             yield service
@@ -363,13 +356,13 @@ class TestCredentials:
 
     @pytest.mark.usefixtures("no_credentials")
     async def test_open_reports_missing_credentials(self) -> None:
-        publisher = PubSubPublisher(project_id=PROJECT, topic="topic")
+        publisher = PubSubPublisher(project_id=pubsub.PROJECT, topic="topic")
 
         with pytest.raises(Misconfigured, match=r"no credentials for Google Cloud: .*credentials were not found"):
             await publisher.open()
 
     async def test_open_names_a_missing_key_file(self, key_file: Path) -> None:
-        publisher = PubSubPublisher(project_id=PROJECT, topic="topic")
+        publisher = PubSubPublisher(project_id=pubsub.PROJECT, topic="topic")
 
         with pytest.raises(Misconfigured, match=f"File {key_file} was not found"):
             await publisher.open()
@@ -389,7 +382,7 @@ class TestCredentials:
         caplog.set_level(logging.DEBUG)
         await asyncio.to_thread(key_file.write_text, content)
         observed: list[Connectivity] = []
-        publisher = PubSubPublisher(project_id=PROJECT, topic="topic", observe=observed.append)
+        publisher = PubSubPublisher(project_id=pubsub.PROJECT, topic="topic", observe=observed.append)
 
         with pytest.raises(Misconfigured, match="no credentials for Google Cloud") as raised:
             await publisher.open()
