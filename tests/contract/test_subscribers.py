@@ -6,6 +6,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from typing import TypedDict
 
 import aio_pika
 import pytest
@@ -31,6 +32,11 @@ SHORT_PULL = timedelta(seconds=1.2)
 """The emulator responds one second before the deadline."""
 MIN_LEASE = timedelta(seconds=10)
 CLOSED = "the subscriber is not open"
+
+
+class Limits(TypedDict):
+    max_in_flight: int
+    max_hold: timedelta
 
 
 async def publish(publisher: Publisher, events: Sequence[Event]) -> None:
@@ -72,7 +78,11 @@ class ProxiedHarness(contract.ConnectedHarness):
         self._subscribers: list[Subscriber] = []
 
     @abstractmethod
-    def make_subscriber(self, subscription: str, *, max_in_flight: int, max_hold: timedelta) -> Subscriber: ...
+    def make_subscriber(self, subscription: str, limits: Limits) -> Subscriber: ...
+
+    def name(self, subscription: str) -> str:
+        """The name of a subscription on the broker, which other tests use as well."""
+        return f"{subscription}-{self._suffix}"
 
     async def subscribe(self, subscription: str, *, max_in_flight: int = 10) -> Subscriber:
         subscriber = await self._open(subscription, max_in_flight=max_in_flight)
@@ -89,7 +99,7 @@ class ProxiedHarness(contract.ConnectedHarness):
     async def _open(
         self, subscription: str, *, max_in_flight: int = 10, max_hold: timedelta = LONG_HOLD
     ) -> Subscriber:
-        subscriber = self.make_subscriber(subscription, max_in_flight=max_in_flight, max_hold=max_hold)
+        subscriber = self.make_subscriber(subscription, Limits(max_in_flight=max_in_flight, max_hold=max_hold))
         self._subscribers.append(subscriber)
         await subscriber.open()
         return subscriber
@@ -119,17 +129,16 @@ class RabbitMQHarness(ProxiedHarness):
         assert subscriber.trouble() is None
         return subscriber
 
-    def make_subscriber(self, subscription: str, *, max_in_flight: int, max_hold: timedelta) -> Subscriber:
+    def make_subscriber(self, subscription: str, limits: Limits) -> Subscriber:
         self._subscriptions.add(subscription)
         return RabbitMQSubscriber(
             url=self._proxy.url,
             exchange=self._exchange,
             exchange_type="fanout",
-            subscription=f"{subscription}-{self._suffix}",
-            max_in_flight=max_in_flight,
-            max_hold=max_hold,
+            subscription=self.name(subscription),
             reconnect=AT_ONCE,
             retry=AT_ONCE,
+            **limits,
         )
 
     async def publish(self, events: Sequence[Event], *, mode: Mode = Mode.STRUCTURED) -> None:
@@ -145,16 +154,15 @@ class RabbitMQHarness(ProxiedHarness):
             await exchange.publish(aio_pika.Message(body), routing_key="")
 
     def dead_letters(self, subscription: str) -> DeadLetters:
-        return RabbitMQDeadLetters(url=self._url, subscription=f"{subscription}-{self._suffix}")
+        return RabbitMQDeadLetters(url=self._url, subscription=self.name(subscription))
 
     async def remove(self) -> None:
         await super().remove()
         async with await aio_pika.connect(self._url, timeout=contract.AMPLE.total_seconds()) as connection:
             channel = await connection.channel()
             for subscription in self._subscriptions:
-                name = f"{subscription}-{self._suffix}"
-                await channel.queue_delete(name)
-                await channel.queue_delete(name + DEAD_LETTERS_SUFFIX)
+                await channel.queue_delete(self.name(subscription))
+                await channel.queue_delete(self.name(subscription) + DEAD_LETTERS_SUFFIX)
             await channel.exchange_delete(self._exchange)
 
 
@@ -164,19 +172,18 @@ class PubSubHarness(ProxiedHarness):
         self._host = host
         self._topic = topic
 
-    def make_subscriber(self, subscription: str, *, max_in_flight: int, max_hold: timedelta) -> Subscriber:
+    def make_subscriber(self, subscription: str, limits: Limits) -> Subscriber:
         return PubSubSubscriber(
             project_id=pubsub.PROJECT,
             topic=self._topic,
-            subscription=f"{subscription}-{self._suffix}",
-            max_in_flight=max_in_flight,
+            subscription=self.name(subscription),
             create_topic=True,
             emulator_host=f"127.0.0.1:{self._proxy.port}",
             lease=MIN_LEASE,
-            max_hold=max_hold,
             pull_timeout=SHORT_PULL,
             reconnect=AT_ONCE,
             retry=AT_ONCE,
+            **limits,
         )
 
     async def publish(self, events: Sequence[Event], *, mode: Mode = Mode.STRUCTURED) -> None:
@@ -192,7 +199,7 @@ class PubSubHarness(ProxiedHarness):
         return PubSubDeadLetters(
             project_id=pubsub.PROJECT,
             topic=self._topic,
-            subscription=f"{subscription}-{self._suffix}",
+            subscription=self.name(subscription),
             emulator_host=self._host,
             pull_timeout=SHORT_PULL,
         )
