@@ -128,6 +128,12 @@ def ids(messages: Sequence[Message]) -> list[str]:
     return [parse(message).get_id() for message in messages]
 
 
+async def publish(harness: PublisherHarness, events: list[Event], deadline: timedelta = AMPLE) -> Receipt:
+    """Publish with a new publisher."""
+    async with opened(harness.publisher()) as publisher:
+        return await publisher.publish(events, deadline=deadline)
+
+
 async def publish_until_confirmed(publisher: Publisher, event: Event) -> Receipt:
     """Publish one event, with retries, until the broker confirms it."""
     for _ in range(ATTEMPTS):
@@ -144,23 +150,20 @@ class PublisherContract:
     async def test_every_event_is_confirmed_and_delivered_once(self, harness: PublisherHarness) -> None:
         events = make_events(3)
 
-        async with opened(harness.publisher()) as publisher:
-            receipt = await publisher.publish(events, deadline=AMPLE)
+        receipt = await publish(harness, events)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3
         assert receipt.error == ""
         assert sorted(ids(await harness.receive(3))) == ["event-0", "event-1", "event-2"]
 
     async def test_each_confirmed_event_has_its_duration(self, harness: PublisherHarness) -> None:
-        async with opened(harness.publisher()) as publisher:
-            receipt = await publisher.publish(make_events(3), deadline=AMPLE)
+        receipt = await publish(harness, make_events(3))
 
         assert len(receipt.seconds) == 3
         assert all(seconds >= 0 for seconds in receipt.seconds)
 
     async def test_an_empty_batch_has_an_empty_receipt(self, harness: PublisherHarness) -> None:
-        async with opened(harness.publisher()) as publisher:
-            receipt = await publisher.publish([], deadline=AMPLE)
+        receipt = await publish(harness, [])
 
         assert receipt == Receipt([], [])
 
@@ -240,19 +243,14 @@ class PublisherContract:
 
             assert publisher.trouble() is None
 
-    async def test_an_unopened_publisher_confirms_nothing_and_has_trouble(self, harness: PublisherHarness) -> None:
+    @pytest.mark.parametrize("was_open", [False, True], ids=["unopened", "closed"])
+    async def test_a_publisher_that_is_not_open_confirms_nothing_and_has_trouble(
+        self, harness: PublisherHarness, was_open: bool
+    ) -> None:
         publisher = harness.publisher()
-
-        receipt = await publisher.publish(make_events(2), deadline=SHORT)
-
-        assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
-        assert receipt.error
-        assert publisher.trouble()
-
-    async def test_a_closed_publisher_confirms_nothing_and_has_trouble(self, harness: PublisherHarness) -> None:
-        publisher = harness.publisher()
-        await publisher.open()
-        await publisher.close()
+        if was_open:
+            await publisher.open()
+            await publisher.close()
 
         receipt = await publisher.publish(make_events(2), deadline=SHORT)
 
@@ -271,8 +269,7 @@ class PublisherContract:
         await harness.publisher().close()
 
     async def test_an_expired_deadline_still_returns_a_receipt(self, harness: PublisherHarness) -> None:
-        async with opened(harness.publisher()) as publisher:
-            receipt = await publisher.publish(make_events(3), deadline=timedelta(0))
+        receipt = await publish(harness, make_events(3), deadline=timedelta(0))
 
         assert len(receipt.outcomes) == 3
         assert set(receipt.outcomes) <= {Outcome.CONFIRMED, Outcome.REFUSED, Outcome.UNCONFIRMED}
@@ -287,8 +284,7 @@ class RoutingContract:
     async def test_an_event_without_a_route_is_unroutable(self, harness: RoutingHarness) -> None:
         await harness.unbind()
 
-        async with opened(harness.publisher()) as publisher:
-            receipt = await publisher.publish(make_events(3), deadline=AMPLE)
+        receipt = await publish(harness, make_events(3))
 
         assert list(receipt.outcomes) == [Outcome.UNROUTABLE] * 3
         assert receipt.error

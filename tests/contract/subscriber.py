@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypedDict
 
 import msgspec
 import pytest
 
 from sentinel.core.events import Event, Mode
+from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DeadLetters, Delivery, Subscriber
 from tests.contract.connection import LosesConnections
 from tests.contract.publisher import ids, make_event, make_events
 
 AMPLE = timedelta(seconds=20)
+
+
+class SubscriberOptions(TypedDict, total=False):
+    """Arguments that the subscribers of all brokers take."""
+
+    max_in_flight: int
+    max_hold: timedelta
+    observe: Callable[[Connectivity], None]
 
 
 class SubscriberHarness(ABC):
@@ -192,9 +202,8 @@ class SubscriberContract:
     async def test_settling_twice_has_no_effect(self, harness: SubscriberHarness) -> None:
         subscriber, delivery = await deliver_one(harness)
 
-        await delivery.ack()
-        await delivery.ack()
-        await delivery.nack()
+        for settle in (delivery.ack, delivery.ack, delivery.nack):
+            await settle()
 
         assert await is_silent(harness, subscriber)
 

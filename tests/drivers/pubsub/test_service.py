@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Unpack
 
 import grpc  # type: ignore[import-untyped]  # it ships no types
 import msgspec
@@ -22,7 +23,7 @@ from grpc import StatusCode
 from sentinel.drivers.pubsub.publish_requests import RequestLimits
 from sentinel.drivers.pubsub.publisher import PubSubPublisher
 from sentinel.ports.errors import Misconfigured
-from sentinel.ports.publisher import Connectivity, Outcome
+from sentinel.ports.publisher import Connectivity, Outcome, Receipt
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import FakeService, always, in_turn, opened_publisher
 from tests.support.brokers.rabbitmq import eventually, make_events
@@ -36,6 +37,12 @@ SECRET = "c2VjcmV0LXRoYXQtbm9ib2R5LW1heS1zZWU"
 async def service() -> AsyncIterator[FakeService]:
     async with pubsub.fake_service() as made:
         yield made
+
+
+async def publish(service: FakeService, count: int, **options: Unpack[pubsub.PublisherOptions]) -> Receipt:
+    """Publish events with a new publisher."""
+    async with opened_publisher(service.host, **options) as publisher:
+        return await publisher.publish(make_events(count), deadline=AMPLE)
 
 
 class TestTopic:
@@ -68,8 +75,7 @@ class TestTopic:
     async def test_a_publisher_that_may_neither_get_nor_create_publishes(self, service: FakeService) -> None:
         service.on_get = service.on_create = always(StatusCode.PERMISSION_DENIED)
 
-        async with opened_publisher(service.host, create_topic=True) as publisher:
-            receipt = await publisher.publish(make_events(1), deadline=AMPLE)
+        receipt = await publish(service, 1, create_topic=True)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED]
 
@@ -108,8 +114,7 @@ class TestPublishing:
     async def test_a_transient_error_is_retried(self, service: FakeService, status: StatusCode) -> None:
         service.on_publish = in_turn(status, status)
 
-        async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+        receipt = await publish(service, 2)
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 2
         assert receipt.error == ""
@@ -119,8 +124,7 @@ class TestPublishing:
     async def test_after_all_retries_events_are_unconfirmed(self, service: FakeService) -> None:
         service.on_publish = always(StatusCode.UNAVAILABLE)
 
-        async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+        receipt = await publish(service, 2)
 
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 2
         assert receipt.error == "UNAVAILABLE: set by a test"
@@ -129,8 +133,7 @@ class TestPublishing:
     async def test_after_all_retries_nothing_more_is_sent(self, service: FakeService) -> None:
         service.on_publish = always(StatusCode.UNAVAILABLE)
 
-        async with opened_publisher(service.host, limits=RequestLimits(count=1), window=2) as publisher:
-            receipt = await publisher.publish(make_events(50), deadline=AMPLE)
+        receipt = await publish(service, 50, limits=RequestLimits(count=1), window=2)
 
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 50
         assert len({request.messages[0].attributes["ce-id"] for request in service.requests}) <= 4
@@ -142,8 +145,7 @@ class TestPublishing:
     async def test_other_errors_are_refusals(self, service: FakeService, status: StatusCode) -> None:
         service.on_publish = always(status)
 
-        async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(2), deadline=AMPLE)
+        receipt = await publish(service, 2)
 
         assert list(receipt.outcomes) == [Outcome.REFUSED] * 2
         assert receipt.error == f"{status.name}: set by a test"
@@ -152,8 +154,7 @@ class TestPublishing:
     async def test_a_refused_request_does_not_stop_the_others(self, service: FakeService) -> None:
         service.on_publish = in_turn(StatusCode.PERMISSION_DENIED)
 
-        async with opened_publisher(service.host, limits=RequestLimits(count=2), window=1) as publisher:
-            receipt = await publisher.publish(make_events(6), deadline=AMPLE)
+        receipt = await publish(service, 6, limits=RequestLimits(count=2), window=1)
 
         assert list(receipt.outcomes) == [Outcome.REFUSED] * 2 + [Outcome.CONFIRMED] * 4
 
@@ -183,8 +184,7 @@ class TestPublishing:
     async def test_splitting_ends_if_every_event_is_invalid(self, service: FakeService) -> None:
         service.on_publish = always(StatusCode.INVALID_ARGUMENT)
 
-        async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(1_000), deadline=AMPLE)
+        receipt = await publish(service, 1_000)
 
         assert list(receipt.outcomes) == [Outcome.REFUSED] * 1_000
         assert len(service.requests) < 150
@@ -192,8 +192,7 @@ class TestPublishing:
     async def test_a_response_with_missing_ids_confirms_nothing(self, service: FakeService) -> None:
         service.missing_ids = 1
 
-        async with opened_publisher(service.host) as publisher:
-            receipt = await publisher.publish(make_events(3), deadline=AMPLE)
+        receipt = await publish(service, 3)
 
         assert list(receipt.outcomes) == [Outcome.UNCONFIRMED] * 3
         assert receipt.error == "3 messages were sent, but 2 confirmed"
@@ -304,10 +303,14 @@ class TestCredentials:
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
         return path
 
-    async def test_a_service_account_is_read_from_the_environment(
-        self, secure: FakeService, key_file: Path, private_keys: tuple[str, str]
-    ) -> None:
+    @pytest.fixture
+    def first_key(self, key_file: Path, private_keys: tuple[str, str]) -> Path:
         write_key_file(key_file, key=private_keys[0], key_id="first")
+        return key_file
+
+    async def test_a_service_account_is_read_from_the_environment(
+        self, secure: FakeService, first_key: Path
+    ) -> None:
         secure.on_authorization = signed_with("first")
 
         async with opened_publisher("", endpoint=secure.host) as publisher:
@@ -315,22 +318,16 @@ class TestCredentials:
 
         assert list(receipt.outcomes) == [Outcome.CONFIRMED] * 3, receipt.error
 
-    async def test_no_token_is_sent_to_an_emulator(
-        self, service: FakeService, key_file: Path, private_keys: tuple[str, str]
-    ) -> None:
+    async def test_no_token_is_sent_to_an_emulator(self, service: FakeService, first_key: Path) -> None:
         seen: list[str] = []
         service.on_authorization = seen.append
-        write_key_file(key_file, key=private_keys[0], key_id="first")
 
         async with opened_publisher(service.host) as publisher:
             await publisher.publish(make_events(1), deadline=AMPLE)
 
         assert set(seen) == {""}
 
-    async def test_open_reports_rejected_credentials(
-        self, secure: FakeService, key_file: Path, private_keys: tuple[str, str]
-    ) -> None:
-        write_key_file(key_file, key=private_keys[0], key_id="first")
+    async def test_open_reports_rejected_credentials(self, secure: FakeService, first_key: Path) -> None:
         secure.on_authorization = signed_with("second")
 
         with pytest.raises(Misconfigured, match="the credentials are not accepted: UNAUTHENTICATED"):
@@ -338,16 +335,15 @@ class TestCredentials:
                 pass
 
     async def test_a_replaced_key_is_read_again(
-        self, secure: FakeService, key_file: Path, private_keys: tuple[str, str]
+        self, secure: FakeService, first_key: Path, private_keys: tuple[str, str]
     ) -> None:
-        write_key_file(key_file, key=private_keys[0], key_id="first")
         secure.on_authorization = signed_with("first")
 
         async with opened_publisher("", endpoint=secure.host) as publisher:
             secure.on_authorization = signed_with("second")
             refused = await publisher.publish(make_events(1), deadline=AMPLE)
             await eventually(lambda: publisher.trouble() is not None)
-            write_key_file(key_file, key=private_keys[1], key_id="second")
+            write_key_file(first_key, key=private_keys[1], key_id="second")
             await eventually(lambda: publisher.trouble() is None)
             again = await publisher.publish(make_events(1), deadline=AMPLE)
 

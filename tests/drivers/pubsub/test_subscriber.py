@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import pytest
 from grpc import StatusCode  # type: ignore[import-untyped]  # it ships no types
@@ -17,7 +17,7 @@ from sentinel.ports.publisher import Connectivity, Outcome
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX
 from tests.contract.connection import opened
 from tests.contract.publisher import make_events
-from tests.contract.subscriber import ack_next, take
+from tests.contract.subscriber import SubscriberOptions, ack_next, take
 from tests.drivers.pubsub.scripted_subscription import FakeSubscription, fake_subscription
 from tests.support.brokers import pubsub
 from tests.support.brokers.pubsub import PROJECT, always, in_turn, opened_publisher
@@ -29,22 +29,19 @@ SHORT_PULL = timedelta(seconds=1.2)
 SECOND = timedelta(seconds=1)
 
 
-class SubscriberOptions(TypedDict, total=False):
+class PubSubOptions(SubscriberOptions, total=False):
     topic: str
     subscription: str
-    max_in_flight: int
     create_topic: bool
     lease: timedelta
-    max_hold: timedelta
     pull_timeout: timedelta
-    observe: Callable[[Connectivity], None]
 
 
-def make_subscriber(host: str, **changes: Unpack[SubscriberOptions]) -> PubSubSubscriber:
+def make_subscriber(host: str, **changes: Unpack[PubSubOptions]) -> PubSubSubscriber:
     """Return a subscriber that reconnects at once, by default of the topic `events`."""
-    names: SubscriberOptions = {"topic": "events", "subscription": "dns"}
-    limits: SubscriberOptions = {"max_in_flight": 10, "lease": 10 * SECOND, "pull_timeout": SHORT_PULL}
-    options: SubscriberOptions = {**names, **limits, **changes}
+    names: PubSubOptions = {"topic": "events", "subscription": "dns"}
+    limits: PubSubOptions = {"max_in_flight": 10, "lease": 10 * SECOND, "pull_timeout": SHORT_PULL}
+    options: PubSubOptions = {**names, **limits, **changes}
     return PubSubSubscriber(project_id=PROJECT, emulator_host=host, reconnect=AT_ONCE, retry=AT_ONCE, **options)
 
 

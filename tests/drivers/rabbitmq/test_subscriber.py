@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 import aio_pika
 import msgspec
@@ -28,19 +28,16 @@ from sentinel.ports.publisher import Connectivity
 from sentinel.ports.subscription import DEAD_LETTERS_SUFFIX, Message
 from sentinel.runtime.log import get_logger
 from tests.contract.connection import opened
-from tests.contract.subscriber import ack_next, take
+from tests.contract.subscriber import SubscriberOptions, ack_next, take
 from tests.support.brokers.rabbitmq import AT_ONCE, PrivateRabbitMQ, Proxy, eventually, make_events, unique, url_of
 
 AMPLE = timedelta(seconds=60)
 
 
-class SubscriberOptions(TypedDict, total=False):
+class RabbitMQOptions(SubscriberOptions, total=False):
     url: str
     exchange_type: str
-    max_in_flight: int
-    max_hold: timedelta
     routing_key: str
-    observe: Callable[[Connectivity], None]
 
 
 class Topology:
@@ -53,9 +50,9 @@ class Topology:
         self.queue = unique("queue")
         self.dead_letters = self.queue + DEAD_LETTERS_SUFFIX
 
-    def subscriber(self, **changes: Unpack[SubscriberOptions]) -> RabbitMQSubscriber:
+    def subscriber(self, **changes: Unpack[RabbitMQOptions]) -> RabbitMQSubscriber:
         """Return a subscriber of the queue that reconnects at once, by default from a fanout exchange."""
-        options: SubscriberOptions = {
+        options: RabbitMQOptions = {
             "url": self.url,
             "exchange_type": "fanout",
             "max_in_flight": 10,

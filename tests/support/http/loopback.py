@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 from aiohttp import web
@@ -34,8 +33,6 @@ class LoopbackServer(ABC):
         self.url = await listen(self._runner, tls=self._tls)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         assert self._runner is not None
         await self._runner.cleanup()
